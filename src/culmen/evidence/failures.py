@@ -245,7 +245,8 @@ class CulpritJudge:
         if kind.total < _STRUCK or kind.events < _GROWTH * kind.judged:
             return
         kind.judged, kind.log_odds = kind.events, self._log_odds(kind, rows)
-        is_scorers = len(kind.struck) > 1 and kind.log_odds > _ODDS
+        struck = not self.initial_keys or any(each in kind.struck for each in self._initial_places)
+        is_scorers = struck and len(kind.struck) > 1 and kind.log_odds > _ODDS
         if is_scorers != kind.is_scorers:
             kind.is_scorers, self._excuses = is_scorers, None
 
@@ -263,9 +264,11 @@ class CulpritJudge:
         own -= _log_beta(0.2, 10.0)
         others = ~first & (trials > 0)
         a, b = struck[others], (trials - struck)[others]
-        faulty = np.exp(_log_gamma(a + 0.5) + _log_gamma(b + 0.5) - _log_gamma(a + b + 1.0)) / math.pi
-        fits = [float(np.log(s * faulty + (1.0 - s) * (a == 0)).sum()) for s in _SHARES]
-        own += max(fits) - math.log(len(_SHARES))
+        fits: list[float] = []
+        for shape in _FAULTY:
+            faulty = np.exp(_log_beta_of(a + shape[0], b + shape[1]) - _log_beta(*shape))
+            fits += [float(np.log(s * faulty + (1.0 - s) * (a == 0)).sum()) for s in _SHARES]
+        own += max(fits) - math.log(len(fits))
         return common - own
 
     def _extend_streak(self, place: int, kind: str) -> None:
@@ -327,7 +330,12 @@ class CulpritJudge:
         return known is not None and (known.is_scorers or (self.is_outage and self._streak[-1][1] == kind))
 
 
+_FAULTY = ((0.5, 0.5), (2.0, 6.0), (5.0, 5.0), (6.0, 2.0))  # laws of the rate of a faulty candidate
 _SHARES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.98)  # of candidates that are faulty, on a grid
+
+
+def _log_beta_of(a: Floats, b: Floats) -> Floats:
+    return _log_gamma(a) + _log_gamma(b) - _log_gamma(a + b)
 
 
 def _log_beta(a: float, b: float) -> float:
