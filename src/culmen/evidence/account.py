@@ -181,7 +181,8 @@ class Account:
         self._pairs: dict[tuple[int, str], tuple[int, int, float]] = {}
         self._repeats, self._squares = 0, 0.0
         self._values: dict[float, int] = {}
-        self._told = 0  # equal repeats of a value that no other candidate has
+        self._told = 0  # equal repeats of a value that no other candidate has,
+        self._tellers: set[int] = set()  # and of which candidates, at most `EXACT_CANDIDATES`
         self._parents, self._who, self._where = array("q"), array("l"), array("l")
         self._rewards = array("d")  # nan: failed
         self._cases: dict[str, int] = {}
@@ -323,7 +324,10 @@ class Account:
             if count:
                 self._repeats += 1
                 self._squares += (reward - mean) ** 2 * count / (count + 1)
-                self._told += reward == mean and self._values.get(reward) == 1
+                if reward == mean and self._values.get(reward) == 1:
+                    self._told += 1
+                    if len(self._tellers) < EXACT_CANDIDATES:
+                        self._tellers.add(place)
             elif len(self._values) < _VALUES or reward in self._values:
                 self._values[reward] = self._values.get(reward, 0) + 1
             count, mean = count + 1, mean + (reward - mean) / (count + 1)
@@ -397,6 +401,7 @@ class Account:
         if self._squares or self.is_flaky:
             return False
         is_unlikely = self._told >= EXACT_REPEATS and self.agreement**self._repeats < UNLIKELY
+        is_unlikely = is_unlikely and len(self._tellers) >= EXACT_CANDIDATES
         return True if is_unlikely and len(self._values) > FEW_VALUES else None
 
     @property
@@ -505,6 +510,9 @@ class Account:
 
 EXACT_REPEATS = 3
 """Equal repeats after which scores may be taken for exact."""
+
+EXACT_CANDIDATES = 2
+"""Candidates that such repeats are of, at least: the initial program may be exact where others are not."""
 
 FEW_VALUES = 4
 """Distinct scores up to which a score counts as few-valued: equal repeats then prove nothing."""
