@@ -30,6 +30,7 @@ from culmen.core.event import (
 from culmen.core.usage import Budget, Usage
 from culmen.engine import driver as drivers
 from culmen.engine.driver import Driver, about, canonical, subject
+from culmen.evidence.account import CHOICE, FINAL, SEARCH
 from culmen.store.journal import MemoryJournal
 
 from .worlds import Climb, Does, Instant, driver
@@ -87,9 +88,11 @@ def effect(request: Request) -> Effect:
     ],
 )  # fmt: skip
 def test_rows_say_what_readers_need_beside_the_result(request_: Request, told: dict, of: dict) -> None:
-    assert about(effect(request_), "search") == told and subject(effect(request_)) == of
+    """Evaluations and edits of the choice and of the confirmation are told from those of the search."""
+    assert about(effect(request_), SEARCH) == told and subject(effect(request_)) == of
     plain = isinstance(request_, EvaluateRequest | EditRequest)
-    assert about(effect(request_), "final") == ({"phase": "final"} if plain else told)
+    for phase in (CHOICE, FINAL):
+        assert about(effect(request_), phase) == ({"phase": phase} if plain else told)
 
 
 def test_numbers_of_an_observation_become_floats_as_the_journal_will_return_them() -> None:
