@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Rollout, Status
-from culmen.evidence.pedigree import ValueModel
+from culmen.core.task import Task
+from culmen.evidence.evidence import Evidence
 from culmen.memory.priorities import Earliest, Mean, RunningSample, Shuffled
 from culmen.memory.queue import PriorityQueue, Traces, top
 
@@ -103,38 +104,44 @@ def test_a_queue_remembers_traces_rewards_and_rounds():
     assert queue.candidates[0].id in queue.statistics and "another" not in queue.statistics
 
 
+def told(rollouts, evidence):
+    """What the engine tells the evidence of a run of these rollouts."""
+    for rollout in rollouts:
+        for observation in rollout.observations:
+            evidence.observe(rollout.candidate, observation)
+
+
 def test_a_child_of_a_better_parent_is_believed_to_be_better():
     good, bad, *equals = (scored(n, reward) for n, reward in enumerate([9.0, 1.0, 2.0, 2.0, 1.5, 3.0]))
     children = [Candidate.of({"p": name}, (parent.candidate.id,)) for name, parent in (("g", good), ("b", bad))]
-    queue = PriorityQueue()
+    evidence = Evidence(Task("t"))
+    queue = PriorityQueue(ranking=evidence.ranking)
     queue.add([rollout.candidate for rollout in (good, bad, *equals)])
     queue.add(children)
     made = [Rollout(c, (Observation(c.id, Status.OK, 4.0),), (4.0,)) for c in children]
-    queue.update([good, bad, *equals, *made])
+    told([good, bad, *equals, *made], evidence)
     believed = queue.statistics.posterior()
     assert believed[-2] > believed[-1]
     assert believed.max() == believed[0] > 4.0  # that it was seen itself says more than kinship
 
 
-def test_a_value_model_that_is_asked_for_late_knows_what_an_early_one_was_told():
-    late, early = PriorityQueue(0.0), PriorityQueue(0.0, model=ValueModel(0.0))
-    root = Candidate.of({"p": "root"})
-    children = [Candidate.of({"p": str(n)}, (root.id,)) for n in range(6)]
-    for queue in (late, early):
-        queue.add([root])
-        for n, candidate in enumerate([root, *children]):
-            queue.add([candidate])
-            rewards = (float(n), None, n + 0.5)
-            seen = tuple(
-                Observation(candidate.id, Status.ERROR if r is None else Status.OK, r, f"case-{k}")
-                for k, r in enumerate(rewards)
-            )
-            queue.update([Rollout(candidate, seen, rewards)])
-    assert late.statistics.posterior().tolist() == early.statistics.posterior().tolist()
-    more = Rollout(root, (Observation(root.id, Status.OK, 9.0, "case-0"),), (9.0,))
-    for queue in (late, early):
-        queue.update([more])
-    assert late.statistics.posterior().tolist() == early.statistics.posterior().tolist()
+def test_what_is_believed_is_what_the_evidence_of_the_run_says_and_without_it_the_mean():
+    evidence, root = Evidence(Task("t")), Candidate.of({"p": "root"})
+    known, bare = PriorityQueue(0.0, evidence.ranking), PriorityQueue(0.0)
+    never, broken = (Candidate.of({"p": text}, (root.id,)) for text in ("never", "broken"))
+    for queue in (known, bare):
+        queue.add([never, root, broken])
+    failure = Rollout(broken, (Observation(broken.id, Status.ERROR),), (None,))
+    rewards = (1.0, None, 2.0)
+    statuses = [Status.ERROR if reward is None else Status.OK for reward in rewards]
+    seen = tuple(Observation(root.id, status, reward) for status, reward in zip(statuses, rewards))
+    rollouts = [failure, Rollout(root, seen, rewards)]
+    told(rollouts, evidence)
+    for queue in (known, bare):
+        queue.update(rollouts)
+    belief = evidence.ranking.belief(root.id)
+    assert belief is not None and known.statistics.posterior().tolist() == [-np.inf, belief.mean, -np.inf]
+    assert bare.statistics.posterior().tolist() == [-np.inf, 1.0, -np.inf] and belief.mean != 1.0
 
 
 def test_an_empty_queue_gives_nothing():

@@ -11,8 +11,8 @@ import pytest
 from culmen.core.brief import Brief
 from culmen.core.evaluation import Observation
 from culmen.core.event import EvaluateRequest, ProposeRequest
+from culmen.core.result import RunResult
 from culmen.core.usage import Budget
-from culmen.engine.finale import FinalChoice
 from culmen.evidence.front import hypervolume
 from culmen.store.journal import MemoryJournal
 from culmen.strategies.catalog import make
@@ -28,7 +28,7 @@ def search(world: FrontWorld, evaluations: int = 150, seed: int = 1, workers: in
     return simulate(PedigreeSearch(), world.task(), world, budget, seed=seed, workers=workers, **more)  # type: ignore[arg-type]
 
 
-def chosen(done: Simulation) -> FinalChoice:
+def chosen(done: Simulation) -> RunResult:
     assert done.verdict is not None
     return done.verdict
 

@@ -11,9 +11,11 @@ import pytest
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Status
-from culmen.core.task import Objective, constraint, goals
+from culmen.core.task import constraint, goals
+from culmen.evidence.front import FrontModel
 from culmen.strategies.costs import Costs
 from culmen.strategies.front_gradient import FrontGradient, _directions, _Sight  # pyright: ignore[reportPrivateUsage]
+from tests.evidence.facts import enter
 
 from .test_strategies_pedigree import Left
 
@@ -33,7 +35,7 @@ def gradient(
 ) -> FrontGradient:
     costs = Costs(Left(**({"evaluations": 100.0} if left is None else left)))  # type: ignore[arg-type]
     held = (constraint(limit),) if limit else ()
-    return FrontGradient(Objective(metrics=GOALS, constraints=held), exact, costs, cases, 8, Random(1))
+    return FrontGradient(FrontModel(GOALS, held, exact), costs, cases, 8, Random(1))
 
 
 def run(one: FrontGradient, noise: float = 0.1, seed: int = 3, broken: int = 0) -> FrontGradient:
@@ -43,12 +45,14 @@ def run(one: FrontGradient, noise: float = 0.1, seed: int = 3, broken: int = 0) 
         parents = (str(rng.randrange(max(i - 4, 0), i)),) if i else ()
         for _ in range(1 if i else 12):
             accuracy, latency = 0.03 * i + rng.gauss(0, 0.2), 5.0 + 0.03 * i + rng.gauss(0, 0.2)
-            one.learn(
-                named(str(i), *parents), seen(str(i), accuracy + rng.gauss(0, noise), latency + rng.gauss(0, noise))
+            enter(
+                one.front,
+                named(str(i), *parents),
+                seen(str(i), accuracy + rng.gauss(0, noise), latency + rng.gauss(0, noise)),
             )
     for i in range(broken):
         text = f"broken {i}"
-        one.learn(named(text, str(i % 30)), Observation(named(text).id, Status.ERROR))
+        enter(one.front, named(text, str(i % 30)), Observation(named(text).id, Status.ERROR))
     return one
 
 
@@ -128,7 +132,7 @@ def test_a_look_sees_the_front_and_others_that_reach_far_on_the_models_scale() -
 def test_of_many_candidates_forty_and_the_front_are_looked_at() -> None:
     one = gradient()
     for i in range(60):
-        one.learn(named(str(i)), seen(str(i), float(i), 5.0))
+        enter(one.front, named(str(i)), seen(str(i), float(i), 5.0))
     assert len(one._look(one.front.front()).rows) == 40
     assert one._look(one.front.front()).rows == list(range(59, 19, -1))
 
@@ -153,7 +157,7 @@ def test_directions_of_three_objectives_are_uniform_on_the_sphere() -> None:
 def test_what_violates_a_constraint_reaches_below_all_that_does_not() -> None:
     one = gradient(limit="latency <= 20")
     for text, accuracy, latency in (("a", 0.2, 10.0), ("b", 0.6, 15.0), ("wild", 0.9, 30.0), ("wilder", 0.9, 40.0)):
-        one.learn(named(text), seen(text, accuracy, latency))
+        enter(one.front, named(text), seen(text, accuracy, latency))
     worth = np.column_stack([model.worth() for model in one.front.models])
     origin, units = np.array([worth[0, 0], worth[1, 1]]), np.array([[1.0, 1.0], [0.01, 1.0]])
     reached, excess = one._reach(worth, origin, units), one.front.excess(worth)
@@ -169,7 +173,7 @@ def test_what_steps_gain_in_one_and_lose_in_another_is_drawn_so_as_many_steps_te
     one, rng = gradient(), Random(1)
     for i in range(20):
         gain = rng.gauss(0, 1)
-        one.learn(named(str(i), *(["0"] if i else [])), seen(str(i), gain, -slope * gain))
+        enter(one.front, named(str(i), *(["0"] if i else [])), seen(str(i), gain, -slope * gain))
     means = np.column_stack([model.worth() for model in one.front.models])
     factor = one._trades(means)
     known = math.copysign(19 / (19 + 8), slope)
@@ -181,7 +185,7 @@ def test_what_steps_gain_in_one_and_lose_in_another_is_drawn_so_as_many_steps_te
 def test_a_request_is_told_what_is_wanted_and_at_most_four_of_the_front() -> None:
     one = gradient()
     for i in range(9):
-        one.learn(named(str(i)), seen(str(i), 1.0 + i, 10.0 + 2 * i))
+        enter(one.front, named(str(i)), seen(str(i), 1.0 + i, 10.0 + 2 * i))
     front = one.front.front()
     said = one._focus(np.array([4.0, 24.0]), front)
     assert said == (
@@ -194,7 +198,7 @@ def test_leaders_are_of_the_front_alone() -> None:
     one = gradient()
     assert one.decide().parent == ""
     for i, (accuracy, latency) in enumerate([(0.1, 10.0), (0.9, 20.0), (0.05, 30.0)]):
-        one.learn(named(str(i)), seen(str(i), accuracy, latency))
+        enter(one.front, named(str(i)), seen(str(i), accuracy, latency))
     front = [named("0").id, named("1").id]
     assert sorted(one.leaders(5)) == sorted(front) and len(one.leaders(1)) == 1
     assert {tuple(one.leaders(2)) for _ in range(20)} == {(a, b) for a in front for b in front if a != b}
@@ -203,15 +207,15 @@ def test_leaders_are_of_the_front_alone() -> None:
 
 def test_while_nothing_was_scored_children_are_asked_of_the_first() -> None:
     one = gradient()
-    one.learn(named("broken"), Observation(named("broken").id, Status.ERROR))
+    enter(one.front, named("broken"), Observation(named("broken").id, Status.ERROR))
     assert one.decide().parent == named("broken").id
 
 
 def test_members_of_the_front_are_looked_at_again_while_exactness_is_a_hypothesis() -> None:
     one = gradient(None)
-    one.learn(named("a"), seen("a", 0.5, 5.0))
+    enter(one.front, named("a"), seen("a", 0.5, 5.0))
     assert one.decide().again == named("a").id
-    one.learn(named("a"), seen("a", 0.5, 5.0))
+    enter(one.front, named("a"), seen("a", 0.5, 5.0))
     assert one.decide().parent == named("a").id
 
 
@@ -220,5 +224,5 @@ def test_what_was_seen_exactly_on_every_case_is_not_looked_at_again() -> None:
     for text, accuracy in (("a", 0.5), ("b", 0.6)):
         for case in ("x", "y"):
             found = seen(text, accuracy + 0.2 * (case == "y") * (text == "a"), 5.0 + accuracy)
-            one.learn(named(text), msgspec.structs.replace(found, case=case))
+            enter(one.front, named(text), msgspec.structs.replace(found, case=case))
     assert one.decide().parent

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
-from culmen.core.evaluation import BARRED, Observation, Status
 from culmen.core.task import combined, constraint, goals
+from culmen.evidence.account import Fact
 from culmen.evidence.front import (
     FrontModel,
     FrontPoint,
@@ -27,6 +27,7 @@ from culmen.evidence.front import (
     spread,
     turned,
 )
+from tests.evidence.facts import enter
 
 NUMBERS = st.floats(-50, 50).map(lambda value: round(value, 2))
 
@@ -116,12 +117,13 @@ def test_what_a_journal_leaves_out_of_a_member_is_nothing() -> None:
     assert (read.margins, read.count, read.failures, read.feasible, read.confirmed) == ({}, 0, 0, True, False)
 
 
-def seen(id: str, **metrics: float) -> Observation:
-    return Observation(id, Status.OK, 0.0, metrics=metrics)
-
-
 def named(text: str, parents: tuple[str, ...] = ()) -> Candidate:
     return Candidate.of({"p": text}, parents)
+
+
+def see(model: FrontModel, candidate: Candidate, **metrics: float) -> None:
+    """One evaluation that gave these metrics."""
+    model.observe(Fact(candidate.id, tuple(candidate.parents), "", 0.0, metrics=metrics))
 
 
 GOALS = goals({"accuracy": "max", "latency": "min"})
@@ -135,7 +137,7 @@ def test_lucky_single_evaluations_are_not_believed() -> None:
     for candidate in [parent] * 12 + [named(f"child {place}", (parent.id,)) for place in range(40)]:
         accuracy, latency = rng.gauss(0.5, 0.1), rng.gauss(10, 1)
         raw.append(accuracy)
-        model.observe(candidate, seen(candidate.id, accuracy=accuracy, latency=latency))
+        enter(model, candidate, seen(candidate.id, accuracy=accuracy, latency=latency))
     members = [model.point(row) for row in model.front()]
     claimed = max(member.metrics["accuracy"] for member in members) - 0.5
     assert max(raw) - 0.5 > 0.15 and claimed < (max(raw) - 0.5) / 3
@@ -147,7 +149,7 @@ def test_of_two_that_were_seen_alike_the_one_of_better_kin_is_believed_better() 
     kin = [(named(f"{line} {place}", (named(line).id,)), line) for place in range(6) for line in ("good", "bad")]
     for candidate, line in [*((named(line), line) for line in ("good", "bad") * 6), *kin]:
         accuracy = rng.gauss(5.0 * (line == "good"), 1.0) if not candidate.text.endswith("5") else 2.5
-        model.observe(candidate, seen(candidate.id, accuracy=accuracy, latency=rng.gauss(10, 1)))
+        enter(model, candidate, seen(candidate.id, accuracy=accuracy, latency=rng.gauss(10, 1)))
     good, bad = (model.point(model.ids.index(named(f"{line} 5").id)) for line in ("good", "bad"))
     assert good.metrics["accuracy"] > bad.metrics["accuracy"] + 1.0
 
@@ -155,7 +157,7 @@ def test_of_two_that_were_seen_alike_the_one_of_better_kin_is_believed_better() 
 def test_equal_texts_are_one_candidate() -> None:
     model = FrontModel(GOALS)
     for _ in range(3):
-        model.observe(named("the same"), seen(named("the same").id, accuracy=1.0, latency=2.0))
+        enter(model, named("the same"), seen(named("the same").id, accuracy=1.0, latency=2.0))
     assert len(model.ids) == 1 and model.point(0).count == 3
 
 
@@ -163,19 +165,19 @@ def test_what_holds_the_constraints_comes_first_and_else_the_least_violation() -
     model = FrontModel(GOALS, (constraint("latency <= 20"), constraint("memory <= 5")), exact=True)
     values = {"wild": (0.9, 90.0, 1.0), "near": (0.5, 21.0, 1.0), "fat": (0.99, 1.0, 50.0)}
     for text, (accuracy, latency, memory) in values.items():
-        model.observe(named(text), seen(named(text).id, accuracy=accuracy, latency=latency, memory=memory))
+        enter(model, named(text), seen(named(text).id, accuracy=accuracy, latency=latency, memory=memory))
     assert [model.ids[row] for row in model.front()] == [named("near").id]
     assert not model.point(model.front()[0]).feasible
-    model.observe(named("tame"), seen(named("tame").id, accuracy=0.1, latency=3.0, memory=2.0))
+    enter(model, named("tame"), seen(named("tame").id, accuracy=0.1, latency=3.0, memory=2.0))
     assert [model.ids[row] for row in model.front()] == [named("tame").id]
 
 
 def test_candidates_that_failed_or_were_barred_are_on_no_front() -> None:
     model = FrontModel(GOALS)
-    model.observe(named("broken"), Observation(named("broken").id, Status.ERROR))
+    enter(model, named("broken"), Observation(named("broken").id, Status.ERROR))
     assert model.front() == []
-    model.observe(named("fine"), seen(named("fine").id, accuracy=0.5, latency=5.0))
-    model.observe(named("cheat"), seen(named("cheat").id, accuracy=1.0, latency=0.0))
+    enter(model, named("fine"), seen(named("fine").id, accuracy=0.5, latency=5.0))
+    enter(model, named("cheat"), seen(named("cheat").id, accuracy=1.0, latency=0.0))
     model.bar(named("cheat").id)
     assert [model.ids[row] for row in model.front()] == [named("fine").id]
 
@@ -183,17 +185,17 @@ def test_candidates_that_failed_or_were_barred_are_on_no_front() -> None:
 def test_a_candidate_that_is_rejected_for_its_integrity_is_on_no_front() -> None:
     model = FrontModel(GOALS)
     for text, accuracy in (("fine", 0.5), ("cheat", 1.0)):
-        model.observe(named(text), seen(named(text).id, accuracy=accuracy, latency=5.0))
+        enter(model, named(text), seen(named(text).id, accuracy=accuracy, latency=5.0))
     assert [model.ids[row] for row in model.front()] == [named("cheat").id]
     rejected = Observation(named("cheat").id, Status.REJECTED, reason=f"{BARRED}read")
-    model.observe(named("cheat"), rejected)
+    enter(model, named("cheat"), rejected)
     assert [model.ids[row] for row in model.front()] == [named("fine").id]
 
 
 def test_with_one_objective_the_front_is_the_best_candidate() -> None:
     model = FrontModel(goals({"accuracy": "max"}), exact=True)
     for text, accuracy in (("good", 0.5), ("better", 0.6), ("worse", 0.4), ("best", 0.7)):
-        model.observe(named(text), seen(named(text).id, accuracy=accuracy))
+        enter(model, named(text), seen(named(text).id, accuracy=accuracy))
         model.front()
     assert [model.ids[row] for row in model.front()] == [named("best").id]
 
@@ -206,7 +208,7 @@ def limited(*rows: tuple[float, float, float, float]) -> FrontModel:
     model = FrontModel(GOALS, LIMITS, exact=True)
     for place, row in enumerate(rows):
         values = dict(zip(("accuracy", "latency", "memory", "power"), row, strict=True))
-        model.observe(named(str(place)), seen(named(str(place)).id, **values))
+        enter(model, named(str(place)), seen(named(str(place)).id, **values))
     return model
 
 
@@ -230,13 +232,13 @@ def test_margins_are_those_of_95_percent_and_exact_metrics_or_unknown_ones_have_
     model, rng = FrontModel(GOALS), Random(1)
     for place in range(12):
         id = named(str(place % 3)).id
-        model.observe(named(str(place % 3)), seen(id, accuracy=rng.gauss(place % 3, 1.0), latency=rng.gauss(5, 1)))
+        enter(model, named(str(place % 3)), seen(id, accuracy=rng.gauss(place % 3, 1.0), latency=rng.gauss(5, 1)))
     _, deviations = model.rewards()
     margins = [model.point(row).margins for row in range(3)]
     found = [[each["accuracy"], each["latency"]] for each in margins]
     np.testing.assert_allclose(found, 1.96 * deviations[:3], rtol=1e-3)
     broken = FrontModel(GOALS)
-    broken.observe(named("broken"), Observation(named("broken").id, Status.ERROR))
+    enter(broken, named("broken"), Observation(named("broken").id, Status.ERROR))
     assert broken.point(0).margins == {}
     assert limited((0.6, 10.0, 3.0, 4.0), (0.8, 30.0, 7.0, 4.0)).point(0).margins == {}
 
