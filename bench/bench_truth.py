@@ -1,22 +1,23 @@
 """How true is what a run reports? Worlds with known true scores x random seeds x strategies.
 
-    python bench/bench_truth.py --seeds 100 --jobs 2 --json truth.jsonl      (resumable: finished runs are kept)
+    python bench/bench_truth.py --seeds 100 --json truth.jsonl     (resumable: keeps finished runs)
     python bench/bench_truth.py --world flaky --strategy all --seeds 30 --json truth.jsonl
 
-Every run is a whole search of the real engine on a virtual clock, final choice included; only its verdict and its
-journal are read. The worlds, and what a failed evaluation is worth in each, are those of `culmen.testing.hazards`: at
-the declared bound, without one at the true score of the initial program, and not at all where it is nobody's fault.
-Differences are turned so that higher is better, also where scores are minimised. The columns, shares in per cent:
+Every run is a whole search of the real engine on a virtual clock, final choice included; only its
+verdict and its journal are read. The worlds, and what a failed evaluation is worth in each, are
+those of `culmen.testing.hazards`: at the declared bound, without one at the true score of the
+initial program, and not at all where it is nobody's fault. Differences are turned so that higher is
+better, also where scores are minimised. The columns, shares in per cent:
 
-worth / best     true score of the reported candidate, and of the best that was evaluated in that run (means)
+worth / best     true score of the report, and of the best evaluated in that run (means)
 claim - truth    of the reported score, with its standard error over the runs
-score, gain      share of 95 % intervals that hold the truth, among those that were given; gain is over the initial one
-claimed          share of runs whose gain is larger than its margin
-false            share of these that are not truly better than the initial program
-worse            share of runs whose report is truly worse than the initial program
-± 0, no ±        share of runs that report a margin of 0, or none
-unconfirmed      share of runs whose report rests on no fresh evaluation
-steady           share of runs that report a candidate that never fails and is not the initial one (worlds with such)
+score, gain      95 % intervals that hold the truth, of those given; the gain is over the initial one
+claimed          runs whose gain is larger than its margin
+false            of these, those that are not truly better than the initial program
+worse            runs whose report is truly worse than the initial program
+± 0, no ±        runs that report a margin of 0, or none
+unconfirmed      runs whose report rests on no fresh evaluation
+steady           runs that report a candidate that never fails, and not the initial one
 CPU s            processor seconds per run
 """
 
@@ -108,6 +109,9 @@ def row_of(job: Job) -> Row:
     start, best = task.candidates()[0], known[verdict.id]
     worths = [task.objective.reward(truth_of(world, one)) for one in known.values()]
     initial = None if verdict.initial is None else (verdict.initial.score, verdict.initial.margin)
+    steady = None
+    if has_fragile(world):
+        steady = best.id != start.id and not world.is_fragile(best)
     return row | {
         "truth": truth_of(world, best),
         "start": truth_of(world, start),
@@ -120,7 +124,7 @@ def row_of(job: Job) -> Row:
         "initial": initial,
         "gain": verdict.gain,
         "gain_margin": verdict.gain_margin,
-        "steady": best.id != start.id and not world.is_fragile(best) if has_fragile(world) else None,
+        "steady": steady,
     }
 
 
@@ -137,7 +141,9 @@ def inside(error: float, margin: float | None) -> bool | None:
 def is_claimed(row: Row) -> bool:
     """The reported gain is beyond its margin."""
     gain, margin = row["gain"], row["gain_margin"]
-    return gain is not None and margin is not None and (-gain if row["minimised"] else gain) > margin + NONE
+    if gain is None or margin is None:
+        return False
+    return (-gain if row["minimised"] else gain) > margin + NONE
 
 
 def share(found: Iterable[bool | None]) -> str:
@@ -155,7 +161,8 @@ def cells(rows: Sequence[Row]) -> tuple[str, ...]:
         return (*head, *repeat("-", 11), cpu)
     errors = [better_by(row, "score", "truth") for row in told]
     error = stdev(errors) / math.sqrt(len(errors)) if len(errors) > 1 else math.nan
-    gains = [None if r["gain"] is None else r["gain"] - (r["truth"] - r["start"]) for r in told]
+    gained = [row for row in told if row["gain"] is not None]
+    gains = [row["gain"] - (row["truth"] - row["start"]) for row in gained]
     lifts = [better_by(row, "truth", "start") for row in told]
     claims = [is_claimed(row) for row in told]
     return (
@@ -165,7 +172,7 @@ def cells(rows: Sequence[Row]) -> tuple[str, ...]:
         f"{fmean(row['truth'] for row in told):.3f} / {fmean(row['top'] for row in told):.3f}",
         f"{fmean(errors):+.3f} ± {error:.3f}",
         share(inside(e, row["margin"]) for e, row in zip(errors, told, strict=True)),
-        share(None if e is None else inside(e, row["gain_margin"]) for e, row in zip(gains, told, strict=True)),
+        share(inside(e, row["gain_margin"]) for e, row in zip(gains, gained, strict=True)),
         share(claims),
         share(lift <= NONE for lift, claim in zip(lifts, claims, strict=True) if claim),
         share(lift < -NONE for lift in lifts),
@@ -179,8 +186,9 @@ def cells(rows: Sequence[Row]) -> tuple[str, ...]:
 
 def line(texts: Sequence[str]) -> str:
     """A row of the table."""
-    pairs = list(zip(texts, WIDTHS, strict=True))
-    return "| " + " | ".join([*(t.ljust(w) for t, w in pairs[:2]), *(t.rjust(w) for t, w in pairs[2:])]) + " |"
+    sized = [f"{text:>{width}}" for text, width in zip(texts, WIDTHS, strict=True)]
+    names = [f"{text:<{width}}" for text, width in zip(texts[:2], WIDTHS, strict=False)]
+    return f"| {' | '.join([*names, *sized[2:]])} |"
 
 
 def kept_rows(path: Path | None) -> dict[Job, Row]:
@@ -203,15 +211,16 @@ def made_rows(jobs: Sequence[Job], processes: int, path: Path | None) -> Iterato
 
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """What is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--first", type=int, default=0, help="the first random seed")
     parser.add_argument("--world", action="append", help="a part of a name; may be repeated")
-    parser.add_argument("--strategy", action="append", help="may be repeated; all: every one of the bench")
+    parser.add_argument("--strategy", action="append", help="may be repeated; all: every one")
     parser.add_argument("--evaluations", type=int, default=0, help="0: those of each world")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="file of runs, one a line; those in it are not run again")
+    parser.add_argument("--json", type=Path, help="runs, one a line; those in it are kept")
     return parser.parse_args(arguments)
 
 

@@ -1,4 +1,4 @@
-"""Simulated tasks with hazards: their true scores are exact, and the bench on them reports what the runs say."""
+"""Simulated tasks with hazards: their true scores are exact, and the bench tells of the runs."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def seen(world: HazardWorld, candidate: Candidate, times: int) -> list[Observati
 
 
 def worths(world: HazardWorld, observations: list[Observation]) -> list[float]:
-    """Scores, a candidate's failures at the floor; those that are nobody's fault count for nothing."""
+    """Scores, a candidate's failures at the floor, without those that are nobody's fault."""
     floor = world.truth(world.task().candidates()[0]) if world.floor is None else world.floor
-    return [floor if one.score is None else one.score for one in observations if one.feedback != LOST]
+    counted = (one for one in observations if one.feedback != LOST)
+    return [floor if one.score is None else one.score for one in counted]
 
 
 def member(quality: float, genes: int = 0) -> Candidate:
@@ -98,10 +99,8 @@ def test_the_bench_prints_a_row_and_runs_nothing_twice(tmp_path: Path):
         "--json",
         str(file),
     ]
-    tables = [
-        subprocess.run([sys.executable, str(BENCH), *asked], check=True, capture_output=True, text=True).stdout
-        for _ in range(2)
-    ]
+    command = [sys.executable, str(BENCH), *asked]
+    tables = [subprocess.check_output(command, text=True) for _ in range(2)]
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert [(row["world"], row["seed"], row["truth"] in (0.3, 0.65, 0.8)) for row in rows] == [
         ("flaky", 0, True),

@@ -1,9 +1,9 @@
 """Simulated tasks with known true scores whose evaluations fail, or mislead.
 
-`HAZARDS` has them by name. What a failed evaluation is worth is exact: where a world has a `floor`, the task declares
-it as the bound of its scores, and a candidate's failures count as that; without one they count as the true score of
-the initial program. Failures that are nobody's fault (an outage, a scorer that loses its simulator) never enter a true
-score.
+`HAZARDS` has them by name. What a failed evaluation is worth is exact: where a world has a `floor`,
+the task declares it as the bound of its scores, and a candidate's failures count as that; without
+one they count as the true score of the initial program. Failures that are nobody's fault (an
+outage, a scorer that loses its simulator) never enter a true score.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LOST = "RuntimeError: connection to the simulator lost"
 
 @dataclass(frozen=True)
 class HazardWorld(SimulatedWorld):
-    """A simulated task with a hazard or two; the score is the quality unless a field says otherwise.
+    """A simulated task with a hazard or two; the score is the quality but for these fields.
 
     Fragile candidates score `bonus` more and end as `status` at the rate `failing`; with `crashing`
     they fail on that many training cases, always. `away` is the chance of the scorer to fail;
@@ -70,7 +70,8 @@ class HazardWorld(SimulatedWorld):
     def task(self) -> Task:
         """The task of this world."""
         sizes = {"train": self.train, "test": self.test}
-        cases = [Case(f"{name}{n}", n, split=name) for name, size in sizes.items() for n in range(size)]
+        places = [(split, place) for split, size in sizes.items() for place in range(size)]
+        cases = [Case(f"{split}{place}", place, split=split) for split, place in places]
         objective = Objective(
             direction="max" if self.sign > 0 else "min",
             bounds=(0.0, 1.0) if self.coin else (self.floor, None),
@@ -94,8 +95,8 @@ class HazardWorld(SimulatedWorld):
         if not isinstance(effect.request, EvaluateRequest) or not isinstance(result, Observation):
             return seconds, result
         if self._is_away(effect.request):
-            lost = replaced(result, status=Status.ERROR, score=None, reason="exception", feedback=LOST)
-            return seconds, lost
+            told = {"status": Status.ERROR, "reason": "exception", "feedback": LOST}
+            return seconds, replaced(result, score=None, **told)
         if result.ok:
             return seconds, result
         reason, told = "exception", "IndexError: list index out of range"
@@ -115,9 +116,9 @@ class HazardWorld(SimulatedWorld):
         return case in struck and self.is_fragile(candidate)
 
     def _level(self, candidate: Candidate, case: str) -> float:
-        """The reward expected of an evaluation that does not fail, before it is cut at the floor."""
-        shift = self._shift(candidate, case) if case else 0.0
-        return self.reward(genome(candidate).quality) + self.bonus * self.is_fragile(candidate) + shift
+        """The reward expected without a failure, before it is cut at the floor."""
+        value = self.reward(genome(candidate).quality) + self.bonus * self.is_fragile(candidate)
+        return value + (self._shift(candidate, case) if case else 0.0)
 
     def _expected(self, candidate: Candidate, case: str) -> float:
         """The reward expected of an evaluation, exactly."""
@@ -130,7 +131,8 @@ class HazardWorld(SimulatedWorld):
         return (1 - rate) * value + rate * failed
 
     def _is_clean(self, candidate: Candidate) -> bool:
-        return self.clean and (self.is_fragile(candidate) or genome(candidate).quality == self.start)
+        first = genome(candidate).quality == self.start
+        return self.clean and (first or self.is_fragile(candidate))
 
     def _noise(self, candidate: Candidate, draws: Random) -> float:
         if self._is_clean(candidate):
@@ -229,7 +231,15 @@ HAZARDS: dict[str, HazardWorld | TwoObjectives] = {
     "5 % gross errors": HazardWorld(noise=0.05, gross=0.05),
     "log-normal": HazardWorld(skew=0.7),
     "time-outs": HazardWorld(shape=own, noise=0.05, failing=0.3, status=Status.TIMEOUT, floor=0.0),
-    "crashing cases": HazardWorld(shape=own, noise=0.05, effect=0.05, train=40, crashing=3, floor=0.0, evaluations=300),
+    "crashing cases": HazardWorld(
+        shape=own,
+        noise=0.05,
+        effect=0.05,
+        train=40,
+        crashing=3,
+        floor=0.0,
+        evaluations=300,
+    ),
     **{f"pass/fail {rate}, all equal": _answered(equal, rate) for rate in (0.5, 0.7, 0.9, 0.97)},
     **{f"pass/fail {rate}, some +0.1": _answered(ten_points, rate) for rate in (0.5, 0.7, 0.9)},
     "simulator lost, minimised": HazardWorld(noise=0.05, reward=energy, sign=-1, away=0.3),
