@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
+from culmen.core.evaluation import BARRED, Observation, Status
 from culmen.core.task import combined, constraint, goals
-from culmen.evidence.account import Fact
 from culmen.evidence.front import (
     FrontModel,
     FrontPoint,
@@ -121,9 +121,8 @@ def named(text: str, parents: tuple[str, ...] = ()) -> Candidate:
     return Candidate.of({"p": text}, parents)
 
 
-def see(model: FrontModel, candidate: Candidate, **metrics: float) -> None:
-    """One evaluation that gave these metrics."""
-    model.observe(Fact(candidate.id, tuple(candidate.parents), "", 0.0, metrics=metrics))
+def seen(id: str, **metrics: float) -> Observation:
+    return Observation(id, Status.OK, 0.0, metrics=metrics)
 
 
 GOALS = goals({"accuracy": "max", "latency": "min"})
