@@ -17,7 +17,7 @@ from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, Result
 from culmen.core.task import Evaluator, Objective, Task
 from culmen.core.usage import Budget
-from culmen.engine.finale import FinalChoice
+from culmen.core.result import RunResult
 from culmen.engine.ledger import final_share
 from culmen.store.journal import MemoryJournal
 from culmen.strategies.pedigree import PedigreeSearch
@@ -64,7 +64,7 @@ def by_case(text: str, case: Case | None, rng: Random) -> float:
     return (0.0 if case is None else float(case.input)) + 0.1 * float(text)
 
 
-def final(task: Task, rule: Rule, strategy: Looks, budget: Budget, seed: int) -> FinalChoice:
+def final(task: Task, rule: Rule, strategy: Looks, budget: Budget, seed: int) -> RunResult:
     verdict = simulate(strategy, task, Table(rule), budget, seed=seed).verdict
     assert verdict is not None
     return verdict
@@ -225,7 +225,7 @@ def test_the_gain_is_a_difference_of_scores_in_the_tasks_own_direction() -> None
 
 def ended(
     task: Task, world: Script | Table, search: Looks, kept: int | None = 40
-) -> tuple[FinalChoice, dict[str, dict[str, int]]]:
+) -> tuple[RunResult, dict[str, dict[str, int]]]:
     """The verdict of a run with so many evaluations for its final choice (None: no limit), and how many of these were
     made, by text and split."""
     used = len(search.texts) * search.times
@@ -233,7 +233,7 @@ def ended(
     run, asked = simulate(search, task, world, budget, trial=False), dict[str, dict[str, int]]()
     splits = {case.id: case.split for case in task.cases}
     for entry in (event.entry for event in run.journal.read()):
-        if entry.kind == "done" and isinstance(entry.result, Observation) and entry.body.get("phase") == "final":
+        if entry.kind == "done" and isinstance(entry.result, Observation) and entry.body.get("phase"):
             looks = asked.setdefault(run.search.lab.find(entry.result.candidate).text, {})
             on = splits.get(entry.result.case, "")
             looks[on] = looks.get(on, 0) + 1
@@ -281,7 +281,7 @@ def test_what_a_verdict_does_not_tell_is_nothing() -> None:
     written = msgspec.to_builtins(ended(TASK, Table(noisy), THREE, 2)[0])
     assert not {"failures", "cases", "of"} & {*written, *written["initial"]}
     del written["search_count"]
-    old = msgspec.convert(written, FinalChoice)
+    old = msgspec.convert(written, RunResult)
     assert (old.search_count, old.failures, old.cases, old.of) == (0, 0, 0, 0)
     assert old.initial is not None and old.initial.failures == 0
 
@@ -418,7 +418,7 @@ def test_what_the_search_knew_and_what_the_choice_saw_count_by_their_precision(
         assert run.verdict is not None
         return run.search.lab.find(run.verdict.id).text, run
 
-    record = winner(0.0, 0.0)[1].search.record
+    record = winner(0.0, 0.0)[1].search.evidence.account
     noise, tallies = record.noise(), [record.tally(name) for name in named("2", "1")]
     (best, _), (other, variance) = (record.belief(tally, noise) for tally in tallies if tally is not None)
     looks = int(kept * (0.4 if cases else 0.5 if flaky else 0.25)) // 2
@@ -446,7 +446,7 @@ FLOOR = msgspec.structs.replace(TASK, objective=Objective(bounds=(0.0, None)))
 
 def confirmed(
     second: float, *then: float | str | None, task: Task = FLOOR, kept: int = 40, others: Turns | None = None
-) -> tuple[FinalChoice, dict[str, int]]:
+) -> tuple[RunResult, dict[str, int]]:
     """The verdict where "2" scores 10, `then` this in its confirmation, and "1" scores `second`; and who was
     evaluated how often."""
     world = Script({"0.0": around(0.5), "1": around(second), "2": around(10, *then), **(others or {})})
@@ -605,4 +605,4 @@ def searched(world: worlds.SimulatedWorld, budget: Budget) -> int:
     run = simulate(PedigreeSearch(), world.task(), world, budget)
     entries = [event.entry for event in run.journal.read()]
     done = [entry for entry in entries if entry.kind == "done" and entry.effect == "evaluate"]
-    return sum(entry.body.get("phase") != "final" for entry in done)
+    return sum(not entry.body.get("phase") for entry in done)

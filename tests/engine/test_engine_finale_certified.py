@@ -15,7 +15,8 @@ from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, Result
 from culmen.core.task import NO_TOLERANCE, Evaluator, Objective, Task
 from culmen.core.usage import Budget
-from culmen.engine.finale import FinalChoice, certified, soon
+from culmen.core.result import RunResult
+from culmen.engine.finale import soon
 from culmen.testing.virtual import simulate
 
 from .worlds import EXACT, TASK
@@ -57,7 +58,7 @@ class Looks:
             await lab.evaluate(Candidate.of({"x": text}), lab.minibatch(1))
 
 
-def chosen(task: Task, world: Told, budget: Budget | None = None, workers: int = 1) -> tuple[str, FinalChoice]:
+def chosen(task: Task, world: Told, budget: Budget | None = None, workers: int = 1) -> tuple[str, RunResult]:
     """The text of the winner, and the verdict; `world.after` holds the final choice's evaluations alone."""
     texts = tuple(text for text in world.scores if text != "0.0")
     run = simulate(Looks(texts), task, world, budget or Budget(evaluations=100), workers=workers)

@@ -15,7 +15,7 @@ from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, Result
 from culmen.core.task import Objective, Task, constraint, goals
 from culmen.core.usage import Budget
-from culmen.engine.finale import FinalChoice
+from culmen.core.result import RunResult
 from culmen.testing.virtual import simulate
 
 from .worlds import Looks, named, split
@@ -59,7 +59,7 @@ class Measured:
         return 1.0, Observation(request.candidate.id, status, case=case.id, reason="integrity_admits" if told else "")
 
 
-def ended(world: Measured, kept: int, task: Task = TASK) -> FinalChoice:
+def ended(world: Measured, kept: int, task: Task = TASK) -> RunResult:
     """The verdict of a run with so many evaluations for its final choice."""
     used = len(world.levels) * world.times
     budget = Budget(used + kept, final=max(0.0, kept - 0.5) / (used + kept))
@@ -68,7 +68,7 @@ def ended(world: Measured, kept: int, task: Task = TASK) -> FinalChoice:
     return verdict
 
 
-def on(verdict: FinalChoice, *texts: str) -> list[str]:
+def on(verdict: RunResult, *texts: str) -> list[str]:
     """Which of these are on the front, in its order."""
     texts_of = dict(zip(named(*texts), texts, strict=True))
     return [texts_of[point.id] for point in verdict.front]

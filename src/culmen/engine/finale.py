@@ -222,10 +222,13 @@ class Finale:
         await lab.evaluate_afresh(lab.find(self._initial), cases[:room])
 
     async def _spend_rest(self, lab: EngineLab) -> None:
-        """Spend the rest of the reserve on winner and initial program without a data set: kept for
-        a second winner, or for the noise of scores that seemed exact until a fresh one differed."""
+        """Spend the rest of the reserve on winner and initial program without a data set: what was
+        kept for a second winner, or to measure scores that seemed exact until a fresh one differed.
+        """
         chosen = self._evidence.verdict.chosen()
-        if self._task.deterministic or self._pool or chosen is None or self._is_as_expected(chosen):
+        if self._task.deterministic or self._pool or chosen is None:
+            return
+        if not self._account.is_flaky and (not self._exact or self._is_as_expected(chosen)):
             return
         names = list(dict.fromkeys([chosen, self._initial or chosen]))
         kept = (self._account.looks, self._account.fresh)
@@ -234,10 +237,10 @@ class Finale:
         await lab.gather(*(lab.evaluate_afresh(lab.find(name), more) for name in names))
 
     def _is_as_expected(self, name: str) -> bool:
-        """True if scores seem exact and the fresh ones are what the search saw."""
+        """True if the fresh scores of a candidate are what the search saw."""
         tally = self._account.tally(name)
         values = [v for each in self._evidence.verdict.values(name).values() for v in each]
-        return self._exact and tally is not None and all(value == tally.mean for value in values)
+        return tally is not None and all(value == tally.mean for value in values)
 
     # -- with a verifier ------------------------------------------------------------------------------
 
