@@ -17,6 +17,8 @@ from culmen.core.task import NO_TOLERANCE, Evaluator, Objective, Task
 from culmen.core.usage import Budget
 from culmen.core.result import RunResult
 from culmen.engine.finale import soon
+from culmen.evidence.account import Fact
+from culmen.evidence.verdict import certified
 from culmen.testing.virtual import simulate
 
 from .worlds import EXACT, TASK
@@ -169,12 +171,11 @@ def test_a_verdict_without_fresh_evaluations_says_so() -> None:
 
 
 def test_the_worst_certified_value_counts_and_one_that_is_missing_takes_all() -> None:
-    def seen(value: float | None, status: Status = Status.OK) -> Observation:
-        return Observation("a", status, 1.0, certified=value)
+    def seen(reward: float | None) -> Fact:
+        return Fact("a", (), "", 1.0, vouched=reward)
 
-    assert certified(TASK, [seen(0.5), seen(0.3), seen(None, Status.LOST)]) == 0.3
-    assert certified(msgspec.structs.replace(TASK, objective=Objective(direction="min")), [seen(0.5), seen(0.3)]) == 0.5
-    assert certified(TASK, [seen(0.5), seen(None)]) is None and certified(TASK, []) is None
+    assert certified([seen(0.5), seen(0.3)]) == 0.3 and certified([seen(-0.5), seen(-0.3)]) == -0.5
+    assert certified([seen(0.5), seen(None)]) is None and certified([]) is None
 
 
 def test_after_a_stop_the_final_choice_takes_24_evaluations_or_twice_a_data_set() -> None:

@@ -151,8 +151,8 @@ def test_margins_are_of_a_members_own_spread_or_with_the_others_if_that_is_large
     verdict = ended(Measured({text: THREE[text] for text in ("0.0", "a", "b")}, fresh), 30)
     first, second = verdict.front
     assert (first.metrics, first.count, first.failures) == ({"x": 10.0, "y": 1.0}, 10, 0) and first.confirmed
-    assert first.margins == pytest.approx({"x": t(13) * (4 * 20 / 18 / 13 / 10) ** 0.5, "y": 0.0})
-    assert second.margins == pytest.approx({"x": t(9) * (10 / 9 / 10) ** 0.5, "y": 0.0})
+    assert first.margins == pytest.approx({"x": t(17) * (8 * 20 / 18 / 17 / 10) ** 0.5, "y": 0.0})
+    assert second.margins == pytest.approx({"x": t(17) * ((10 + 8 * 10 / 18) / 17 / 10) ** 0.5, "y": 0.0})
 
 
 @pytest.mark.parametrize(("step", "variance"), [(2.0, 1.0), (4.0, 5 / 3)])
@@ -194,7 +194,7 @@ def test_failures_are_counted_and_what_never_scored_afresh_is_not_on_the_front()
 
 def matched(first: Pair, second: Pair, initial: Pair = (0.5, 0.5), noise: float = 1.0, fails: bool = False) -> str:
     """The front of "a" and "b" with such means of x and y. Ten evaluations of x differ by `noise` from their mean (but
-    for the initial program), y is the same in all: the margins of x are 0.754, of their difference 1.066."""
+    for the initial program), y is the same in all: the margins of x are 0.615, of their difference 0.870."""
     means = {"a": first, "b": second, "0.0": initial}
 
     def fresh(text: str, case: int, nth: int) -> Pair | None:
@@ -208,7 +208,7 @@ def matched(first: Pair, second: Pair, initial: Pair = (0.5, 0.5), noise: float 
 
 
 def test_a_member_leaves_where_another_is_better_in_one_beyond_noise_and_worse_in_none() -> None:
-    assert matched((5.0, 3.0), (4.0, 3.0)) == "ab" and matched((4.0, 3.0), (5.0, 3.0)) == "ab"
+    assert matched((4.8, 3.0), (4.0, 3.0)) == "ab" and matched((4.0, 3.0), (4.8, 3.0)) == "ab"
     assert matched((5.2, 3.0), (4.0, 3.0)) == "a" and matched((4.0, 3.0), (5.2, 3.0)) == "b"
     assert matched((5.2, 3.0), (4.0, 3.1)) == "ab"
     assert matched((5.0, 3.1), (4.0, 3.0)) == "a"  # there is no noise in the other

@@ -257,7 +257,8 @@ class Finale:
         together = lab.workers if lab.left("seconds") < float("inf") else 1
         for first in range(0, len(field), together):
             tally = self._account.tally(field[first])
-            done = [verdict.certified_standing(name) for name in field[:first]]
+            sound = (name for name in field[:first] if not verdict.is_barred(name))
+            done = [verdict.certified_standing(name) for name in sound]
             best = min((standing for standing in done if standing[0] == 0), default=None)
             if best is not None and tally is not None and -best[1] >= tally.mean:
                 return

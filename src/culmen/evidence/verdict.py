@@ -153,7 +153,8 @@ class Verdict:
         if self.task.evaluator.verifier and self.values(name):
             if not self.values(initial):
                 return False
-            return self.certified_standing(initial) <= self.certified_standing(name)
+            first, other = self.certified_standing(initial), self.certified_standing(name)
+            return first <= other if first[0] == 0 else first[0] < other[0]
         tally = self.account.tally(initial)
         if not self.values(initial) and (tally is None or not tally.count):
             return False  # it never scored
