@@ -134,7 +134,9 @@ def test_a_claim_is_checked_by_one_evaluation_and_again_after_twice_as_many():
 
 
 def test_what_failed_claims_nothing_and_a_look_that_fails_on_a_case_reaches_nothing():
-    assert looked([None, 2.0], 4) == ("strategy_done", 4)
+    one = msgspec.structs.replace(TASK, cases=(Case("a"),))
+    assert looked([None, 2.0], 4, one, evaluations=19) == ("strategy_done", 4)  # too few for the engine's own looks
+    assert looked([2.0], 4, one, evaluations=19) == ("target", 2)
     cases = msgspec.structs.replace(TASK, cases=tuple(Case(str(n)) for n in range(3)))
     assert looked([2.0], 1, cases) == ("target", 4)
     assert looked([2.0, 2.0, None, 2.0], 1, cases) == ("strategy_done", 4)

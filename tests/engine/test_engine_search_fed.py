@@ -298,14 +298,44 @@ def test_once_evaluations_ask_models_each_counts_as_the_dearest_so_far_and_propo
     assert [effect.kind for effect in asked] == ["evaluate", "evaluate", "propose"]
 
 
-def test_what_is_kept_for_the_final_choice_follows_what_is_known_of_the_noise() -> None:
-    hand, left = Hand(over_and_over, budget=Budget(evaluations=1000)), []
-    for score in (1.0, 1.0, 1.0, 1.0, None):
-        left.append(hand.search.ledger.left("evaluations"))
-        hand.score(score)
-    left.append(hand.search.ledger.left("evaluations"))
-    kept = [1000 - 1 - n - room for n, room in enumerate(left)]  # one is under way
-    assert kept == [40, 40, 40, 40, 3, 80]  # equal repeats, and then a failure
+def kept(scores: list[tuple[int, float | None]], task: Task = TASK) -> list[int]:
+    """Evaluations kept for the final choice before each of these scores of numbered candidates, and after the last."""
+
+    async def search(lab) -> None:
+        for number, _ in scores:
+            await lab.evaluate(Candidate.of({"x": str(number)}), [None])
+        await over_and_over(lab)
+
+    hand, found = Hand(search, task, Budget(evaluations=1000)), []
+    for made, (number, score) in enumerate([*scores, (0, None)]):
+        under_way = len(hand.search.in_flight)
+        found.append(1000 - made - under_way - int(hand.search.ledger.left("evaluations")))
+        if made < len(scores):
+            asked = next(e for e in hand.asked if e.request.candidate.text == str(number))  # pyright: ignore[reportAttributeAccessIssue]
+            hand.score(score, asked)
+    return found
+
+
+FIVE = [(number, float(number)) for number in range(5)]
+
+
+def test_less_is_kept_once_repeats_prove_exactness_and_thrice_as_much_once_what_scored_fails() -> None:
+    assert kept([*FIVE, *FIVE[:3]]) == [*[40] * 8, 3]
+    assert kept([*FIVE, *FIVE[:3], (3, None)]) == [*[40] * 8, 3, 120]
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [*FIVE, *FIVE[:2]],  # too few repeats
+        [*FIVE, FIVE[0], FIVE[0], FIVE[0]],  # of one candidate alone
+        [*FIVE[:4], *FIVE[:4]],  # a score of few values
+        [*FIVE, (5, 4.0), (4, 4.0), (5, 4.0), (4, 4.0), (0, 0.0)],  # equal repeats that other candidates explain
+        [*FIVE, *FIVE[:3], (3, 3.5)],  # a repeat that differs
+    ],
+)
+def test_nothing_less_proves_exactness(scores: list[tuple[int, float | None]]) -> None:
+    assert kept(scores)[-1] == 40
 
 
 @pytest.mark.parametrize(
@@ -347,8 +377,11 @@ def test_a_finalist_rejected_for_its_integrity_is_told_as_the_reason_and_the_oth
     waiting += hand.score(None, cheat, status=Status.REJECTED, reason=BARRED + "frames")
     assert hand.search.reason == "integrity" and not hand.search.done
     while waiting:
-        waiting += hand.score(1.0, waiting.pop(0))
-    assert hand.search.done and hand.search.verdict is not None and hand.search.verdict.id == ONE.id
+        effect = waiting.pop(0)
+        waiting += hand.score(float(effect.request.candidate.text), effect)  # pyright: ignore[reportAttributeAccessIssue]
+    verdict = hand.search.verdict
+    assert hand.search.done and verdict is not None and (verdict.id, verdict.confirmed) == (ONE.id, True)
+    assert verdict.initial is not None and verdict.gain == 1.0 and not verdict.kept_initial
 
 
 @pytest.mark.parametrize(
