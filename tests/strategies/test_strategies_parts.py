@@ -170,7 +170,7 @@ def test_the_summarizer_contrasts_what_lies_above_tau_with_what_lies_below(tau):
     """A summarizer that took another threshold would call other trajectories successes."""
     witness = Witness(Landscape(sigma=0.15, gamma=0.1))
     strategy = Polca(epsilon=None, tau=tau, summarizer=Summarizer(every=0))
-    simulate(strategy, task(), witness, Budget(evaluations=80, final=0.0), seed=3)
+    simulate(strategy, task(), witness, Budget(evaluations=160, final=0.0), seed=3)
     slots = [request.slots for request in witness.summaries]
     pairs = [pair for each in slots for pair in each["pairs"]]
     good = [pair["success"]["score"] for pair in pairs if pair["success"]]

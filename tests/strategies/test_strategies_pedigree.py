@@ -76,7 +76,9 @@ def test_a_users_word_saves_the_repeats() -> None:
 def test_noise_is_measured_and_told() -> None:
     _, done = search(worlds.SimulatedWorld(noise=0.1), Budget(evaluations=150))
     (note,) = notes(done, "noise")
-    assert note["exact"] is False and "noisy" in note["told"]
+    assert note["exact"] is False and note["repeats"] == 1 and 0 < note["sd"] < 0.3  # one repeat differed
+    known = done.search.evidence.model.noise
+    assert known.exact is False and known.repeats > 5 and known.sd == pytest.approx(0.1, rel=0.3)
     assert notes(done, "pedigree")
 
 
