@@ -10,6 +10,7 @@ alone; for new cases of the kind the spread of cases weighs in full. Intervals u
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from statistics import fmean
@@ -154,7 +155,7 @@ def _between(units: Sequence[float], chance: Chance, times: float, is_sample: bo
     own, degrees = sum((unit - centre) ** 2 for unit in units), many - 1.0
     if is_sample:
         return _spread_of_cases(units, own, chance, times)
-    failing = _failing(many, chance)
+    failing = _failing(units, chance)
     run = (noise.squares / noise.repeats if noise.repeats else 0.0) + failing
     if not own and not run and not chance.exact:
         unproven = max(_unproven(many, noise), _unseen_flips(many + int(noise.repeats), chance))
@@ -197,7 +198,7 @@ def _unseen(many: int) -> float:
     return 1.0 / (many + 1.0)
 
 
-def _failing(many: int, chance: Chance) -> float:
+def _failing(units: Sequence[float], chance: Chance) -> float:
     """Variance that the chance to fail adds to one evaluation.
 
     None of a few that failed does not mean that none can (Agresti and Coull's pseudo-observations,
@@ -205,8 +206,9 @@ def _failing(many: int, chance: Chance) -> float:
     """
     if chance.floor is None or chance.top is None:
         return 0.0
-    share = (chance.failures + 1 + 4 * chance.noise.failed) / (many + 6)
-    return share * (1 - share) * max(0.0, chance.top - chance.floor) ** 2
+    share = (chance.failures + 1 + 4 * chance.noise.failed) / (len(units) + 6)
+    top = max(units) if max(units) > chance.floor else chance.top  # all of them failed
+    return share * (1 - share) * max(0.0, top - chance.floor) ** 2
 
 
 def _noise(repeats: Sequence[Sequence[float]], between: float, chance: Chance, times: float) -> tuple[float, float]:
@@ -223,12 +225,18 @@ def _noise(repeats: Sequence[Sequence[float]], between: float, chance: Chance, t
     degrees = chance.noise.repeats + sum(len(case) - 1 for case in repeats)
     squares = chance.noise.squares * times + inside
     if not squares:
-        if chance.noise.agreement**degrees > _UNTOLD:
+        if min(chance.noise.agreement, _agreement(repeats)) ** degrees > _UNTOLD:
             return between, 0.0
         return between / (degrees + 1), float(degrees)
     if degrees < len(repeats) - 1:
         return between, 0.0
     return min(squares / degrees / each, between), float(degrees)
+
+
+def _agreement(repeats: Sequence[Sequence[float]]) -> float:
+    """Chance that two of these values, of whatever case, are equal (Simpson's index)."""
+    counts = Counter(value for case in repeats for value in case)
+    return sum(many**2 for many in counts.values()) / counts.total() ** 2
 
 
 def welch(*parts: tuple[float, float]) -> float:
