@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.event import Effect, EvaluateRequest, mark
 from culmen.core.usage import Budget
-from culmen.engine.record import MemoryStore
+from culmen.engine.record import Memo, MemoryStore
 from culmen.evidence.evidence import Evidence
 from culmen.testing.store_kit import ObservationStoreContract
 from culmen.testing.virtual import simulate
@@ -74,6 +75,18 @@ def test_tallies_are_what_was_seen(observations):
     assert set(best) == {tally.id for tally in tallies if tally.count and not tally.barred}
     refused = [next(tally.refused for tally in tallies if tally.id == name) for name in best]
     assert refused == sorted(refused)  # those last
+
+
+@pytest.mark.parametrize(("task", "known"), [(EXACT, True), (TASK, False)])
+def test_only_evaluations_of_a_deterministic_task_are_found_again(task, known):
+    candidate = Candidate.of({"x": "a"})
+    memo, request = Memo(task, MemoryStore(), {}), EvaluateRequest(candidate, None, 1)
+    memo.issued(Effect(1, mark(request), request))
+    seen = Observation(candidate.id, Status.OK, 1.0)
+    memo.delivered(mark(request), candidate, seen)
+    assert memo.future(EvaluateRequest(candidate, None, 2)) is None
+    again = memo.future(request)
+    assert (again is not None and again.result() == seen) == known
 
 
 class AgainAndAgain:

@@ -1,0 +1,242 @@
+"""Account of a run: noise and spread by hand, exactness, the value model, and what is believed of long searches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import CULPRITS, Case, Observation, Status
+from culmen.core.task import Objective, Task
+from culmen.evidence import account
+from culmen.evidence.account import CHOICE, FINAL, Account, PooledNoise
+from culmen.evidence.evidence import Evidence
+
+TASK = Task("hill", seeds=({"x": "0.0"},))
+EXACT = msgspec.structs.replace(TASK, deterministic=True)
+BOUNDED = msgspec.structs.replace(TASK, objective=Objective(bounds=(-4.0, 100.0)))
+CASES = msgspec.structs.replace(TASK, cases=(Case("a"), Case("b")))
+
+
+def named(text: str, *parents: Candidate) -> Candidate:
+    return Candidate.of({"x": text}, tuple(parent.id for parent in parents))
+
+
+A, B, C = map(named, "abc")
+
+
+def see(run: Evidence, candidate: Candidate, *scores: float | None, **more: Any) -> None:
+    """These scores; None: a failure."""
+    purpose, told = more.pop("purpose", ""), more.pop("status", None)
+    for score in scores:
+        status = told or (Status.ERROR if score is None else Status.OK)
+        run.observe(candidate, Observation(candidate.id, status, score, **more), purpose)
+
+
+def run_of(task: Task, *seen: tuple[Candidate, list[float | None]]) -> Evidence:
+    run = Evidence(task)
+    for candidate, scores in seen:
+        see(run, candidate, *scores)
+    return run
+
+
+def account_of(task: Task, *seen: tuple[Candidate, list[float | None]]) -> Account:
+    return run_of(task, *seen).account
+
+
+def noise_of(task: Task, *seen: tuple[Candidate, list[float | None]]) -> PooledNoise:
+    return account_of(task, *seen).noise()
+
+
+# Noise.
+
+
+@pytest.mark.parametrize(("task", "within"), [(TASK, None), (EXACT, 0.0)])
+def test_nothing_is_known_of_noise_before_the_first_score(task: Task, within: float | None) -> None:
+    for noise in (Account(task).noise(), noise_of(task, (A, [None]))):
+        assert noise == PooledNoise(within)
+
+
+def test_noise_is_pooled_within_candidates_and_taken_from_the_spread_between_them() -> None:
+    """Means 2, 6 and 9 with a variance of 37/3; four degrees of freedom hold squares of 2 + 8 + 0."""
+    found = account_of(TASK, (A, [1.0, 3.0, 2.0]), (B, [4.0, 8.0]), (C, [9.0, 9.0]), (named("d"), [None, None]))
+    noise = found.noise()
+    assert (noise.within, noise.centre) == pytest.approx((2.5, 17 / 3))
+    assert noise.between == pytest.approx(37 / 3 - 2.5 * (1 / 3 + 1 / 2 + 1 / 2) / 3)
+    assert (noise.repeats, noise.squares) == (4, 10.0)  # without cases, all repeats are of one evaluation
+    assert (found.degrees, found.squares) == (4, 10.0)
+    assert (noise.failed, noise.failing) == (0.0, 0.0)  # a candidate that never scored says nothing of failures
+
+
+def test_a_spread_that_noise_explains_still_leaves_a_twentieth_of_itself() -> None:
+    noise = noise_of(TASK, (A, [0.0, 10.0]), (B, [1.0, 11.0]))
+    assert (noise.within, noise.between) == pytest.approx((50.0, 0.5 * 0.05))
+    assert noise_of(TASK, (A, [1.0]), (B, [5.0])).between == 8.0  # nothing is known of noise
+
+
+@pytest.mark.parametrize(("task", "floor"), [(TASK, None), (BOUNDED, -4.0)])
+def test_failures_beside_scores_add_the_variance_of_falling_to_the_floor(task: Task, floor: float | None) -> None:
+    """One failure, two degrees of freedom and two for doubt: a fifth."""
+    found = account_of(task, (A, [1.0, 3.0, None]), (B, [6.0, 6.0]))
+    noise, low = found.noise(), found.floor if floor is None else floor
+    assert noise.failed == pytest.approx(1 / 5) and found.floor == low
+    assert noise.failing == pytest.approx(0.2 * 0.8 * (4.0 - low) ** 2)
+
+
+def test_agreement_is_the_chance_that_two_scores_of_the_run_are_equal() -> None:
+    assert Account(TASK).agreement == 1.0
+    found = account_of(TASK, (A, [1.0, 7.0, 7.0]), (B, [1.0]), (C, [2.0]), (named("d"), [3.0]))
+    assert found.agreement == found.noise().agreement == (2**2 + 1 + 1) / 4**2  # first looks alone
+
+
+def test_a_score_spans_its_bounds_or_else_the_few_values_that_were_seen() -> None:
+    five = [(named(str(n)), [float(n)]) for n in range(5)]
+    assert account_of(TASK, *five[1:]).span == 3.0 and account_of(TASK, *five).span == 0.0
+    assert Account(TASK).span == 0.0 and account_of(BOUNDED, *five).span == 104.0
+    half = msgspec.structs.replace(TASK, objective=Objective(bounds=(0.0, None)))
+    assert account_of(half, *five[:2]).span == 1.0
+
+
+def test_an_undeclared_floor_of_a_long_search_is_a_low_mean_and_never_above_the_initial_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Account.model, "__defaults__", (0,))
+    many: list[tuple[Candidate, list[float | None]]] = [(named(f"c{n}"), [float(n)]) for n in range(40)]
+    outlier: tuple[Candidate, list[float | None]] = named("outlier"), [-1e9]
+    assert Account(TASK).floor == 0.0 and account_of(TASK, *many, outlier).floor == 1.0
+    initial = TASK.candidates()[0]
+    assert account_of(TASK, (initial, [-3.0]), *many).floor == -3.0
+
+
+def test_repeats_on_cases_are_watched_of_as_many_pairs_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account, "_PAIRS", 1)
+    run = Evidence(CASES)
+    for case, score in (("a", 1.0), ("b", 5.0), ("b", 9.0), ("a", 3.0), ("", 4.0), ("", 6.0)):
+        see(run, A, score, case=case)
+    noise = run.account.noise()
+    assert (noise.repeats, noise.squares) == (1, pytest.approx(2.0))
+
+
+TEN: list[tuple[Candidate, list[float | None]]] = [(named(str(n)), [float(n)]) for n in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "exact"),
+    [
+        ([*TEN, (TEN[0][0], [0.0, 0.0]), (TEN[1][0], [1.0])], True),
+        ([*TEN, (TEN[0][0], [0.0]), (TEN[1][0], [1.0])], None),  # two repeats
+        ([*TEN, (TEN[0][0], [0.0] * 9)], None),  # the initial program may be exact where others are not
+        ([*TEN[:4], (TEN[0][0], [0.0] * 9), (TEN[1][0], [1.0] * 9)], None),  # few values, as pass or fail
+        ([*TEN, (A, [0.0]), (B, [1.0]), (A, [0.0] * 9), (B, [1.0] * 9)], None),  # values that others have, too
+        ([*TEN, (TEN[0][0], [0.0, 0.0]), (TEN[1][0], [1.0, 1.5])], False),
+        ([*TEN, (TEN[0][0], [0.0, 0.0]), (TEN[1][0], [1.0, None])], False),
+        ([(A, [None]), *TEN, (TEN[0][0], [0.0, 0.0]), (TEN[1][0], [1.0])], True),  # broken, not at times
+    ],
+)
+def test_exactness_takes_equal_repeats_that_could_have_differed(
+    seen: list[tuple[Candidate, list[float | None]]], exact: bool | None
+) -> None:
+    assert account_of(TASK, *seen).is_exact is exact
+    for said in (True, False):
+        assert account_of(msgspec.structs.replace(TASK, deterministic=said), *seen).is_exact is said
+
+
+def test_equal_scores_on_different_cases_are_no_repeats() -> None:
+    run = Evidence(CASES)
+    for text in "abcdefgh":
+        for case in "ab":
+            see(run, named(text), float(ord(text)), case=case)
+    assert run.account.repeats == 0 and run.account.is_exact is None
+
+
+def test_the_slowest_evaluation_with_a_score_and_the_highest_single_reward_are_kept() -> None:
+    run = Evidence(msgspec.structs.replace(TASK, objective=Objective("min")))
+    found = run.account
+    assert (found.slowest, found.top, found.evaluations) == (0.0, None, 0)
+    for score, seconds in ((2.0, 0.25), (None, 9.0), (-1.0, 0.5), (3.0, 0.125)):
+        see(run, A, score, seconds=seconds)
+    assert (found.slowest, found.top, found.evaluations) == (0.5, 1.0, 4)
+
+
+# Failures.
+
+
+@pytest.mark.parametrize("culprit", CULPRITS)
+def test_only_failures_of_the_candidates_own_doing_count_against_it(culprit: str) -> None:
+    run = run_of(TASK, (A, [1.0]))
+    for purpose in ("", CHOICE, FINAL):
+        see(run, A, None, culprit=culprit, purpose=purpose)
+    own, tally = culprit == "candidate", run.account.tally(A.id)
+    assert tally is not None and (tally.count, tally.failures) == (1, int(own))
+    assert run.account.evaluations == 1 + own and run.account.is_flaky == own
+    assert [len(kept.get(A.id, ())) for kept in (run.account.looks, run.account.fresh)] == [int(own)] * 2
+    assert run.account.failed == {culprit: 3} and run.account.made == 4
+
+
+def test_a_lost_evaluation_counts_for_nothing() -> None:
+    run = run_of(TASK, (A, [1.0]))
+    see(run, A, None, status=Status.LOST)
+    tally = run.account.tally(A.id)
+    assert tally is not None and tally.failures == 0 and run.account.evaluations == 1
+
+
+def test_evaluations_of_the_final_choice_are_kept_apart_from_the_search() -> None:
+    run = run_of(TASK, (A, [1.0]))
+    see(run, A, 5.0, purpose=CHOICE)
+    see(run, A, 7.0, None, purpose=FINAL)
+    tally = run.account.tally(A.id)
+    assert tally is not None and (tally.count, tally.mean, tally.failures) == (1, 1.0, 0)
+    assert [fact.reward for fact in run.account.looks[A.id]] == [5.0]
+    assert [fact.reward for fact in run.account.fresh[A.id]] == [7.0, None]
+    assert (run.account.evaluations, run.account.made) == (1, 4)
+
+
+# The value model.
+
+
+def test_the_model_knows_first_parents_that_were_evaluated_and_every_evaluation_so_far() -> None:
+    run, unknown = Evidence(TASK), named("unknown")
+    child, other, grandchild = named("child", unknown, A, B), named("other", B, A), named("grandchild", unknown)
+    for candidate, scores in ((A, [1.0, 1.5]), (B, [2.0]), (child, [3.0]), (other, [None]), (grandchild, [4.0])):
+        see(run, candidate, *scores)
+    model = run.account.model()
+    assert model is not None and model is run.account.model()
+    assert model.parents.tolist() == [-1, -1, 0, 1, -1] and model.evaluations == 6
+    assert model.ids[2] == child.id and (model.value(A.id).count, model.value(other.id).failures) == (2, 1)
+    see(run, B, 2.5)
+    later = run.account.model()
+    assert later is not None and later.evaluations == 7 and later.value(B.id).count == 2
+
+
+def test_belief_is_what_the_model_says() -> None:
+    run = run_of(TASK, (A, [1.0, 1.5]), (B, [2.0, 2.25]), (C, [4.0]))
+    model, belief = run.account.model(), run.ranking.belief(C.id)
+    assert model is not None and belief is not None
+    value = model.value(C.id)
+    assert belief == pytest.approx((value.mean, value.sd)) and 0 < belief.sd != 1 and belief.mean != 4.0
+    assert run.ranking.belief(named("d").id) is None
+
+
+def test_a_search_too_long_for_the_model_shrinks_means_of_few_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account, "MODELLED", 6)
+    monkeypatch.setattr(Account.model, "__defaults__", (6,))
+    run = run_of(TASK, (A, [1.0, 3.0]), (B, [4.0, 8.0]), (C, [9.0, 9.0]))
+    assert run.account.model() is not None
+    see(run, C, 9.0)
+    assert run.account.model() is None
+    noise = run.account.noise()
+    assert noise.within == pytest.approx(10 / 4) and noise.between > 0
+    for candidate, count, mean in ((A, 2, 2.0), (B, 2, 6.0), (C, 3, 9.0)):
+        share = noise.between / (noise.between + noise.within / count)
+        deviation = (1 / (1 / noise.between + count / noise.within)) ** 0.5
+        expected = noise.centre + share * (mean - noise.centre), deviation
+        assert run.ranking.belief(candidate.id) == pytest.approx(expected)
+
+
+def test_without_a_model_what_is_not_known_to_vary_is_taken_as_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Account.model, "__defaults__", (0,))
+    assert run_of(TASK, (A, [1.0]), (B, [4.0])).ranking.belief(A.id) == (1.0, 0.0)  # never looked at twice
+    assert run_of(TASK, (A, [1.0, 1.0]), (B, [4.0])).ranking.belief(A.id) == (1.0, 0.0)
+    assert run_of(TASK, (A, [1.0, 3.0])).ranking.belief(A.id) == (2.0, 0.0)  # all candidates alike

@@ -1,0 +1,161 @@
+"""The ranking of a run: failures at the floor, certified values, ties, and who replaces the initial program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Observation, Status
+from culmen.core.task import Objective, Task, goals
+from culmen.evidence.evidence import Evidence
+from culmen.evidence.ranking import BELIEVED, probability_above
+
+TASK = Task("hill", seeds=({"x": "initial"},))
+EXACT = msgspec.structs.replace(TASK, deterministic=True)
+UNIT = Objective(bounds=(0.0, 1.0))
+INITIAL = TASK.candidates()[0]
+
+
+def named(text: str) -> Candidate:
+    return Candidate.of({"x": text})
+
+
+A, B, C = map(named, "abc")
+
+
+def see(run: Evidence, candidate: Candidate, *scores: float | None, **more: Any) -> None:
+    """These scores; None: a failure."""
+    for score in scores:
+        status = Status.ERROR if score is None else Status.OK
+        run.observe(candidate, Observation(candidate.id, status, score, **more))
+
+
+def run_of(task: Task, *seen: tuple[Candidate, Sequence[float | None]]) -> Evidence:
+    run = Evidence(task)
+    for candidate, scores in seen:
+        see(run, candidate, *scores)
+    return run
+
+
+def test_failures_count_at_the_floor_in_the_order_of_exact_scores() -> None:
+    """The first is worth less than its mean by its chance to fail, the last fell below all that ever scored."""
+    exact = msgspec.structs.replace(EXACT, objective=Objective(bounds=(-4.0, 100.0)))
+    run = run_of(exact, (A, [8.0, None, None]), (B, [4.0]), (C, [1.0]))
+    beliefs, belief = run.ranking.beliefs, run.ranking.belief(A.id)
+    chance = float(beliefs.fails[0])
+    assert belief is not None and 0.5 < chance < 1
+    assert belief.mean == pytest.approx(8 - chance * (8 + 4)) and belief.sd > 0
+    assert run.ranking.best(9)[0] == B.id
+    low = run_of(msgspec.structs.replace(EXACT, objective=UNIT), (A, [-2.0, None]))
+    lowest = low.ranking.belief(A.id)
+    assert lowest is not None and lowest.mean == -2.0  # a failure never raises it
+
+
+def test_a_certified_value_stands_for_itself_and_one_that_was_refused_comes_last() -> None:
+    run = run_of(TASK, (A, [1.0, 1.2]), (B, [5.0, 5.2]))
+    see(run, B, 4.8, strict=False, certified=0.5)
+    see(run, C, 6.0, strict=False)
+    assert run.ranking.belief(B.id) == (0.5, 0.0)
+    assert run.ranking.best(9) == [A.id, B.id, C.id]
+    assert run.ranking.is_better(A.id, C.id) and not run.ranking.is_better(C.id, A.id)
+
+
+def test_of_equals_the_one_that_failed_less_comes_first_then_the_shortest_then_the_oldest() -> None:
+    exact = msgspec.structs.replace(EXACT, objective=Objective(bounds=(2.0, 3.0)))
+    long, short, later = named("xxxx"), named("x"), named("y")
+    run = run_of(exact, (named(""), [2.0, None]), (long, [2.0]), (short, [2.0]), (later, [2.0]))
+    assert run.ranking.best(9)[0] == short.id and run.ranking.best(9)[-1] == named("").id
+    assert run.ranking.leader() == short.id
+    see(run, named("longer than all"), 3.0)
+    assert run.ranking.best(1) == [named("longer than all").id]  # length breaks ties alone
+
+
+def test_what_differs_by_rounding_alone_is_equal() -> None:
+    run = run_of(EXACT, (named("longer"), [0.1 + 0.2]), (named("short"), [0.3]), (C, [0.0]))
+    assert run.ranking.best(1) == [named("short").id]
+
+
+def test_who_is_barred_is_never_the_best_nor_on_the_front() -> None:
+    run = run_of(TASK, (A, [1.0]), (B, [2.0]))
+    assert run.ranking.best(9) == [B.id, A.id]
+    run.bar(B.id)
+    run.bar(C.id)  # unknown
+    assert run.ranking.best(9) == [A.id] and [tally.barred for tally in run.account.tallies()] == [False, True]
+    run = Evidence(msgspec.structs.replace(TASK, objective=Objective(metrics=goals({"speed": "max"}))))
+    for candidate, speed in ((A, 1.0), (B, 2.0)):
+        see(run, candidate, 0.0, metrics={"speed": speed})
+    assert run.front is not None and [run.front.ids[row] for row in run.front.front()] == [B.id]
+    run.bar(B.id)
+    assert [run.front.ids[row] for row in run.front.front()] == [A.id]
+
+
+# The initial program.
+
+
+def gain_of(gain: float) -> tuple[Evidence, float]:
+    """A run in which "a" scores so much more than the initial program, ten times each, and how probably it is
+    better."""
+    steps = [0.1, -0.1] * 5
+    run = run_of(TASK, (INITIAL, [1.0 + step for step in steps]), (A, [1.0 + gain + step for step in steps]))
+    one, two = run.ranking.belief(A.id), run.ranking.belief(INITIAL.id)
+    assert one is not None and two is not None and one.mean >= two.mean
+    return run, probability_above(one.mean - two.mean, (one.sd**2 + two.sd**2) ** 0.5)
+
+
+def test_the_initial_program_is_kept_unless_another_is_better_with_probability_nine_tenths() -> None:
+    found = {gain: gain_of(gain) for gain in (0.0, 0.02, 0.04, 0.05, 0.06, 0.08, 0.12, 0.3)}
+    assert any(0.5 < chance < BELIEVED for _, chance in found.values())
+    for run, chance in found.values():
+        assert run.ranking.leader() == run.leader() == (A.id if chance >= BELIEVED else INITIAL.id)
+    assert found[0.0][0].ranking.leader() == INITIAL.id and found[0.3][0].ranking.leader() == A.id
+
+
+def test_the_best_of_several_initial_programs_is_the_one_to_beat() -> None:
+    task = msgspec.structs.replace(EXACT, seeds=({"x": "a"}, {"x": "b"}))
+    run = run_of(task, (A, [1.0]), (B, [2.0]), (C, [1.5]))
+    assert run.ranking.initial() == B.id and run.ranking.leader() == B.id
+    run.bar(B.id)
+    assert run.ranking.initial() == A.id and run.ranking.leader() == C.id
+    run.bar(A.id)
+    assert run.ranking.initial() is None and run.ranking.leader() == C.id
+
+
+def test_without_a_score_of_the_initial_program_the_best_leads() -> None:
+    assert run_of(EXACT).ranking.leader() is None and run_of(EXACT).result() is None
+    assert run_of(EXACT, (INITIAL, [None])).ranking.leader() is None
+    assert run_of(EXACT, (INITIAL, [None]), (A, [0.1])).ranking.leader() == A.id
+
+
+def test_exact_scores_leave_no_doubt() -> None:
+    run = run_of(EXACT, (INITIAL, [1.0]), (A, [1.0 + 1e-3]))
+    assert run.ranking.is_better(A.id, INITIAL.id) and not run.ranking.is_better(INITIAL.id, A.id)
+    result = run.result()
+    assert result is not None and (result.id, result.kept_initial) == (A.id, False)
+
+
+def test_one_lucky_evaluation_never_leads() -> None:
+    """The noise is known from others; the lucky one was seen once, the steady one ten times."""
+    steps = [0.1, -0.1] * 5
+    task = msgspec.structs.replace(TASK, seeds=())
+    others = [(named(f"n{n}"), [0.5 + step for step in (0.1, -0.1)]) for n in range(10)]
+    run = run_of(task, *others, (A, [0.8 + step for step in steps]), (B, [0.82]))
+    assert run.ranking.best(1) == [A.id]
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "chance"),
+    [
+        (1.0, 0.0, 1.0),
+        (0.0, 0.0, 0.0),
+        (-1.0, 0.0, 0.0),
+        (0.0, 1.0, 0.5),
+        (5.0, float("inf"), 0.5),
+        (1.0, 1.0, 0.8413447),
+    ],
+)
+def test_the_probability_to_be_above_zero(mean: float, sd: float, chance: float) -> None:
+    assert probability_above(mean, sd) == pytest.approx(chance)
