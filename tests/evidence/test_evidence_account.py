@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -27,6 +28,9 @@ def named(text: str, *parents: Candidate) -> Candidate:
 A, B, C = map(named, "abc")
 
 
+Seen = tuple[Candidate, Sequence[float | None]]
+
+
 def see(run: Evidence, candidate: Candidate, *scores: float | None, **more: Any) -> None:
     """These scores; None: a failure."""
     purpose, told = more.pop("purpose", ""), more.pop("status", None)
@@ -35,18 +39,18 @@ def see(run: Evidence, candidate: Candidate, *scores: float | None, **more: Any)
         run.observe(candidate, Observation(candidate.id, status, score, **more), purpose)
 
 
-def run_of(task: Task, *seen: tuple[Candidate, list[float | None]]) -> Evidence:
+def run_of(task: Task, *seen: Seen) -> Evidence:
     run = Evidence(task)
     for candidate, scores in seen:
         see(run, candidate, *scores)
     return run
 
 
-def account_of(task: Task, *seen: tuple[Candidate, list[float | None]]) -> Account:
+def account_of(task: Task, *seen: Seen) -> Account:
     return run_of(task, *seen).account
 
 
-def noise_of(task: Task, *seen: tuple[Candidate, list[float | None]]) -> PooledNoise:
+def noise_of(task: Task, *seen: Seen) -> PooledNoise:
     return account_of(task, *seen).noise()
 
 
@@ -103,8 +107,8 @@ def test_an_undeclared_floor_of_a_long_search_is_a_low_mean_and_never_above_the_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Account.model, "__defaults__", (0,))
-    many: list[tuple[Candidate, list[float | None]]] = [(named(f"c{n}"), [float(n)]) for n in range(40)]
-    outlier: tuple[Candidate, list[float | None]] = named("outlier"), [-1e9]
+    many: list[Seen] = [(named(f"c{n}"), [float(n)]) for n in range(40)]
+    outlier: Seen = named("outlier"), [-1e9]
     assert Account(TASK).floor == 0.0 and account_of(TASK, *many, outlier).floor == 1.0
     initial = TASK.candidates()[0]
     assert account_of(TASK, (initial, [-3.0]), *many).floor == -3.0
@@ -119,7 +123,7 @@ def test_repeats_on_cases_are_watched_of_as_many_pairs_as_there_is_room_for(monk
     assert (noise.repeats, noise.squares) == (1, pytest.approx(2.0))
 
 
-TEN: list[tuple[Candidate, list[float | None]]] = [(named(str(n)), [float(n)]) for n in range(10)]
+TEN: list[Seen] = [(named(str(n)), [float(n)]) for n in range(10)]
 
 
 @pytest.mark.parametrize(
@@ -135,9 +139,7 @@ TEN: list[tuple[Candidate, list[float | None]]] = [(named(str(n)), [float(n)]) f
         ([(A, [None]), *TEN, (TEN[0][0], [0.0, 0.0]), (TEN[1][0], [1.0])], True),  # broken, not at times
     ],
 )
-def test_exactness_takes_equal_repeats_that_could_have_differed(
-    seen: list[tuple[Candidate, list[float | None]]], exact: bool | None
-) -> None:
+def test_exactness_takes_equal_repeats_that_could_have_differed(seen: list[Seen], exact: bool | None) -> None:
     assert account_of(TASK, *seen).is_exact is exact
     for said in (True, False):
         assert account_of(msgspec.structs.replace(TASK, deterministic=said), *seen).is_exact is said
@@ -227,7 +229,7 @@ def test_a_search_too_long_for_the_model_shrinks_means_of_few_evaluations(monkey
     see(run, C, 9.0)
     assert run.account.model() is None
     noise = run.account.noise()
-    assert noise.within == pytest.approx(10 / 4) and noise.between > 0
+    assert noise.within is not None and noise.within == pytest.approx(10 / 4) and noise.between > 0
     for candidate, count, mean in ((A, 2, 2.0), (B, 2, 6.0), (C, 3, 9.0)):
         share = noise.between / (noise.between + noise.within / count)
         deviation = (1 / (1 / noise.between + count / noise.within)) ** 0.5
