@@ -13,9 +13,9 @@ from culmen.core.brief import Text
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, Result
+from culmen.core.result import RunResult
 from culmen.core.task import NO_TOLERANCE, Evaluator, Objective, Task
 from culmen.core.usage import Budget
-from culmen.core.result import RunResult
 from culmen.engine.finale import soon
 from culmen.evidence.account import Fact
 from culmen.evidence.verdict import certified

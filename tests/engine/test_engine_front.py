@@ -13,9 +13,9 @@ import scipy.stats
 
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, Result
+from culmen.core.result import RunResult
 from culmen.core.task import Objective, Task, constraint, goals
 from culmen.core.usage import Budget
-from culmen.core.result import RunResult
 from culmen.testing.virtual import simulate
 
 from .worlds import Looks, named, split

@@ -88,7 +88,12 @@ def test_a_run_of_format_1_is_read_as_it_lies_there(tmp_path):
     ]
     assert levels(folder) == {1.25: "verified", 2.0: "self-reported", 3.0: "verified"}  # tables knew yes and no only
     best = views.status(folder).best
-    assert (best.mean, best.certified, best.trust, best.verified) == (3.0, 2.5, "verified", False)  # repaired
+    assert (best.score, best.certified, best.value) == (
+        2.5,
+        2.5,
+        2.5,
+    )  # what the verifier certified stands in its place
+    assert (best.trust, best.verified) == ("verified", False)  # repaired
     assert (folder / "journal.db").read_bytes() == before and os.listdir(folder) == ["journal.db"]
 
 
@@ -100,7 +105,7 @@ def test_a_run_of_format_1_goes_on_and_is_then_closed_to_older_programs(tmp_path
         with connection.begin():
             assert differences(connection) == []
             assert connection.execute(select(schema.run.c.format)).scalar_one() == FORMAT == 2
-    assert levels(folder)[9.0] == "verified" and views.status(folder).best.mean == 9.0
+    assert levels(folder)[9.0] == "verified" and views.status(folder).best.id == program(4).id
 
 
 def test_a_run_of_format_1_is_read_by_many_at_once_and_upgraded_anew_only_when_it_changes(tmp_path):

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 import random
 import statistics
 import time
@@ -13,9 +12,10 @@ import pytest
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import UserError
-from culmen.core.evaluation import Sign, Status
+from culmen.core.evaluation import Observation, Sign, Status
 from culmen.core.event import Entry
 from culmen.core.usage import Usage
+from culmen.evidence.evidence import Evidence
 from culmen.store import views
 from culmen.store.export import export
 from culmen.store.journal import SqlJournal
@@ -47,24 +47,27 @@ def random_run(folder, direction="max", seed=1, noise=0.3):
     return journal, scores, failures
 
 
-def by_hand(scores, failures, direction):
-    """Ids in the order of the rule, from all scores."""
-    repeated = [values for values in scores.values() if len(values) > 1]
-    degrees = sum(len(values) - 1 for values in repeated)
-    sd = math.sqrt(sum(statistics.variance(v) * (len(v) - 1) for v in repeated) / degrees)
-    sign = 1 if direction == "max" else -1
-
-    def place(name):
-        return failures[name] > 0, -(sign * statistics.mean(scores[name]) - sd / math.sqrt(len(scores[name])))
-
-    return sorted((name for name in scores if scores[name]), key=place)
+def as_observed(journal):
+    """The evidence of whoever sees the observations themselves, as the engine does."""
+    evidence, known = Evidence(journal.meta.task), {}
+    for event in journal.read():
+        result = event.entry.result
+        if isinstance(result, Proposal):
+            known |= {each.id: each for each in result.candidates}
+        elif isinstance(result, Observation):
+            evidence.observe(known[result.candidate], result, event.entry.body.get("phase", ""))
+    return evidence
 
 
 @pytest.mark.parametrize("direction", ["max", "min"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_best_and_list_follow_the_rule(tmp_path, direction, seed):
-    journal, scores, failures = random_run(tmp_path, direction, seed)
-    order = by_hand(scores, failures, direction)
+    journal, scores, _ = random_run(tmp_path, direction, seed)
+    evidence = as_observed(journal)
+    order = evidence.ranking.best(60)
+    truth = [program(number).id for number in range(50)]  # a candidate's true score is its number
+    assert order[0] in (truth[-3:] if direction == "max" else truth[:3])
+    assert set(order) == {name for name in scores if scores[name]}
     rows = views.candidates(journal.run_dir, "best", limit=None)
     assert [row.id for row in rows if row.count] == order
     assert len(rows) == 60 and all(row.mean is None for row in rows[len(order) :])
@@ -72,9 +75,10 @@ def test_best_and_list_follow_the_rule(tmp_path, direction, seed):
     assert [[row.id for row in first] for first in firsts] == [order[:n] for n in (1, 5, 20)]
     best = views.status(journal.run_dir).best
     assert best == views.best(journal.run_dir)
-    assert (best.id, best.count) == (order[0], len(scores[order[0]])) and "relatives" in best.how
+    assert best == evidence.result()
+    assert (best.id, best.count) == (order[0], len(scores[order[0]])) and not best.confirmed
     points = views.progress(journal.run_dir)
-    assert points[-1].candidate == order[0] and points[-1].mean == pytest.approx(best.score)
+    assert points[-1].candidate == order[0] and points[-1].mean == best.score
     assert [point.evaluations for point in points] == sorted({point.evaluations for point in points})
     journal.close()
 
@@ -110,19 +114,31 @@ def test_many_large_scores_that_differ_little_keep_their_spread(tmp_path):
 
 
 def test_one_lucky_sample_does_not_win_but_a_steady_candidate_does(tmp_path):
+    """A single 0.9 of a program in a field around 0.5 is taken for luck, beside a mean of 0.8 over many evaluations."""
     journal, lucky, steady = new_run(tmp_path), program(1), program(2)
+    field = [program(number) for number in range(3, 15)]
     noisy = [observed(key, steady, 0.8 + 0.2 * (-1) ** key) for key in range(2, 20)]
-    journal.append([proposed(1, lucky, steady), *noisy, observed(50, lucky, 0.95)])
-    assert views.best(journal.run_dir).id == steady.id
+    others = [observed(60 + key, each, 0.5 + 0.1 * (-1) ** key) for key, each in enumerate(field * 2)]
+    journal.append([proposed(1, lucky, steady, *field), *noisy, *others, observed(50, lucky, 0.9)])
+    assert [row.id for row in views.candidates(journal.run_dir, "best", limit=2)] == [steady.id, lucky.id]
     journal.close()
 
 
-def test_a_failing_candidate_is_best_only_where_all_fail(tmp_path):
-    journal, good, flaky = new_run(tmp_path), program(1), program(2)
-    journal.append([proposed(1, good, flaky), observed(2, flaky, 9.0), observed(3, flaky, None, Status.ERROR)])
+def test_failures_cost_as_much_as_they_are_likely_and_what_was_lost_costs_nothing(tmp_path):
+    """Failures count at the floor: who fails half of the time and scores 9 otherwise is worth less than a steady 8, and
+    more than a steady 2."""
+    journal, steady, flaky, low = new_run(tmp_path), program(1), program(2), program(3)
+    journal.append([proposed(1, steady, flaky, low)])
+    ends = [(9.0, Status.OK), (None, Status.ERROR)] * 6
+    journal.append([observed(10 + key, flaky, *end) for key, end in enumerate(ends)])
     assert views.best(journal.run_dir).id == flaky.id
-    journal.append([observed(4, good, 1.0), observed(5, good, None, Status.LOST)])
-    assert views.best(journal.run_dir).id == good.id
+    journal.append([observed(30 + key, low, 2.0) for key in range(4)])
+    assert views.best(journal.run_dir).id == flaky.id
+    journal.append([observed(40 + key, steady, 8.0) for key in range(4)])
+    journal.append([observed(50 + key, steady, None, Status.LOST, reason="worker_died") for key in range(8)])
+    assert [row.id for row in views.candidates(journal.run_dir, "best")] == [steady.id, flaky.id, low.id]
+    best = views.best(journal.run_dir)
+    assert (best.id, best.count, best.failed) == (steady.id, 4, {"candidate": 6, "machine": 8})
     journal.close()
 
 
@@ -150,7 +166,7 @@ def test_states_follow_the_lock_and_the_last_state_event(tmp_path):
     status = views.status(journal.run_dir)
     assert (status.state, status.in_flight) == ("finished", 0)
     assert (status.best.id, status.best.score, status.best.count, status.best.verified) == ("abc", 0.5, 12, True)
-    assert "final choice" in status.best.how
+    assert status.best.confirmed and status.best.margin == pytest.approx(0.196, abs=1e-3)
     journal.close()
 
 
@@ -183,7 +199,7 @@ def test_a_candidate_in_full_its_children_and_its_lineage(tmp_path):
     grandchild = program(2, [child.id, seed.id])
     journal.append([Entry("note", 1, effect="seeds", body={"note": "seeds"}, result=Proposal((seed,)))])
     journal.append([observed(1, seed, 5.0), proposed(2, child, prompt="P" * 9000, reply="R")])
-    journal.append([observed(3, child, 4.0, feedback="slow"), observed(4, child, None, Status.ERROR)])
+    journal.append([observed(3, child, 4.0, feedback="slow"), observed(4, child, None, Status.LOST)])
     journal.append([proposed(5, grandchild), observed(6, grandchild, 4.5)])
     detail = views.candidate(journal.run_dir, child.id[:6])
     assert detail.candidate == child and detail.parts == child.parts

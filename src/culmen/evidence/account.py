@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -172,6 +172,7 @@ class Account:
         self.slowest = 0.0  # seconds of the longest evaluation that gave a score
         self.degrees, self.squares = 0, 0.0  # of rewards within candidates, pooled
         self.top: float | None = None  # highest reward of a single evaluation
+        self.bars = 0  # candidates barred after their first evaluation
         self.is_flaky = False  # a candidate failed and scored on the same case
         self.looks: dict[str, list[Fact]] = {}  # of the choice, by candidate
         self.fresh: dict[str, list[Fact]] = {}  # made after the choice
@@ -260,8 +261,9 @@ class Account:
     def bar(self, candidate: str) -> None:
         """Exclude a candidate that was rejected for its integrity from being the best."""
         place = self.places.get(key_of(candidate))
-        if place is not None:
+        if place is not None and not self._rows[place]["barred"]:
             self._rows[place]["barred"] = True
+            self.bars += 1
 
     def _enter(self, fact: Fact) -> int:
         key = key_of(fact.candidate)
@@ -379,6 +381,10 @@ class Account:
         """(scores, failures, mean reward) of a candidate; None if it was never evaluated."""
         tally = self.tally(candidate)
         return None if tally is None else (tally.count, tally.failures, tally.mean)
+
+    def own(self, facts: Iterable[Fact]) -> list[Fact]:
+        """These evaluations without failures of a kind that is the evaluator's."""
+        return [fact for fact in facts if fact.reward is not None or not self.judge.is_external(fact.kind)]
 
     def failures(self) -> NDArray[np.int64]:
         """Failures of each candidate that count against it."""

@@ -61,13 +61,13 @@ class Ranking:
 
     def __init__(self, account: Account) -> None:
         self.account = account
-        self._at: tuple[int, int] = (-1, -1)
+        self._at: tuple[int, ...] = ()
         self._beliefs: Beliefs | None = None
 
     @property
     def beliefs(self) -> Beliefs:
         """What is believed of all candidates now."""
-        at = self.account.made, self.account.judge.excused_failures
+        at = self.account.made, self.account.judge.excused_failures, self.account.bars
         if self._beliefs is None or self._at != at:
             self._beliefs, self._at = self._judge(), at
         return self._beliefs
@@ -88,8 +88,8 @@ class Ranking:
     def best(self, most: int) -> list[str]:
         """Ids of the best `most` candidates, best first.
 
-        Candidates whose output a verifier refused come last; fewer failures, the shorter text, then
-        age break ties. Candidates rejected for their integrity are left out.
+        Candidates whose output a verifier refused come last; fewer failures, then age break ties, and
+        the shorter text those of the best. Candidates rejected for their integrity are left out.
         """
         return [self.account.name(place) for place in self.best_places(most)]
 
@@ -101,12 +101,15 @@ class Ranking:
             return []
         worth, failures = self._rounded(beliefs.worth[places]), self.account.failures()[places]
         refused = beliefs.refused[places]
-        order = np.lexsort((places, rows["size"][places], failures, -worth, refused))
+        sizes = np.full(len(places), np.iinfo(np.int64).max)
+        order = np.lexsort((places, sizes, failures, -worth, refused))
         first = order[0]
         equal = (worth == worth[first]) & (failures == failures[first]) & (refused == refused[first])
         if equal.sum() > 1:
-            self.account.measure_sizes(places[equal][:_TIES].tolist())
-            order = np.lexsort((places, rows["size"][places], failures, -worth, refused))
+            equals = np.flatnonzero(equal)[:_TIES]
+            self.account.measure_sizes(places[equals].tolist())
+            sizes[equals] = rows["size"][places[equals]]
+            order = np.lexsort((places, sizes, failures, -worth, refused))
         return [int(place) for place in places[order[:most]]]
 
     def _rounded(self, worth: Floats) -> Floats:
@@ -222,8 +225,8 @@ class Race:
         self._places = {name: account.places[key] for name in names if (key := key_of(name)) in account.places}
 
     def _seen(self, name: str, with_fresh: bool) -> list[Fact]:
-        looks = list(self._account.looks.get(name, ()))
-        return looks + list(self._account.fresh.get(name, ())) if with_fresh else looks
+        fresh = self._account.fresh.get(name, ()) if with_fresh else ()
+        return self._account.own([*self._account.looks.get(name, ()), *fresh])
 
     def standings(self) -> dict[str, Finalist]:
         """Every finalist as it stands now, best first."""

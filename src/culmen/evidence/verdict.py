@@ -50,12 +50,7 @@ class Verdict:
 
     def fresh(self, name: str) -> list[Fact]:
         """Evaluations of a candidate made after the choice, failures of its own doing among them."""
-        judge = self.account.judge
-        return [
-            fact
-            for fact in self.account.fresh.get(name, ())
-            if fact.reward is not None or not judge.is_external(fact.kind)
-        ]
+        return self.account.own(self.account.fresh.get(name, ()))
 
     def values(self, name: str) -> dict[str, list[float]]:
         """Rewards of the fresh evaluations by case, failures at the floor."""
@@ -223,6 +218,8 @@ class Verdict:
         strict = None if all(each is None for each in passed) else all(passed)
         confirmed = any(fact.reward is not None for fact in seen)
         vouched = certified(seen) if all(fact.reward is not None for fact in seen) else None
+        if not seen and tally is not None and not tally.refused:
+            vouched = tally.certified
         level = weakest(fact.trust for fact in seen if fact.reward is not None)
         trust = level if confirmed else (tally.trust if tally else "")
         trust = "verified" if trust == "certified" and vouched is None else trust
@@ -349,7 +346,9 @@ def failed_by_culprit(account: Account) -> dict[str, int]:
     rows = account.rows
     own = int(rows["failures"].sum()) - excused if len(rows) else 0
     facts = [f for kept in (account.looks, account.fresh) for seen in kept.values() for f in seen]
-    own += sum(fact.reward is None for fact in facts)
+    failing = [fact for fact in facts if fact.reward is None]
+    counted = len(account.own(failing))
+    own, excused = own + counted, excused + len(failing) - counted
     found = {name: many for name, many in found.items() if name != "candidate"}
     if own:
         found["candidate"] = own

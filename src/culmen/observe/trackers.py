@@ -14,9 +14,9 @@ import msgspec
 from culmen.core.evaluation import Observation
 from culmen.core.event import Event
 from culmen.core.ports import Observer
-from culmen.core.task import Task
 from culmen.core.usage import Usage
 from culmen.store import views
+from culmen.store.database import RunMeta
 from culmen.store.evidence import FollowedLeader
 from culmen.store.views import CandidateRow
 
@@ -110,7 +110,7 @@ class Tracking(Observer):
     def _begin(self, first: int = 0) -> TrackedEvents:
         """Start the tracker; events before `first` only count."""
         meta = views.meta(self._run)
-        points = TrackedEvents(meta.task)
+        points = TrackedEvents(meta)
         for event in self._before(first):
             points.see(event)
         strategy = str(meta.strategy.get("path", "")).rpartition(":")[2]
@@ -243,8 +243,8 @@ class Tracker(Protocol):
 class TrackedEvents:
     """Counts events in their order."""
 
-    def __init__(self, task: Task) -> None:
-        self._leader, self._usage = FollowedLeader(task), Usage()
+    def __init__(self, meta: RunMeta) -> None:
+        self._leader, self._usage = FollowedLeader(meta), Usage()
         self._begun: dict[int, tuple[float, str]] = {}
         self.evaluations = 0
         self.state = ""

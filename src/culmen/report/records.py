@@ -131,7 +131,7 @@ class RunRecord(msgspec.Struct, frozen=True):
 def read_run(run: Path | str) -> RunRecord:
     """The tables of one run; raises `UserError` where there is none, `JournalDamaged` where it cannot be read."""
     meta = views.meta(run)
-    reader = RunReader(meta.task).follow(run)
+    reader = RunReader(meta).follow(run)
     return RunRecord(
         run=meta.id,
         task=meta.task.name,
@@ -152,8 +152,8 @@ def read_run(run: Path | str) -> RunRecord:
 class RunReader:
     """Events in their order, turned into rows; of a run that goes on only what is new is read again."""
 
-    def __init__(self, task: Task) -> None:
-        self._objective, self._leader, self._last = task.objective, FollowedLeader(task), 0
+    def __init__(self, meta: RunMeta) -> None:
+        self._objective, self._leader, self._last = meta.task.objective, FollowedLeader(meta), 0
         self.moments: list[Moment] = []
         self.filled: list[Filled] = []
         self.barriers: list[Barrier] = []

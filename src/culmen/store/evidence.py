@@ -26,6 +26,7 @@ from culmen.core.task import Task
 from culmen.store import sql
 from culmen.store.codec import Blobs, decode, escape, unescape
 from culmen.store.database import RunMeta, read_meta
+from culmen.store.reader import lookup_in, sense
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -58,7 +59,7 @@ class RunEvidence:
         from culmen.evidence.evidence import Evidence
 
         self.task: Task = meta.task
-        self._folder, self._bars = folder, meta.integrity in ("reject", "stop")
+        self._folder, self._bars = folder, excludes_confessed(meta)
         self.evidence: Evidence = Evidence(meta.task, prior_in(meta))
         self.count = self.last = 0
         self._born: dict[str, tuple[str, ...]] = {}
@@ -73,6 +74,9 @@ class RunEvidence:
             self.evidence.enter(fact)
             self.count, self.last = self.count + 1, seq
         self._read_admissions(connection, last)
+        self._measure_by(connection)
+
+    def _measure_by(self, connection: Connection) -> None:
         self.evidence.account.measure = lambda names: sizes_of(connection, self._folder, names)
 
     def read_tallies(self, connection: Connection, count: int, last: int) -> None:
@@ -89,17 +93,35 @@ class RunEvidence:
         sign = self.task.objective.reward(1.0)
         loaded: list[LoadedTally] = []
         for name, n, failed, mean, spread, value, asked, accepted, barred, trust in rows:
-            certified = None if value is None or accepted < asked else sign * value
+            certified = None if value is None else sign * value
             judged = certified, accepted < asked, bool(barred), trust
             loaded.append((unescape(name), n, failed, sign * mean, spread, *judged))
         self.evidence.account.load(loaded)
+        self._read_totals(connection)
         o = sql.observation.c
         first = sql.select(sql.func.min(o.seq)).where(o.phase != "")
         self.last = (connection.execute(first).scalar() or _END) - 1
         for fact, _ in self.facts(connection):
-            self.evidence.enter(fact)
+            if fact.purpose:  # those of the search that ended late are in the sums
+                self.evidence.enter(fact)
         self._read_admissions(connection, _END)
+        self._measure_by(connection)
         self.count, self.last = count, last
+
+    def _read_totals(self, connection: Connection) -> None:
+        """Read what the sums by candidate leave out of the account of the search."""
+        o, account, objective = sql.observation.c, self.evidence.account, self.task.objective
+        best = (sql.func.max if objective.direction == "max" else sql.func.min)(o.score)
+        columns = o.culprit, o.status == "ok", sql.func.count(), best
+        query = sql.select(*columns).where(o.phase == "").group_by(o.culprit, o.status == "ok")
+        account.made = 0
+        for culprit, is_ok, many, score in connection.execute(query).all():
+            account.made += many
+            if culprit and not is_ok:
+                account.failed[culprit] = many
+            if score is not None:
+                reward = objective.reward(score)
+                account.top = reward if account.top is None else max(account.top, reward)
 
     def _ended(self, connection: Connection) -> bool:
         o = sql.observation.c
@@ -141,14 +163,20 @@ class RunEvidence:
             )
 
     def _judged(self, connection: Connection, last: int) -> dict[int, JudgedPart]:
-        """Of observations that were judged by more than a score, what their rows lack."""
+        """Of observations that were judged by more than a score, what their rows lack; raises
+        `JournalDamaged` where they make no sense."""
         e, o = sql.event.c, sql.observation.c
         query = sql.select(e.seq, e.result).join(sql.observation, o.seq == e.seq)
         query = query.where(o.seq > self.last, o.seq <= last)
-        if not (self.task.evaluator.verifier or self.task.objective.metrics):
-            query = query.where(o.phase != "")
-        rows = connection.execute(query).all()
-        return {seq: decode(raw, JudgedPart) for seq, raw in rows if raw is not None}
+        if not self.task.objective.metrics:
+            t = sql.tally.c
+            asked = sql.select(t.candidate).where(sql.judged, t.asked > 0)
+            query = query.where(sql.or_(o.phase != "", o.candidate.in_(asked)))
+        rows = [(seq, raw) for seq, raw in connection.execute(query).all() if raw is not None]
+        with sense(self._folder):
+            kept = {raw: bytes.fromhex(raw[5:].decode()) for _, raw in rows if raw[:5] == b"blob:"}
+            blobs = blobs_in(connection, self._folder).get(kept.values()) if kept else {}
+            return {seq: decode(blobs[kept[raw]] if raw in kept else raw, JudgedPart) for seq, raw in rows}
 
     def _read_arrivals(self, connection: Connection, last: int) -> None:
         born = sql.candidate.c
@@ -162,9 +190,16 @@ class RunEvidence:
             return
         e = sql.event.c
         query = sql.select(e.body).where(e.kind == "note", e.topic == escape(ADMISSION), e.seq <= last)
-        for raw in connection.execute(query).scalars():
-            for candidate in decode(raw, dict[str, Any]).get("candidates", ()):
+        with sense(self._folder):
+            told = [decode(raw, dict[str, Any]) for raw in connection.execute(query).scalars()]
+        for each in told:
+            for candidate in each.get("candidates", ()):
                 self.evidence.bar(candidate)
+
+
+def excludes_confessed(meta: RunMeta) -> bool:
+    """True if a candidate that admits to gaming the evaluator cannot be a run's best."""
+    return meta.integrity in ("reject", "stop")
 
 
 def prior_in(meta: RunMeta) -> StepLaw | None:
@@ -180,15 +215,22 @@ def prior_in(meta: RunMeta) -> StepLaw | None:
 
 
 def sizes_of(connection: Connection, folder: Path, names: list[str]) -> list[int]:
-    """Lengths of candidates in characters, by id; 0 for unknown ones."""
-    from culmen.store.reader import lookup_in
+    """Lengths of candidates in characters, by id; 0 for unknown ones.
 
+    Raises `JournalDamaged` where their texts make no sense.
+    """
     c = sql.candidate.c
     wanted = [escape(name) for name in names]
     rows = connection.execute(sql.select(c.id, c.parts).where(c.id.in_(wanted))).all()
-    texts = Blobs(folder / "blobs", lookup_in(connection)).get([row.parts for row in rows])
-    sizes = {row.id: sum(map(len, decode(texts[row.parts], dict[str, str]).values())) for row in rows}
+    with sense(folder):
+        texts = blobs_in(connection, folder).get([row.parts for row in rows])
+        sizes = {row.id: sum(map(len, decode(texts[row.parts], dict[str, str]).values())) for row in rows}
     return [sizes.get(name, 0) for name in wanted]
+
+
+def blobs_in(connection: Connection, folder: Path) -> Blobs:
+    """The blobs of a run, through this connection."""
+    return Blobs(folder / "blobs", lookup_in(connection))
 
 
 _lock = threading.Lock()
@@ -211,7 +253,7 @@ def evidence_of(connection: Connection, folder: Path) -> Iterator[RunEvidence]:
         while len(_kept) > _KEPT:
             _kept.popitem(last=False)
     with found.lock:
-        if count > MODELLED:
+        if count > MODELLED and not meta.task.objective.metrics:  # a front is of models of its own
             found.read_tallies(connection, count, last)
         else:
             found.read(connection, last or 0)
@@ -221,15 +263,16 @@ def evidence_of(connection: Connection, folder: Path) -> Iterator[RunEvidence]:
 def result_before(connection: Connection, folder: Path, seq: int) -> RunResult | None:
     """The result from what was seen before event `seq`, of candidates without a grave sign."""
     meta = read_meta(connection)
-    name = f"{folder.absolute()} {meta.created} {seq}"
+    grave = sql.select(sql.tally.c.candidate).where(sql.judged, sql.tally.c.grave.is_not(None))
+    signed = sorted(map(unescape, connection.execute(grave).scalars()))
+    name = f"{folder.absolute()} {meta.created} {seq} {len(signed)}"
     with _lock:
         if name in _before:
             return _before[name]
     run = RunEvidence(meta, folder)
     run.read(connection, seq - 1)
-    grave = sql.select(sql.tally.c.candidate).where(sql.judged, sql.tally.c.grave.is_not(None))
-    for each in connection.execute(grave).scalars():
-        run.evidence.bar(unescape(each))
+    for each in signed:
+        run.evidence.bar(each)
     with _lock:
         _before[name] = run.evidence.result()
         while len(_before) > _KEPT:
@@ -260,8 +303,7 @@ class Standings:
 
     def __init__(self, run: RunEvidence) -> None:
         ranking, account = run.evidence.ranking, run.evidence.account
-        self.count, self._size = run.count, len(account)
-        self._account, self._beliefs = account, ranking.beliefs
+        self._size, self._account, self.beliefs = len(account), account, ranking.beliefs
         self._counts = account.rows["count"].copy()
         self._ranking = ranking
         self._order: list[str] | None = None
@@ -280,7 +322,7 @@ class Standings:
         place = self._account.places.get(key_of(candidate), _END)
         if place >= len(self._counts) or not self._counts[place]:
             return None
-        mean, sd = float(self._beliefs.worth[place]), float(self._beliefs.worth_sd[place])
+        mean, sd = float(self.beliefs.worth[place]), float(self.beliefs.worth_sd[place])
         return expected_score(self._account, candidate, int(self._counts[place]), mean, sd)
 
 
@@ -297,7 +339,7 @@ class Scores:
         self.winner = "" if result is None else result.id
         self._fresh: dict[str, Score] = {}
         with evidence_of(connection, folder) as run:
-            if run.standings is None or run.standings.count != run.count:
+            if run.standings is None or run.standings.beliefs is not run.evidence.ranking.beliefs:
                 run.standings = Standings(run)
             self._standings = run.standings
             if ordered:
@@ -328,11 +370,12 @@ class FollowedLeader:
 
     _FIRST, _PART = 40, 20  # evaluations after each of which it is asked for, and later parts
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, meta: RunMeta) -> None:
         from culmen.evidence.evidence import Evidence
 
-        self._objective = task.objective
-        self._evidence = Evidence(task)
+        task = meta.task
+        self._objective, self._bars = task.objective, excludes_confessed(meta)
+        self._evidence = Evidence(task, prior_in(meta))
         self._known: dict[str, Candidate] = {each.id: each for each in task.candidates()}
         self._next = 0
         self._leader: tuple[float, str] | None = None
@@ -347,6 +390,10 @@ class FollowedLeader:
             candidate = self._known.get(seen.candidate) or Candidate(seen.candidate, {}, "")
             self._evidence.observe(candidate, seen, str(entry.body.get("phase", "")))
             self._follow(seen)
+        elif self._bars and entry.kind == "note" and entry.body.get("note") == ADMISSION:
+            for name in entry.body.get("candidates", ()):
+                self._evidence.bar(name)
+            self._next = 0
 
     @property
     def best(self) -> tuple[float, str] | None:

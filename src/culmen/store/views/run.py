@@ -20,7 +20,7 @@ from culmen.store import sql
 from culmen.store.address import Owner, anchor, has_run, is_address, journal_file, parse, pointer
 from culmen.store.codec import decode, escape, unescape
 from culmen.store.database import RunMeta, read_meta, reading, run_folders
-from culmen.store.evidence import evidence_of, last_state, result_before, result_of
+from culmen.store.evidence import RunEvidence, last_state, result_before, result_of
 from culmen.store.lease import owner
 from culmen.store.sidecar import sampling
 
@@ -111,7 +111,10 @@ def meta(run: Path | str) -> RunMeta:
 
 def step_law(run: Path | str) -> StepLaw | None:
     """Step law that the search of this run learnt (`culmen.evidence`); None without scores."""
-    with reading(Path(run)) as connection, evidence_of(connection, Path(run)) as found:
+    with reading(Path(run)) as connection:
+        found = RunEvidence(read_meta(connection), Path(run))
+        _ = found.evidence.model  # from the first evaluation on, however long the run is
+        found.read(connection)
         return found.evidence.model.law
 
 

@@ -78,7 +78,7 @@ def _points(run: Digest, axis: str) -> list[dict[str, Any]]:
     points = thin(series(run, views.ROUGH), _POINTS)
     if axis in _AXES or not points:
         return points
-    reader = run.kept.setdefault("steps", RunReader(run.meta.task)).follow(run.run)
+    reader = run.kept.setdefault("steps", RunReader(run.meta)).follow(run.run)
     counts = [getattr(moment, axis) for moment in reader.moments]
     return [point | {axis: counts[min(point["evaluations"], len(counts)) - 1]} for point in points]
 
