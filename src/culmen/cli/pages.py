@@ -44,7 +44,7 @@ def run_list(screen: Screen, lines: Sequence[RunLine]) -> None:
     places = decimals(line.best for line in lines if line.best is not None)
     rows = [
         (
-            line.run, number(line.best, places), line.trust, f"{line.evaluations:,}", line.state,
+            line.run, measured(line.best, line.margin) if line.margin else number(line.best, places), line.trust, f"{line.evaluations:,}", line.state,
             strategy_name(line.strategy),
         )
         for line in lines
