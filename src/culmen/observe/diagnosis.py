@@ -478,7 +478,7 @@ def _few(case: Case) -> Finding | None:
         return None
     share, do = now.evaluations / need, "or fewer programs and cases a turn"
     what = f"too few evaluations: {what} ({percent(share)} of what {takes})"
-    return Finding("few_turns", what, do, case.fork(f"--budget evaluations={need}"), share, "budget")
+    return Finding("few_turns", what, do, case.fork(f"--budget evaluations={need}"), share, "budget", leads=share < 0.5)
 
 
 def _one_case(case: Case) -> Finding | None:
