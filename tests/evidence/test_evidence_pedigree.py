@@ -306,16 +306,23 @@ def test_a_failure_counts_as_no_more_than_the_first_initial_program(first: str, 
 
 
 class Halves:
-    """A model of failures in which whoever was evaluated fails half of the time, give or take a tenth."""
+    """A model of failures in which whoever was evaluated fails half of the time, give or take a tenth.
 
-    def __init__(self) -> None:
+    `excused` failures of each candidate count against none.
+    """
+
+    def __init__(self, excused: float = 0.0) -> None:
+        self.excused = excused
         self.asked: list[tuple[list[float], list[float], list[int]]] = []
 
     def chances(self, scored: np.ndarray, failed: np.ndarray, means: np.ndarray, parents: np.ndarray) -> FailureChances:
         assert len(means) == len(scored)
         self.asked.append((scored.tolist(), failed.tolist(), parents.tolist()))
         tried = scored + failed > 0
-        return FailureChances(np.where(tried, 0.5, 0.0), np.where(tried, 0.1, 0.0))
+        return FailureChances(*(np.where(tried, each, 0.0) for each in (0.5, 0.1, 0.05)))
+
+    def counted(self, failed: np.ndarray) -> np.ndarray:
+        return np.maximum(failed - self.excused, 0.0)
 
 
 def test_another_model_of_failures_is_asked_in_the_order_of_first_observations() -> None:
@@ -335,3 +342,15 @@ def test_another_model_of_failures_is_asked_in_the_order_of_first_observations()
         wanted = math.hypot(0.5 * math.sqrt(model.variance[node]), 0.1 * (mean[node] + 1.0))
         assert value.sd == pytest.approx(wanted) == model.expected()[1][node]
     assert worth[model.index["unseen"]] == worth[model.index["early"]] == -math.inf
+    assert model.failing.step.tolist() == [0.05 if name in ("late", "never", "of early") else 0.0 for name in model.ids]
+
+
+def test_failures_that_count_against_no_candidate_are_left_out_of_its_chances_and_counts() -> None:
+    halves = Halves(excused=1.0)
+    model = ValueModel(-1.0, failing=halves)
+    model.add("one")
+    for seen in (1.0, None, None, 2.0):
+        model.observe("one", seen)
+    value = model.value("one")
+    assert (value.count, value.failures) == (2, 1)
+    assert halves.asked[-1][1] == [1.0]

@@ -434,7 +434,7 @@ ALIKE = 10  # evaluations that fail alike, from the first one on, of a task with
 INITIAL_FAILS, ALWAYS_FAILS = "initial_fails", "always_fails"  # why a search ends; `observe.summary` has the words
 
 
-class Look(NamedTuple):
+class TrialLook(NamedTuple):
     """An evaluation that the engine asks for itself."""
 
     candidate: Candidate
@@ -480,7 +480,7 @@ class Trial:
             if len(self._kinds) >= ALIKE:
                 self.passed, self.fault = True, ALWAYS_FAILS if len(set(self._kinds)) == 1 else ""
 
-    def next(self, idle: bool) -> Look | None:
+    def next(self, idle: bool) -> TrialLook | None:
         """The next evaluation to ask for: None while the strategy's own are under way, or if there is none (see
         `fault`). `idle`: the strategy waits for nothing else."""
         if self.passed or self._under_way or not self._initial or not (idle or self._failed):
@@ -489,4 +489,4 @@ class Trial:
             self.passed, self.fault = True, INITIAL_FAILS
             return None
         candidate = next(iter(self._left.values()), next(iter(self._initial.values())))
-        return Look(candidate, self._cases[self._failed % len(self._cases)])
+        return TrialLook(candidate, self._cases[self._failed % len(self._cases)])

@@ -222,7 +222,7 @@ class Account:
             self._score(place, fact)
         self._pair(place, fact)
         kind = fact.kind if fact.reward is None else ""
-        self.judge.observe(place, key_of(fact.candidate), kind, fact.culprit, self)
+        self.judge.observe(place, key_of(fact.candidate), kind, fact.culprit, self.rows)
         if self._is_live and self._model is not None:
             self._feed(self._model)
 
@@ -388,24 +388,31 @@ class Account:
         """True if repeats are known or shown to give equal scores, False if they were seen to
         differ, None if the repeats so far could not have told.
 
-        An equal repeat tells if no other candidate has that value. Equal values of a score with few
-        values are expected by chance: they tell once all of them together were unlikely (5 %).
+        An equal repeat tells if no other candidate had that value. Equal repeats are expected by
+        chance where scores agree often: they tell once all of them together were unlikely. Those of
+        a score with few values, as pass or fail, never prove exactness.
         """
         if self.task.deterministic is not None:
             return self.task.deterministic
         if self._squares or self.is_flaky:
             return False
-        if self._told >= EXACT_REPEATS:
-            return True
-        if self._repeats >= EXACT_REPEATS and self.agreement**self._repeats < 0.05:
-            return len(self._values) > FEW_VALUES or None
-        return None
+        is_unlikely = self._told >= EXACT_REPEATS and self.agreement**self._repeats < UNLIKELY
+        return True if is_unlikely and len(self._values) > FEW_VALUES else None
 
     @property
     def agreement(self) -> float:
         """Chance that two unrelated scores of the run are equal (Simpson's index)."""
         total = sum(self._values.values())
         return sum(many**2 for many in self._values.values()) / total**2 if total else 1.0
+
+    @property
+    def span(self) -> float:
+        """Distance between the bounds of the score, where declared, or else of the few values seen."""
+        low, high = self.task.objective.bounds
+        if low is not None and high is not None:
+            return high - low
+        few = 0 < len(self._values) <= FEW_VALUES
+        return max(self._values) - min(self._values) if few else 0.0
 
     @property
     def repeats(self) -> int:
@@ -475,7 +482,7 @@ class Account:
             self._model = self._model if self._is_live else None  # it holds much memory
             return None
         if self._model is None:
-            task, failing = self.task, FailureRates(self)
+            task, failing = self.task, FailureRates(self.judge, lambda: self.rows)
             self._model = ValueModel(task.objective.floor, task.deterministic, self.prior, failing)
             self._fed = 0
         self._feed(self._model)
@@ -499,5 +506,8 @@ class Account:
 EXACT_REPEATS = 3
 """Equal repeats after which scores may be taken for exact."""
 
-FEW_VALUES = 10
+FEW_VALUES = 4
 """Distinct scores up to which a score counts as few-valued: equal repeats then prove nothing."""
+
+UNLIKELY = 0.05
+"""Chance of all equal repeats to agree by luck, below which they are taken as a sign."""

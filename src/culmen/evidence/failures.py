@@ -8,23 +8,21 @@ or of a service strikes whatever is evaluated. docs/evidence.md has the equation
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from culmen.evidence.pedigree.failing import FailureChances
 
-if TYPE_CHECKING:
-    from culmen.evidence.account import Account
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Rows = NDArray[np.void]
+"""Rows of `evidence.account`, one for each candidate."""
 
 # -- how likely a candidate is to fail again ------------------------------------------------------
 
-STRENGTHS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+STRENGTHS = (8.0, 16.0, 32.0, 64.0, 128.0)
 """Trials that the rate of a neighbourhood may count as, as prior of one candidate's rate."""
 
 _PSEUDO = 2.0  # pseudo-trials of the run's rate in a neighbourhood's
@@ -45,12 +43,12 @@ class FailureRates:
     run's failures. All chances are 0 while no candidate that scored has failed.
     """
 
-    def __init__(self, account: Account) -> None:
-        self._account = account
+    def __init__(self, judge: CulpritJudge, rows: Callable[[], Rows]) -> None:
+        self._judge, self._rows = judge, rows
 
     def counted(self, failed: Floats) -> Floats:
         """Failures of each candidate without those that are nobody's among the candidates."""
-        excuses = self._account.judge.excuses_by_place()
+        excuses = self._judge.excuses_by_place()
         if not excuses:
             return failed
         found = failed.copy()
@@ -61,7 +59,7 @@ class FailureRates:
     def chances(self, scored: Floats, failed: Floats, means: Floats, parents: Ints) -> FailureChances:
         """Posterior chances of candidates with these counts; see `FailureModel`."""
         early = np.zeros(len(scored))
-        known = self._account.rows["early"][: len(scored)]
+        known = self._rows()["early"][: len(scored)]
         early[: len(known)] = known
         return failure_chances(scored, failed, early, means, parents)
 
@@ -224,7 +222,7 @@ class CulpritJudge:
         self.is_outage = False
         self._excuses: dict[int, int] | None = None
 
-    def observe(self, place: int, key: int, kind: str, culprit: str, account: Account) -> None:
+    def observe(self, place: int, key: int, kind: str, culprit: str, rows: Rows) -> None:
         """Enter one evaluation of the search; `kind` is "" for a score."""
         if key in self.initial_keys:
             self._initial_places.add(place)
@@ -241,19 +239,19 @@ class CulpritJudge:
         for name, each in self.kinds.items():
             if name == kind or place in each.struck or place in self._initial_places:
                 each.events += 1
-                self._weigh(each, account)
+                self._weigh(each, rows)
 
-    def _weigh(self, kind: FailureKind, account: Account) -> None:
+    def _weigh(self, kind: FailureKind, rows: Rows) -> None:
         if kind.total < _STRUCK or kind.events < _GROWTH * kind.judged:
             return
-        kind.judged, kind.log_odds = kind.events, self._log_odds(kind, account)
-        is_scorers = len(kind.struck) > 1 and kind.log_odds > _ODDS
+        kind.judged, kind.log_odds = kind.events, self._log_odds(kind, rows)
+        struck = not self.initial_keys or any(each in kind.struck for each in self._initial_places)
+        is_scorers = struck and len(kind.struck) > 1 and kind.log_odds > _ODDS
         if is_scorers != kind.is_scorers:
             kind.is_scorers, self._excuses = is_scorers, None
 
-    def _log_odds(self, kind: FailureKind, account: Account) -> float:
+    def _log_odds(self, kind: FailureKind, rows: Rows) -> float:
         """Log likelihood of one common rate, less that of a rate of each candidate's own."""
-        rows = account.rows
         trials = (rows["count"] + rows["failures"]).astype(float)
         struck = np.zeros(len(trials))
         struck[list(kind.struck)] = list(kind.struck.values())
@@ -266,9 +264,11 @@ class CulpritJudge:
         own -= _log_beta(0.2, 10.0)
         others = ~first & (trials > 0)
         a, b = struck[others], (trials - struck)[others]
-        faulty = np.exp(_log_gamma(a + 0.5) + _log_gamma(b + 0.5) - _log_gamma(a + b + 1.0)) / math.pi
-        fits = [float(np.log(s * faulty + (1.0 - s) * (a == 0)).sum()) for s in _SHARES]
-        own += max(fits) - math.log(len(_SHARES))
+        fits: list[float] = []
+        for shape in _FAULTY:
+            faulty = np.exp(_log_beta_of(a + shape[0], b + shape[1]) - _log_beta(*shape))
+            fits += [float(np.log(s * faulty + (1.0 - s) * (a == 0)).sum()) for s in _SHARES]
+        own += max(fits) - math.log(len(fits))
         return common - own
 
     def _extend_streak(self, place: int, kind: str) -> None:
@@ -330,7 +330,12 @@ class CulpritJudge:
         return known is not None and (known.is_scorers or (self.is_outage and self._streak[-1][1] == kind))
 
 
+_FAULTY = ((0.5, 0.5), (2.0, 6.0), (5.0, 5.0), (6.0, 2.0))  # laws of the rate of a faulty candidate
 _SHARES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.98)  # of candidates that are faulty, on a grid
+
+
+def _log_beta_of(a: Floats, b: Floats) -> Floats:
+    return _log_gamma(a) + _log_gamma(b) - _log_gamma(a + b)
 
 
 def _log_beta(a: float, b: float) -> float:

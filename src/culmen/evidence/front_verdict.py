@@ -13,11 +13,11 @@ from statistics import fmean
 from culmen.core.result import FrontPoint, RunResult
 from culmen.evidence.account import Fact, PooledNoise
 from culmen.evidence.front import FrontModel
-from culmen.evidence.intervals import Chance, Mean, mean_of
+from culmen.evidence.intervals import Chance, FreshMean, mean_of
 from culmen.evidence.ranking import Ranking
 from culmen.evidence.verdict import Verdict, replace
 
-Measured = tuple[FrontPoint, dict[str, Mean]]
+Measured = tuple[FrontPoint, dict[str, FreshMean]]
 
 
 class FrontVerdict(Verdict):

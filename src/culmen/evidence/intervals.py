@@ -26,7 +26,7 @@ _UNTOLD = 0.05
 """Chance that equal repeats had to agree by luck, above which they are no sign of exactness."""
 
 
-class Mean(msgspec.Struct, frozen=True):
+class FreshMean(msgspec.Struct, frozen=True):
     """`mean` over `count` evaluations with standard error `se`.
 
     `margin` is half the width of the 95 % interval for these cases (without a data set: of the
@@ -51,6 +51,7 @@ class Chance(NamedTuple):
     is a sample); `exact`, True if equal evaluations give equal scores, None if the repeats so far
     could not have told. Where candidates that score also fail at times, `floor` is the reward of a
     failure, `top` the reward of a success and `failures` how many of these evaluations failed.
+    `span` is the distance between the lowest and the highest reward there can be, or was seen.
     """
 
     noise: PooledNoise
@@ -59,6 +60,7 @@ class Chance(NamedTuple):
     failures: int = 0
     floor: float | None = None
     top: float | None = None
+    span: float = 0.0
 
 
 class Error(NamedTuple):
@@ -72,14 +74,14 @@ Values = Mapping[str, Sequence[float]]
 """Rewards by case; under "" without a data set."""
 
 
-def mean_of(values: Values, failures: int, chance: Chance) -> Mean:
+def mean_of(values: Values, failures: int, chance: Chance) -> FreshMean:
     """The mean of `values`, at least one; failures are among them."""
     units, repeats, is_sample = _units(values, chance)
     here = _error(units, repeats, is_sample, chance, 1.0, new=False)
     kind = _error(units, repeats, is_sample, chance, 1.0, new=True)
     cases = 0 if chance.of is None else len(values)
     count = sum(len(each) for each in values.values())
-    return Mean(fmean(units), count, here.se, here.margin, kind.margin, failures, cases)
+    return FreshMean(fmean(units), count, here.se, here.margin, kind.margin, failures, cases)
 
 
 def difference(one: Values, other: Values, chance: Chance) -> tuple[float, Error]:
@@ -155,7 +157,8 @@ def _between(units: Sequence[float], chance: Chance, times: float, is_sample: bo
     failing = _failing(many, chance)
     run = (noise.squares / noise.repeats if noise.repeats else 0.0) + failing
     if not own and not run and not chance.exact:
-        return _unproven(many, noise), degrees + min(float(noise.repeats), _POOLED)
+        unproven = max(_unproven(many, noise), _unseen_flips(many + int(noise.repeats), chance))
+        return unproven, degrees + min(float(noise.repeats), _POOLED)
     if not noise.repeats and not failing:
         return own / degrees, degrees
     weight = min(float(noise.repeats), _POOLED) + (2.0 if failing else 0.0)
@@ -175,13 +178,18 @@ def _unproven(many: int, noise: PooledNoise) -> float:
 def _spread_of_cases(units: Sequence[float], own: float, chance: Chance, times: float) -> tuple[float, float]:
     """Variance of the cases' means; few equal units do not prove that all are equal."""
     many = len(units)
-    if own > 0 or times > 1:
-        if times > 1 and not own:  # equal differences: as large as noise makes them
-            repeated = chance.noise.squares / chance.noise.repeats if chance.noise.repeats else 0.0
-            return times * repeated * _unseen(many), many - 1.0
+    if own > 0:
         return own / (many - 1), many - 1.0
-    within = chance.noise.within or 0.0
-    return within * _unseen(many), many - 1.0
+    repeated = chance.noise.squares / chance.noise.repeats if chance.noise.repeats else 0.0
+    usual = (chance.noise.within or 0.0) if times == 1 else times * repeated
+    return max(usual * _unseen(many), times * _unseen_flips(many, chance)), many - 1.0
+
+
+def _unseen_flips(many: int, chance: Chance) -> float:
+    """Variance that scores at either end leave possible though `many` were equal: that of a flip,
+    its chance with two pseudo-observations (Agresti and Coull, 1998). 0 for exact scores."""
+    share = 2.0 / (many + 4.0)
+    return 0.0 if chance.exact else chance.span**2 * share * (1.0 - share)
 
 
 def _unseen(many: int) -> float:
@@ -204,8 +212,9 @@ def _failing(many: int, chance: Chance) -> float:
 def _noise(repeats: Sequence[Sequence[float]], between: float, chance: Chance, times: float) -> tuple[float, float]:
     """Variance of a case's mean by noise alone, and its degrees of freedom (0: unknown).
 
-    Where no repeat differed, noise may be as large as the spread of cases until so many repeats
-    were made that their agreement was unlikely (`_UNTOLD`).
+    Few repeats tell less of it than the cases do: it is at most as large as their spread. Where no
+    repeat differed, it may be as large until so many were made that their agreement was unlikely
+    (`_UNTOLD`).
     """
     if chance.exact or not repeats:
         return 0.0, 0.0
@@ -217,6 +226,8 @@ def _noise(repeats: Sequence[Sequence[float]], between: float, chance: Chance, t
         if chance.noise.agreement**degrees > _UNTOLD:
             return between, 0.0
         return between / (degrees + 1), float(degrees)
+    if degrees < len(repeats) - 1:
+        return between, 0.0
     return min(squares / degrees / each, between), float(degrees)
 
 

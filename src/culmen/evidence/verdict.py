@@ -13,7 +13,7 @@ from culmen.core.evaluation import reaches, weakest
 from culmen.core.result import NoiseReport, RunResult, Score, Z
 from culmen.core.task import NO_TOLERANCE, Task
 from culmen.evidence.account import Account, Fact
-from culmen.evidence.intervals import Chance, Error, Mean, difference, mean_of
+from culmen.evidence.intervals import Chance, Error, FreshMean, difference, mean_of
 from culmen.evidence.ranking import BELIEVED, Race, Ranking, probability_above
 
 FEW_CASES = 4
@@ -28,7 +28,7 @@ def reported_split(task: Task) -> str:
     return next((split for split in HELD_OUT if task.split(split)), "")
 
 
-class Comparison(NamedTuple):
+class GainEstimate(NamedTuple):
     """One finalist beside the initial program: gain as a reward, its error, and the probability
     that it is better by all that is known."""
 
@@ -75,14 +75,14 @@ class Verdict:
         exact = False if flaky else account.is_exact
         top = account.top if flaky else None
         floor = account.floor if flaky else None
-        return Chance(noise, self.of or None, exact, failures, floor, top)
+        return Chance(noise, self.of or None, exact, failures, floor, top, account.span)
 
     @property
     def _is_flaky(self) -> bool:
         fresh = self.account.fresh.values()
         return self.account.is_flaky or any(fact.reward is None for seen in fresh for fact in seen)
 
-    def mean(self, name: str) -> Mean | None:
+    def mean(self, name: str) -> FreshMean | None:
         """Mean and intervals of a candidate's fresh evaluations; None without any."""
         values = self.values(name)
         if not values:
@@ -90,19 +90,17 @@ class Verdict:
         failures = sum(fact.reward is None for fact in self.fresh(name))
         return mean_of(values, failures, self.chance(failures))
 
-    def compare(self, name: str, other: str) -> Comparison:
+    def compare(self, name: str, other: str) -> GainEstimate:
         """One candidate beside another, usually the initial program, by all that is known."""
         prior, spread = self._prior_gain(name, other)
         one, two = self.values(name), self.values(other)
         if not one or not two:
-            return Comparison(None, Error(None, None), probability_above(prior, spread))
+            return GainEstimate(None, Error(None, None), probability_above(prior, spread))
         lost = sum(fact.reward is None for each in (name, other) for fact in self.fresh(each))
         gain, error = difference(one, two, self.chance(lost))
-        if error.se is None:
-            chance = probability_above(gain, math.inf)
-            return Comparison(gain, error, chance if spread else float(gain > 0))
-        mean, sd = combined(prior, spread, gain, error.se)
-        return Comparison(gain, error, probability_above(mean, sd) if gain > 0 else 0.0)
+        # One evaluation of each tells no error: it is trusted as far as the search is.
+        mean, sd = combined(prior, spread, gain, spread if error.se is None else error.se)
+        return GainEstimate(gain, error, probability_above(mean, sd) if gain > 0 else 0.0)
 
     def _prior_gain(self, name: str, other: str) -> tuple[float, float]:
         """Gain to be expected by the search and the choice, and its standard deviation."""
@@ -303,7 +301,7 @@ def clip(task: Task, reward: float) -> float:
 def expected_score(account: Account, name: str, count: int, mean: float, sd: float) -> Score:
     """The score that the search expects of a candidate, from beliefs about its reward."""
     exact = account.is_exact and not account.is_flaky and not account.task.cases
-    error = 0.0 if exact else sd if account.repeats or sd else None
+    error = 0.0 if exact else None if account.is_exact is None else sd
     margin = None if error is None else Z * error
     value = account.task.objective.score(clip(account.task, mean))
     return Score(name, value, count, error, margin, expected=not exact)

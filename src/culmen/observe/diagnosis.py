@@ -63,7 +63,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     leads: bool = True
 
 
-class Case:
+class DiagnosedRun:
     """What is known of a run that is to be diagnosed; `name` is what commands call it."""
 
     def __init__(self, now: RunStatus, path: Path, name: str = "") -> None:
@@ -131,12 +131,12 @@ class Case:
         return self.fork(" ".join(filter(None, [options, f"--budget {self.more}" if self.more else ""])))
 
 
-Cause = Callable[[Case], Finding | None]
+Cause = Callable[[DiagnosedRun], Finding | None]
 
 
 def diagnose(now: RunStatus, run: Path | None = None, name: str = "") -> list[Finding]:
     """What is worth saying of the run, the gravest first."""
-    case = Case(now, run or Path(now.path), name)
+    case = DiagnosedRun(now, run or Path(now.path), name)
     found = (cause(case) for cause in CAUSES)
     return [finding for finding in found if finding is not None]
 
@@ -168,7 +168,7 @@ def _at(place: str) -> str:
 # -- nothing, or hardly anything, could be evaluated ------------------------------------------------
 
 
-def _out_of_disk(case: Case) -> Finding | None:
+def _out_of_disk(case: DiagnosedRun) -> Finding | None:
     full = sum(times for words, times in case.causes.kinds.items() if _DISK.search(words))
     share = full / max(1, case.now.evaluations)
     if not full and not _DISK.search(case.now.error):
@@ -179,7 +179,7 @@ def _out_of_disk(case: Case) -> Finding | None:
     return Finding("disk_full", f"no space is left on the disk{told}", do, command, share, "machine")
 
 
-def _nothing_scored(case: Case) -> Finding | None:
+def _nothing_scored(case: DiagnosedRun) -> Finding | None:
     now = case.now
     if now.best is not None or not now.evaluations or not case.is_over or not case.failed:
         return None
@@ -207,7 +207,7 @@ def remedy(failed: Observation) -> str:
     return "correct the evaluator, or the initial program if the evaluator is right"
 
 
-def _scorer(case: Case) -> Finding | None:
+def _scorer(case: DiagnosedRun) -> Finding | None:
     best = case.now.best
     failed = 0 if best is None else best.failed.get("scorer", 0)
     if best is None or failed <= _SCORER * best.evaluations:
@@ -226,7 +226,7 @@ def _common(failed: list[Observation]) -> Observation | None:
     return max(failed, key=lambda each: kinds.count(each.kind), default=None)
 
 
-def _lost(case: Case) -> Finding | None:
+def _lost(case: DiagnosedRun) -> Finding | None:
     lost, all_ = case.now.statuses.get("lost", 0), case.now.evaluations
     if all_ < ENOUGH or lost < _LOSING * all_:
         return None
@@ -253,7 +253,7 @@ _CALL_FAULTS = {
 }
 
 
-def _retried(case: Case) -> Finding | None:
+def _retried(case: DiagnosedRun) -> Finding | None:
     failed = {name: n for name, n in case.now.faults.items() if name in _CALL_FAULTS}
     attempts = max(case.now.usage.calls, sum(failed.values()))
     share = sum(failed.values()) / max(1, attempts)
@@ -280,7 +280,7 @@ _FAULTS = {
 }
 
 
-def _vain(case: Case) -> Finding | None:
+def _vain(case: DiagnosedRun) -> Finding | None:
     faults = {name: n for name, n in case.now.faults.items() if name not in _CALL_FAULTS}
     asked = max(case.asked, 0)
     if asked < ENOUGH or sum(faults.values()) < _VAIN * asked:
@@ -298,7 +298,7 @@ def _vain(case: Case) -> Finding | None:
     return Finding("nothing_accepted", what, do, case.with_more(options), share)
 
 
-def _repeated(case: Case) -> Finding | None:
+def _repeated(case: DiagnosedRun) -> Finding | None:
     """Programs that are known already, told by how few came of many answers."""
     if (
         case.asked < ENOUGH
@@ -311,7 +311,7 @@ def _repeated(case: Case) -> Finding | None:
     return Finding("nothing_accepted", what, _FAULTS["duplicate"][1], case.with_more("--model 'A|B'"), share)
 
 
-def _failing(case: Case) -> Finding | None:
+def _failing(case: DiagnosedRun) -> Finding | None:
     causes = case.causes
     if causes.candidates < ENOUGH or causes.fruitless < _FAILING * causes.candidates:
         return None
@@ -343,13 +343,13 @@ def kind_of(words: str) -> str:
 _TIMES, _IMPORTS = ("timeout", "cpu limit", "TimeoutError"), ("ModuleNotFoundError", "ImportError")
 
 
-def _named(kind: str, words: str, case: Case) -> str:
+def _named(kind: str, words: str, case: DiagnosedRun) -> str:
     if kind in _TIMES:
         return f"{kind}, the limit of {case.task.limits.seconds or 60:g} s"
     return words[:120] if kind in _IMPORTS and words else kind
 
 
-def _cure(kind: str, case: Case) -> tuple[str, str]:
+def _cure(kind: str, case: DiagnosedRun) -> tuple[str, str]:
     """What mends candidates that fail alike, in words, and a command for it."""
     show = next(
         (f"culmen show {case.name} {each.candidate}" for each in case.failed if kind_of(_key(each)) == kind), ""
@@ -375,11 +375,11 @@ def _cure(kind: str, case: Case) -> tuple[str, str]:
 # -- the score ---------------------------------------------------------------------------------------
 
 
-def _is_met(case: Case, score: float, target: float) -> bool:
+def _is_met(case: DiagnosedRun, score: float, target: float) -> bool:
     return score >= target if case.now.direction == "max" else score <= target
 
 
-def _first_score(case: Case) -> float | None:
+def _first_score(case: DiagnosedRun) -> float | None:
     best = case.now.best
     if best is not None and best.initial is not None:
         return best.initial.score
@@ -387,7 +387,7 @@ def _first_score(case: Case) -> float | None:
     return None if first is None else first.mean
 
 
-def _direction(case: Case) -> Finding | None:
+def _direction(case: DiagnosedRun) -> Finding | None:
     now, first = case.now, None if case.now.best is None else _first_score(case)
     if first is None:
         return None
@@ -409,7 +409,7 @@ def _direction(case: Case) -> Finding | None:
     return Finding("direction", what, do, case.check, 1.0, "scorer")
 
 
-def _alike(case: Case) -> Finding | None:
+def _alike(case: DiagnosedRun) -> Finding | None:
     best = case.now.best
     if best is None or best.scored < ENOUGH or best.equal < _ALIKE * best.scored or not best.kept_initial:
         return None
@@ -425,13 +425,13 @@ def _alike(case: Case) -> Finding | None:
     )
 
 
-def _bound(case: Case) -> float | None:
+def _bound(case: DiagnosedRun) -> float | None:
     """The best score that the task's bounds allow."""
     low, high = case.task.objective.bounds
     return high if case.now.direction == "max" else low
 
 
-def _at_bound(case: Case) -> Finding | None:
+def _at_bound(case: DiagnosedRun) -> Finding | None:
     bound, best = _bound(case), case.now.best
     first = None if best is None or bound is None else _first_score(case)
     if best is None or bound is None or first is None or not _is_met(case, first, bound):
@@ -442,7 +442,7 @@ def _at_bound(case: Case) -> Finding | None:
     return Finding("at_bound", what, "make the task harder: more cases, or a finer score", case.check, 1.0, "scorer")
 
 
-def _reached(case: Case) -> Finding | None:
+def _reached(case: DiagnosedRun) -> Finding | None:
     now, best = case.now, case.now.best
     level = now.target if now.target is not None else _bound(case)
     if best is None or level is None or not now.budget.evaluations or not _is_met(case, best.value, level):
@@ -463,7 +463,7 @@ def _reached(case: Case) -> Finding | None:
 # -- too little to tell ------------------------------------------------------------------------------
 
 
-def _few(case: Case) -> Finding | None:
+def _few(case: DiagnosedRun) -> Finding | None:
     now, cases = case.now, len(case.task.split("train"))
     if now.few_turns is not None:
         few, need = now.few_turns, now.few_turns.needed
@@ -481,7 +481,7 @@ def _few(case: Case) -> Finding | None:
     return Finding("few_turns", what, do, case.fork(f"--budget evaluations={need}"), share, "budget", leads=share < 0.5)
 
 
-def _one_case(case: Case) -> Finding | None:
+def _one_case(case: DiagnosedRun) -> Finding | None:
     best = case.now.best
     if best is None or best.deciding_share < _DECIDES:
         return None
@@ -490,7 +490,7 @@ def _one_case(case: Case) -> Finding | None:
     return Finding("one_case", what, do, f"culmen diff {case.name} seed best", best.deciding_share)
 
 
-def _undecided(case: Case) -> Finding | None:
+def _undecided(case: DiagnosedRun) -> Finding | None:
     best = case.now.best
     if best is None or best.gain is None or not best.gain_margin or abs(best.gain) > best.gain_margin:
         return None
@@ -510,7 +510,7 @@ def _undecided(case: Case) -> Finding | None:
     return Finding("within_noise", what, do, command, share, leads=leads)
 
 
-def _fallen(case: Case) -> Finding | None:
+def _fallen(case: DiagnosedRun) -> Finding | None:
     best = case.now.best
     if best is None or not statements.fell(best):
         return None
@@ -522,11 +522,11 @@ def _fallen(case: Case) -> Finding | None:
     return Finding("fallen", what, do, _longer(case), leads=False)
 
 
-def _longer(case: Case) -> str:
+def _longer(case: DiagnosedRun) -> str:
     return case.fork(f"--budget {case.more},final=0.3") if case.more else ""
 
 
-def _stalled(case: Case) -> Finding | None:
+def _stalled(case: DiagnosedRun) -> Finding | None:
     now = case.now
     points = views.progress(case.path) if now.evaluations >= 2 * _LONG else []
     if not points or (now.target is not None and now.best is not None and _is_met(case, now.best.value, now.target)):
@@ -547,7 +547,7 @@ def _stalled(case: Case) -> Finding | None:
     return Finding("stalled", what, do, command, share, leads=False)
 
 
-def _unpriced(case: Case) -> Finding | None:
+def _unpriced(case: DiagnosedRun) -> Finding | None:
     unpriced = case.now.usage.unpriced
     if not unpriced or case.now.budget.dollars is None:
         return None

@@ -13,7 +13,7 @@ from culmen.core.errors import NothingScored
 from culmen.core.evaluation import EVALUATOR_LOG, Observation
 from culmen.core.task import Task
 from culmen.observe import statements
-from culmen.observe.diagnosis import Case, Finding, diagnose, remedy
+from culmen.observe.diagnosis import DiagnosedRun, Finding, diagnose, remedy
 from culmen.observe.figures import count, dollars, duration, joined, number
 from culmen.store import views
 from culmen.store.views import Front, RunStatus
@@ -51,7 +51,7 @@ def summarize(run: Path, now: RunStatus | None = None, name: str = "") -> RunSum
     """The summary of a run as it stands; `name` is what commands call it ("": what works in this
     folder)."""
     now = now or views.status(run)
-    case = Case(now, run, name)
+    case = DiagnosedRun(now, run, name)
     found = tuple(diagnose(now, run, case.name))
     cause = next((finding.what for finding in found[:1] if finding.leads), "")
     (command, why), *also = _steps(case, found)
@@ -95,7 +95,7 @@ def used(now: RunStatus) -> str:
     return joined(["used " + count(now.evaluations, "evaluation"), calls, tokens, money, duration(now.elapsed_seconds)])
 
 
-def _steps(case: Case, found: tuple[Finding, ...]) -> list[tuple[str, str]]:
+def _steps(case: DiagnosedRun, found: tuple[Finding, ...]) -> list[tuple[str, str]]:
     """Commands worth typing now, the first one first, each with what it is for."""
     now, run = case.now, case.name
     advised = [(each.command, each.do) for each in found if each.command and each.topic != "stalled"]
@@ -121,7 +121,7 @@ def _once(steps: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return [step for n, step in enumerate(steps) if step[0] not in [command for command, _ in steps[:n]]]
 
 
-def _results(case: Case) -> list[tuple[str, str]]:
+def _results(case: DiagnosedRun) -> list[tuple[str, str]]:
     if case.now.best is None:
         return []
     changed = [(f"culmen diff {case.name} seed best", "what changed")] if case.task.seeds else []

@@ -15,7 +15,7 @@ from culmen.evidence.pedigree.scale import ScaledScores
 from culmen.evidence.pedigree.tree import FamilyTree, Posterior
 
 
-class Beliefs(NamedTuple):
+class ValueBeliefs(NamedTuple):
     """Everything believed of each candidate, by number.
 
     `mean` and `variance` of its true reward on the model's scale, `scored` and `failed`
@@ -33,9 +33,9 @@ class Beliefs(NamedTuple):
     failing_sd: Floats
     failing_step: Floats
 
-    def taken(self, places: Ints) -> Beliefs:
+    def taken(self, places: Ints) -> ValueBeliefs:
         """Beliefs in another order."""
-        return Beliefs(
+        return ValueBeliefs(
             self.mean[places],
             self.variance[places],
             self.scored[places],
@@ -73,7 +73,7 @@ class Inference:
         self._learnt_at = 0  # observations
         self._marginals: Marginals | None = None
         self._marginals_at = 0
-        self._beliefs: tuple[tuple[int, int], Beliefs] | None = None  # and of so many candidates
+        self._beliefs: tuple[tuple[int, int], ValueBeliefs] | None = None  # and of so many candidates
 
     def append(self, id: str, reward: float | None, case: str) -> None:
         """Enter one observation."""
@@ -113,7 +113,7 @@ class Inference:
         found = self.marginals()
         return 0.0 if found is None else found.scores.low_reward
 
-    def beliefs(self) -> Beliefs:
+    def beliefs(self) -> ValueBeliefs:
         """Everything believed of each candidate after all observations."""
         known = self._observations.count, len(self._observations.ids)
         if self._beliefs is None or self._beliefs[0] != known:
@@ -121,15 +121,15 @@ class Inference:
             self._beliefs = known, self._unscored() if found is None else self._judged(found)
         return self._beliefs[1]
 
-    def _unscored(self) -> Beliefs:
+    def _unscored(self) -> ValueBeliefs:
         size, rows = len(self._observations.ids), self._observations.rows
         failed, none = np.zeros(size), np.zeros(size)
         if self._observations.count:
             sample = self._observations.first(self._observations.count)
             failed = np.append(sample.failures, 0.0)[rows]
-        return Beliefs(none, np.full(size, np.inf), none, failed, none, np.zeros(size, bool), none, none, none)
+        return ValueBeliefs(none, np.full(size, np.inf), none, failed, none, np.zeros(size, bool), none, none, none)
 
-    def _judged(self, found: Marginals) -> Beliefs:
+    def _judged(self, found: Marginals) -> ValueBeliefs:
         """Beliefs of those that take part, then of the others, in order of their numbers."""
         places, parents = self._places()
         size, known = len(parents), found.parameters
@@ -138,7 +138,7 @@ class Inference:
         failed = self._failure_model.counted(padded(found.scores.failed, size, 0.0))
         drift, ruined = padded(known.drifts, size, known.drift), padded(known.ruined, size, False)
         failing = self._failure_model.chances(scored, failed, mean, parents)
-        beliefs = Beliefs(mean, variance, scored, failed, drift, ruined, *failing)
+        beliefs = ValueBeliefs(mean, variance, scored, failed, drift, ruined, *failing)
         return beliefs if places is None else beliefs.taken(places)
 
     def _places(self) -> tuple[Ints | None, Ints]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from culmen.evidence.pedigree.arrays import Floats, Ints, tally
 from culmen.evidence.pedigree.failing import FailureChances, FailureModel, FailureShare
-from culmen.evidence.pedigree.inference import Beliefs, Inference
+from culmen.evidence.pedigree.inference import Inference, ValueBeliefs
 from culmen.evidence.pedigree.learning import Learner, StepLaw
 from culmen.evidence.pedigree.observations import Observations
 
@@ -62,7 +62,7 @@ class ValueModel:
         self._floor = floor
         self._observations = Observations(exact)
         self._inference = Inference(self._observations, Learner(prior), failing or FailureShare())
-        self._rewards: tuple[Beliefs | None, tuple[Floats, Floats]] = None, (NOTHING, NOTHING)
+        self._rewards: tuple[ValueBeliefs | None, tuple[Floats, Floats]] = None, (NOTHING, NOTHING)
         self._barren: dict[int, int] = {}  # requests for children that brought nothing new
 
     def __len__(self) -> int:

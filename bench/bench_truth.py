@@ -1,0 +1,237 @@
+"""How true is what a run reports? Worlds with known true scores x random seeds x strategies.
+
+    python bench/bench_truth.py --seeds 100 --jobs 2 --json truth.jsonl      (resumable: finished runs are kept)
+    python bench/bench_truth.py --world flaky --strategy all --seeds 30 --json truth.jsonl
+
+Every run is a whole search of the real engine on a virtual clock, final choice included; only its verdict and its
+journal are read. The worlds, and what a failed evaluation is worth in each, are those of `culmen.testing.hazards`: at
+the declared bound, without one at the true score of the initial program, and not at all where it is nobody's fault.
+Differences are turned so that higher is better, also where scores are minimised. The columns, shares in per cent:
+
+worth / best     true score of the reported candidate, and of the best that was evaluated in that run (means)
+claim - truth    of the reported score, with its standard error over the runs
+score, gain      share of 95 % intervals that hold the truth, among those that were given; gain is over the initial one
+claimed          share of runs whose gain is larger than its margin
+false            share of these that are not truly better than the initial program
+worse            share of runs whose report is truly worse than the initial program
+± 0, no ±        share of runs that report a margin of 0, or none
+unconfirmed      share of runs whose report rests on no fresh evaluation
+steady           share of runs that report a candidate that never fails and is not the initial one (worlds with such)
+CPU s            processor seconds per run
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, TypeGuard
+
+from culmen.core.brief import Proposal
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Observation
+from culmen.core.task import Task
+from culmen.core.usage import Budget
+from culmen.strategies import catalog
+from culmen.testing.hazards import HAZARDS, HazardWorld, TwoObjectives, hazard
+from culmen.testing.virtual import Simulation, simulate
+
+STRATEGIES = ("pedigree", "best_of_n", "map_elites", "polca", "gepa", "openevolve", "turboevolve")
+KEY = ("world", "strategy", "seed", "evaluations", "workers")
+CALLS = 20  # of the model for each evaluation: enough for every strategy, and an end for all
+NONE = 1e-12  # differences that are none
+COLUMNS = (
+    *(
+        "world",
+        "strategy",
+        "runs",
+        "evaluations",
+        "worth / best",
+        "claim - truth",
+        "score",
+        "gain",
+        "claimed",
+    ),
+    *("false", "worse", "± 0", "no ±", "unconfirmed", "steady", "CPU s"),
+)
+WIDTHS = (26, 12, 6, 12, 15, 16, 6, 6, 8, 6, 6, 5, 5, 12, 7, 6)
+
+Row = dict[str, Any]
+Job = tuple[str, str, int, int, int]
+
+
+def truth_of(world: HazardWorld | TwoObjectives, candidate: Candidate) -> float:
+    """The true score; with two objectives their mean."""
+    found = world.truth(candidate)
+    return fmean(found) if isinstance(found, tuple) else found
+
+
+def has_fragile(world: HazardWorld | TwoObjectives) -> TypeGuard[HazardWorld]:
+    """Some of its candidates are fragile."""
+    return isinstance(world, HazardWorld) and (world.failing > 0 or world.crashing > 0)
+
+
+def evaluated(run: Simulation, task: Task) -> dict[str, Candidate]:
+    """All candidates that were evaluated, by id."""
+    known, seen = {one.id: one for one in task.candidates()}, set[str]()
+    for event in run.journal.read():
+        result = event.entry.result
+        if event.entry.kind == "done" and isinstance(result, Proposal):
+            known.update((one.id, one) for one in result.candidates)
+        elif event.entry.kind == "done" and isinstance(result, Observation):
+            seen.add(result.candidate)
+    return {name: one for name, one in known.items() if name in seen}
+
+
+def row_of(job: Job) -> Row:
+    """One run, as plain data; scores and truths in the task's own direction."""
+    name, strategy, seed, evaluations, workers = job
+    world = hazard(name, seed, evaluations)
+    task, begun = world.task(), time.process_time()
+    budget = Budget(evaluations=world.evaluations, calls=CALLS * world.evaluations)
+    run = simulate(catalog.make(strategy), task, world, budget, seed=seed, workers=workers)
+    spent, verdict, known = time.process_time() - begun, run.verdict, evaluated(run, task)
+    row: Row = dict(zip(KEY, (name, strategy, seed, world.evaluations, workers), strict=True))
+    row |= {
+        "cpu": round(spent, 4),
+        "minimised": task.objective.direction == "min",
+        "reported": verdict is not None,
+    }
+    if verdict is None:
+        return row
+    start, best = task.candidates()[0], known[verdict.id]
+    worths = [task.objective.reward(truth_of(world, one)) for one in known.values()]
+    initial = None if verdict.initial is None else (verdict.initial.score, verdict.initial.margin)
+    return row | {
+        "truth": truth_of(world, best),
+        "start": truth_of(world, start),
+        "top": task.objective.score(max(worths)),
+        "score": verdict.score,
+        "margin": verdict.margin,
+        "count": verdict.count,
+        "failures": verdict.failures,
+        "confirmed": verdict.confirmed,
+        "initial": initial,
+        "gain": verdict.gain,
+        "gain_margin": verdict.gain_margin,
+        "steady": best.id != start.id and not world.is_fragile(best) if has_fragile(world) else None,
+    }
+
+
+def better_by(row: Row, one: str, other: str) -> float:
+    """By how much one of the row's scores is better than another."""
+    return (row[one] - row[other]) * (-1 if row["minimised"] else 1)
+
+
+def inside(error: float, margin: float | None) -> bool | None:
+    """The interval holds the truth, up to rounding; None without an interval."""
+    return None if margin is None else abs(error) <= margin + 1e-9
+
+
+def is_claimed(row: Row) -> bool:
+    """The reported gain is beyond its margin."""
+    gain, margin = row["gain"], row["gain_margin"]
+    return gain is not None and margin is not None and (-gain if row["minimised"] else gain) > margin + NONE
+
+
+def share(found: Iterable[bool | None]) -> str:
+    """Percentage of those that are known."""
+    known = [one for one in found if one is not None]
+    return f"{100 * fmean(known):.0f}" if known else "-"
+
+
+def cells(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The cells of one world and strategy."""
+    told = [row for row in rows if row["reported"]]
+    head = (rows[0]["world"], rows[0]["strategy"], f"{len(rows)}", f"{rows[0]['evaluations']}")
+    cpu = f"{fmean(row['cpu'] for row in rows):.2f}"
+    if not told:
+        return (*head, *repeat("-", 11), cpu)
+    errors = [better_by(row, "score", "truth") for row in told]
+    error = stdev(errors) / math.sqrt(len(errors)) if len(errors) > 1 else math.nan
+    gains = [None if r["gain"] is None else r["gain"] - (r["truth"] - r["start"]) for r in told]
+    lifts = [better_by(row, "truth", "start") for row in told]
+    claims = [is_claimed(row) for row in told]
+    return (
+        *head[:2],
+        head[2] if len(told) == len(rows) else f"{len(told)}/{len(rows)}",
+        head[3],
+        f"{fmean(row['truth'] for row in told):.3f} / {fmean(row['top'] for row in told):.3f}",
+        f"{fmean(errors):+.3f} ± {error:.3f}",
+        share(inside(e, row["margin"]) for e, row in zip(errors, told, strict=True)),
+        share(None if e is None else inside(e, row["gain_margin"]) for e, row in zip(gains, told, strict=True)),
+        share(claims),
+        share(lift <= NONE for lift, claim in zip(lifts, claims, strict=True) if claim),
+        share(lift < -NONE for lift in lifts),
+        share(row["margin"] is not None and row["margin"] <= NONE for row in told),
+        share(row["margin"] is None for row in told),
+        share(not row["confirmed"] for row in told),
+        share(row["steady"] for row in told),
+        cpu,
+    )
+
+
+def line(texts: Sequence[str]) -> str:
+    """A row of the table."""
+    pairs = list(zip(texts, WIDTHS, strict=True))
+    return "| " + " | ".join([*(t.ljust(w) for t, w in pairs[:2]), *(t.rjust(w) for t, w in pairs[2:])]) + " |"
+
+
+def kept_rows(path: Path | None) -> dict[Job, Row]:
+    """The runs of before."""
+    if path is None or not path.exists():
+        return {}
+    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return {tuple(row[name] for name in KEY): row for row in rows}  # pyright: ignore[reportReturnType]
+
+
+def made_rows(jobs: Sequence[Job], processes: int, path: Path | None) -> Iterator[Row]:
+    """The rows of these runs, each written as soon as it is known."""
+    with ProcessPoolExecutor(processes) as pool:
+        for row in pool.map(row_of, jobs, chunksize=2) if jobs else ():
+            if path is not None:
+                with path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+            yield row
+
+
+def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0, help="the first random seed")
+    parser.add_argument("--world", action="append", help="a part of a name; may be repeated")
+    parser.add_argument("--strategy", action="append", help="may be repeated; all: every one of the bench")
+    parser.add_argument("--evaluations", type=int, default=0, help="0: those of each world")
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="file of runs, one a line; those in it are not run again")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table, row by row."""
+    asked = options(arguments)
+    strategies = asked.strategy or ["pedigree"]
+    strategies = STRATEGIES if "all" in strategies else strategies
+    kept = kept_rows(asked.json)
+    print(line(COLUMNS), "|" + "---|" * len(COLUMNS), sep="\n", flush=True)
+    for name in HAZARDS:
+        if not any(part in name for part in asked.world or [""]):
+            continue
+        for strategy in strategies:
+            many = asked.evaluations or HAZARDS[name].evaluations
+            seeds = range(asked.first, asked.first + asked.seeds)
+            jobs: list[Job] = [(name, strategy, seed, many, asked.workers) for seed in seeds]
+            new = made_rows([job for job in jobs if job not in kept], asked.jobs, asked.json)
+            print(line(cells([*(kept[job] for job in jobs if job in kept), *new])), flush=True)
+
+
+if __name__ == "__main__":
+    main()

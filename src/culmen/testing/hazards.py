@@ -1,0 +1,247 @@
+"""Simulated tasks with known true scores whose evaluations fail, or mislead.
+
+`HAZARDS` has them by name. What a failed evaluation is worth is exact: where a world has a `floor`, the task declares
+it as the bound of its scores, and a candidate's failures count as that; without one they count as the true score of
+the initial program. Failures that are nobody's fault (an outage, a scorer that loses its simulator) never enter a true
+score.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from random import Random
+from statistics import NormalDist, fmean
+
+from msgspec.structs import replace as replaced
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.event import Effect, EvaluateRequest, Result
+from culmen.core.task import Objective, Task
+from culmen.testing.worlds import (
+    START,
+    FrontWorld,
+    Genome,
+    Shape,
+    SimulatedWorld,
+    deceptive,
+    genome,
+    smooth,
+)
+
+FRAGILE = 1
+"""The genes of a candidate that fails at the rate `HazardWorld.failing`."""
+OUTAGE = 20
+"""Evaluations in a row that an outage takes."""
+LOST = "RuntimeError: connection to the simulator lost"
+
+
+@dataclass(frozen=True)
+class HazardWorld(SimulatedWorld):
+    """A simulated task with a hazard or two; the score is the quality unless a field says otherwise.
+
+    Fragile candidates score `bonus` more and end as `status` at the rate `failing`; with `crashing`
+    they fail on that many training cases, always. `away` is the chance of the scorer to fail;
+    `outage` the share of `evaluations` after which the next `OUTAGE` fail, whoever is evaluated
+    (such a world counts, so it is of one run). `gross` is the share of evaluations whose error is
+    ten times as large, `skew` the deviation of the logarithm of rewards with the quality as mean.
+    `clean`: fragile candidates and the initial program have no noise. `train` and `test` are
+    numbers of cases; the true score is the mean over the latter, if any. `sign` -1: losses.
+    """
+
+    start: float = START
+    bonus: float = 0.0
+    failing: float = 0.0
+    status: Status = Status.ERROR
+    crashing: int = 0
+    away: float = 0.0
+    outage: float | None = None
+    gross: float = 0.0
+    skew: float = 0.0
+    clean: bool = False
+    train: int = 0
+    test: int = 0
+    sign: int = 1
+    floor: float | None = None
+    evaluations: int = 100
+    made: list[int] = field(default_factory=lambda: [0], init=False, compare=False)
+
+    def task(self) -> Task:
+        """The task of this world."""
+        sizes = {"train": self.train, "test": self.test}
+        cases = [Case(f"{name}{n}", n, split=name) for name, size in sizes.items() for n in range(size)]
+        objective = Objective(
+            direction="max" if self.sign > 0 else "min",
+            bounds=(0.0, 1.0) if self.coin else (self.floor, None),
+        )
+        first = Genome(self.start).parts(0)
+        return Task("hazard", goal="climb", seeds=(first,), cases=tuple(cases), objective=objective)
+
+    def truth(self, candidate: Candidate) -> float:
+        """The expected score over evaluations and cases, a candidate's failures at the floor."""
+        split, size = ("test", self.test) if self.test else ("train", self.train)
+        names = [f"{split}{n}" for n in range(size)] or [""]
+        return self.sign * fmean(self._expected(candidate, name) for name in names)
+
+    def is_fragile(self, candidate: Candidate) -> bool:
+        """Its evaluations may fail, through its own fault."""
+        return genome(candidate).genes == FRAGILE and (self.failing > 0 or self.crashing > 0)
+
+    def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
+        """The duration and the result of an effect."""
+        seconds, result = super().perform(effect, rng)
+        if not isinstance(effect.request, EvaluateRequest) or not isinstance(result, Observation):
+            return seconds, result
+        if self._is_away(effect.request):
+            lost = replaced(result, status=Status.ERROR, score=None, reason="exception", feedback=LOST)
+            return seconds, lost
+        if result.ok:
+            return seconds, result
+        reason, told = "exception", "IndexError: list index out of range"
+        if self.status is Status.TIMEOUT:
+            reason, told = "timeout", "the time limit passed"
+        return seconds, replaced(result, status=self.status, reason=reason, feedback=told)
+
+    def _is_away(self, request: EvaluateRequest) -> bool:
+        """The scorer fails, whatever the candidate."""
+        self.made[0] += 1
+        if self.outage is not None:
+            return 0 < self.made[0] - round(self.outage * self.evaluations) <= OUTAGE
+        return Random(f"away/{request.seed}/{request.candidate.digest}").random() < self.away
+
+    def _crashes(self, candidate: Candidate, case: str) -> bool:
+        struck = {f"train{n}" for n in range(self.crashing)}
+        return case in struck and self.is_fragile(candidate)
+
+    def _level(self, candidate: Candidate, case: str) -> float:
+        """The reward expected of an evaluation that does not fail, before it is cut at the floor."""
+        shift = self._shift(candidate, case) if case else 0.0
+        return self.reward(genome(candidate).quality) + self.bonus * self.is_fragile(candidate) + shift
+
+    def _expected(self, candidate: Candidate, case: str) -> float:
+        """The reward expected of an evaluation, exactly."""
+        value, lowest = self._level(candidate, case), self.floor
+        if lowest is not None:
+            value = _cut(value, 0.0 if self._is_clean(candidate) else self.noise, lowest)
+        rate = self.failing * self.is_fragile(candidate)
+        rate = 1.0 if self._crashes(candidate, case) else rate
+        failed = self.reward(self.start) if lowest is None else lowest
+        return (1 - rate) * value + rate * failed
+
+    def _is_clean(self, candidate: Candidate) -> bool:
+        return self.clean and (self.is_fragile(candidate) or genome(candidate).quality == self.start)
+
+    def _noise(self, candidate: Candidate, draws: Random) -> float:
+        if self._is_clean(candidate):
+            return 0.0
+        wide = 10.0 if self.gross and draws.random() < self.gross else 1.0
+        return wide * super()._noise(candidate, draws)
+
+    def _score(self, candidate: Candidate, case: str, draws: Random) -> float | None:
+        rate = self.failing * self.is_fragile(candidate)
+        if self._crashes(candidate, case) or (rate and draws.random() < rate):
+            return None
+        level = self._level(candidate, case)
+        if self.coin:
+            return float(draws.random() < level)
+        value = level + self._noise(candidate, draws)
+        if self.skew:
+            value *= math.exp(self.skew * draws.gauss(0, 1) - self.skew**2 / 2)
+        return self.sign * (value if self.floor is None else max(self.floor, value))
+
+
+def _cut(mean: float, sd: float, lowest: float) -> float:
+    """The mean of a normal value of which what is below `lowest` counts as `lowest`."""
+    if not sd:
+        return max(mean, lowest)
+    place, normal = (mean - lowest) / sd, NormalDist()
+    return lowest + (mean - lowest) * normal.cdf(place) + sd * normal.pdf(place)
+
+
+@dataclass(frozen=True)
+class TwoObjectives(FrontWorld):
+    """The quarter circle of `FrontWorld`; its score is the mean of both objectives."""
+
+    evaluations: int = 100
+
+
+def blind(parent: Genome, rng: Random, world: int) -> Genome:
+    """A program of 1.0 that is fragile, or one of 0.8 that is steady, whatever the parent."""
+    return Genome(1.0, FRAGILE) if rng.random() < 0.5 else Genome(0.8)
+
+
+def inherited(parent: Genome, rng: Random, world: int) -> Genome:
+    """As in `smooth`; one child in ten becomes fragile, or steady if its parent was fragile."""
+    child = smooth(parent, rng, world)
+    return replace(child, genes=parent.genes ^ FRAGILE) if rng.random() < 0.1 else child
+
+
+def own(parent: Genome, rng: Random, world: int) -> Genome:
+    """As in `smooth`; every second child is fragile, whatever its parent."""
+    return replace(smooth(parent, rng, world), genes=FRAGILE * (rng.random() < 0.5))
+
+
+def equal(parent: Genome, rng: Random, world: int) -> Genome:
+    """Every child is as good as the initial program."""
+    return parent
+
+
+def ten_points(parent: Genome, rng: Random, world: int) -> Genome:
+    """Three children in twenty are better by 0.1, once; the others are as good as their parents."""
+    if parent.genes or rng.random() >= 0.15:
+        return parent
+    return Genome(min(1.0, parent.quality + 0.1), 1)
+
+
+def deficit(value: float) -> float:
+    """What is missing to quality 1, as a reward."""
+    return value - 1.0
+
+
+def energy(value: float) -> float:
+    """1.2 for the initial program, 2 for the best."""
+    return 1.2 + 0.8 * (value - START) / (1.0 - START)
+
+
+def _fragile(shape: Shape, rate: float) -> HazardWorld:
+    return HazardWorld(shape=shape, noise=0.05, failing=rate, bonus=0.15, floor=0.0)
+
+
+def _answered(shape: Shape, rate: float) -> HazardWorld:
+    """Pass/fail on 20 training and 20 test cases."""
+    return HazardWorld(shape=shape, coin=True, start=rate, train=20, test=20, evaluations=400)
+
+
+_SMOOTH = HazardWorld(noise=0.1)
+_RATES = (0.1, 0.3, 0.5, 0.7)
+HAZARDS: dict[str, HazardWorld | TwoObjectives] = {
+    "smooth, noise 2 steps": _SMOOTH,
+    "smooth, minimised": replace(_SMOOTH, reward=deficit, sign=-1),
+    "exact": HazardWorld(),
+    "deceptive": HazardWorld(shape=deceptive),
+    "flaky": HazardWorld(shape=blind, noise=0.02, clean=True, start=0.3, failing=0.5),
+    **{f"fragile {rate}, inherited": _fragile(inherited, rate) for rate in _RATES},
+    **{f"fragile {rate}, own": _fragile(own, rate) for rate in _RATES},
+    "outage in the middle": HazardWorld(noise=0.05, outage=0.4),
+    "outage at the end": HazardWorld(noise=0.05, outage=0.8),
+    "Student t, 2 df": HazardWorld(noise=0.1, tails=2),
+    "5 % gross errors": HazardWorld(noise=0.05, gross=0.05),
+    "log-normal": HazardWorld(skew=0.7),
+    "time-outs": HazardWorld(shape=own, noise=0.05, failing=0.3, status=Status.TIMEOUT, floor=0.0),
+    "crashing cases": HazardWorld(shape=own, noise=0.05, effect=0.05, train=40, crashing=3, floor=0.0, evaluations=300),
+    **{f"pass/fail {rate}, all equal": _answered(equal, rate) for rate in (0.5, 0.7, 0.9, 0.97)},
+    **{f"pass/fail {rate}, some +0.1": _answered(ten_points, rate) for rate in (0.5, 0.7, 0.9)},
+    "simulator lost, minimised": HazardWorld(noise=0.05, reward=energy, sign=-1, away=0.3),
+    "two objectives": TwoObjectives(noise=0.05),
+}
+"""Every world by name."""
+
+
+def hazard(name: str, seed: int, evaluations: int = 0) -> HazardWorld | TwoObjectives:
+    """The world of this name for one run; `evaluations` 0: as many as the world has by itself."""
+    world = HAZARDS[name]
+    many = evaluations or world.evaluations
+    if isinstance(world, TwoObjectives):
+        return replace(world, evaluations=many)
+    return replace(world, number=seed, evaluations=many)

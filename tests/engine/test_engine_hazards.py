@@ -1,0 +1,110 @@
+"""Simulated tasks with hazards: their true scores are exact, and the bench on them reports what the runs say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from statistics import fmean, median, stdev
+
+import pytest
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Observation, Status
+from culmen.core.event import Effect, EvaluateRequest
+from culmen.testing.hazards import HAZARDS, LOST, OUTAGE, HazardWorld, hazard
+from culmen.testing.worlds import Genome, genome
+
+BENCH = Path(__file__).parents[2] / "bench" / "bench_truth.py"
+SINGLE = [name for name, world in HAZARDS.items() if isinstance(world, HazardWorld)]
+
+
+def seen(world: HazardWorld, candidate: Candidate, times: int) -> list[Observation]:
+    """So many evaluations of a candidate, on every case of the split that is reported."""
+    cases = world.task().split("test" if world.test else "train") or (None,)
+    found: list[Observation] = []
+    for seed in range(times):
+        for case in cases:
+            request = EvaluateRequest(candidate, case, seed)
+            told = world.perform(Effect(0, "m", request), Random(0))[1]
+            assert isinstance(told, Observation)
+            found.append(told)
+    return found
+
+
+def worths(world: HazardWorld, observations: list[Observation]) -> list[float]:
+    """Scores, a candidate's failures at the floor; those that are nobody's fault count for nothing."""
+    floor = world.truth(world.task().candidates()[0]) if world.floor is None else world.floor
+    return [floor if one.score is None else one.score for one in observations if one.feedback != LOST]
+
+
+def member(quality: float, genes: int = 0) -> Candidate:
+    return Candidate.of(Genome(quality, genes).parts(7))
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_the_true_score_of_a_world_is_the_mean_of_what_it_shows(name: str):
+    world = hazard(name, 3)
+    assert isinstance(world, HazardWorld)
+    start = world.task().candidates()[0]
+    drawn = [Candidate.of(world.shape(genome(start), Random(n), 3).parts(n)) for n in range(6)]
+    for candidate in (start, *drawn, member(0.6, 1)):
+        found = worths(world, seen(world, candidate, 60 if world.train else 2000))
+        mean, spread = fmean(found), stdev(found) / len(found) ** 0.5
+        if world.tails == 2:  # its variance is infinite
+            mean, spread = median(found), 0.1 * 2 / len(found) ** 0.5
+        assert mean == pytest.approx(world.truth(candidate), abs=4.5 * spread + 1e-9)
+
+
+def test_the_flaky_world_is_worth_what_its_description_says():
+    world = hazard("flaky", 0)
+    assert [world.truth(one) for one in (member(1.0, 1), member(0.8), member(0.3))] == [
+        0.65,
+        0.8,
+        0.3,
+    ]
+
+
+def test_an_outage_strikes_everyone_for_a_while():
+    world = hazard("outage at the end", 0)
+    assert isinstance(world, HazardWorld)
+    failed = [not one.ok for one in seen(world, member(0.4), 100)]
+    assert failed == [False] * (100 - OUTAGE) + [True] * OUTAGE
+    again = hazard("outage at the end", 0)
+    assert isinstance(again, HazardWorld) and seen(again, member(0.4), 1)[0].ok
+
+
+def test_time_outs_strike_fragile_candidates_alone():
+    world = hazard("time-outs", 0)
+    assert isinstance(world, HazardWorld)
+    told = {one.status for one in seen(world, member(0.4, 1), 50)}
+    assert told == {Status.OK, Status.TIMEOUT}
+    assert all(one.ok for one in seen(world, member(0.4), 50))
+
+
+def test_the_bench_prints_a_row_and_runs_nothing_twice(tmp_path: Path):
+    file = tmp_path / "truth.jsonl"
+    asked = [
+        "--world",
+        "flaky",
+        "--seeds",
+        "2",
+        "--evaluations",
+        "30",
+        "--jobs",
+        "1",
+        "--json",
+        str(file),
+    ]
+    tables = [
+        subprocess.run([sys.executable, str(BENCH), *asked], check=True, capture_output=True, text=True).stdout
+        for _ in range(2)
+    ]
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(row["world"], row["seed"], row["truth"] in (0.3, 0.65, 0.8)) for row in rows] == [
+        ("flaky", 0, True),
+        ("flaky", 1, True),
+    ]
+    assert tables[0] == tables[1] and tables[0].splitlines()[-1].startswith("| flaky ")

@@ -1,0 +1,84 @@
+"""Every surface names the best that the engine names, at any moment of a run."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from culmen.cli.pages import best_line
+from culmen.core.brief import Proposal
+from culmen.core.event import Entry
+from culmen.core.usage import Budget
+from culmen.engine.search import Search
+from culmen.observe.summary import summarize
+from culmen.report.records import read_run
+from culmen.store import views
+from culmen.store.database import RunMeta
+from culmen.store.journal import SqlJournal
+from culmen.strategies.best_of_n import BestOfN
+from culmen.strategies.map_elites import MapElites
+from culmen.strategies.pedigree import PedigreeSearch
+from culmen.testing.virtual import simulate
+from culmen.testing.worlds import FAMILY, FrontWorld
+from culmen.web.pages.overview import overview
+from culmen.web.runs import Digest
+
+STRATEGIES = {"pedigree": PedigreeSearch(), "best_of_n": BestOfN(), "map_elites": MapElites()}
+WORLDS = {name: FAMILY[name] for name in (
+    "smooth", "smooth, noise 2 steps", "0/1 scores", "data set", "broken children", "flaky", "twins",
+    "losses over decades", "Student noise", "right answers",
+)} | {"front": FrontWorld()}  # fmt: skip
+EVALUATIONS = 60
+
+
+def run_to(folder, world, strategy, seed, results, direction="max"):
+    """The search as it was after so many results, its journal in the folder."""
+    world = replace(world, number=seed) if hasattr(world, "number") else world
+    task = world.task()
+    if direction == "min" and not task.objective.metrics:
+        task = msgspec.structs.replace(task, objective=msgspec.structs.replace(task.objective, direction="min"))
+    meta = RunMeta("run", task, {"path": "x:X", "config": {}}, models={}, budget=Budget(evaluations=EVALUATIONS))
+    budget = Budget(evaluations=EVALUATIONS, calls=40 * EVALUATIONS)
+    seeds = Proposal(candidates=tuple(c for c in task.candidates()))
+    with SqlJournal.create(folder, meta) as journal:
+        journal.append([Entry("note", effect="candidates", body={"note": "candidates"}, result=seeds)])
+        done = simulate(strategy, task, world, budget, seed=seed, workers=2, journal=journal, kill_after=results)
+    return done.search
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("direction", ["max", "min"])
+def test_an_interrupted_run_has_one_best_everywhere(tmp_path, world, strategy, direction):
+    for seed, results in ((1, 15), (2, 40), (3, 80), (4, 110)):
+        folder = tmp_path / f"run-{seed}"
+        search = run_to(folder, WORLDS[world], STRATEGIES[strategy], seed, results, direction)
+        verdict, best = search.verdict, views.status(folder).best
+        assert (verdict is None) == (best is None)
+        if verdict is None or best is None:
+            continue
+        assert msgspec.json.encode(best) == msgspec.json.encode(verdict)
+        assert views.candidates(folder, "best", limit=1)[0].id == verdict.id
+        page = overview(Digest(folder), {})
+        assert page["best"]["id"] == verdict.id
+        assert page["summary"]["lines"][:2] == list(summarize(folder).lines[:2])
+        assert verdict.id in best_line(best)
+
+
+@pytest.mark.parametrize("world", ["smooth, noise 2 steps", "flaky", "data set"])
+def test_the_leader_along_a_run_is_the_engines_at_every_checkpoint(tmp_path, world):
+    folder, made = tmp_path / "run", WORLDS[world]
+    run_to(folder, made, STRATEGIES["pedigree"], 5, 10_000)
+    points = views.course(folder, views.meta(folder))
+    assert len(points) > 20
+    task = replace(made, number=5).task()
+    search = Search(STRATEGIES["pedigree"], task, Budget(evaluations=EVALUATIONS, calls=40 * EVALUATIONS), 5, 2)
+    search.start()
+    leaders: dict[int, str | None] = {}
+    with SqlJournal.open(folder, write=False) as journal:
+        for event in journal.read():
+            if event.entry.kind == "done":
+                search.feed(event.entry)
+                leaders[event.seq] = search.evidence.leader()
+    assert [leaders[point.seq] for point in points] == [point.candidate for point in points]
+    assert read_run(folder).moments[-1].evaluations >= points[-1].evaluations
