@@ -10,7 +10,7 @@ import pytest
 
 from culmen.core.brief import Proposal
 from culmen.core.evaluation import SHOWN
-from culmen.observe.figures import number
+from culmen.observe.figures import dollars, number
 from culmen.observe.summary import summarize
 from culmen.store import views
 from tests.web.conftest import Site, Tab
@@ -123,9 +123,9 @@ def test_overview(site: Site, tab: Tab):
     tiles = page.locator(".tile .value").all_inner_texts()
     assert shown(tiles[0]) == pytest.approx(now.best.score, abs=tells(now.best))
     assert [shown(tile) for tile in tiles[1:3]] == [now.evaluations, now.candidates]
-    assert tiles[3] == f"${now.usage.dollars:.2f}"
+    assert tiles[3] == dollars(now.usage.dollars)
     bars = page.locator(".budget dd").all_inner_texts()
-    assert bars == [f"{now.evaluations} of 160", f"${now.usage.dollars:.2f} of $2.00"]
+    assert bars == [f"{now.evaluations} of 160", f"{dollars(now.usage.dollars)} of $2.00"]
     drawn = {each["name"]: each["points"] for each in series(page)}
     made = views.evaluations(site.run("polca-1"))
     scored = [each for each in made if each.score is not None]
@@ -145,7 +145,7 @@ def test_overview(site: Site, tab: Tab):
     page.locator("c-chart").first.hover(position={"x": dot[0], "y": dot[1]})
     tip = page.locator("c-chart .tip").first.inner_text()
     assert "evaluation " in tip and "expected of the leader" in tip  # the dot, and the lines at its place
-    known = views.LeaderCourse(site.run("polca-1"), views.meta(site.run("polca-1")).task).points()
+    known = views.LeaderCourse(site.run("polca-1"), views.meta(site.run("polca-1"))).points()
     line = [[point.evaluations, point.score] for point in known]
     assert drawn["expected of the leader"][:-1] == line and drawn["expected of the leader"][-1][0] == now.evaluations
     band = next(each["points"] for each in series(page) if each["kind"] == "band")
@@ -556,7 +556,7 @@ def test_calls(site: Site, tab: Tab):
     assert paid == [pytest.approx(each, abs=1e-4) for each in dear[::-1][:10]]
     told = facts(page)
     assert shown(told["calls"]) == sum(c.usage.calls for c in costs)
-    assert told["dollars"] == f"${sum(c.usage.dollars for c in costs):.2f}"
+    assert told["dollars"] == dollars(sum(c.usage.dollars for c in costs))
     faults = {row[0]: (int(row[1]), int(row[2])) for row in rows(page, "Failures by kind")}
     results = [event.entry.result for event in views.effect_results(run, "propose")]
     asked = [result for result in results if isinstance(result, Proposal)]
@@ -594,7 +594,7 @@ def test_trust(site: Site, tab: Tab):
     assert verdict is not None
     told = facts(page)
     assert shown(told["fresh score"]) == pytest.approx(verdict["score"], abs=0.05 * verdict["margin"])
-    assert shown(told["standard deviation"]) == pytest.approx(seen.sd, rel=0.05)
+    assert shown(told["standard deviation"]) == pytest.approx(seen.noise.sd, rel=0.05)
     assert shown(told["gap, as reward"]) == pytest.approx(verdict["score"] - verdict["search_score"], rel=1e-2)
     assert page.locator("section[aria-label=Isolation] .pill").inner_text() == "namespaces"
     levels = rows(page, "Evaluations by level of trust")
