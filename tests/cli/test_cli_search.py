@@ -67,7 +67,8 @@ def test_agents_do_not_retrace(meta: RunMeta):
 
 def test_a_fork_with_more_begins_with_the_best_and_ends_no_worse(done: Place, tmp_path: Path):
     before = done.here("status", "first", "--json").document
-    assert f"culmen fork first --budget evaluations=+{before['budget']['evaluations']}" in before["next"]
+    assert f"culmen fork first --budget evaluations=+{before['budget']['evaluations']}" in before["also"]
+    assert before["next"] == ["culmen best first"]
     further = tmp_path / "further"
     asked = done.here("fork", "first", "--budget", "evaluations=+12", "--run-dir", str(further), "--json")
     forked = asked.document

@@ -124,7 +124,9 @@ def test_candidates_that_fail_are_told_with_what_most_of_them_fail_of(tmp_path: 
 
 def test_time_limits_have_a_remedy_of_their_own(tmp_path: Path):
     _, found = recorded(tmp_path, Scripted(replies=[("slow",) if n % 2 else (1.5,) for n in range(300)]))
-    assert found["failing"].what.endswith("fail: timeout, the limit of 60 s") and "[limits] seconds" in found["failing"].do
+    assert (
+        found["failing"].what.endswith("fail: timeout, the limit of 60 s") and "[limits] seconds" in found["failing"].do
+    )
 
 
 def test_a_final_value_below_the_searchs_is_told_with_the_noise(tmp_path: Path):
@@ -151,7 +153,9 @@ def test_a_fall_names_both_values_and_the_noise_of_one_evaluation(tmp_path: Path
 def test_answers_of_which_nothing_is_accepted(tmp_path: Path):
     _, found = recorded(tmp_path, Scripted(fault="diff_mismatch"))
     what = found["nothing_accepted"].what
-    assert what.startswith("100 % of ") and what.endswith("answers of gpt-5-mini quoted text that is not in the program")
+    assert what.startswith("100 % of ") and what.endswith(
+        "answers of gpt-5-mini quoted text that is not in the program"
+    )
     assert "quotes exactly" in found["nothing_accepted"].do
 
 

@@ -55,7 +55,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def ran(
-    evaluator: Any, model: Any = None, *, budget: Any = 40, cases: Any = (), direction: str = "max",
+    evaluator: Any, model: Any = None, *, budget: Any = 40, cases: Any = (), direction: Any = "max",
     deterministic: bool | None = None, limits: Any = None, objective: dict[str, Any] | None = None, **more: Any,
 ) -> Study:  # fmt: skip
     """A run made for real, also where it ends without a score; with one worker."""

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from culmen.core.event import Entry
 from culmen.core.result import NoiseReport, RunResult, Score, read_result
 from culmen.observe.figures import difference, measured, plus_minus
 from culmen.observe.statements import doubts, ended, headline, looks, noise, score, short
+from culmen.observe.words import words
 
 INITIAL = Score("a", 0.44, 6, 0.04, 0.09, fresh=True)
 
@@ -109,6 +111,12 @@ def test_noise_in_one_sentence():
     unknown = noise(NoiseReport(None, 0.0, 3, 0.63))
     assert "too few to tell" in unknown and "up to 63% of repeats may differ" in unknown
     assert noise(NoiseReport()) == "Noise is not known: nothing was evaluated twice."
+
+
+def test_a_note_on_noise_is_told_in_the_same_sentence():
+    for exact, sd in ((True, 0.0), (False, 0.31), (None, 0.0)):
+        body = {"note": "noise", "exact": exact, "sd": sd, "repeats": 4, "told": "as strategies once said"}
+        assert words(Entry("note", body=body)) == noise(NoiseReport(exact, sd, 4))
 
 
 def test_ends_and_lines_of_progress():

@@ -42,13 +42,11 @@ _FEEDBACK = 600  # characters of one feedback
 def run_list(screen: Screen, lines: Sequence[RunLine]) -> None:
     """One line for each run."""
     places = decimals(line.best for line in lines if line.best is not None)
-    rows = [
-        (
-            line.run, number(line.best, places), line.trust, f"{line.evaluations:,}", line.state,
-            strategy_name(line.strategy),
-        )
-        for line in lines
-    ]  # fmt: skip
+    rows: list[tuple[str, ...]] = []
+    for line in lines:
+        best = measured(line.best, line.margin) if line.margin else number(line.best, places)
+        facts = line.trust, f"{line.evaluations:,}", line.state, strategy_name(line.strategy)
+        rows.append((line.run, best, *facts))
     screen.table(["run", "best", "trust", "evaluations", "state", "strategy"], rows, right="best evaluations")
 
 

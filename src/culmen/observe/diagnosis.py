@@ -419,7 +419,7 @@ def _alike(case: DiagnosedRun) -> Finding | None:
         return Finding(
             "constant", what, "make the evaluator look at what a candidate returns", case.check, share, "scorer"
         )
-    what = f"{percent(share)} of {count(best.scored, 'program')} got the very score of the initial one, {value}: it is flat"
+    what = f"{percent(share)} of {best.scored:,} programs got the very score of the initial one, {value}: it is flat"
     return Finding(
         "flat", what, "let the evaluator give part of the score for part of the task", case.check, share, "scorer"
     )
@@ -468,17 +468,17 @@ def _few(case: DiagnosedRun) -> Finding | None:
     if now.few_turns is not None:
         few, need = now.few_turns, now.few_turns.needed
         many = "no turn" if not few.turns else f"only {count(few.turns, 'turn')}"
-        what = f"too few evaluations: the strategy finished {many} in {few.evaluations:,} ({percent(few.evaluations / need)} of what it needs)"
+        what = f"the strategy finished {many} in {few.evaluations:,}"
+        takes = "ten turns take"
     elif case.is_over and cases > 1 and now.evaluations < 2 * cases and now.best is not None:
         need = 10 * cases
-        what = (
-            f"too few evaluations: {now.evaluations:,} for {count(cases, 'case')} and {count(now.candidates, 'candidate')} "
-            f"({percent(now.evaluations / need)} of what ten looks at every case take)"
-        )
+        what = f"{now.evaluations:,} for {cases:,} cases and {count(now.candidates, 'candidate')}"
+        takes = "ten looks at every case take"
     else:
         return None
     share, do = now.evaluations / need, "or fewer programs and cases a turn"
-    return Finding("few_turns", what, do, case.fork(f"--budget evaluations={need}"), share, "budget")
+    what = f"too few evaluations: {what} ({percent(share)} of what {takes})"
+    return Finding("few_turns", what, do, case.fork(f"--budget evaluations={need}"), share, "budget", leads=share < 0.5)
 
 
 def _one_case(case: DiagnosedRun) -> Finding | None:

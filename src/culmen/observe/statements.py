@@ -106,9 +106,8 @@ def doubts(result: RunResult | None) -> list[Doubt]:
     if result.failures:
         words = f"failed {result.failures} of {count(result.count, 'evaluation')}"
         found.append(Doubt("warn", words, "failures count as the floor of the score"))
-    if (fall := _fall(result)) > _FAR * (result.se or 0.0) and result.se is not None:
-        if fall > 1e-9:
-            found.append(Doubt("warn", f"fell from {before(result)}", _FELL))
+    if result.se is not None and _fall(result) > max(1e-9, _FAR * result.se):
+        found.append(Doubt("warn", f"fell from {before(result)}", _FELL))
     return found
 
 

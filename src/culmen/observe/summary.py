@@ -87,7 +87,8 @@ def used(now: RunStatus) -> str:
     calls = tokens = money = ""
     if usage.calls:
         calls = count(usage.calls, "call")
-        tokens = f"{usage.input_tokens:,} + {usage.output_tokens:,} tokens"
+        known = usage.input_tokens + usage.output_tokens
+        tokens = f"{usage.input_tokens:,} + {usage.output_tokens:,} tokens" if known else ""
         money = dollars(usage.dollars) + (
             f" and {count(usage.unpriced, 'call')} of unknown price" * bool(usage.unpriced)
         )
@@ -97,10 +98,11 @@ def used(now: RunStatus) -> str:
 def _steps(case: DiagnosedRun, found: tuple[Finding, ...]) -> list[tuple[str, str]]:
     """Commands worth typing now, the first one first, each with what it is for."""
     now, run = case.now, case.name
-    advised = [(each.command, each.do) for each in found if each.command]
+    advised = [(each.command, each.do) for each in found if each.command and each.topic != "stalled"]
+    stalled = [(each.command, each.do) for each in found if each.topic == "stalled"]
     if now.state == "running":
         steps = [advised[0]] if found and found[0].leads and advised else []
-        return _once([*steps, *_results(case), (f"culmen log {run}", "what happened so far")])
+        return _once([*steps, *_results(case), *stalled, (f"culmen log {run}", "what happened so far")])
     steps = [] if now.state == "finished" else [(f"culmen resume {run}", "go on")]
     if now.findings:
         steps.append((f"culmen audit {run}", "what looks like gaming"))
@@ -112,7 +114,7 @@ def _steps(case: DiagnosedRun, found: tuple[Finding, ...]) -> list[tuple[str, st
         steps.append((f"culmen log {run}", "what happened"))
     elif now.state == "finished" and case.more:
         steps.append((case.fork(f"--budget {case.more}"), "go on with more"))
-    return _once(steps)
+    return _once([*steps, *stalled])
 
 
 def _once(steps: list[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -82,8 +82,9 @@ def report_page(gathered: Gathered) -> str:
 def _plain(gathered: Gathered) -> str:
     """What can be said where scripts are switched off."""
     head, told = (gathered.documents["pages"][name] for name in ("head", "overview"))
+    lines = ". ".join(told["summary"]["lines"])
     return (
-        f"{head['task']}, {head['strategy']}, seed {head['seed']}: {head['state']}. {'. '.join(told['summary']['lines'])}. "
+        f"{head['task']}, {head['strategy']}, seed {head['seed']}: {head['state']}. {lines}. "
         "The pages are drawn by scripts, which are switched off in this browser."
     )
 

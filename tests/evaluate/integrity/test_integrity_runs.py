@@ -109,7 +109,8 @@ def test_stop_ends_the_search_and_says_what_to_type(tmp_path: Path) -> None:
     assert (status.state, status.reason) == ("finished", "integrity") and exit_code(status) == 1
     assert status.best is not None and (status.best.id, status.best.confirmed) == (ident(BETTER), True)
     assert ident(LATER) not in {row.id for row in views.candidates(run, limit=None)} or rows(run)[LATER].count == 0
-    commands = document(status, run)["next"]
+    told = document(status, run)
+    commands = [*told["next"], *told["also"]]
     assert any(" audit " in f" {command} " for command in commands)
     assert any("--integrity reject" in command for command in commands)
     assert replay_run(run, verify=True).data["matches"]

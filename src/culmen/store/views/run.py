@@ -380,7 +380,8 @@ def _unchecked(task: Task) -> str:
 
 class RunLine(msgspec.Struct, frozen=True):
     """One line of a list of runs. One that cannot be read has the state `damaged` or `unreadable`; `why` says what is
-    wrong with it, and `fix` what to do. `spent` is the largest share of a limit of the budget that is used (0..1; None:
+    wrong with it, and `fix` what to do. `margin` is half the width of the 95 %
+    interval of `best`, `spent` the largest share of a limit of the budget that is used (0..1; None:
     no limit), `models` the models by role."""
 
     run: str
@@ -397,6 +398,7 @@ class RunLine(msgspec.Struct, frozen=True):
     dollars: float = 0.0
     spent: float | None = None
     models: dict[str, str] = {}
+    margin: float | None = None
 
 
 def runs(folder: Path | str = "runs") -> list[RunLine]:
@@ -447,7 +449,8 @@ def _line(folder: Path) -> RunLine:
     line = RunLine(
         now.run, str(folder), now.shown_state, now.created, now.task, now.strategy, now.evaluations, score, trust
     )
-    return msgspec.structs.replace(line, dollars=now.usage.dollars, spent=_share(now), models=now.models)
+    margin = None if now.best is None or now.best.certified is not None else now.best.margin
+    return msgspec.structs.replace(line, dollars=now.usage.dollars, spent=_share(now), models=now.models, margin=margin)
 
 
 def _share(now: RunStatus) -> float | None:

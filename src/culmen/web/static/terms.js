@@ -5,6 +5,8 @@ export const TERMS = {
   task: "what to improve, how it is judged, and within which limits",
   strategy: "a search method: decides what to evaluate, what to improve, what to remember",
   runs: "how many runs these figures are made from",
+  "found nothing": "runs that returned the initial program or showed no gain over it: they count as nothing",
+  "on cases": "how many of the split's cases the reported scores were measured on",
   median: "half of the runs score above it, half below",
   lowest: "the lowest score of the group's runs",
   highest: "the highest score of the group's runs",

@@ -3,7 +3,7 @@
 import { label, putAway } from "../actions.js";
 import { h, s } from "../dom.js";
 import { count, decimals, dollars, moment, number, percent, plural } from "../format.js";
-import { cell, empty, meter, pill, section, table, th } from "../parts.js";
+import { cell, empty, meter, pill, score, section, table, th } from "../parts.js";
 import { extent } from "../scale.js";
 
 export const title = "Runs";
@@ -102,7 +102,7 @@ function row(run, places, ctx) {
   return h("tr", { "data-key": name },
     h("td", { class: "run-name" }, tick(run, ctx), run.task ? h("a", { href: ctx.to(name, "overview") }, name) : name, edit(run, ctx), labels(run)),
     h("td", {}, pill(run.state)),
-    cell(number(run.best, places)),
+    cell(score(run.best, run.margin, places)),
     h("td", {}, spark(run)),
     cell(count(run.evaluations)),
     h("td", {}, run.spent === null ? "no limit" : [meter(`Budget used by ${name}`, run.spent, percent(run.spent)), h("span", { class: "note" }, percent(run.spent))]),
