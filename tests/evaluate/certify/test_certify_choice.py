@@ -57,10 +57,27 @@ def test_without_a_clock_they_are_looked_at_in_turn_while_one_may_be_better() ->
     assert len(world.finalists) == 4  # none held its score: all three kept for were looked at, and the initial program
 
 
-def test_a_choice_that_is_killed_between_two_finalists_ends_the_same() -> None:
-    whole = ended(Fading(), seconds=60.0)
-    kill = whole.performed - 1
-    part = simulate(Climb(), TASK, Fading(), Budget(seconds=60.0), seed=3, workers=2, kill_after=kill)
+def killed(kill: int, **budget: float) -> Simulation:
+    """A search that ends after so many completions, and goes on from its journal."""
+    kept = Budget(**budget)  # type: ignore[arg-type]
+    part = simulate(Climb(), TASK, Fading(), kept, seed=3, workers=2, kill_after=kill)
     assert part.killed
-    rest = simulate(Climb(), TASK, Fading(), Budget(seconds=60.0), seed=3, workers=2, journal=part.journal)
-    assert rest.verdict == whole.verdict
+    return simulate(Climb(), TASK, Fading(), kept, seed=3, workers=2, journal=part.journal)
+
+
+def test_a_choice_that_is_killed_between_two_finalists_reports_the_same() -> None:
+    """The second's evaluation, lost by the kill, does not end in time any more: it is one less."""
+    whole = ended(Fading(), seconds=60.0)
+    rest = killed(whole.performed - 1, seconds=60.0)
+    assert whole.verdict is not None and rest.verdict is not None
+    first, second = whole.verdict.finalists
+    assert first == whole.verdict.id != second
+    left = {"evaluations": whole.verdict.evaluations - 1, "finalists": (first,)}
+    assert rest.verdict == msgspec.structs.replace(whole.verdict, **left)
+
+
+@pytest.mark.parametrize("left", [1, 2, 3, 4])
+def test_without_a_clock_a_choice_that_is_killed_anywhere_ends_the_same(left: int) -> None:
+    whole = ended(Fading(), seconds=None, evaluations=60)
+    rest = killed(whole.performed - left, evaluations=60)
+    assert rest.verdict == whole.verdict and rest.verdict is not None and rest.verdict.confirmed
