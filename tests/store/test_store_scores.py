@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from culmen.core.brief import Proposal
+from culmen.core.evaluation import Status
 from culmen.core.event import Entry
-from culmen.engine.finale import FinalChoice, InitialScore
+from culmen.core.result import RunResult, Score
 from culmen.store import views
 from culmen.web.pages.candidates import candidate as candidate_page
 from culmen.web.pages.candidates import candidates as table_page
@@ -37,28 +38,28 @@ def searched(tmp_path, *more):
 
 
 def chosen(first, child, **fields):
-    initial = InitialScore(first.id, 0.44, 4, 0.04, 0.09)
-    winner = FinalChoice(child.id, 0.52, 6, 0.015, 0.9, 2, True, finalists=(child.id, first.id), margin=0.035,
-                         initial=initial, gain=0.08, gain_margin=0.1)  # fmt: skip
+    initial = Score(first.id, 0.44, 4, 0.04, 0.09, fresh=True)
+    winner = RunResult(child.id, 0.52, 6, 0.015, 0.035, confirmed=True, search_score=0.9, search_count=2,
+                       finalists=(child.id, first.id), initial=initial, gain=0.08, gain_margin=0.1)  # fmt: skip
     return state("finished", winner=msgspec.to_builtins(msgspec.structs.replace(winner, **fields)))
 
 
 def test_evaluations_of_the_final_choice_are_not_mixed_into_the_mean_of_the_search(tmp_path):
-    def test_case(first, child):
-        return late(10, child, 100.0, case="test1")
-
-    def failed(first, child):
-        from culmen.core.evaluation import Status
-
-        return late(11, child, None, status=Status.ERROR)
-
-    journal, _, child = searched(tmp_path, test_case, failed)
-    best = views.status(journal.run_dir).best
-    assert best is not None and (best.id, best.mean, best.count) == (child.id, pytest.approx(0.9), 2)
+    """What is reported is the mean of fresh evaluations, a failure at the floor: here the lowest mean of the search."""
+    journal, first, child = searched(
+        tmp_path,
+        lambda first, child: late(10, child, 0.5),
+        lambda first, child: late(11, child, None, status=Status.ERROR),
+    )
     row = views.candidate(journal.run_dir, child.id).row
-    assert (row.search_mean, row.count, row.failed) == (pytest.approx(0.9), 2, 0)
-    assert row.mean == best.score and 0.4 < best.score < 1.0
+    assert (row.search_mean, row.search_count, row.failed) == (pytest.approx(0.9), 2, 0)
+    best = views.status(journal.run_dir).best
+    assert best is not None and best.finalists == (child.id,) and best.evaluations == 6
     assert views.status(journal.run_dir).evaluations == 6
+    measured = next(each for each in (best, best.challenger) if each is not None and each.id == child.id)
+    assert (measured.count, measured.failures) == (2, 1) and measured.score < 0.5
+    assert (row.mean, row.count, row.fresh, row.fresh_failures) == (measured.score, 2, True, 1)
+    assert views.candidate(journal.run_dir, first.id).row.search_mean == pytest.approx(0.4)
     journal.close()
 
 
@@ -73,7 +74,8 @@ def test_an_older_run_is_read_without_the_final_choice_in_its_means(tmp_path):
     raw.commit()
     raw.close()
     row = views.candidate(journal.run_dir, child.id).row
-    assert (row.search_mean, row.count, row.sd) == (pytest.approx(0.9), 2, pytest.approx(0.1414, abs=1e-3))
+    assert (row.search_mean, row.search_count, row.sd) == (pytest.approx(0.9), 2, pytest.approx(0.1414, abs=1e-3))
+    assert (row.mean, row.count, row.fresh) == (100.0, 1, True)
 
 
 def test_every_view_gives_the_same_number_for_one_candidate_with_its_count(tmp_path):
@@ -96,6 +98,7 @@ def test_every_view_gives_the_same_number_for_one_candidate_with_its_count(tmp_p
     assert tree["means"][tree["ids"].index(child.id)] == 0.52
     assert (best.score, best.count) == (0.52, 6) and views.progress(run)[-1].mean == 0.52
     assert overview(digest, {})["lines"]["start"] == 0.44
+    assert best.value == 0.52
     assert views.lineage(run, child.id)[-1].gain == pytest.approx(0.08)
     assert views.candidates(run)[0].id == child.id
     journal.close()
@@ -105,8 +108,8 @@ def test_before_the_final_choice_it_is_what_the_search_lets_expect(tmp_path):
     journal, _, child = searched(tmp_path)
     best, row = views.best(journal.run_dir), views.candidate(journal.run_dir, child.id).row
     assert best is not None and (best.score, best.count) == (row.mean, row.count)
-    assert row.expected and 0.4 < row.mean < row.search_mean + 0.1 and row.count == 2
-    assert best.margin == row.margin and not row.fresh
+    assert row.expected and 0.4 < row.mean < row.search_mean and row.count == 2
+    assert best.margin == row.margin and not row.fresh and not best.confirmed
     journal.close()
 
 
@@ -116,4 +119,6 @@ def test_a_run_that_was_made_before_these_were_told_is_read(tmp_path):
     journal.append([state("finished", winner=winner)])
     best = views.best(journal.run_dir)
     assert best is not None and best.margin == pytest.approx(0.196, abs=1e-3) and best.initial is None
+    assert best.trust == "verified" and best.gain is None and not best.kept_initial and best.front == ()
+    assert (best.direction, best.bounds) == ("max", (None, None))
     journal.close()
