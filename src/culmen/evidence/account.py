@@ -43,6 +43,7 @@ _ROW = np.dtype(
         ("squares", "<f8"),
         ("certified", "<f8"),  # nan: none
         ("refused", "?"),
+        ("repaired", "?"),
         ("barred", "?"),
         ("trust", "u1"),
         ("size", "<u4"),
@@ -118,8 +119,9 @@ class Tally:
 
     `count` scored evaluations with `mean` and sum of squared deviations `squares`; `failures` that
     count against it. `certified` is the worst certified reward (None: none), `refused`: a verifier
-    did not accept an output, `barred`: rejected for its integrity. `order` counts candidates by
-    their first evaluation; `size` is its length in characters.
+    did not accept an output, `repaired`: one did not pass as given, `barred`: rejected for its
+    integrity. `order` counts candidates by their first evaluation; `size` is its length in
+    characters.
     """
 
     id: str
@@ -133,10 +135,16 @@ class Tally:
     barred: bool = False
     trust: str = ""
     size: int = 0
+    repaired: bool = False
+
+    @property
+    def strict(self) -> bool | None:
+        """True if every output passed the verifier as given; None where none was asked."""
+        return None if self.certified is None and not self.refused else not self.repaired
 
 
-LoadedTally = tuple[str, int, int, float, float, float | None, bool, bool, int | None]
-"""id, count, failures, mean, squares, certified reward, refused, barred, rank of trust."""
+LoadedTally = tuple[str, int, int, float, float, float | None, bool, bool, int | None, bool]
+"""id, count, failures, mean, squares, certified reward, refused, barred, rank of trust, repaired."""
 
 
 class PooledNoise(NamedTuple):
@@ -232,8 +240,8 @@ class Account:
         """Take the sums of a search too long for the value model, in place of its evaluations."""
         size = len(tallies)
         rows = self._rows = np.zeros(max(size, _ROOM), _ROW)
-        names, counts, failed, means, squares, certified, refused, barred, trust = (
-            zip(*tallies) if tallies else ((),) * 9
+        names, counts, failed, means, squares, certified, refused, barred, trust, repaired = (
+            zip(*tallies) if tallies else ((),) * 10
         )
         keys = [key_of(name) for name in names]
         self.places = {key: place for place, key in enumerate(keys)}
@@ -247,6 +255,7 @@ class Account:
             rows[name][:size] = column
         rows["certified"][:size] = [math.nan if value is None else value for value in certified]
         rows["refused"][:size], rows["barred"][:size] = refused, barred
+        rows["repaired"][:size] = repaired
         rows["trust"][:size] = [0 if level is None else level + 1 for level in trust]
         self._parents = array("q", [-1] * size)
         scored = self.rows["count"] > 0
@@ -288,6 +297,7 @@ class Account:
 
     def _vouch(self, place: int, fact: Fact) -> None:
         row = self._rows[place]
+        row["repaired"] |= not fact.strict
         if fact.vouched is None:
             row["refused"] = True
         elif not row["certified"] <= fact.vouched:
@@ -371,6 +381,7 @@ class Account:
             bool(row["barred"]),
             _TRUST[int(row["trust"])],
             int(row["size"]),
+            bool(row["repaired"]),
         )
 
     def tallies(self) -> Iterator[Tally]:

@@ -31,8 +31,7 @@ class FreshMean(msgspec.Struct, frozen=True):
     """`mean` over `count` evaluations with standard error `se`.
 
     `margin` is half the width of the 95 % interval for these cases (without a data set: of the
-    expected score), `new_margin` that for new cases of the kind; None where one evaluation cannot
-    tell. `failures` of the `count` gave no score and count at the floor. `cases` different ones
+    expected score), `new_margin` that for new cases of the kind; None where they cannot be told. `failures` of the `count` gave no score and count at the floor. `cases` different ones
     were evaluated (0 without a data set).
     """
 
@@ -65,7 +64,7 @@ class Chance(NamedTuple):
 
 
 class Error(NamedTuple):
-    """Standard error and half width of the 95 % interval; None where one evaluation cannot tell."""
+    """Standard error and half width of the 95 % interval; None where the evaluations cannot tell."""
 
     se: float | None
     margin: float | None
@@ -135,13 +134,17 @@ def _error(
         return Error(None, None)
     between, degrees = _between(units, chance, times, is_sample)
     if not is_sample:
-        error = math.sqrt(between / many)
-        return Error(error, t95(degrees) * error)
+        return _interval((between / many, degrees))
     share = 0.0 if new else many / (chance.of or many)
     noise, known = _noise(repeats, between, chance, times)
-    parts = ((1 - share) * between / many, degrees), (share * noise / many, known or degrees)
-    error = math.sqrt(parts[0][0] + parts[1][0])
-    return Error(error, t95(welch(*parts)) * error)
+    return _interval(((1 - share) * between / many, degrees), (share * noise / many, known or degrees))
+
+
+def _interval(*parts: tuple[float, float]) -> Error:
+    """Error with this variance, parts as for `welch`; unknown where equal scores, with no word on
+    how far others may be, make it 0."""
+    error = math.sqrt(sum(variance for variance, _ in parts))
+    return Error(error, t95(welch(*parts)) * error) if error else Error(None, None)
 
 
 def _between(units: Sequence[float], chance: Chance, times: float, is_sample: bool) -> tuple[float, float]:
@@ -158,7 +161,7 @@ def _between(units: Sequence[float], chance: Chance, times: float, is_sample: bo
     failing = _failing(units, chance)
     run = (noise.squares / noise.repeats if noise.repeats else 0.0) + failing
     if not own and not run and not chance.exact:
-        unproven = max(_unproven(many, noise), _unseen_flips(many + int(noise.repeats), chance))
+        unproven = max(_unproven(many, noise), _unseen_flips(many + int(noise.repeats), chance.span))
         return unproven, degrees + min(float(noise.repeats), _POOLED)
     if not noise.repeats and not failing:
         return own / degrees, degrees
@@ -183,14 +186,14 @@ def _spread_of_cases(units: Sequence[float], own: float, chance: Chance, times: 
         return own / (many - 1), many - 1.0
     repeated = chance.noise.squares / chance.noise.repeats if chance.noise.repeats else 0.0
     usual = (chance.noise.within or 0.0) if times == 1 else times * repeated
-    return max(usual * _unseen(many), times * _unseen_flips(many, chance)), many - 1.0
+    return max(usual * _unseen(many), times * _unseen_flips(many, chance.span)), many - 1.0
 
 
-def _unseen_flips(many: int, chance: Chance) -> float:
+def _unseen_flips(many: int, span: float) -> float:
     """Variance that scores at either end leave possible though `many` were equal: that of a flip,
-    its chance with two pseudo-observations (Agresti and Coull, 1998). 0 for exact scores."""
+    its chance with two pseudo-observations (Agresti and Coull, 1998)."""
     share = 2.0 / (many + 4.0)
-    return 0.0 if chance.exact else chance.span**2 * share * (1.0 - share)
+    return span**2 * share * (1.0 - share)
 
 
 def _unseen(many: int) -> float:
@@ -216,7 +219,7 @@ def _noise(repeats: Sequence[Sequence[float]], between: float, chance: Chance, t
 
     Few repeats tell less of it than the cases do: it is at most as large as their spread. Where no
     repeat differed, it may be as large until so many were made that their agreement was unlikely
-    (`_UNTOLD`).
+    (`_UNTOLD`), then a share of it.
     """
     if chance.exact or not repeats:
         return 0.0, 0.0
@@ -227,7 +230,7 @@ def _noise(repeats: Sequence[Sequence[float]], between: float, chance: Chance, t
     if not squares:
         if min(chance.noise.agreement, _agreement(repeats)) ** degrees > _UNTOLD:
             return between, 0.0
-        return between / (degrees + 1), float(degrees)
+        return between / (degrees + 1), float(max(degrees, len(repeats) - 1))
     if degrees < len(repeats) - 1:
         return between, 0.0
     return min(squares / degrees / each, between), float(degrees)

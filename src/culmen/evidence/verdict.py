@@ -218,8 +218,8 @@ class Verdict:
         strict = None if all(each is None for each in passed) else all(passed)
         confirmed = any(fact.reward is not None for fact in seen)
         vouched = certified(seen) if all(fact.reward is not None for fact in seen) else None
-        if not seen and tally is not None and not tally.refused:
-            vouched = tally.certified
+        if not seen and tally is not None:
+            vouched, strict = None if tally.refused else tally.certified, tally.strict
         level = weakest(fact.trust for fact in seen if fact.reward is not None)
         trust = level if confirmed else (tally.trust if tally else "")
         trust = "verified" if trust == "certified" and vouched is None else trust

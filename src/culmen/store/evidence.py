@@ -88,13 +88,25 @@ class RunEvidence:
         self.evidence, self._is_long = Evidence(self.task), True
         t = sql.tally.c
         worst = t.low if self.task.objective.direction == "max" else t.high
-        columns = (t.candidate, t.count, t.failed, t.mean, t.spread, worst, t.asked, t.accepted, t.barred, t.trust)
+        columns = (
+            t.candidate,
+            t.count,
+            t.failed,
+            t.mean,
+            t.spread,
+            worst,
+            t.asked,
+            t.accepted,
+            t.strict,
+            t.barred,
+            t.trust,
+        )
         rows = connection.execute(sql.select(*columns).order_by(t.first)).all()
         sign = self.task.objective.reward(1.0)
         loaded: list[LoadedTally] = []
-        for name, n, failed, mean, spread, value, asked, accepted, barred, trust in rows:
+        for name, n, failed, mean, spread, value, asked, accepted, strict, barred, trust in rows:
             certified = None if value is None else sign * value
-            judged = certified, accepted < asked, bool(barred), trust
+            judged = certified, accepted < asked, bool(barred), trust, strict < asked
             loaded.append((unescape(name), n, failed, sign * mean, spread, *judged))
         self.evidence.account.load(loaded)
         self._read_totals(connection)

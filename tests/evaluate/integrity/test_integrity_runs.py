@@ -302,22 +302,36 @@ def test_rejected_for_the_gap_the_search_goes_on_with_the_honest_one(tmp_path: P
     assert last.reason == "integrity_certified_gap" and last.metrics["claimed_score"] > best.certified
 
 
-def test_the_few_that_were_judged_are_found_by_their_index(tmp_path: Path) -> None:
-    """Every status and every append asks for the best: it must not look at all candidates for that."""
-    from culmen.store import ranking
-    from culmen.store.database import reading
+def test_who_asks_for_the_best_again_looks_at_nothing_but_what_is_new(tmp_path: Path) -> None:
+    """Every status asks for it: what was judged is found by its index, and no table is gone through."""
+    from sqlalchemy import event
 
-    run = made(tmp_path / "run", HONEST)
-    queries = ranking._queries()
-    with reading(run) as connection:
-        for query in (*queries.certified.values(), *queries.refused.values()):
-            sql = str(query.compile(compile_kwargs={"literal_binds": True}))
-            plan = [row[-1] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}")]
-            assert any("USING INDEX tally_judged" in step for step in plan), plan
+    from culmen.store.database import reading
+    from culmen.store.evidence import evidence_of
+    from tests.store.runs import new_run, observed, program, proposed
+
+    journal = new_run(tmp_path)
+    journal.append([proposed(100, *(program(key) for key in range(30)))])
+    journal.append([observed(key, program(key), float(key), certified=1.0, strict=True) for key in range(29)])
+    steps = list[str]()
+    for key, score in ((40, 1.0), (41, 2.0)):
+        journal.append([observed(key, program(29), score, certified=score, strict=False)])
+        asked = list[tuple[str, Any]]()
+        with reading(journal.run_dir) as connection:
+            event.listen(connection, "before_cursor_execute", lambda *each: asked.append((each[2], each[3])))
+            with evidence_of(connection, journal.run_dir) as known:
+                tally = known.evidence.account.tally(program(29).id)
+            assert tally is not None and (tally.certified, tally.strict) == (1.0, False)
+            plans = [(f"EXPLAIN QUERY PLAN {sql}", values) for sql, values in asked if sql.startswith("SELECT")]
+            steps = [row[-1] for plan in plans for row in connection.exec_driver_sql(*plan)]
+    journal.close()
+    scans = {step for step in steps if step.startswith("SCAN")}
+    counted = "SCAN observation USING COVERING INDEX observation_candidate"  # how many there are
+    assert scans == {"SCAN run", counted, "SCAN tally USING INDEX tally_judged"}
 
 
 def test_certified_values_rank_and_refused_outputs_come_last(tmp_path: Path) -> None:
-    """The tables by themselves: certified 4, plain 3, refused 9, barred 8, failed 7."""
+    """The tables by themselves: certified 4, one of 4.5 that failed, plain 3, refused 9, barred 8."""
     from tests.store.runs import new_run, observed, program, proposed
 
     journal = new_run(tmp_path)
@@ -327,7 +341,7 @@ def test_certified_values_rank_and_refused_outputs_come_last(tmp_path: Path) -> 
         (5.0, {"certified": 4.0, "strict": False}),
         (9.0, {"strict": False}),
         (8.0, {}),
-        (7.0, {}),
+        (4.5, {}),
     ]
     for key, (score, more) in enumerate(kinds):
         journal.append([observed(key, program(key), score, **more)])
@@ -335,14 +349,21 @@ def test_certified_values_rank_and_refused_outputs_come_last(tmp_path: Path) -> 
     journal.append([observed(9, program(3), None, Status.REJECTED, **barred)])
     journal.append([observed(10, program(4), None, Status.ERROR)])
     listed = views.candidates(journal.run_dir, "best", limit=None)
-    assert [row.mean for row in listed] == [5.0, 3.0, 9.0, 7.0, 8.0]
+    order = [1, 4, 0, 2, 3]
+    assert [row.id for row in listed] == [program(key).id for key in order]
+    assert [row.search_mean for row in listed] == [5.0, 4.5, 3.0, 9.0, 8.0]
+    assert (listed[0].mean, listed[0].margin, listed[0].certified) == (4.0, 0.0, 4.0)
+    assert listed[1].mean is not None and 3.0 < listed[1].mean < 4.0  # it fails at times
     best = views.status(journal.run_dir).best
-    assert best is not None and (best.score, best.certified, best.value, best.strict) == (5.0, 4.0, 4.0, False)
+    assert best is not None and (best.id, best.score, best.certified) == (program(1).id, 4.0, 4.0)
+    assert (best.value, best.strict, best.verified) == (4.0, False, False)
     assert views.progress(journal.run_dir)[-1].mean == 4.0
     page = views.table(journal.run_dir, views.CandidateQuery(sort="best"))
-    assert [line.row.mean for line in page.rows] == [5.0, 3.0, 9.0, 7.0, 8.0]
+    assert [line.row for line in page.rows] == listed
     journal.append([observed(11, program(1), 5.0, certified=2.0, strict=False)])  # the worst certified value counts
-    assert views.candidates(journal.run_dir, "best", limit=1)[0].mean == 3.0
+    listed = views.candidates(journal.run_dir, "best", limit=None)
+    assert [row.id for row in listed] == [program(key).id for key in (4, 0, 1, 2, 3)]
+    assert (listed[2].mean, listed[2].certified) == (2.0, 2.0)
     journal.close()
 
 
