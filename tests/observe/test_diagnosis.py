@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from culmen.cli.pages import uncertain_words
 from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Observation, Status
@@ -186,3 +187,22 @@ def test_a_search_that_goes_on_tells_what_it_believes(tmp_path: Path):
     told = summarize(run)
     assert told.result.startswith("initial 1 → best 1.")
     assert told.next.startswith("next: culmen resume ")
+
+
+def test_a_run_that_goes_on_is_not_to_be_watched_by_who_looks_at_it(tmp_path: Path):
+    replies = [(1.0 + n / 100,) for n in range(300)]
+    run, _ = recorded(tmp_path, Scripted(replies=replies), deterministic=True, state="paused")
+    running = msgspec.structs.replace(views.status(run), state="running")
+    told = summarize(run, running, "mine")
+    assert told.command == "culmen best mine" and "so far" in told.next
+    assert not any("watch" in command for command, _ in told.also)
+
+
+def test_a_model_that_reports_no_usage_is_said_to_report_none(tmp_path: Path):
+    run, _ = recorded(tmp_path, Scripted(replies=[(1.0,) for _ in range(300)]), deterministic=True)
+    now = views.status(run)
+    silent = msgspec.structs.replace(now.usage, uncertain=Usage(uncertain_tokens=1_264_608, input_tokens=1_264_608))
+    said = uncertain_words(msgspec.structs.replace(now, usage=silent))
+    assert said.startswith("the model reports no usage: tokens of ") and "1,264,608" not in said
+    told = msgspec.structs.replace(silent, input_tokens=7)
+    assert "1,264,608 tokens more" in uncertain_words(msgspec.structs.replace(now, usage=told))

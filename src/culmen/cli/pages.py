@@ -42,11 +42,11 @@ _FEEDBACK = 600  # characters of one feedback
 def run_list(screen: Screen, lines: Sequence[RunLine]) -> None:
     """One line for each run."""
     places = decimals(line.best for line in lines if line.best is not None)
-    rows: list[tuple[str, ...]] = []
-    for line in lines:
-        best = measured(line.best, line.margin) if line.margin else number(line.best, places)
-        facts = line.trust, f"{line.evaluations:,}", line.state, strategy_name(line.strategy)
-        rows.append((line.run, best, *facts))
+    scores = [measured(x.best, x.margin) if x.margin else number(x.best, places) for x in lines]
+    rows = [
+        (line.run, score, line.trust, f"{line.evaluations:,}", line.state, strategy_name(line.strategy))
+        for line, score in zip(lines, scores)
+    ]
     screen.table(["run", "best", "trust", "evaluations", "state", "strategy"], rows, right="best evaluations")
 
 
@@ -85,7 +85,7 @@ def status(screen: Screen, now: RunStatus, path: Path) -> None:
         ("findings", findings(now)),
         ("spent", joined([*costs(now), duration(now.elapsed_seconds) + _of_seconds(now)])),
         ("by role", by_role(path)),
-        ("uncertain", _uncertain(now)),
+        ("uncertain", uncertain_words(now)),
         ("lost", _lost(now)),
         ("running", _running(now, path)),
         ("agents", _agents(now)),
@@ -195,7 +195,8 @@ def _lost(now: RunStatus) -> str:
     return f"up to {count(lost.calls, 'call')}, {_amount(lost)} were cut off before they answered" if lost.calls else ""
 
 
-def _uncertain(now: RunStatus) -> str:
+def uncertain_words(now: RunStatus) -> str:
+    """Tokens and dollars that replies may have cost on top; "" where all is known."""
     most = now.usage.uncertain
     if most == Usage():
         return ""

@@ -28,6 +28,7 @@ from culmen.store.views.events import FailureCauses, failure_causes
 ENOUGH = 10  # evaluations, answers or candidates below which a share says nothing
 _LOOKED = 200  # failed evaluations read
 _FAILING = 0.3  # share of candidates without any score that is worth a word
+_MANY, _RANDOM = 0.4, 0.8  # from which on they lead: of a model's candidates, and of random edits
 _LOSING = 0.1  # the same of evaluations that were lost
 _SCORER = 0.05  # the same of evaluations in which the evaluator itself failed
 _VAIN = 0.5  # share of the answers that brought nothing
@@ -326,7 +327,8 @@ def _failing(case: DiagnosedRun) -> Finding | None:
     what = f"{percent(share)} of candidates fail: {_named(kind, words, case)}{of_them}"
     do, command = _cure(kind, case)
     place = next((place_of(each) for each in case.failed if kind_of(_key(each)) == kind), "")
-    return Finding("failing", what, do, command, share, "candidate", place)
+    leads = share >= (_RANDOM if case.is_offline else _MANY)
+    return Finding("failing", what, do, command, share, "candidate", place, leads)
 
 
 def _key(failed: Observation) -> str:
@@ -346,7 +348,9 @@ _TIMES, _IMPORTS = ("timeout", "cpu limit", "TimeoutError"), ("ModuleNotFoundErr
 def _named(kind: str, words: str, case: DiagnosedRun) -> str:
     if kind in _TIMES:
         return f"{kind}, the limit of {case.task.limits.seconds or 60:g} s"
-    return words[:120] if kind in _IMPORTS and words else kind
+    if kind in _IMPORTS and words:
+        return words[:120]
+    return kind if _NAMED.match(kind) or not words else f"{kind}: {words[:120]}"
 
 
 def _cure(kind: str, case: DiagnosedRun) -> tuple[str, str]:

@@ -98,11 +98,12 @@ def used(now: RunStatus) -> str:
 def _steps(case: DiagnosedRun, found: tuple[Finding, ...]) -> list[tuple[str, str]]:
     """Commands worth typing now, the first one first, each with what it is for."""
     now, run = case.now, case.name
-    advised = [(each.command, each.do) for each in found if each.command and each.topic != "stalled"]
-    stalled = [(each.command, each.do) for each in found if each.topic == "stalled"]
+    told = [each for each in found if each.command]
+    advised = [(each.command, each.do) for each in told if each.leads or each.topic in _UNSURE]
+    others = [(each.command, each.do) for each in told]
     if now.state == "running":
         steps = [advised[0]] if found and found[0].leads and advised else []
-        return _once([*steps, *_results(case), *stalled, (f"culmen log {run}", "what happened so far")])
+        return _once([*steps, *_results(case), *others, (f"culmen log {run}", "what happened so far")])
     steps = [] if now.state == "finished" else [(f"culmen resume {run}", "go on")]
     if now.findings:
         steps.append((f"culmen audit {run}", "what looks like gaming"))
@@ -114,7 +115,10 @@ def _steps(case: DiagnosedRun, found: tuple[Finding, ...]) -> list[tuple[str, st
         steps.append((f"culmen log {run}", "what happened"))
     elif now.state == "finished" and case.more:
         steps.append((case.fork(f"--budget {case.more}"), "go on with more"))
-    return _once([*steps, *stalled])
+    return _once([*steps, *others])
+
+
+_UNSURE = ("within_noise", "fallen")  # findings beside a result that has to be measured again
 
 
 def _once(steps: list[tuple[str, str]]) -> list[tuple[str, str]]:
