@@ -31,8 +31,9 @@ class FreshMean(msgspec.Struct, frozen=True):
     """`mean` over `count` evaluations with standard error `se`.
 
     `margin` is half the width of the 95 % interval for these cases (without a data set: of the
-    expected score), `new_margin` that for new cases of the kind; None where they cannot be told. `failures` of the `count` gave no score and count at the floor. `cases` different ones
-    were evaluated (0 without a data set).
+    expected score), `new_margin` that for new cases of the kind; None where they are unknown.
+    `failures` of the `count` gave no score and count at the floor. `cases` different ones were
+    evaluated (0 without a data set).
     """
 
     mean: float

@@ -297,7 +297,7 @@ def test_rejected_for_the_gap_the_search_goes_on_with_the_honest_one(tmp_path: P
         folder, Programs((PACK, PUSHED)), budget=Budget(evaluations=12), run_dir=run, workers=2, integrity="reject"
     ).run()
     best = views.status(run).best
-    assert best is not None and best.id == ident(PACK) and best.certified is not None and best.verified is not None
+    assert best is not None and best.id == ident(PACK) and best.certified is not None and best.verified
     last = list(views.observations(run, ident(PUSHED)))[-1]
     assert last.reason == "integrity_certified_gap" and last.metrics["claimed_score"] > best.certified
 
@@ -313,10 +313,10 @@ def test_who_asks_for_the_best_again_looks_at_nothing_but_what_is_new(tmp_path: 
     journal = new_run(tmp_path)
     journal.append([proposed(100, *(program(key) for key in range(30)))])
     journal.append([observed(key, program(key), float(key), certified=1.0, strict=True) for key in range(29)])
-    steps = list[str]()
+    asked, steps = list[tuple[str, Any]](), list[str]()
     for key, score in ((40, 1.0), (41, 2.0)):
         journal.append([observed(key, program(29), score, certified=score, strict=False)])
-        asked = list[tuple[str, Any]]()
+        asked.clear()
         with reading(journal.run_dir) as connection:
             event.listen(connection, "before_cursor_execute", lambda *each: asked.append((each[2], each[3])))
             with evidence_of(connection, journal.run_dir) as known:
