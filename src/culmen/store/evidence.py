@@ -124,12 +124,11 @@ class RunEvidence:
         """Read what the sums by candidate leave out of the account of the search."""
         o, account, objective = sql.observation.c, self.evidence.account, self.task.objective
         best = (sql.func.max if objective.direction == "max" else sql.func.min)(o.score)
-        columns = o.culprit, o.status == "ok", sql.func.count(), best
-        query = sql.select(*columns).where(o.phase == "").group_by(o.culprit, o.status == "ok")
+        query = sql.select(o.culprit, sql.func.count(), best).where(o.phase == "").group_by(o.culprit)
         account.made = 0
-        for culprit, is_ok, many, score in connection.execute(query).all():
+        for culprit, many, score in connection.execute(query).all():
             account.made += many
-            if culprit and not is_ok:
+            if culprit:  # none of a score
                 account.failed[culprit] = many
             if score is not None:
                 reward = objective.reward(score)
@@ -268,7 +267,7 @@ def evidence_of(connection: Connection, folder: Path) -> Iterator[RunEvidence]:
         if count > MODELLED and not meta.task.objective.metrics:  # a front is of models of its own
             found.read_tallies(connection, count, last)
         else:
-            found.read(connection, last or 0)
+            found.read(connection)
         yield found
 
 
