@@ -283,17 +283,19 @@ def covers(draw: Callable[[Random], tuple[dict[str, list[float]], Chance, float]
     return held / runs
 
 
+@pytest.mark.parametrize("repeats", [12, 120])
 @pytest.mark.parametrize(("noise", "cases"), [(0.0, 10), (0.3, 10), (0.3, 60), (0.0, 95), (0.3, 100), (0.05, 100)])
-def test_intervals_hold_the_mean_of_the_split_95_times_in_100(noise: float, cases: int) -> None:
+def test_intervals_hold_the_mean_of_the_split_95_times_in_100(noise: float, cases: int, repeats: int) -> None:
+    """More often where repeats are fewer than cases: noise is then taken to be as large as it can be."""
+
     def draw(rng: Random) -> tuple[dict[str, list[float]], Chance, float]:
         levels = [rng.gauss(0, 0.5) for _ in range(100)]
-        repeats = sum(rng.gauss(0, noise) ** 2 for _ in range(12))
+        squares = sum(rng.gauss(0, noise) ** 2 for _ in range(repeats))
         picked = rng.sample(range(100), cases)
         values = {str(i): [levels[i] + rng.gauss(0, noise)] for i in picked}
-        known = chance(100, within=0.25 + noise**2, repeats=12, squares=repeats, exact=noise == 0)
-        return values, known, fmean(levels)
+        return values, chance(100, repeats=repeats, squares=squares, exact=noise == 0), fmean(levels)
 
-    assert 0.93 <= covers(draw) <= 0.99
+    assert 0.93 <= covers(draw) <= (1.0 if noise and repeats < cases - 1 else 0.99)
 
 
 def test_a_few_equal_scores_are_no_certainty() -> None:
@@ -324,4 +326,4 @@ def test_a_run_with_flaky_candidates_is_less_sure_of_one_that_did_not_fail() -> 
     steady = mean_of(values, 0, chance(failed=0.2))
     flaky = mean_of(values, 0, chance(failed=0.2, floor=0.0, top=0.97))
     assert steady.margin is not None and flaky.margin is not None
-    assert steady.margin < 0.1 < 0.19 < flaky.margin  # one failure in five is still likely
+    assert steady.margin < 0.02 < 0.17 < flaky.margin  # one failure in five is still likely
