@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, pvariance
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from culmen.core.brief import Brief
+from culmen.core.brief import Brief, Proposal
+from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
+from culmen.core.evaluation import Observation, Status
+from culmen.core.event import Entry
 from culmen.core.ports import Lab
+from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget
+from culmen.evidence.evidence import Evidence
 from culmen.report.analyses import (
     best_so_far,
     bins,
@@ -29,8 +33,9 @@ from culmen.report.analyses import (
     width_by_island,
 )
 from culmen.report.analyze import analyze
-from culmen.report.records import Leader, RunRecord, read_run
+from culmen.report.records import RunRecord, read_run
 from culmen.store.database import RunMeta
+from culmen.store.evidence import FollowedLeader
 from culmen.store.journal import SqlJournal
 from culmen.strategies import catalog
 from culmen.testing import landscape
@@ -269,26 +274,22 @@ def test_spread_and_rank_correlation():
     assert rank_correlation([1, 1, 1], [1, 2, 3]) is None
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcd"), st.none() | st.integers(-3, 3)), max_size=25))
-def test_the_leader_is_the_one_of_the_rule(seen: list[tuple[str, int | None]]):
-    leader = Leader()
-    rewards: dict[str, list[float]] = {}
-    failed: set[str] = set()
-    for name, reward in seen:
-        leader.see(name, reward)
-        rewards.setdefault(name, [])
-        if reward is None:
-            failed.add(name)
-        else:
-            rewards[name].append(float(reward))
-        scored = {name: values for name, values in rewards.items() if values}
-        degrees = sum(len(values) - 1 for values in scored.values())
-        spreads = sum(pvariance(values) * len(values) for values in scored.values())
-        sd = (spreads / degrees) ** 0.5 if degrees else 0.0
-        clean = {name: values for name, values in scored.items() if name not in failed} or scored
-        bounds = [fmean(values) - sd / len(values) ** 0.5 for values in clean.values()]
-        if not bounds:
-            assert leader.mean is None
-            continue
-        means = [fmean(values) for values, bound in zip(clean.values(), bounds) if bound > max(bounds) - 1e-9]
-        assert any(leader.mean == pytest.approx(mean) for mean in means)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.none() | st.integers(-3, 3)), max_size=25), st.sampled_from(["max", "min"])
+)
+def test_the_leader_of_a_moment_is_the_one_that_the_search_would_report_then(
+    seen: list[tuple[int, int | None]], direction: Literal["max", "min"]
+):
+    pool = [Candidate.of({"main.py": str(number)}) for number in range(4)]
+    task = Task("a task", "a goal", objective=Objective(direction))
+    followed, evidence = FollowedLeader(RunMeta("run", task)), Evidence(task)
+    followed.see(Entry("note", 1, effect="candidates", result=Proposal(tuple(pool))))
+    for key, (place, score) in enumerate(seen):
+        status = Status.ERROR if score is None else Status.OK
+        found = Observation(pool[place].id, status, None if score is None else float(score))
+        followed.see(Entry("done", key, "aa", "evaluate", result=found))
+        evidence.observe(pool[place], found)
+        leader = evidence.leader()
+        told = None if leader is None else evidence.verdict.score(leader)
+        assert followed.best == (None if told is None else (told.score, told.id))
+    assert (followed.best is None) == all(score is None for _, score in seen)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from culmen.bench import shares, suite
 from culmen.core.evaluation import Status
 from culmen.core.event import Entry
+from culmen.core.result import RunResult
 from culmen.core.task import Objective
 from culmen.store import views
 from tests.cli.conftest import TOML, Place
@@ -41,7 +42,7 @@ def measures(outcomes: list[suite.CellResult]) -> dict[tuple[str, str], float]:
 
 def test_solved_is_the_target_reached_by_what_the_verifier_vouches_for():
     aim, none = Objective("min", target=2.0), Objective("min")
-    best = views.BestCandidate("c", 2.0, 2.0, 1, True, "")
+    best = RunResult("c", 2.0, 1, confirmed=True)
     assert shares.solved(aim, best) is True and shares.solved(none, best) is None
     assert shares.solved(aim, replace(best, score=2.001)) is False
     assert shares.solved(aim, None) is False
@@ -69,12 +70,12 @@ def test_a_speed_up_is_that_of_the_final_choice_and_of_right_problems_only(tmp_p
 
     with new_run(tmp_path) as journal:
         journal.append([proposed(n, each) for n, each in enumerate((mine, other))])
-        journal.append([seen(10, "a", 9.0, "search"), seen(11, "e", 9.0, "search"), seen(12, "a", 8.0, of=other)])
+        journal.append([seen(10, "a", 9.0, ""), seen(11, "e", 9.0, ""), seen(12, "a", 8.0, of=other)])
         rows = [seen(20 + n, "a", speed) for n, speed in enumerate((1.0, 3.0, 1.2))]
         rows += [seen(30, "b", 2.0), seen(31, "b", None, status=Status.INVALID)]
         rows += [seen(40, "c", 2.0), seen(41, "c", None, status=Status.LOST), seen(50, "d", None)]
         journal.append(rows)
-    best = views.BestCandidate(mine.id, 1.0, 1.0, 1, True, "")
+    best = RunResult(mine.id, 1.0, 1, confirmed=True)
     assert shares.speed_ups(journal.run_dir, best) == (1.2, None, 2.0, None)
     assert shares.speed_ups(journal.run_dir, None) is None
 
