@@ -242,3 +242,23 @@ def test_without_a_model_what_is_not_known_to_vary_is_taken_as_measured(monkeypa
     assert run_of(TASK, (A, [1.0]), (B, [4.0])).ranking.belief(A.id) == (1.0, 0.0)  # never looked at twice
     assert run_of(TASK, (A, [1.0, 1.0]), (B, [4.0])).ranking.belief(A.id) == (1.0, 0.0)
     assert run_of(TASK, (A, [1.0, 3.0])).ranking.belief(A.id) == (2.0, 0.0)  # all candidates alike
+
+
+# Rejections for integrity.
+
+REJECTED: dict[str, Any] = {"status": Status.REJECTED, "reason": "integrity_frames"}
+
+
+@pytest.mark.parametrize("purpose", ["", CHOICE, FINAL])
+def test_a_rejection_for_integrity_is_no_chance_to_fail(purpose: str) -> None:
+    """Its candidate is out; the others' scores are as exact as they were."""
+    one, other = (run_of(EXACT, (named("0.0"), [1.0]), (A, [2.0]), (B, [3.0])) for _ in range(2))
+    see(one, B, None, purpose=purpose, **REJECTED)
+    other.bar(B.id)
+    see(one, A, 2.0, purpose=FINAL)
+    see(one, named("0.0"), 1.0, purpose=FINAL)
+    result = one.result()
+    assert result is not None and (result.id, result.score, result.margin, result.gain) == (A.id, 2.0, 0.0, 1.0)
+    assert not one.account.is_flaky and one.account.noise().failed == 0.0
+    assert one.ranking.beliefs.fails.tolist() == [0.0, 0.0, 0.0] == other.ranking.beliefs.fails.tolist()
+    assert one.account.noise() == other.account.noise()

@@ -330,7 +330,7 @@ class Account:
             return
         count, failures, mean = seen or (0, 0, 0.0)
         if fact.reward is None:
-            failures += 1
+            failures += not fact.barred
         else:
             reward = fact.reward
             if count:
@@ -398,10 +398,15 @@ class Account:
         return [fact for fact in facts if fact.reward is not None or not self.judge.is_external(fact.kind)]
 
     def failures(self) -> NDArray[np.int64]:
-        """Failures of each candidate that count against it."""
-        found = self.rows["failures"].astype(np.int64)
+        """Failures of each candidate that count against it.
+
+        None of one that scored before it was rejected for its integrity: chance had no part in it.
+        """
+        rows = self.rows
+        found = rows["failures"].astype(np.int64)
         for place, times in self.judge.excuses_by_place().items():
             found[place] -= times
+        found[rows["barred"] & (rows["count"] > 0)] = 0
         return found
 
     @property

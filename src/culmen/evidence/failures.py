@@ -47,13 +47,12 @@ class FailureRates:
         self._judge, self._rows = judge, rows
 
     def counted(self, failed: Floats) -> Floats:
-        """Failures of each candidate without those that are nobody's among the candidates."""
+        """Failures of each candidate as `Account.failures` counts them."""
+        found, rows = failed.copy(), self._rows()[: len(failed)]
         excuses = self._judge.excuses_by_place()
-        if not excuses:
-            return failed
-        found = failed.copy()
         places = [place for place in excuses if place < len(found)]
         found[places] -= [excuses[place] for place in places]
+        found[: len(rows)][rows["barred"] & (rows["count"] > 0)] = 0.0
         return np.maximum(found, 0.0)
 
     def chances(self, scored: Floats, failed: Floats, means: Floats, parents: Ints) -> FailureChances:
@@ -252,10 +251,10 @@ class CulpritJudge:
 
     def _log_odds(self, kind: FailureKind, rows: Rows) -> float:
         """Log likelihood of one common rate, less that of a rate of each candidate's own."""
-        trials = (rows["count"] + rows["failures"]).astype(float)
-        struck = np.zeros(len(trials))
+        struck = np.zeros(len(rows))
         struck[list(kind.struck)] = list(kind.struck.values())
-        trials = np.maximum(trials, struck)
+        # What failed in another way tells nothing: it may have ended before this kind could strike.
+        trials = rows["count"] + struck
         first = np.zeros(len(trials), bool)
         first[list(self._initial_places)] = True
         lost, total = float(struck.sum()), float(trials.sum())

@@ -75,7 +75,8 @@ class Verdict:
     @property
     def _is_flaky(self) -> bool:
         fresh = self.account.fresh.values()
-        return self.account.is_flaky or any(fact.reward is None for seen in fresh for fact in seen)
+        failed = (fact.reward is None and not fact.barred for seen in fresh for fact in seen)
+        return self.account.is_flaky or any(failed)
 
     def mean(self, name: str) -> FreshMean | None:
         """Mean and intervals of a candidate's fresh evaluations; None without any."""
