@@ -25,9 +25,9 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Result
 from culmen.core.ports import Lab
+from culmen.core.result import RunResult
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget
-from culmen.engine.finale import FinalChoice
 from culmen.testing.virtual import simulate
 
 
@@ -147,14 +147,17 @@ WORLDS: dict[str, Hill] = {
 _SHARES = ("best", "initial", "gain", "seen", "false")
 
 
-def ended(world: Hill, evaluations: int, seed: int) -> tuple[FinalChoice, float, float]:
-    """The final choice of one run, and the truth about its best and about its initial program."""
+def ended(world: Hill, evaluations: int, seed: int) -> tuple[RunResult, float, float, float]:
+    """The result of one run, and the true rewards of its best, of its initial program, and of the candidate whose gain
+    is reported."""
     objective = Objective(bounds=(0.0, None)) if world.crashes else Objective()
     task = Task("hill", seeds=({"x": f"0.1 {seed}"},), cases=world.cases(), objective=objective)
     run = simulate(Follow(), task, world, Budget(evaluations=evaluations), seed=seed, workers=4)
     verdict = run.verdict
     assert verdict is not None and verdict.initial is not None
-    return verdict, *(world.truth(run.search.lab.find(name)) for name in (verdict.id, verdict.initial.id))
+    gained = verdict.id if verdict.challenger is None else verdict.challenger.id
+    best, first, other = (world.truth(run.search.lab.find(name)) for name in (verdict.id, verdict.initial.id, gained))
+    return verdict, best, first, other
 
 
 def held(rows: Sequence[tuple[float, float | None]]) -> str:
@@ -168,20 +171,20 @@ def held(rows: Sequence[tuple[float, float | None]]) -> str:
 def line(name: str, world: Hill, evaluations: int, seeds: int) -> str:
     """One row."""
     found = [ended(world, evaluations, seed) for seed in range(seeds)]
-    claims = [(one.score - best, one.margin) for one, best, _ in found]
-    starts = [(one.initial.score - first, one.initial.margin) for one, _, first in found if one.initial]
-    gains = [(one.gain - (best - first), one.gain_margin) for one, best, first in found if one.gain is not None]
-    called: Callable[[FinalChoice], bool] = lambda one: bool(  # noqa: E731
+    claims = [(one.score - best, one.margin) for one, best, _, _ in found]
+    starts = [(one.initial.score - first, one.initial.margin) for one, _, first, _ in found if one.initial]
+    gains = [(one.gain - (other - first), one.gain_margin) for one, _, first, other in found if one.gain is not None]
+    called: Callable[[RunResult], bool] = lambda one: bool(  # noqa: E731
         one.gain is not None and one.gain_margin is not None and one.gain > one.gain_margin
     )
-    false = statistics.fmean(called(one) and best <= first for one, best, first in found)
-    true = statistics.fmean(called(one) for one, best, first in found if best > first) if any(
-        best > first for _, best, first in found
-    ) else math.nan  # fmt: skip
+    false = statistics.fmean(called(one) and other <= first for one, _, first, other in found)
+    seen = [called(one) for one, _, first, other in found if other > first]
+    true = statistics.fmean(seen) if seen else math.nan
     errors = [error for error, _ in claims]
-    width = statistics.fmean(margin for _, margin in claims if margin is not None)
+    margins = [margin for _, margin in claims if margin is not None]
+    width = statistics.fmean(margins) if margins else math.nan
     return (
-        f"{name:45}{statistics.fmean(best for _, best, _ in found):6.3f}"
+        f"{name:45}{statistics.fmean(best for _, best, _, _ in found):6.3f}"
         f"{statistics.fmean(errors):+8.3f} ± {statistics.stdev(errors) / len(errors) ** 0.5:.3f}{width:8.3f}"
         f"{held(claims)}{held(starts)}{held(gains)}{100 * true:7.0f}%{100 * false:7.1f}%"
     )

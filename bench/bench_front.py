@@ -19,8 +19,8 @@ import numpy as np
 from culmen.core.brief import Brief
 from culmen.core.ports import Lab
 from culmen.core.usage import Budget
-from culmen.engine.finale import t95
 from culmen.evidence.front import hypervolume
+from culmen.evidence.intervals import t95
 from culmen.strategies.pedigree import PedigreeSearch
 from culmen.testing.virtual import simulate
 from culmen.testing.worlds import FrontWorld

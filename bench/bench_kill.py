@@ -97,10 +97,16 @@ def check_best(run: Path) -> None:
     replay(search, journal.read(), at_least)
     totals: dict[str, list[float]] = {}
     for event in journal.read():
-        if event.entry.kind == "done" and isinstance(event.entry.result, Observation) and event.entry.result.ok:
-            totals.setdefault(event.entry.result.candidate, []).append(event.entry.result.score)
-    for name, tally in search.record.tallies.items():
-        scores = totals.get(name, [])
+        seen = event.entry.result
+        if (
+            event.entry.kind == "done"
+            and isinstance(seen, Observation)
+            and seen.ok
+            and not event.entry.body.get("phase")
+        ):
+            totals.setdefault(seen.candidate, []).append(seen.score)
+    for tally in search.evidence.account.tallies():
+        scores = totals.get(tally.id, [])
         assert tally.count == len(scores)
         assert not scores or abs(tally.mean - sum(scores) / len(scores)) < 1e-9
     journal.close()

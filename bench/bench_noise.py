@@ -66,7 +66,7 @@ def reported(run: Simulation) -> tuple[float, float]:
     """(true reward, reported score) of the engine's choice."""
     verdict = run.verdict
     assert verdict is not None
-    return truth(run.search.record.tallies[verdict.id].candidate), verdict.score
+    return truth(run.search.lab.find(verdict.id)), verdict.score
 
 
 def claimed(run: Simulation) -> tuple[float, float]:
@@ -76,7 +76,7 @@ def claimed(run: Simulation) -> tuple[float, float]:
         for entry in (event.entry for event in run.journal.read())
         if entry.kind == "done" and entry.effect == "evaluate"
     )
-    return truth(run.search.record.tallies[best[1]].candidate), best[0]
+    return truth(run.search.lab.find(best[1])), best[0]
 
 
 def line(name: str, pairs: list[tuple[float, float]]) -> str:

@@ -82,7 +82,8 @@ def selections(world: Landscape, epsilon: float, n: int, seed: int) -> int:
     strategy = Polca(1, 1, epsilon, priority=UcbSigma(world.sigma, horizon=n), summarizer=None)
     budget = Budget(calls=n, final=0.0)
     run = simulate(strategy, task(), world, budget, seed=seed)
-    return sum(t.count for t in run.search.record.tallies.values() if poor(t.candidate, world))
+    tallies = run.search.evidence.account.tallies()
+    return sum(tally.count for tally in tallies if poor(run.search.lab.find(tally.id), world))
 
 
 def bound(world: Landscape, epsilon: float, n: int) -> float:
@@ -111,7 +112,7 @@ def ablation(seeds: int) -> Iterator[tuple[str, str, int, float, float]]:
         for seed in range(seeds):
             run = simulate(strategy, task(), world, budget, seed=seed, workers=4)
             assert run.verdict is not None
-            true.append(truth(run.search.record.tallies[run.verdict.id].candidate))
+            true.append(truth(run.search.lab.find(run.verdict.id)))
         error = statistics.stdev(true) / seeds**0.5
         name = "off" if epsilon is None else f"{epsilon:g}"
         yield name, type(priority).__name__, explore, statistics.mean(true), error
