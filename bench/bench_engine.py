@@ -87,7 +87,7 @@ def measure(evaluations: int, folder: Path) -> None:
     state = asyncio.run(driver.run())
     cpu, wall = time.process_time() - began - world.cpu, time.perf_counter() - wall
     journal.close()
-    candidates = len(search.record)
+    candidates = len(search.evidence.account)
     size = sum(f.stat().st_size for f in (folder / f"run-{evaluations}").rglob("*") if f.is_file())
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     reader = SqlJournal.open(folder / f"run-{evaluations}", write=False)

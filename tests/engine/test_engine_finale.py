@@ -343,13 +343,7 @@ def test_three_evaluations_tell_whether_the_winners_score_rests_on_a_tolerance(
     assert not +world.checks
 
 
-# The choice.
-
-
-# Who gives way.
-#
-# Of 40 evaluations kept, "2" and "1" get four looks each, then "2" and the initial program are confirmed by 15, of
-# which the winner gets four first. So the ninth evaluation of "2" is the first one of its confirmation.
+# Who gives way: see also test_engine_finale_race.
 
 FLOOR = msgspec.structs.replace(TASK, objective=Objective(bounds=(0.0, None)))
 
@@ -362,10 +356,6 @@ def confirmed(
     world = Script({"0.0": around(0.5), "1": around(second), "2": around(10, *then), **(others or {})})
     verdict, asked = ended(task, world, THREE, kept)
     return verdict, {text: sum(seen.values()) for text, seen in asked.items()}
-
-
-TWO_OF_FOUR = (None, 10.0, None, 10.0)  # of eight with the looks: 7.5, with a standard error of 1.64
-FIVE_LATER = (10.0, 10.0, 10.0, 10.0, *[None] * 5)  # of nineteen: 7.37, with a standard error of 1.04
 
 
 def test_a_finalist_that_cheats_in_the_choice_or_in_its_confirmation_is_out() -> None:

@@ -67,7 +67,7 @@ class Verdict:
         """What is known of chance beside fresh evaluations of which so many failed."""
         account, noise = self.account, self.account.noise()
         flaky = bool(failures or noise.failed or self._is_flaky)
-        exact = False if flaky else account.is_exact
+        exact = False if flaky else noise_report(account).exact
         top = account.top if flaky else None
         floor = account.floor if flaky else None
         return Chance(noise, self.of or None, exact, failures, floor, top, account.span)

@@ -17,6 +17,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import EvaluateRequest, mark
+from culmen.core.result import RunResult
 from culmen.core.task import Limits, Objective, Task
 from culmen.core.usage import Budget
 from culmen.engine.ledger import final_share
@@ -25,7 +26,6 @@ from culmen.evaluate.jail.scorer import read_certificate
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles import example_path, load
 from culmen.store import views
-from culmen.store.views.run import BestCandidate
 from culmen.study import Study
 
 TOML = """
@@ -179,7 +179,7 @@ class Values:
         await lab.gather(*(lab.evaluate(program(value)) for value in self.values))
 
 
-def reported(task: Path, place: Path, *values: float, evaluations: int = 20) -> BestCandidate:
+def reported(task: Path, place: Path, *values: float, evaluations: int = 20) -> RunResult:
     """What a run over these values reports; its journal replays to the same choice."""
     study = Study.create(
         task, Values(values), budget=Budget(evaluations=evaluations), run_dir=place, workers=2, random_seed=1
