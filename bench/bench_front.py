@@ -26,12 +26,25 @@ from culmen.testing.virtual import simulate
 from culmen.testing.worlds import FrontWorld
 
 
+class NoFront:
+    """The evidence of a run but for its front."""
+
+    front = None
+
+    def __init__(self, evidence: Any) -> None:
+        self._evidence = evidence
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._evidence, name)
+
+
 class OneScore:
     """A lab whose task has the weighted sum as its only objective."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         plain = msgspec.structs.replace(lab.task.objective, metrics=(), constraints=())
+        self.evidence = NoFront(lab.evidence)
         self.task = msgspec.structs.replace(lab.task, objective=plain)
 
     def __getattr__(self, name: str) -> Any:
