@@ -208,10 +208,10 @@ def test_what_passes_as_given_is_verified(tmp_path: Path) -> None:
     assert last.certified == 9.0 and last.artifacts["certificate"] == "p/q"
 
 
-def test_where_nothing_is_accepted_the_best_score_is_shown_as_not_verified(tmp_path: Path) -> None:
+def test_where_no_other_is_accepted_the_certified_initial_program_stays_the_best(tmp_path: Path) -> None:
     best = reported(folder(tmp_path), tmp_path / "run", 30.0, 40.0)
-    assert (best.score, best.certified, best.strict, best.verified) == (40.0, None, False, False)
-    assert certified_line(best).startswith("no: the exact verifier does not accept it")
+    assert (best.score, best.certified, best.strict, best.verified) == (1.0, 1.0, True, True)
+    assert best.kept_initial
 
 
 def test_a_small_budget_still_certifies_the_best(tmp_path: Path) -> None:
@@ -228,8 +228,10 @@ def test_without_a_verifier_nothing_changes(tmp_path: Path) -> None:
 
 def test_lower_is_better_where_the_task_says_so(tmp_path: Path) -> None:
     task = folder(tmp_path, toml=TOML.replace("start = 1.0", 'direction = "min"'))
-    best = reported(task, tmp_path / "run", 12.0, 9.5, 30.0)
-    assert (best.score, best.certified, best.verified) == (9.5, 9.5, True)
+    best = reported(task, tmp_path / "run", 12.0, 0.5, 30.0)
+    assert (best.score, best.certified, best.verified) == (0.5, 0.5, True)
+    best = reported(task, tmp_path / "worse", 12.0, 9.5, 30.0)
+    assert best.score == 1.0 and best.kept_initial  # none is better than what was brought
 
 
 def test_a_real_task_from_search_to_certificate(tmp_path: Path) -> None:
