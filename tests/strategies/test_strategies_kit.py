@@ -12,10 +12,13 @@ import culmen.agents.team
 import culmen.memory
 import culmen.strategies
 from culmen.core.brief import Brief
+from culmen.core.usage import Budget
 from culmen.strategies import catalog
 from culmen.strategies.ask_tell import AskTell
 from culmen.testing import strategy_kit as kit
+from culmen.testing.hazards import HAZARDS
 from culmen.testing.landscape import task
+from culmen.testing.virtual import simulate
 
 from .optimizers import HillClimber
 
@@ -48,6 +51,18 @@ VARIANTS = {
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_strategy_keeps_the_contract(variant):
     kit.check_strategy(catalog.make(variant.split()[0], VARIANTS[variant]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["request", "time"])
+@pytest.mark.parametrize("name", ["fragile 0.5, own", "crashing cases", "simulator lost, minimised"])
+def test_what_the_engine_asks_for_itself_is_asked_again_after_a_kill(name: str, order: kit.Order):
+    """Second looks at failures, looks at the initial program, repeats: of them all a killed run loses nothing."""
+    world, strategy, budget = HAZARDS[name], catalog.make("pedigree", {}), Budget(evaluations=80, calls=2000)
+    whole = simulate(strategy, world.task(), world, budget, seed=3, workers=3, order=order)
+    inquiry = whole.search._inquiry  # pyright: ignore[reportPrivateUsage]
+    assert inquiry._looked or inquiry._spent  # pyright: ignore[reportPrivateUsage]
+    kit.check_kill_points(strategy, world.task(), world, budget, order=order, points=5)
 
 
 def test_ask_tell_keeps_the_contract():
