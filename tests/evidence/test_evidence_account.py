@@ -262,3 +262,15 @@ def test_a_rejection_for_integrity_is_no_chance_to_fail(purpose: str) -> None:
     assert not one.account.is_flaky and one.account.noise().failed == 0.0
     assert one.ranking.beliefs.fails.tolist() == [0.0, 0.0, 0.0] == other.ranking.beliefs.fails.tolist()
     assert one.account.noise() == other.account.noise()
+
+
+def test_values_that_only_the_final_choice_saw_span_the_score_too() -> None:
+    """A search that saw one value: of the initial program, only the final choice has scores."""
+    run = run_of(TASK, (A, [1.0]))
+    assert run.account.span == 0.0
+    see(run, A, *[1.0] * 28, purpose=FINAL)
+    see(run, named("0.0"), *[0.0] * 28, purpose=FINAL)
+    assert run.account.span == 1.0
+    result = run.result()
+    assert result is not None and (result.id, result.score, result.gain, result.kept_initial) == (A.id, 1.0, 1.0, False)
+    assert result.gain_margin is not None and 0.05 < result.gain_margin < 0.2

@@ -438,8 +438,9 @@ class Account:
         low, high = self.task.objective.bounds
         if low is not None and high is not None:
             return high - low
-        few = 0 < len(self._values) <= FEW_VALUES
-        return max(self._values) - min(self._values) if few else 0.0
+        later = (fact.reward for kept in (self.looks, self.fresh) for seen in kept.values() for fact in seen)
+        values = {*self._values, *(reward for reward in later if reward is not None)}
+        return max(values) - min(values) if 0 < len(values) <= FEW_VALUES else 0.0
 
     @property
     def repeats(self) -> int:
