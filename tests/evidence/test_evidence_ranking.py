@@ -12,7 +12,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Objective, Task, goals
 from culmen.evidence.evidence import Evidence
-from culmen.evidence.ranking import BELIEVED, probability_above
+from culmen.evidence.ranking import BELIEVED, Finalist, contestants, probability_above
 
 TASK = Task("hill", seeds=({"x": "initial"},))
 EXACT = msgspec.structs.replace(TASK, deterministic=True)
@@ -159,3 +159,20 @@ def test_one_lucky_evaluation_never_leads() -> None:
 )
 def test_the_probability_to_be_above_zero(mean: float, sd: float, chance: float) -> None:
     assert probability_above(mean, sd) == pytest.approx(chance)
+
+
+def test_contestants_of_a_race_are_of_different_kinds_unless_they_cannot_be_better() -> None:
+    """Rewards near 1 are one kind, those near .8 another; those near .3 are beyond hope."""
+    best, twin, steady, hopeless = (
+        Finalist(name, worth, sd, reward, looks=0, failed=0)
+        for name, worth, sd, reward in [
+            ("a", 0.8, 0.1, 1.0),
+            ("b", 0.79, 0.1, 0.99),
+            ("c", 0.76, 0.05, 0.8),
+            ("d", 0.3, 0.1, 0.3),
+        ]
+    )
+    ordered = [best, twin, steady, hopeless]
+    assert [each.id for each in contestants(ordered, 2, width=0.1)] == ["a", "c"]
+    assert [each.id for each in contestants(ordered, 3, width=0.1)] == ["a", "c", "b"]
+    assert [each.id for each in contestants(ordered, 3, width=float("inf"))] == ["a", "b", "c"]

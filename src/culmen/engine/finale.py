@@ -24,7 +24,7 @@ from culmen.engine.ledger import CHECKS, MEMBERS, TWICE, may_rest_on_tolerance, 
 from culmen.evidence.account import CHOICE, FINAL, Account
 from culmen.evidence.evidence import Evidence
 from culmen.evidence.front import dispersed
-from culmen.evidence.ranking import Finalist, Race
+from culmen.evidence.ranking import SURE, Finalist, Race, contestants
 
 _FINALISTS = 8  # candidates that sequential halving begins with
 _FIELD = 60  # candidates that a race may look at
@@ -34,7 +34,6 @@ _RACING = 0.6  # the same where candidates fail at times
 _VALIDATING = 0.4  # the same where val cases pick it, which the search never saw
 _EACH = 3  # evaluations of each finalist that a round of halving is worth
 _FIRST = 4  # one in so many evaluations of a confirmation goes first: it may show that it fails
-_SURE = 2.0  # standard deviations by which a leader is ahead when a race ends
 _FALLS = 0.25  # standard deviations by which a rival must be ahead of a winner that failed
 
 
@@ -131,14 +130,18 @@ class Finale:
         names = self._evidence.ranking.best(_FIELD)
         ordered = list(Race(self._evidence.ranking, names).standings().values())
         while choosing >= 2 and len(ordered) > 1 and not _is_clear(ordered):
-            leader, *others = ordered
-            others.sort(key=lambda each: -(each.worth + _SURE * each.sd))
-            picked = [leader, *others][: min(choosing, max(2, min(lab.workers, 4)))]
+            most = min(choosing, max(2, min(lab.workers, 4)))
+            picked = contestants(ordered, most, self._width)
             candidates = [lab.find(each.id) for each in picked]
             await lab.gather(*(lab.evaluate_afresh(each, [None]) for each in candidates))
             choosing -= len(picked)
             ordered = list(Race(self._evidence.ranking, names).standings().values())
         return [each.id for each in ordered if not self._is_barred(each.id)]
+
+    @property
+    def _width(self) -> float:
+        """Rewards that differ by more are of different kinds, where candidates fail at times."""
+        return self._evidence.ranking.width() if self._account.is_flaky else math.inf
 
     async def _halve(self, lab: EngineLab, field: list[str], choosing: int) -> list[str]:
         """Sequential halving: finalists, the best first, by what the search knew and `choosing`
@@ -188,13 +191,20 @@ class Finale:
     async def _evaluate(
         self, lab: EngineLab, name: str, rivals: Sequence[str], cases: Sequence[Case | None], left: int
     ) -> int:
-        """Evaluate in two parts, the second one only if the first is no failure; the number of
-        evaluations made."""
+        """Evaluate in parts, each one only if those before were no failure; the number of
+        evaluations made.
+
+        A first part of a few, then the rest: one by one where candidates fail at times.
+        """
         first = math.ceil(len(cases) / _FIRST)
+        step = 1 if self._account.is_flaky and not self._pool else max(1, len(cases))
+        parts = [cases[:first], *(cases[i : i + step] for i in range(first, len(cases), step))]
         checks = max(0, min(self._checks, left - len(cases)))
-        rolls = [await lab.evaluate_afresh(lab.find(name), cases[:first], checks)]
-        if not self._falls(name, rivals):
-            rolls.append(await lab.evaluate_afresh(lab.find(name), cases[first:]))
+        rolls = [await lab.evaluate_afresh(lab.find(name), parts[0], checks)]
+        for part in parts[1:]:
+            if self._falls(name, rivals):
+                break
+            rolls.append(await lab.evaluate_afresh(lab.find(name), part))
         return sum(1 + seen.usage.evaluations for roll in rolls for seen in roll.observations)
 
     def _falls(self, name: str, rivals: Sequence[str]) -> bool:
@@ -273,7 +283,7 @@ def _is_clear(ordered: Sequence[Finalist]) -> bool:
     """True if the first is ahead of all others beyond doubt, or nothing is in doubt."""
     leader = ordered[0]
     gaps = [(leader.worth - each.worth, math.hypot(leader.sd, each.sd)) for each in ordered[1:]]
-    return all(gap > _SURE * doubt or doubt == 0 for gap, doubt in gaps)
+    return all(gap > SURE * doubt or doubt == 0 for gap, doubt in gaps)
 
 
 def soon(task: Task) -> int:

@@ -77,6 +77,9 @@ class Evidence:
 PROMISING = 0.2
 """Share of the evaluations that goes into promising candidates where candidates fail at times."""
 
+FAILED_EACH = 4
+"""Failed evaluations for each look at a promising candidate before any was seen to fail at times."""
+
 FEW_TRIALS = 3
 """Evaluations below which a promising candidate is looked at again there."""
 
@@ -100,16 +103,17 @@ class Inquiry:
         self._evidence, self._account = evidence, evidence.account
         room = 10**9 if evaluations is None else evaluations
         self._second = min(SECOND_LOOKS, room // 20)
-        self._canaries = min(CANARIES, room // 20)
+        self._doubts = self._canaries = min(CANARIES, room // 20)
         self._again = room // 10
         self._looked: set[tuple[str, str]] = set()
-        self._pending = self._spent = 0
+        self._failed = self._pending = self._spent = 0
         self._flying: dict[tuple[str, str], int] = {}  # promising candidates looked at, and their trials then
 
     def after(self, candidate: Candidate, observation: Observation) -> list[Look]:
         """Looks worth making after this evaluation of the search."""
         if self._evidence.task.deterministic or observation.barred:
             return []
+        self._failed += not observation.ok and is_repeatable(observation)
         found = [*self._second_look(candidate, observation), *self._canary(), *self._repeats(observation)]
         return found or self._promising()
 
@@ -126,15 +130,15 @@ class Inquiry:
         return [Look(*pair)]
 
     def _promising(self) -> list[Look]:
-        """Where candidates fail at times, another look at one that may be the best and was seen
-        once or twice: no leader is believed on one success."""
+        """Where candidates fail at times, or may, another look at one that may be the best and was
+        seen once or twice: no leader is believed on one success."""
         account = self._account
-        if not account.is_flaky or self._evidence.task.cases:
+        if self._evidence.task.cases or self._spent >= self._allowance:
             return []
         self._flying = {pair: made for pair, made in self._flying.items() if made == self._made(pair[0])}
-        if self._spent >= PROMISING * account.evaluations:
-            return []
         beliefs, rows = self._evidence.ranking.beliefs, account.rows
+        if not beliefs.known.any():
+            return []
         trials = rows["count"] + rows["failures"]
         reach = np.where(beliefs.known & (trials < FEW_TRIALS), beliefs.worth + beliefs.worth_sd, -np.inf)
         for place in np.argsort(-reach, kind="stable")[:FEW_TRIALS].tolist():
@@ -146,6 +150,13 @@ class Inquiry:
                 self._spent += 1
                 return [Look(*pair)]
         return []
+
+    @property
+    def _allowance(self) -> float:
+        """Looks at promising candidates that may be made by now."""
+        if self._account.is_flaky:
+            return PROMISING * self._account.evaluations
+        return min(self._doubts, self._failed // FAILED_EACH)
 
     def _made(self, candidate: str) -> int:
         tally = self._account.tally(candidate)

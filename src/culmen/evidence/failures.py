@@ -120,6 +120,12 @@ def _models(
     return found
 
 
+def kernel_width(means: Floats) -> float:
+    """Width of the kernel over candidates' means: a share of their spread, outliers left out."""
+    ordered, last = np.sort(means), len(means) - 1
+    return _WIDTH * float(ordered[int(0.95 * last)] - ordered[int(0.05 * last)])
+
+
 def _near(fails: Floats, trials: Floats, means: Floats, works: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """Failures and trials of candidates of similar mean, each one's own left out.
 
@@ -129,9 +135,7 @@ def _near(fails: Floats, trials: Floats, means: Floats, works: NDArray[np.bool_]
     low, high = float(known.min()), float(known.max())
     if high <= low:
         return fails.sum() - fails, trials.sum() - trials
-    ordered = np.sort(known)
-    usual = float(ordered[int(0.95 * (len(ordered) - 1))] - ordered[int(0.05 * (len(ordered) - 1))])
-    width = max(_WIDTH * usual, 1e-9 * (high - low))
+    width = max(kernel_width(known), 1e-9 * (high - low))
     place = np.minimum(((means - low) / (high - low) * _BINS).astype(np.int64), _BINS - 1)
     place = np.where(works, place, 0)
     centres = low + (np.arange(_BINS) + 0.5) * (high - low) / _BINS

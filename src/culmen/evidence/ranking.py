@@ -10,6 +10,7 @@ to what the search knows, each by its precision.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from culmen.core.candidate import key_of
 from culmen.evidence.account import Account, Fact
-from culmen.evidence.failures import failure_chances
+from culmen.evidence.failures import failure_chances, kernel_width
 
 Floats = NDArray[np.float64]
 
@@ -27,6 +28,9 @@ EQUAL = 1e-9
 
 BELIEVED = 0.9
 """Probability of being better from which a candidate replaces the initial program."""
+
+SURE = 2.0
+"""Standard deviations by which a finalist must be ahead to be better beyond doubt."""
 
 _TIES = 1000  # equal candidates among which the shortest is looked for
 
@@ -149,6 +153,11 @@ class Ranking:
             return a is not None
         return probability_above(a.mean - b.mean, math.hypot(a.sd, b.sd)) >= BELIEVED
 
+    def width(self) -> float:
+        """Distance up to which rewards are similar: chances to fail are learnt from such neighbours."""
+        means = self.beliefs.mean[self.beliefs.known]
+        return kernel_width(means) if len(means) else 0.0
+
     # -- what is believed ---------------------------------------------------------------------------
 
     def _judge(self) -> Beliefs:
@@ -200,11 +209,15 @@ def probability_above(mean: float, sd: float) -> float:
 
 
 class Finalist(NamedTuple):
-    """A candidate in the final choice: worth by search and all looks, and how sure that is."""
+    """A candidate in the final choice: worth by search and all looks, and how sure that is.
+
+    `reward` is its worth if it did not fail.
+    """
 
     id: str
     worth: float
     sd: float
+    reward: float
     looks: int
     failed: int
 
@@ -244,7 +257,7 @@ class Race:
                 np.array([mean]), np.array([sd]), rates[0][place : place + 1], rates[1][place : place + 1], floor
             )
             lost = sum(fact.reward is None for fact in seen)
-            found.append(Finalist(name, float(worth[0]), float(spread[0]), len(seen), lost))
+            found.append(Finalist(name, float(worth[0]), float(spread[0]), mean, len(seen), lost))
         return {each.id: each for each in sorted(found, key=lambda each: -each.worth)}
 
     def _rates(self, beliefs: Beliefs) -> tuple[Floats, Floats]:
@@ -277,3 +290,18 @@ class Race:
             return average, 0.0
         weight = variance / (variance + error)
         return mean + weight * (average - mean), math.sqrt(variance * (1.0 - weight))
+
+
+def contestants(ordered: Sequence[Finalist], most: int, width: float) -> list[Finalist]:
+    """The leader and those that may be better, the strongest of each kind first.
+
+    Rewards of a kind differ by `width` at most. How often one kind fails tells nothing of another.
+    """
+    leader, *others = ordered
+    others.sort(key=lambda each: -(each.worth + SURE * each.sd))
+    kinds, alike = [leader], list[Finalist]()
+    for each in others:
+        is_possible = each.worth + SURE * each.sd > leader.worth
+        is_new = is_possible and all(abs(each.reward - known.reward) > width for known in kinds)
+        (kinds if is_new else alike).append(each)
+    return [*kinds, *alike][:most]
