@@ -327,3 +327,16 @@ def test_a_run_with_flaky_candidates_is_less_sure_of_one_that_did_not_fail() -> 
     flaky = mean_of(values, 0, chance(failed=0.2, floor=0.0, top=0.97))
     assert steady.margin is not None and flaky.margin is not None
     assert steady.margin < 0.02 < 0.17 < flaky.margin  # one failure in five is still likely
+
+
+def test_a_sample_of_cases_without_a_failure_does_not_prove_that_no_case_fails() -> None:
+    """Three of 40 cases fail for the candidate; a run whose candidates fail now and then knows they may."""
+    draws, told, trials = Random(5), 0, 2000
+    true = (37 * 0.8 + 3 * 0.0) / 40
+    for _ in range(trials):
+        picked = draws.sample(range(40), 11)
+        values = {str(n): [0.0 if n < 3 else 0.8 + draws.gauss(0.0, 0.05)] for n in picked}
+        failures = sum(n < 3 for n in picked)
+        found = mean_of(values, failures, chance(of=40, repeats=8, squares=0.02, failures=failures, floor=0.0, top=0.8))
+        told += found.margin is not None and abs(found.mean - true) <= found.margin
+    assert told / trials > 0.93

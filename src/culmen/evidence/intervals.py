@@ -167,9 +167,9 @@ def _between(units: Sequence[float], chance: Chance, times: float, is_sample: bo
     if not noise.repeats and not failing:
         return own / degrees, degrees
     weight = min(float(noise.repeats), _POOLED) + (2.0 if failing else 0.0)
-    pooled = (own + weight * run) / (degrees + weight)
     if degrees and own / degrees > 4.0 * run:
         return own / degrees, degrees
+    pooled = (own + weight * run) / (degrees + weight)
     return pooled, degrees + weight
 
 
@@ -181,10 +181,12 @@ def _unproven(many: int, noise: PooledNoise) -> float:
 
 
 def _spread_of_cases(units: Sequence[float], own: float, chance: Chance, times: float) -> tuple[float, float]:
-    """Variance of the cases' means; few equal units do not prove that all are equal."""
+    """Variance of the cases' means; few equal units do not prove that all are equal, and none that
+    failed does not prove that none does."""
     many = len(units)
-    if own > 0:
-        return own / (many - 1), many - 1.0
+    unseen = 0.0 if chance.failures else _failing(units, chance, times)
+    if own > 0 or unseen:
+        return own / (many - 1) + unseen, many - 1.0
     repeated = chance.noise.squares / chance.noise.repeats if chance.noise.repeats else 0.0
     usual = (chance.noise.within or 0.0) if times == 1 else times * repeated
     return max(usual * _unseen(many), times * _unseen_flips(many, chance.span)), many - 1.0
@@ -202,8 +204,8 @@ def _unseen(many: int) -> float:
     return 1.0 / (many + 1.0)
 
 
-def _failing(units: Sequence[float], chance: Chance) -> float:
-    """Variance that the chance to fail adds to one evaluation.
+def _failing(units: Sequence[float], chance: Chance, times: float = 1.0) -> float:
+    """Variance that the chance to fail adds to one evaluation; `times` 2: to a difference of two.
 
     None of a few that failed does not mean that none can (Agresti and Coull's pseudo-observations,
     and four at the share of the whole run).
@@ -211,7 +213,7 @@ def _failing(units: Sequence[float], chance: Chance) -> float:
     if chance.floor is None or chance.top is None:
         return 0.0
     share = (chance.failures + 1 + 4 * chance.noise.failed) / (len(units) + 6)
-    top = max(units) if max(units) > chance.floor else chance.top  # all of them failed
+    top = max(units) if times == 1 and max(units) > chance.floor else chance.top
     return share * (1 - share) * max(0.0, top - chance.floor) ** 2
 
 
