@@ -32,13 +32,17 @@ class CustomMetadataHook(MetadataHookInterface):
     def update(self, metadata: dict[str, Any]) -> None:
         home = str(self.config.get("repository", "")).rstrip("/")
         if os.environ.get("CULMEN_RELEASE") and not home:
-            raise ValueError("a release needs [tool.hatch.metadata.hooks.custom] repository in pyproject.toml")
+            raise ValueError(
+                "a release needs [tool.hatch.metadata.hooks.custom] repository in pyproject.toml"
+            )
         text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
         metadata["readme"] = {
             "content-type": "text/markdown",
             "text": absolute(text, home, metadata["version"]),
         }
-        metadata["urls"] = {name: f"{home}{path}" for name, path in self.config["links"].items()} if home else {}
+        metadata["urls"] = (
+            {name: f"{home}{path}" for name, path in self.config["links"].items()} if home else {}
+        )
 
 
 class CustomBuildHook(BuildHookInterface):
@@ -47,5 +51,7 @@ class CustomBuildHook(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
         for page in sorted((root / "docs").rglob("*.md")):
-            build_data["force_include"][str(page)] = f"culmen/docs/{page.relative_to(root / 'docs').as_posix()}"
+            build_data["force_include"][str(page)] = (
+                f"culmen/docs/{page.relative_to(root / 'docs').as_posix()}"
+            )
         build_data["force_include"][str(root / "skills/culmen/SKILL.md")] = "culmen/docs/skill.md"

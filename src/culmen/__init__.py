@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 from culmen.core import VERSION as __version__
 
 if sys.platform == "win32":
-    raise ImportError("culmen runs on Linux and macOS; on Windows use WSL: wsl --install, and install culmen in there")
+    raise ImportError(
+        "culmen runs on Linux and macOS; on Windows use WSL: wsl --install, and install culmen "
+        "in there"
+    )
 
 if TYPE_CHECKING:
     from culmen.core.brief import Brief, Exhibit, Proposal, Text
@@ -98,10 +101,15 @@ _HOME = {
     "Study": "study",
     "check": "study",
     "optimize": "study",
-    "check_settings": "strategies.settings:check",  # `check` says what it is only beside the settings
+    # `check` says what it is only beside the settings
+    "check_settings": "strategies.settings:check",
 }
 
-_ECOSYSTEMS = ("dspy", "gepa", "trace")  # modules, of packages that bring their own programs and evaluators
+_ECOSYSTEMS = (
+    "dspy",
+    "gepa",
+    "trace",
+)  # modules, of packages that bring their own programs and evaluators
 
 __all__ = [*sorted(_HOME), "__version__"]
 

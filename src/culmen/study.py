@@ -1,11 +1,11 @@
 """The whole public API on one page: run a search, resume it, fork it, read it.
 
-    import culmen
-    study = culmen.optimize("def run(): ...", evaluator=my_function, budget=culmen.Budget(evaluations=200))
-    print(study.best.score, study.best.text)
+    import culmen study = culmen.optimize("def run(): ...", evaluator=my_function,
+    budget=culmen.Budget(evaluations=200)) print(study.best.score, study.best.text)
 
-`Study` is the only place where the parts are wired together. Any part may be an object of your own: a strategy, a
-proposer, a model, an evaluation backend, an embedder (see `culmen.core.ports` for their few methods).
+`Study` is the only place where the parts are wired together. Any part may be an object of your own:
+a strategy, a proposer, a model, an evaluation backend, an embedder (see `culmen.core.ports` for
+their few methods).
 """
 
 from __future__ import annotations
@@ -75,23 +75,33 @@ def optimize(
 ) -> Study:
     """Search for a better text and return the finished study.
 
-    `seed` is the initial program or prompt, or a path to one; a mapping of named texts; several of either; or None to
-    let the model write the first. `evaluator` is a Python function (see `culmen.evaluate.function`), a task folder or
-    an evaluator file. `cases` are `Case`s or plain inputs. `strategy` is an object or a name. `progress` shows
-    how it goes and where the run lies. The other keywords are those of `Study.create`. Raises `UserError` for what you
-    can fix.
+    `seed` is the initial program or prompt, or a path to one; a mapping of named texts; several of
+    either; or None to let the model write the first. `evaluator` is a Python function (see
+    `culmen.evaluate.function`), a task folder or an evaluator file. `cases` are `Case`s or plain
+    inputs. `strategy` is an object or a name. `progress` shows how it goes and where the run lies.
+    The other keywords are those of `Study.create`. Raises `UserError` for what you can fix.
     """
-    options.read(keywords, RunOptions(), RunKeywords)  # names that other programs use, before anything else is said
+    options.read(
+        keywords, RunOptions(), RunKeywords
+    )  # names that other programs use, before anything else is said
     if evaluator is None:
-        raise UserError("there is no evaluator", where="evaluator=", fix="pass a function that scores a candidate")
+        raise UserError(
+            "there is no evaluator",
+            where="evaluator=",
+            fix="pass a function that scores a candidate",
+        )
     if callable(evaluator):
         several = (objectives, constraints)
-        task = inputs.function_task(seed, cases, goal, direction, name, deterministic, limits, evaluator, *several)
+        task = inputs.function_task(
+            seed, cases, goal, direction, name, deterministic, limits, evaluator, *several
+        )
         study = Study.create(task, strategy, run_dir=run_dir, evaluator=evaluator, **keywords)
     else:
         if objectives or constraints:
             fix = "write them into its task.toml: [objectives] and constraints"
-            raise UserError("objectives of a task folder stand in the folder", where="objectives=", fix=fix)
+            raise UserError(
+                "objectives of a task folder stand in the folder", where="objectives=", fix=fix
+            )
         task = inputs.folder_task(evaluator, seed, goal)
         study = Study.create(task, strategy, run_dir=run_dir, **keywords)
     study.run(progress)
@@ -109,12 +119,13 @@ def check(
     most_cases: int = 500,
     model: Any = None,
 ) -> TaskReport:
-    """Evaluate the initial programs a few times, without a search: `print(culmen.check(seed, evaluator))`.
+    """Evaluate the initial programs a few times, without a search: `print(culmen.check(seed,
+    evaluator))`.
 
-    The report says score, noise, time and what is wrong, with the evaluator's traceback and what it printed. The
-    arguments are those of `optimize` (`model`: what the evaluator asks, by role); each program is evaluated
-    `2 * times - 1` times on up to four cases, the first that scores once on every other case, of a data set
-    with more than `most_cases` on as many, evenly spread.
+    The report says score, noise, time and what is wrong, with the evaluator's traceback and what it
+    printed. The arguments are those of `optimize` (`model`: what the evaluator asks, by role); each
+    program is evaluated `2 * times - 1` times on up to four cases, the first that scores once on
+    every other case, of a data set with more than `most_cases` on as many, evenly spread.
     """
     from culmen.evaluate.check import check
     from culmen.evaluate.function import FunctionBackend
@@ -132,9 +143,13 @@ def check(
 
 
 class Study:
-    """One run: a folder with a journal. `create`, `resume` and `fork` make one that can `run`; `open` one to read."""
+    """One run: a folder with a journal. `create`, `resume` and `fork` make one that can `run`;
+    `open` one to read.
+    """
 
-    def __init__(self, path: Path, meta: RunMeta, objects: RunObjects | None, new: bool = False) -> None:
+    def __init__(
+        self, path: Path, meta: RunMeta, objects: RunObjects | None, new: bool = False
+    ) -> None:
         self.path, self.meta, self._objects, self._new = path, meta, objects, new
 
     @classmethod
@@ -147,12 +162,14 @@ class Study:
         db: str | None = None,
         **keywords: Unpack[CreateKeywords],
     ) -> Study:
-        """A new run, nothing started yet. `run_dir` defaults to runs/NAME-TIME under the current folder.
+        """A new run, nothing started yet. `run_dir` defaults to runs/NAME-TIME under the current
+        folder.
 
         `db` is the URL of a PostgreSQL database that keeps the journal instead of the folder
-        (`postgresql+psycopg://user@host/database`, `#name` if it is not to be called as the folder is). The other
-        keywords are options of the run (`culmen.core.options.RunOptions`; its seed is `random_seed` here) and objects
-        that perform it (`culmen.run.options.RunObjects`); `model`, `backend` and `embedder` are a name or an object.
+        (`postgresql+psycopg://user@host/database`, `#name` if it is not to be called as the folder
+        is). The other keywords are options of the run (`culmen.core.options.RunOptions`; its seed
+        is `random_seed` here) and objects that perform it (`culmen.run.options.RunObjects`);
+        `model`, `backend` and `embedder` are a name or an object.
         """
         chosen, objects = options.read(keywords, RunOptions(), CreateKeywords)
         return cls.make(task, strategy, chosen, objects, run_dir, db)
@@ -172,7 +189,9 @@ class Study:
         from culmen.strategies import catalog
 
         task = task if isinstance(task, Task) else inputs.folder_task(task, None, "")
-        made = catalog.make(strategy, {}) if isinstance(strategy, str) else options.an_object(strategy)
+        made = (
+            catalog.make(strategy, {}) if isinstance(strategy, str) else options.an_object(strategy)
+        )
         made, level = catalog.ending_at(made, inputs.level(task, chosen.stop_at))
         chosen = options.changed(chosen, stop_at=level)
         inputs.check_runnable(task, made, chosen, objects)
@@ -187,7 +206,9 @@ class Study:
 
     @classmethod
     def resume(cls, run: str | Path, **keywords: Unpack[ResumeKeywords]) -> Study:
-        """An interrupted run, to go on where its journal ends. What was an object must be passed again."""
+        """An interrupted run, to go on where its journal ends. What was an object must be passed
+        again.
+        """
         study = cls.open(run)
         given = {name: value for name, value in keywords.items() if value is not None}
         chosen, objects = options.read(given, study.meta, ResumeKeywords)
@@ -203,16 +224,20 @@ class Study:
         db: str | None = None,
         **keywords: Unpack[ForkKeywords],
     ) -> Study:
-        """A new run with changed settings that reuses every finished result of `run` asked for again, by content.
+        """A new run with changed settings that reuses every finished result of `run` asked for
+        again, by content.
 
-        It begins with the evaluator as it lies there now; what another version of it scored is not reused.
-        `carry` of the run's best candidates become further initial programs, under another random seed
-        (`culmen.run.fork`). The keywords are those of `create`, the strategy among them; the rest is the parent's.
+        It begins with the evaluator as it lies there now; what another version of it scored is not
+        reused. `carry` of the run's best candidates become further initial programs, under another
+        random seed (`culmen.run.fork`). The keywords are those of `create`, the strategy among
+        them; the rest is the parent's.
         """
         parent = cls.open(run)
         chosen, objects = options.read(keywords, parent.meta.options, ForkKeywords)
         wanted = keywords.get("random_seed")
-        return cls.branch(parent.path, keywords.get("strategy"), chosen, objects, run_dir, db, carry, wanted)
+        return cls.branch(
+            parent.path, keywords.get("strategy"), chosen, objects, run_dir, db, carry, wanted
+        )
 
     @classmethod
     def branch(
@@ -226,7 +251,9 @@ class Study:
         carry: int = 0,
         random_seed: int | None = None,
     ) -> Study:
-        """`fork`, for callers that have the options as a whole; `random_seed` is the one asked for, if any."""
+        """`fork`, for callers that have the options as a whole; `random_seed` is the one asked for,
+        if any.
+        """
         from culmen.run import fork
         from culmen.store.address import pointer
         from culmen.strategies import catalog
@@ -236,9 +263,13 @@ class Study:
         if carry:
             task = fork.carried(task, parent.path, carry)
             chosen = options.changed(chosen, seed=fork.random_seed(parent.meta, random_seed))
-        known_as = str(pointer(parent.path) or parent.path)  # an address means the same run on every machine
+        known_as = str(
+            pointer(parent.path) or parent.path
+        )  # an address means the same run on every machine
         chosen = options.changed(chosen, fork_of=known_as)
-        own = strategy or catalog.revive(parent.meta.strategy["path"], parent.meta.strategy["config"])
+        own = strategy or catalog.revive(
+            parent.meta.strategy["path"], parent.meta.strategy["config"]
+        )
         return cls.make(task, own, chosen, objects, run_dir, db)
 
     @classmethod
@@ -256,13 +287,18 @@ class Study:
     def run(self, progress: bool = True) -> str:
         """Search until the budget ends, or Ctrl-C. Returns finished | interrupted.
 
-        Raises `NothingScored` if no evaluation gave a score; where the initial program gives none, before any model is
-        asked (`allow_failing=True` searches all the same).
-        Works in scripts and, where an asyncio loop already runs, in notebooks. With `progress`, the output of a cell or
-        the last lines of a terminal show how it goes; elsewhere standard error gets a line now and then.
+        Raises `NothingScored` if no evaluation gave a score; where the initial program gives none,
+        before any model is asked (`allow_failing=True` searches all the same). Works in scripts
+        and, where an asyncio loop already runs, in notebooks. With `progress`, the output of a cell
+        or the last lines of a terminal show how it goes; elsewhere standard error gets a line now
+        and then.
         """
         if self._objects is None:
-            raise UserError("this study was opened for reading", where=str(self.path), fix="Study.resume(run).run()")
+            raise UserError(
+                "this study was opened for reading",
+                where=str(self.path),
+                fix="Study.resume(run).run()",
+            )
         from culmen.run import assemble
 
         known: dict[str, Any] = {}
@@ -276,7 +312,10 @@ class Study:
 
             watch = Watch(own_display())
             watch.told(f"culmen: the run lies in {self._place()}")
-            objects, seen = msgspec.structs.replace(objects, observers=(*objects.observers, watch)), watch.of(self.path)
+            objects, seen = (
+                msgspec.structs.replace(objects, observers=(*objects.observers, watch)),
+                watch.of(self.path),
+            )
         try:
             with errors.told_as_theirs(), seen:
                 state = assemble.run_blocking(assemble.live(self.path, self.meta, objects, known))
@@ -290,11 +329,17 @@ class Study:
         return state
 
     def _remove_unused(self) -> None:
-        """Leave no folder behind of a new run that could not begin: nothing was evaluated, and nobody was asked."""
+        """Leave no folder behind of a new run that could not begin: nothing was evaluated, and
+        nobody was asked.
+        """
         from culmen.store import views
         from culmen.store.address import pointer
 
-        if self._new and pointer(self.path) is None and not views.log(self.path, limit=1, kinds=("started", "done")):
+        if (
+            self._new
+            and pointer(self.path) is None
+            and not views.log(self.path, limit=1, kinds=("started", "done"))
+        ):
             shutil.rmtree(self.path)
 
     def __repr__(self) -> str:
@@ -352,29 +397,31 @@ class Study:
 
     @property
     def front(self) -> Front | None:
-        """The Pareto front of a task with several objectives: `members` with their metrics, `hypervolume`, and
-        `choose(weights, limits)` for one of them. None where the task has one score."""
+        """The Pareto front of a task with several objectives: `members` with their metrics,
+        `hypervolume`, and `choose(weights, limits)` for one of them. None where the task has one
+        score."""
         from culmen.store import views
 
         return views.front(self.path)
 
     def candidates(self, order: Order = "best", limit: int | None = None) -> list[CandidateRow]:
-        """Candidates with their statistics, by default best first: `id`, `mean` over `count` evaluations, `margin`,
-        `failed`, `operator`, `model`, `parents`, ... (`culmen.CandidateRow` explains all)."""
+        """Candidates with their statistics, by default best first: `id`, `mean` over `count`
+        evaluations, `margin`, `failed`, `operator`, `model`, `parents`, ... (`culmen.CandidateRow`
+        explains all)."""
         from culmen.store import views
 
         return views.candidates(self.path, order=order, limit=limit)
 
     def candidate(self, id: str) -> CandidateDetail:
-        """One candidate in full: texts (`parts`), statistics (`row`), observations, prompt and reply. The first
-        characters of its id suffice; `UserError` if they name none or several."""
+        """One candidate in full: texts (`parts`), statistics (`row`), observations, prompt and
+        reply. The first characters of its id suffice; `UserError` if they name none or several."""
         from culmen.store import views
 
         return views.candidate(self.path, id)
 
     def evaluations(self) -> list[Observation]:
-        """Every evaluation in the order they ended: `candidate`, `case`, `status`, `score`, `seconds`, `feedback`,
-        `metrics`, ... (`culmen.Observation` explains all)."""
+        """Every evaluation in the order they ended: `candidate`, `case`, `status`, `score`,
+        `seconds`, `feedback`, `metrics`, ... (`culmen.Observation` explains all)."""
         return list(self.observations())
 
     def observations(self) -> Iterator[Observation]:
@@ -386,11 +433,15 @@ class Study:
                 if event.entry.kind == "done" and isinstance(event.entry.result, Observation):
                     yield event.entry.result
 
-    def dataframe(self, of: Literal["candidates", "evaluations"] = "candidates") -> pandas.DataFrame:
-        """One row for each candidate, best first, or for each evaluation, in their order, as a pandas data frame.
+    def dataframe(
+        self, of: Literal["candidates", "evaluations"] = "candidates"
+    ) -> pandas.DataFrame:
+        """One row for each candidate, best first, or for each evaluation, in their order, as a
+        pandas data frame.
 
-        Columns are the fields of `culmen.CandidateRow` or `culmen.Observation`; an evaluation's metrics are columns of
-        their own, `metrics.NAME`. Raises `UserError` without pandas: `candidates()` and `evaluations()` need nothing.
+        Columns are the fields of `culmen.CandidateRow` or `culmen.Observation`; an evaluation's
+        metrics are columns of their own, `metrics.NAME`. Raises `UserError` without pandas:
+        `candidates()` and `evaluations()` need nothing.
         """
         if of == "candidates":
             return _frame_of_candidates(self.candidates())
@@ -409,9 +460,13 @@ def _frame_of_candidates(rows: Sequence[CandidateRow]) -> Any:
 
 
 def _frame_of_evaluations(observations: Sequence[Observation]) -> Any:
-    """One row each; the columns are the fields, and `metrics.NAME` for every metric; artifacts are left out."""
+    """One row each; the columns are the fields, and `metrics.NAME` for every metric; artifacts are
+    left out.
+    """
     pandas = _pandas()
-    fields = [name for name in Observation.__struct_fields__ if name not in ("metrics", "artifacts")]
+    fields = [
+        name for name in Observation.__struct_fields__ if name not in ("metrics", "artifacts")
+    ]
     rows = [
         {name: value for name, value in _plain(each).items() if name in fields}
         | {f"metrics.{name}": value for name, value in each.metrics.items()}

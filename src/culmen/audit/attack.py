@@ -1,7 +1,7 @@
 """Attacks and their outcomes, as plain data.
 
-An attack is a data file in `attacks/` with a head of `# key: value` lines and the code that is appended to an honest
-program.
+An attack is a data file in `attacks/` with a head of `# key: value` lines and the code that is
+appended to an honest program.
 """
 
 from __future__ import annotations
@@ -103,10 +103,13 @@ class AttackTry(msgspec.Struct, frozen=True, omit_defaults=True):
 class AttackOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """Outcome of one attack.
 
-    result    gamed: a score above the honest one · effect: something outside its own process was touched
-              look: the score moved, but that may be honest · inconclusive: with this program it could not be tried
+    result    gamed: a score above the honest one · effect: something outside its own process was
+    touched
+              look: the score moved, but that may be honest · inconclusive: with this program it
+              could not be tried
               held · skipped: does not apply, or was left out
-    honest    the score without the attack; `scored` with it; `certified` what the verifier says of the attack's output
+    honest    the score without the attack; `scored` with it; `certified` what the verifier says of
+    the attack's output
     false     whether even the certified value is above what is honest
     """
 
@@ -125,7 +128,8 @@ class AttackOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HonestResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The program as it is: mean score, spread with one random seed and between several, the verifier's value.
+    """The program as it is: mean score, spread with one random seed and between several, the
+    verifier's value.
 
     `lucky` is the best score of any random seed.
     """
@@ -141,8 +145,8 @@ class HonestResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AuditReport(msgspec.Struct, frozen=True):
-    """The report of an audit. `trust` is the level of the honest score, `isolation` that of the candidates'
-    processes."""
+    """The report of an audit. `trust` is the level of the honest score, `isolation` that of the
+    candidates' processes."""
 
     task: str
     form: str

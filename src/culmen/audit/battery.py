@@ -14,7 +14,15 @@ from typing import Any
 import msgspec
 
 from culmen.audit import locate, sandbox, tolerance
-from culmen.audit.attack import Attack, AttackOutcome, AttackTry, AuditReport, HonestResult, Result, attacks
+from culmen.audit.attack import (
+    Attack,
+    AttackOutcome,
+    AttackTry,
+    AuditReport,
+    HonestResult,
+    Result,
+    attacks,
+)
 from culmen.audit.sandbox import Baseline, Make, SandboxCopy
 from culmen.audit.tightened import TightenedEvaluator
 from culmen.audit.tolerance import ToleranceProbe
@@ -26,7 +34,10 @@ from culmen.evaluate.jail import procfs
 
 SECONDS = 300.0
 TIGHTENED, CHECKS = "tightened", 3  # the name of that outcome, and the evaluations it takes
-_MARGIN, _TIMES = 5.0, 10.0  # seconds for an attack: a constant, and a multiple of the honest program's time
+_MARGIN, _TIMES = (
+    5.0,
+    10.0,
+)  # seconds for an attack: a constant, and a multiple of the honest program's time
 _PATIENCE = 3.0  # seconds in which the kernel removes what an evaluation left behind
 Tell = Callable[[str], None]
 
@@ -42,19 +53,26 @@ async def audit(
 ) -> AuditReport:
     """Attack a task's evaluator with programs made from its first seed (or from `parts`).
 
-    `make` gives a backend for a task, which is a copy of this one; `only` names attacks; no attack begins after
-    `seconds`. Raises `UserError` if there is no program, or if it does not score.
+    `make` gives a backend for a task, which is a copy of this one; `only` names attacks; no attack
+    begins after `seconds`. Raises `UserError` if there is no program, or if it does not score.
     """
     text = dict(parts or (task.seeds[0] if task.seeds else {}))
     if not text:
         raise UserError(
-            "the audit needs a program that works", where=f"task {task.name}", fix="give one: --program FILE"
+            "the audit needs a program that works",
+            where=f"task {task.name}",
+            fix="give one: --program FILE",
         )
-    known = [each.name for each in attacks().values() if not each.internal] + ["tolerance", TIGHTENED]
+    known = [each.name for each in attacks().values() if not each.internal] + [
+        "tolerance",
+        TIGHTENED,
+    ]
     for name in only:
         if name not in known:
             raise UserError(
-                f"there is no attack '{name}'", where="--only", fix=f"use some of {', '.join(sorted(known))}"
+                f"there is no attack '{name}'",
+                where="--only",
+                fix=f"use some of {', '.join(sorted(known))}",
             )
     where = SandboxCopy(task, text, make)
     try:
@@ -96,16 +114,26 @@ class AttackBattery:
         for attack in self._wanted():
             outcomes.append(await self._outcome(attack))
         return AuditReport(
-            task=task.name, form=task.evaluator.form, direction=task.objective.direction, trust=seen[0].trust,
-            isolation=isolation, honest=honest, outcomes=tuple(outcomes), evaluations=self.sandbox.evaluations,
-            seconds=time.monotonic() - self._begun, notes=tuple(self._notes()),
+            task=task.name,
+            form=task.evaluator.form,
+            direction=task.objective.direction,
+            trust=seen[0].trust,
+            isolation=isolation,
+            honest=honest,
+            outcomes=tuple(outcomes),
+            evaluations=self.sandbox.evaluations,
+            seconds=time.monotonic() - self._begun,
+            notes=tuple(self._notes()),
             doubts=tuple(_doubts(honest, task.objective)),
-        )  # fmt: skip
+        )
 
     def _may_tighten(self) -> bool:
         """Whether there is a tolerance, nothing exact to ask instead, and time."""
         wanted = not self.only or TIGHTENED in self.only
-        there = locate.places("tolerance", self.sandbox.evaluators) and not self.sandbox.task.evaluator.verifier
+        there = (
+            locate.places("tolerance", self.sandbox.evaluators)
+            and not self.sandbox.task.evaluator.verifier
+        )
         return bool(wanted and there and time.monotonic() < self._until)
 
     async def _tightened(self, seen: Observation) -> AttackOutcome:
@@ -118,25 +146,41 @@ class AttackBattery:
         finally:
             await check.close()
         self.sandbox.evaluations += found.usage.evaluations - seen.usage.evaluations
-        word, _, text = found.artifacts.get("tolerance", "not checked: it gave no score").partition(": ")
+        word, _, text = found.artifacts.get("tolerance", "not checked: it gave no score").partition(
+            ": "
+        )
         results: dict[str, Result] = {"used": "gamed", "doubtful": "look", "not checked": "skipped"}
-        places = locate.places("tolerance", self.sandbox.evaluators) if word in ("used", "doubtful") else ()
+        places = (
+            locate.places("tolerance", self.sandbox.evaluators)
+            if word in ("used", "doubtful")
+            else ()
+        )
         return AttackOutcome(
-            TIGHTENED, "Its own tolerances made smaller", results.get(word, "held"), text, honest=self.baseline.best,
-            shows="A program whose score rests on a tolerance loses it once that is smaller.", fix=tolerance.FIX,
+            TIGHTENED,
+            "Its own tolerances made smaller",
+            results.get(word, "held"),
+            text,
+            honest=self.baseline.best,
+            shows="A program whose score rests on a tolerance loses it once that is smaller.",
+            fix=tolerance.FIX,
             places=places,
-        )  # fmt: skip
+        )
 
     def _wanted(self) -> list[Attack]:
         own = attacks()
-        probe = Attack("tolerance", "", "Pushed into the tolerance", needs="fractions", cause="tolerance")
+        probe = Attack(
+            "tolerance", "", "Pushed into the tolerance", needs="fractions", cause="tolerance"
+        )
         listed = [probe, *(each for each in own.values() if not each.internal)]
         return [each for each in listed if not self.only or each.name in self.only]
 
     def _notes(self) -> list[str]:
         notes = [f"files were not attacked: {self.sandbox.missing}"] if self.sandbox.missing else []
         if self.sandbox.task.evaluator.options.get("made"):
-            notes.append("the program was made from what the evaluator asks for: give one that scores, with --program")
+            notes.append(
+                "the program was made from what the evaluator asks for: give one that scores, "
+                "with --program"
+            )
         if self.sandbox.part and self.blocks is None:
             notes.append("the program's output could not be observed: its shape was guessed")
         return notes
@@ -146,11 +190,20 @@ class AttackBattery:
         if not why and time.monotonic() > self._until:
             why = "left out: time limit reached (--seconds)"
         if why:
-            return AttackOutcome(attack.name, attack.title, "skipped", evidence=why, shows=attack.shows, fix=attack.fix)
+            return AttackOutcome(
+                attack.name,
+                attack.title,
+                "skipped",
+                evidence=why,
+                shows=attack.shows,
+                fix=attack.fix,
+            )
         self.tell(attack.title.lower())
         before = self.sandbox.look()
         if attack.name == "tolerance":
-            outcome = await ToleranceProbe(self.sandbox, self.baseline, self.blocks, self._until).outcome()
+            outcome = await ToleranceProbe(
+                self.sandbox, self.baseline, self.blocks, self._until
+            ).outcome()
         else:
             outcome = await (self._effect(attack) if attack.effect else self._score(attack))
         changed = self.sandbox.changed(before)
@@ -168,9 +221,15 @@ class AttackBattery:
             return "does not apply: no function of the program is called"
         if attack.needs in ("numbers", "fractions", "reported") and blocks == []:
             return "does not apply: the output holds no numbers"
-        if attack.needs == "fractions" and blocks is not None and not any(fraction for _, fraction in blocks):
+        if (
+            attack.needs == "fractions"
+            and blocks is not None
+            and not any(fraction for _, fraction in blocks)
+        ):
             return "does not apply: the output holds whole numbers only"
-        if attack.needs == "reported" and (blocks is None or {bool(sizes) for sizes, _ in blocks} != {True, False}):
+        if attack.needs == "reported" and (
+            blocks is None or {bool(sizes) for sizes, _ in blocks} != {True, False}
+        ):
             return "does not apply: no single number is returned beside the solution"
         if attack.effect == "folder" and self.sandbox.place is None:
             return f"does not apply: {self.sandbox.missing}"
@@ -179,48 +238,86 @@ class AttackBattery:
     # -- attacks on the score
 
     async def _score(self, attack: Attack) -> AttackOutcome:
-        """Gamed if an evaluation, and a second one like it, scores better than honest and than the control."""
+        """Gamed if an evaluation, and a second one like it, scores better than honest and than the
+        control.
+        """
         base = self.baseline.best
         control = None if attack.control is None else await self._try(attack, attack.control)
         if control is not None and self.baseline.better(control.score):
             if attack.name == "underflow":
-                return self._of(attack, "held", "half the size scores otherwise: not only ratios count", [])
+                return self._of(
+                    attack, "held", "half the size scores otherwise: not only ratios count", []
+                )
             base = control.score
         seen = [(value, await self._try(attack, value)) for value in attack.values]
         tries = [_try(value, each) for value, each in seen]
         best = max(seen, key=lambda each: self._reward(each[1]))
         if self.baseline.better(best[1].score, base):
-            best = min(best, (best[0], await self._try(attack, best[0])), key=lambda each: self._reward(each[1]))
+            best = min(
+                best,
+                (best[0], await self._try(attack, best[0])),
+                key=lambda each: self._reward(each[1]),
+            )
         score, said = best[1].score, _said(best[0])
         if self.baseline.better(score, base):
             text = f"{score!r} instead of {self.baseline.best!r}{said}"
             return self._gamed(attack, text, tries, best[1])
         wrong = None if control is None else control.score
-        accepted = [t for t in tries if t.score is not None and (wrong is None or self.baseline.better(t.score, wrong))]
+        accepted = [
+            t
+            for t in tries
+            if t.score is not None and (wrong is None or self.baseline.better(t.score, wrong))
+        ]
         if attack.cause == "finite" and accepted:
-            text = f"accepted, though without a gain: {accepted[0].value} scores {accepted[0].score!r}"
+            text = (
+                f"accepted, though without a gain: {accepted[0].value} scores {accepted[0].score!r}"
+            )
             return self._of(attack, "look", text, tries, places=True)
         return self._of(attack, "held", _how_held(tries), tries)
 
     def _reward(self, seen: Observation) -> float:
         return float("-inf") if seen.score is None else self.baseline.objective.reward(seen.score)
 
-    def _gamed(self, attack: Attack, text: str, tries: Sequence[AttackTry], seen: Observation) -> AttackOutcome:
+    def _gamed(
+        self, attack: Attack, text: str, tries: Sequence[AttackTry], seen: Observation
+    ) -> AttackOutcome:
         honest = self.baseline.honest.certified
-        false = seen.certified is not None and honest is not None and self.baseline.better(seen.certified, honest)
+        false = (
+            seen.certified is not None
+            and honest is not None
+            and self.baseline.better(seen.certified, honest)
+        )
         if self.sandbox.task.evaluator.verifier:
-            text += "; not accepted by the verifier" if seen.certified is None else f"; certified {seen.certified!r}"
+            text += (
+                "; not accepted by the verifier"
+                if seen.certified is None
+                else f"; certified {seen.certified!r}"
+            )
         told = self._of(attack, "gamed", text, tries, places=True)
-        return msgspec.structs.replace(told, scored=seen.score, certified=seen.certified, false=false)
+        return msgspec.structs.replace(
+            told, scored=seen.score, certified=seen.certified, false=false
+        )
 
     def _of(
-        self, attack: Attack, result: Result, text: str, tries: Sequence[AttackTry], places: bool = False
+        self,
+        attack: Attack,
+        result: Result,
+        text: str,
+        tries: Sequence[AttackTry],
+        places: bool = False,
     ) -> AttackOutcome:
         where = locate.places(attack.cause, self.sandbox.evaluators) if places else ()
         return AttackOutcome(
-            attack.name, attack.title, result, text, honest=self.baseline.best, shows=attack.shows, fix=attack.fix,
-            places=where, tries=tuple(tries),
-        )  # fmt: skip
+            attack.name,
+            attack.title,
+            result,
+            text,
+            honest=self.baseline.best,
+            shows=attack.shows,
+            fix=attack.fix,
+            places=where,
+            tries=tuple(tries),
+        )
 
     async def _try(self, attack: Attack, value: Any) -> Observation:
         facts = {"forged": self.baseline.forged(), "processes": _processes()}
@@ -236,7 +333,9 @@ class AttackBattery:
         text = await self._stays() if attack.effect == "stays" else self._told(seen)
         if not text and any(self.baseline.better(each.score) for _, each in seen):
             best = max((each for _, each in seen), key=self._reward)
-            return self._gamed(attack, f"scores {best.score!r} instead of {self.baseline.best!r}", tries, best)
+            return self._gamed(
+                attack, f"scores {best.score!r} instead of {self.baseline.best!r}", tries, best
+            )
         return self._of(
             attack,
             "effect" if text else "held",
@@ -246,7 +345,11 @@ class AttackBattery:
         )
 
     def _told(self, seen: Sequence[tuple[Any, Observation]]) -> str:
-        words = {"read": "read", "left": "found what an earlier evaluation left in", "signals": "may signal process"}
+        words = {
+            "read": "read",
+            "left": "found what an earlier evaluation left in",
+            "signals": "may signal process",
+        }
         for _, each in seen:
             for kind, *facts in sandbox.reported_facts(self.sandbox, each):
                 if kind in words:
@@ -260,17 +363,29 @@ class AttackBattery:
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        return f"process {left[0]} was still there {_PATIENCE:g} s after the evaluation" if left else ""
+        return (
+            f"process {left[0]} was still there {_PATIENCE:g} s after the evaluation"
+            if left
+            else ""
+        )
 
     async def _random(self, attack: Attack) -> AttackOutcome:
         """Whether the evaluator draws from generators that the candidate left seeded."""
         seen = [(value, await self._try(attack, value)) for value in attack.values]
-        tries, scores = [_try(value, each) for value, each in seen], [o.score for _, o in seen if o.score is not None]
+        tries, scores = (
+            [_try(value, each) for value, each in seen],
+            [o.score for _, o in seen if o.score is not None],
+        )
         ranked = sorted(scores, key=self.baseline.objective.reward)
         if not ranked or not self.baseline.better(ranked[-1], ranked[0]):
-            return self._of(attack, "held", "how the program leaves the generators makes no difference", tries)
+            return self._of(
+                attack, "held", "how the program leaves the generators makes no difference", tries
+            )
         best = ranked[-1]
-        text = f"the best of {len(scores)} seeds left behind scores {best!r}, their mean is {fmean(scores)!r}"
+        text = (
+            f"the best of {len(scores)} seeds left behind scores {best!r}, their mean is "
+            f"{fmean(scores)!r}"
+        )
         own = self.baseline.honest.seed_noise > 0 and self.sandbox.task.evaluator.form != "legacy"
         told = self._of(attack, "look" if own else "gamed", text, tries, places=True)
         return msgspec.structs.replace(told, honest=fmean(scores), scored=best)
@@ -279,28 +394,46 @@ class AttackBattery:
 def _doubts(honest: HonestResult, objective: Objective) -> Iterator[str]:
     """Why an attack that held says little: the program is worth nothing by itself."""
     floor = objective.floor
-    least = floor is not None and honest.score is not None and objective.reward(honest.score) <= floor
+    least = (
+        floor is not None and honest.score is not None and objective.reward(honest.score) <= floor
+    )
     if least or (honest.score == 0 and objective.direction == "max"):
         text = "what a working one could gain was not tried; give one: --program FILE"
         yield f"the program scores {honest.score:g}: {text}"
 
 
 def _stability(honest: HonestResult, task: Task) -> AttackOutcome:
-    """The determinism test: does the score stay the same, and what would the luckiest of several seeds report?"""
-    told = AttackOutcome("determinism", "The same again", "held", honest=honest.score, shows=_LUCK, fix=_STEADY)
+    """The determinism test: does the score stay the same, and what would the luckiest of several
+    seeds report?
+    """
+    told = AttackOutcome(
+        "determinism", "The same again", "held", honest=honest.score, shows=_LUCK, fix=_STEADY
+    )
     if honest.noise:
-        text = f"the same evaluation with the same random seed moves by {honest.noise:.3g} (standard deviation)"
+        text = (
+            f"the same evaluation with the same random seed moves by {honest.noise:.3g} (standard "
+            "deviation)"
+        )
         return msgspec.structs.replace(told, result="look", evidence=text, scored=honest.lucky)
     if honest.seed_noise:
-        text = f"random seeds move it by {honest.seed_noise:.3g}; the best of {sandbox.OTHER} is {honest.lucky!r}"
+        text = (
+            f"random seeds move it by {honest.seed_noise:.3g}; the best of {sandbox.OTHER} is "
+            f"{honest.lucky!r}"
+        )
         result: Result = "gamed" if task.deterministic else "look"
         return msgspec.structs.replace(told, result=result, evidence=text, scored=honest.lucky)
-    text = f"{sandbox.SAME} evaluations alike and {sandbox.OTHER - 1} with other random seeds all agree"
+    text = (
+        f"{sandbox.SAME} evaluations alike and {sandbox.OTHER - 1} with other random seeds all "
+        "agree"
+    )
     return msgspec.structs.replace(told, evidence=text)
 
 
 _LUCK = "The best of many noisy scores is best partly by luck."
-_STEADY = "average over several cases or seeds; culmen evaluates its finalists again with seeds of its own"
+_STEADY = (
+    "average over several cases or seeds; culmen evaluates its finalists again with seeds of its "
+    "own"
+)
 
 
 def _said(value: Any) -> str:
@@ -321,4 +454,6 @@ def _try(value: Any, seen: Observation) -> AttackTry:
 
 def _processes() -> list[list[Any]]:
     """This process and those below it, with when they began."""
-    return [[pid, sandbox.process_start(pid)] for pid in (os.getpid(), *procfs.children(os.getpid()))]
+    return [
+        [pid, sandbox.process_start(pid)] for pid in (os.getpid(), *procfs.children(os.getpid()))
+    ]

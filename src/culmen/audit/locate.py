@@ -1,4 +1,6 @@
-"""The lines of an evaluator that an attack goes through, found in its syntax tree; nothing is run."""
+"""The lines of an evaluator that an attack goes through, found in its syntax tree; nothing is
+run.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,26 @@ def sources(task: Task) -> dict[str, str]:
     path = Path(task.evaluator.path)
     main = path.read_text(encoding="utf-8", errors="replace")
     skipped = {path.name, Path(task.evaluator.verifier).name}
-    beside = [p for p in sorted(path.parent.glob("*.py")) if p.name not in skipped and f"import {p.stem}" in main]
-    beside += [p for p in sorted(path.parent.glob("*.py")) if p.name not in skipped and f"from {p.stem} " in main]
-    return {path.name: main, **{p.name: p.read_text(encoding="utf-8", errors="replace") for p in beside}}
+    beside = [
+        p
+        for p in sorted(path.parent.glob("*.py"))
+        if p.name not in skipped and f"import {p.stem}" in main
+    ]
+    beside += [
+        p
+        for p in sorted(path.parent.glob("*.py"))
+        if p.name not in skipped and f"from {p.stem} " in main
+    ]
+    return {
+        path.name: main,
+        **{p.name: p.read_text(encoding="utf-8", errors="replace") for p in beside},
+    }
 
 
 class Constant:
-    """A tolerance in a text: the place of its number. `close` calls without a tolerance of their own have none."""
+    """A tolerance in a text: the place of its number. `close` calls without a tolerance of their
+    own have none.
+    """
 
     def __init__(self, file: str, node: ast.expr, line: int) -> None:
         self.file, self.node, self.line = file, node, line
@@ -74,17 +89,27 @@ def _tolerances(node: ast.AST, used: set[str]) -> Iterator[ast.expr]:
             yield from (
                 value
                 for arg, value in pairs
-                if value is not None and _tiny(value) and (arg.arg in used or _NAMED.search(arg.arg))
+                if value is not None
+                and _tiny(value)
+                and (arg.arg in used or _NAMED.search(arg.arg))
             )
-        case ast.Call(func=ast.Attribute(attr="isclose" | "allclose"), keywords=keywords) if len(node.args) < 3:
-            if not any(keyword.arg in ("atol", "abs_tol", "rel_tol", "rtol") for keyword in keywords):
+        case ast.Call(func=ast.Attribute(attr="isclose" | "allclose"), keywords=keywords) if (
+            len(node.args) < 3
+        ):
+            if not any(
+                keyword.arg in ("atol", "abs_tol", "rel_tol", "rtol") for keyword in keywords
+            ):
                 yield node
         case _:
             return
 
 
 def _tiny(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is float and 0 < abs(node.value) <= _LARGEST
+    return (
+        isinstance(node, ast.Constant)
+        and type(node.value) is float
+        and 0 < abs(node.value) <= _LARGEST
+    )
 
 
 _TIGHT = "1e-12"
@@ -98,15 +123,25 @@ def tightened(text: str, constant: Constant, share: float = 0.0) -> str:
     if isinstance(node, ast.Call):  # isclose(a, b) -> isclose(a, b, rtol=0, atol=1e-12)
         offset = (node.end_col_offset or 0) - 1
         exact = "math." in ast.unparse(node.func)
-        tight = repr(share * (1e-9 if exact else 1e-5)) if share else _TIGHT  # of what these forgive, relatively
+        tight = (
+            repr(share * (1e-9 if exact else 1e-5)) if share else _TIGHT
+        )  # of what these forgive, relatively
         word = (
-            ("rel_tol=0, abs_tol" if not share else "rel_tol") if exact else ("rtol=0, atol" if not share else "rtol")
+            ("rel_tol=0, abs_tol" if not share else "rel_tol")
+            if exact
+            else ("rtol=0, atol" if not share else "rtol")
         )
         lines[end] = (last[:offset] + f", {word}={tight}".encode() + last[offset:]).decode()
         return "".join(lines)
-    smaller = max(share * abs(node.value), float(_TIGHT)) if isinstance(node, ast.Constant) else float(_TIGHT)  # pyright: ignore[reportArgumentType]
+    smaller = (
+        max(share * abs(node.value), float(_TIGHT))
+        if isinstance(node, ast.Constant)
+        else float(_TIGHT)
+    )  # pyright: ignore[reportArgumentType]
     whole = lines[line].encode()
-    lines[line] = (whole[: node.col_offset] + repr(smaller).encode() + whole[node.end_col_offset or 0 :]).decode()
+    lines[line] = (
+        whole[: node.col_offset] + repr(smaller).encode() + whole[node.end_col_offset or 0 :]
+    ).decode()
     return "".join(lines)
 
 
@@ -119,7 +154,8 @@ def all_tightened(sources: Mapping[str, str], share: float = 0.0) -> dict[str, s
     return changed
 
 
-# -- causes --------------------------------------------------------------------------------------------------------
+# -- causes
+# ------------------------------------------------------------------------------
 
 
 def places(cause: str, sources: Mapping[str, str]) -> tuple[EvaluatorLine, ...]:
@@ -148,13 +184,18 @@ def _of_tolerance(tree: ast.Module) -> Found:
     }
     lines = {each.lineno for node in ast.walk(tree) for each in _tolerances(node, used)}
     return [
-        (line, "this much is forgiven: check exactly, or repair the output before scoring it") for line in sorted(lines)
+        (line, "this much is forgiven: check exactly, or repair the output before scoring it")
+        for line in sorted(lines)
     ]
 
 
 def _of_finite(tree: ast.Module) -> Found:
-    """The first comparison of each function, if nothing checks that numbers are finite; else none."""
-    calls = {ast.unparse(n.func).rpartition(".")[2] for n in ast.walk(tree) if isinstance(n, ast.Call)}
+    """The first comparison of each function, if nothing checks that numbers are finite; else
+    none.
+    """
+    calls = {
+        ast.unparse(n.func).rpartition(".")[2] for n in ast.walk(tree) if isinstance(n, ast.Call)
+    }
     if "isfinite" in calls:
         why = "finiteness is checked elsewhere, but not before this comparison"
     else:
@@ -168,7 +209,11 @@ def _of_finite(tree: ast.Module) -> Found:
 def _orders(tree: ast.AST) -> set[int]:
     """Lines with a comparison of sizes."""
     compared = (n for n in ast.walk(tree) if isinstance(n, ast.Compare))
-    return {n.lineno for n in compared if any(isinstance(op, ast.Lt | ast.Gt | ast.LtE | ast.GtE) for op in n.ops)}
+    return {
+        n.lineno
+        for n in compared
+        if any(isinstance(op, ast.Lt | ast.Gt | ast.LtE | ast.GtE) for op in n.ops)
+    }
 
 
 def _of_reported(tree: ast.Module) -> Found:
@@ -190,7 +235,11 @@ def _of_reported(tree: ast.Module) -> Found:
         )
         if believed:
             found.append(
-                (node.lineno, f"'{sorted(believed)[0]}' comes from the candidate: use the value computed here")
+                (
+                    node.lineno,
+                    f"'{sorted(believed)[0]}' comes from the candidate: use the value computed "
+                    "here",
+                )
             )
     return sorted(found) or _entry(tree, "a number that the candidate reports reaches the score")
 
@@ -214,7 +263,9 @@ def _of_import(tree: ast.Module) -> Found:
 def _of_stdout(tree: ast.Module) -> Found:
     why = "what the candidate's process printed is taken for a result"
     return [
-        (n.lineno, why) for n in _calls(tree) if _last(n) in ("loads", "check_output", "communicate", "run", "Popen")
+        (n.lineno, why)
+        for n in _calls(tree)
+        if _last(n) in ("loads", "check_output", "communicate", "run", "Popen")
     ]
 
 
@@ -243,8 +294,14 @@ def _of_types(tree: ast.Module) -> Found:
 
 def _of_random(tree: ast.Module) -> Found:
     why = "draws from the generator that the candidate can seed"
-    calls = [n for n in _calls(tree) if re.match(r"(np|numpy)\.random\.|random\.", ast.unparse(n.func))]
-    return [(n.lineno, why) for n in calls if _last(n) not in ("default_rng", "Random", "RandomState", "seed")]
+    calls = [
+        n for n in _calls(tree) if re.match(r"(np|numpy)\.random\.|random\.", ast.unparse(n.func))
+    ]
+    return [
+        (n.lineno, why)
+        for n in calls
+        if _last(n) not in ("default_rng", "Random", "RandomState", "seed")
+    ]
 
 
 def _of_clock(tree: ast.Module) -> Found:
@@ -259,13 +316,19 @@ def _of_clock(tree: ast.Module) -> Found:
 
 def _of_ratio(tree: ast.Module) -> Found:
     why = "divides by what may have become too small to hold: normalise first"
-    return [(n.lineno, why) for n in ast.walk(tree) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)]
+    return [
+        (n.lineno, why)
+        for n in ast.walk(tree)
+        if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)
+    ]
 
 
 def _of_repeats(tree: ast.Module) -> Found:
     why = "calls in this loop may repeat their inputs"
     loops = [n for n in ast.walk(tree) if isinstance(n, ast.For | ast.While)]
-    return [(n.lineno, why) for n in loops if any(isinstance(each, ast.Call) for each in ast.walk(n))]
+    return [
+        (n.lineno, why) for n in loops if any(isinstance(each, ast.Call) for each in ast.walk(n))
+    ]
 
 
 _FINDERS: dict[str, Callable[[ast.Module], Found]] = {
@@ -295,7 +358,9 @@ def _last(call: ast.Call) -> str:
 def _entry(tree: ast.Module, why: str) -> Found:
     wanted = ("score", "evaluate", "drive")
     return [
-        (n.lineno, why) for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name in wanted
+        (n.lineno, why)
+        for n in tree.body
+        if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name in wanted
     ]
 
 

@@ -1,7 +1,8 @@
-"""The sandbox of attacks: a copy of the task's folder with a hidden file in it, and a backend on that copy.
+"""The sandbox of attacks: a copy of the task's folder with a hidden file in it, and a backend on
+that copy.
 
-Attack programs are the honest program with an attack put before its main block. The honest program is measured first:
-its score, the score's spread, and the shape of its output.
+Attack programs are the honest program with an attack put before its main block. The honest program
+is measured first: its score, the score's spread, and the shape of its output.
 """
 
 from __future__ import annotations
@@ -41,17 +42,22 @@ Make = Callable[[Task], Backend]
 class SandboxCopy:
     """One program of one task; evaluates it with and without attacks.
 
-    `task` is the copy's; `copied` says whether there is one ("" or why not: then files are not attacked).
+    `task` is the copy's; `copied` says whether there is one ("" or why not: then files are not
+    attacked).
     """
 
-    def __init__(self, task: Task, parts: Mapping[str, str], make: Make, folder: Path | None = None) -> None:
+    def __init__(
+        self, task: Task, parts: Mapping[str, str], make: Make, folder: Path | None = None
+    ) -> None:
         self.original, self.parts, self.make = task, dict(parts), make
         self.token, self.canary = secrets.token_hex(8), secrets.token_hex(16)
         self.place, self.missing = (folder, "") if folder else copy(task, self.canary)
         self.task = task if self.place is None else moved(task, self.place)
         self.part = part_of(task, self.parts)
         self.evaluators = sources(self.task)
-        self.targets = targets(task, self.parts[self.part], self.evaluators.values()) if self.part else []
+        self.targets = (
+            targets(task, self.parts[self.part], self.evaluators.values()) if self.part else []
+        )
         self.case: Case | None = next(iter(task.split("train")), None)
         self.backend = make(self.task)
         self.isolation = ""
@@ -68,7 +74,9 @@ class SandboxCopy:
         return self.isolation
 
     async def hurry(self, seconds: float) -> None:
-        """Limit the time of evaluations: an attack that hangs need not use the task's full limit."""
+        """Limit the time of evaluations: an attack that hangs need not use the task's full
+        limit.
+        """
         limits = self.task.limits
         if seconds >= limits.seconds:
             return
@@ -79,7 +87,9 @@ class SandboxCopy:
         self.backend = self.make(self.task)
         await self.start()
 
-    async def evaluate(self, parts: Mapping[str, str], seed: int = 0, certify: bool = True) -> Observation:
+    async def evaluate(
+        self, parts: Mapping[str, str], seed: int = 0, certify: bool = True
+    ) -> Observation:
         """Evaluate texts, certified where the task has a verifier."""
         self.evaluations += 1
         more = {"certify": True} if certify and self.task.evaluator.verifier else {}
@@ -87,7 +97,9 @@ class SandboxCopy:
         try:
             return await self.backend.evaluate(candidate, self.case, seed, **more)
         except TaskError as error:  # the evaluator's seal was broken: an attack reached its files
-            return Observation(candidate.id, Status.LOST, reason="evaluator_changed", feedback=str(error))
+            return Observation(
+                candidate.id, Status.LOST, reason="evaluator_changed", feedback=str(error)
+            )
 
     def attacked(self, attack: Attack, value: Any, **facts: Any) -> dict[str, str]:
         """The program with an attack in it."""
@@ -96,11 +108,17 @@ class SandboxCopy:
             "token": self.token,
             "targets": self.targets,
             "comm": self.comm,
-            "canary": self.canary[::-1],  # the program's own text must not look like the hidden file
+            "canary": self.canary[
+                ::-1
+            ],  # the program's own text must not look like the hidden file
             "folder": str(self.place or "/nonexistent"),
             "private": self.isolation == "namespaces",
-            "files": sorted(path.name for path in self.place.iterdir() if path.is_file()) if self.place else [],
-            "results": sorted({name for text in self.evaluators.values() for name in _results(text)}),
+            "files": sorted(path.name for path in self.place.iterdir() if path.is_file())
+            if self.place
+            else [],
+            "results": sorted(
+                {name for text in self.evaluators.values() for name in _results(text)}
+            ),
             **facts,
         }
         return {**self.parts, self.part: program(self.parts[self.part], attack, known)}
@@ -121,10 +139,16 @@ class SandboxCopy:
         return other
 
     def look(self) -> dict[str, tuple[int, int, int]]:
-        """Every file of the copy by name, with its identity on disk; Python's caches are left out."""
+        """Every file of the copy by name, with its identity on disk; Python's caches are left
+        out.
+        """
         if self.place is None:
             return {}
-        files = (path for path in sorted(self.place.rglob("*")) if "__pycache__" not in path.parts and path.is_file())
+        files = (
+            path
+            for path in sorted(self.place.rglob("*"))
+            if "__pycache__" not in path.parts and path.is_file()
+        )
         return {
             str(path.relative_to(self.place)): (about.st_size, about.st_mtime_ns, about.st_ino)
             for path, about in ((path, path.stat()) for path in files)
@@ -152,11 +176,17 @@ class SandboxCopy:
 
 
 def copy(task: Task, canary: str) -> tuple[Path | None, str]:
-    """The folder of a new copy with a hidden file in it; None and the reason if no copy can be made."""
+    """The folder of a new copy with a hidden file in it; None and the reason if no copy can be
+    made.
+    """
     if not task.evaluator.path:
         return None, "the evaluator is a function, not a file"
     source = Path(task.evaluator.path).parent
-    size = sum(path.stat().st_size for path in source.rglob("*") if path.is_file() and not _skipped(path, source))
+    size = sum(
+        path.stat().st_size
+        for path in source.rglob("*")
+        if path.is_file() and not _skipped(path, source)
+    )
     if size > MOST_BYTES:
         return None, f"the evaluator's folder is larger than {MOST_BYTES >> 20} MB"
     top = Path(tempfile.mkdtemp(prefix="culmen-audit-"))
@@ -181,7 +211,9 @@ def moved(task: Task, place: Path) -> Task:
     evaluator = task.evaluator
     path = str(place / Path(evaluator.path).name)
     verifier = str(place / Path(evaluator.verifier).name) if evaluator.verifier else ""
-    own = msgspec.structs.replace(evaluator, path=path, verifier=verifier, files={})  # sealed as they lie there
+    own = msgspec.structs.replace(
+        evaluator, path=path, verifier=verifier, files={}
+    )  # sealed as they lie there
     return msgspec.structs.replace(task, evaluator=own)
 
 
@@ -214,8 +246,16 @@ def part_of(task: Task, parts: Mapping[str, str]) -> str:
     """The part that is the program; "" if it is not Python."""
     if task.evaluator.form == "command":
         named = re.findall(r"\{([^{}]*)\}", " ".join(task.evaluator.command))
-        runs_python = Path(task.evaluator.command[0]).name.startswith("python") if task.evaluator.command else False
-        name = next((name for name in named if name in parts and name.endswith(".py")), "") if runs_python else ""
+        runs_python = (
+            Path(task.evaluator.command[0]).name.startswith("python")
+            if task.evaluator.command
+            else False
+        )
+        name = (
+            next((name for name in named if name in parts and name.endswith(".py")), "")
+            if runs_python
+            else ""
+        )
     else:
         name = task.evaluator.module or next(iter(parts), "")
     usable = name in parts and (is_python(name, task) or task.evaluator.form in ("call", "serve"))
@@ -223,7 +263,9 @@ def part_of(task: Task, parts: Mapping[str, str]) -> str:
 
 
 def targets(task: Task, text: str, evaluators: Iterable[str]) -> list[str]:
-    """The program's functions that the evaluator may call: the entry, those it names, or else all public ones."""
+    """The program's functions that the evaluator may call: the entry, those it names, or else all
+    public ones.
+    """
     tree = parsed(text)
     defined = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)] if tree else []
     if task.evaluator.form == "call":
@@ -275,18 +317,22 @@ class Baseline:
         end = high if self.objective.direction == "max" else low
         if end is not None:
             return self.best + 0.4375 * (end - self.best)
-        return self.objective.score(self.objective.reward(self.best) + 10.0 * max(1.0, abs(self.best)))
+        return self.objective.score(
+            self.objective.reward(self.best) + 10.0 * max(1.0, abs(self.best))
+        )
 
 
 async def measure_honest(sandbox: SandboxCopy) -> tuple[HonestResult, list[Observation]]:
     """Evaluate the program as it is, with one random seed and with others."""
     first = await sandbox.evaluate(sandbox.parts)
     if first.score is None:
-        return HonestResult(first.candidate, failure=f"{first.status.value} ({first.reason})\n{first.feedback}"), [
-            first
-        ]
+        return HonestResult(
+            first.candidate, failure=f"{first.status.value} ({first.reason})\n{first.feedback}"
+        ), [first]
     seeds = [*[0] * (SAME - 1), *range(1, OTHER)]
-    rest = await asyncio.gather(*(sandbox.evaluate(sandbox.parts, seed, certify=False) for seed in seeds))
+    rest = await asyncio.gather(
+        *(sandbox.evaluate(sandbox.parts, seed, certify=False) for seed in seeds)
+    )
     same = [o.score for o in (first, *rest[: SAME - 1]) if o.score is not None]
     other = [o.score for o in (first, *rest[SAME - 1 :]) if o.score is not None]
     honest = HonestResult(
@@ -302,8 +348,8 @@ async def measure_honest(sandbox: SandboxCopy) -> tuple[HonestResult, list[Obser
 
 
 async def output_shape(sandbox: SandboxCopy) -> list[tuple[list[int], bool]] | None:
-    """The blocks of numbers in the output: their shapes, and whether any number has a fraction; None if it was not
-    observed."""
+    """The blocks of numbers in the output: their shapes, and whether any number has a fraction;
+    None if it was not observed."""
     for value in ("tell", "raise"):
         seen = await sandbox.evaluate(sandbox.attacked(attacks()["shape"], value), certify=False)
         for told in reported_facts(sandbox, seen):

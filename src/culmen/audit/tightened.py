@@ -1,8 +1,10 @@
-"""The check of a winner against the tolerances of its evaluator, where no exact verifier can be asked.
+"""The check of a winner against the tolerances of its evaluator, where no exact verifier can be
+asked.
 
-A search finds what an evaluator forgives: points moved outside by just its 1e-6 score more than the best honest ones
-(CATO, Section 5). So the same output is scored again by copies of the evaluator whose tolerances are smaller, and an
-honest program, the initial one, beside it: only what it still passes can be told from a threshold of the problem.
+A search finds what an evaluator forgives: points moved outside by just its 1e-6 score more than the
+best honest ones (CATO, Section 5). So the same output is scored again by copies of the evaluator
+whose tolerances are smaller, and an honest program, the initial one, beside it: only what it still
+passes can be told from a threshold of the problem.
 """
 
 from __future__ import annotations
@@ -25,8 +27,17 @@ from culmen.core.usage import Usage
 from culmen.evaluate.integrity.signs import GAP, sign
 
 TENTH = 0.1
-_MARGIN, _TIMES, _SCORER = 5.0, 10.0, 20.0  # seconds for an evaluation: a constant, a multiple of the first; a scorer's
-_REFUSED = (Status.OK, Status.INVALID, Status.ERROR, Status.REJECTED)  # what tells of an output, rather than of time
+_MARGIN, _TIMES, _SCORER = (
+    5.0,
+    10.0,
+    20.0,
+)  # seconds for an evaluation: a constant, a multiple of the first; a scorer's
+_REFUSED = (
+    Status.OK,
+    Status.INVALID,
+    Status.ERROR,
+    Status.REJECTED,
+)  # what tells of an output, rather than of time
 Make = Callable[[Task], Backend]
 
 
@@ -50,15 +61,18 @@ class TightenedEvaluator:
     async def check(
         self, candidate: Candidate, case: Case | None, seed: int, seen: Observation, most: int
     ) -> Observation:
-        """The observation with what the check found: artifact `tolerance` says it in words, a sign is added where the
-        score rests on a tolerance. Takes at most `most` evaluations, which the observation's usage tells."""
+        """The observation with what the check found: artifact `tolerance` says it in words, a sign
+        is added where the score rests on a tolerance. Takes at most `most` evaluations, which the
+        observation's usage tells."""
         self._used = 0
         if not seen.ok or most < 1:
             return seen
         try:
             found = await self._look(candidate, case, seed, seen, most)
         except (TaskError, IsolationError, OSError) as error:
-            found = _Looked(f"not checked: the evaluator with smaller tolerances does not load ({error})")
+            found = _Looked(
+                f"not checked: the evaluator with smaller tolerances does not load ({error})"
+            )
         signs = seen.signs if found.sign is None else (*seen.signs, found.sign)
         usage = seen.usage + Usage(evaluations=self._used)
         told = {**seen.artifacts, "tolerance": found.text}
@@ -69,13 +83,17 @@ class TightenedEvaluator:
         await self._open.aclose()
         self._backends.clear()
 
-    async def _look(self, candidate: Candidate, case: Case | None, seed: int, seen: Observation, most: int) -> _Looked:
+    async def _look(
+        self, candidate: Candidate, case: Case | None, seed: int, seen: Observation, most: int
+    ) -> _Looked:
         places = self._places()
         if not places:
             return _Looked(NO_TOLERANCE)
         told = await self._score(0.0, candidate, case, seed, seen)
         if told.status not in _REFUSED:
-            return _Looked(f"not checked: with smaller tolerances the evaluation ended as {told.status.value}")
+            return _Looked(
+                f"not checked: with smaller tolerances the evaluation ended as {told.status.value}"
+            )
         if not self._falls(seen, told):
             return _Looked("held: the score stays the same without the evaluator's tolerances")
         lines = ", ".join(places)
@@ -84,13 +102,21 @@ class TightenedEvaluator:
         if most > 1 and not self._falls(seen, told):
             text = f"scores as much with a tenth of the tolerance, less without it: {lines}"
             return _Looked(f"rounding: {text}", sign("leans", text))
-        text = f"{_words(told)} with {'a tenth' if most > 1 else 'nothing'} of the tolerance: {lines}"
+        text = (
+            f"{_words(told)} with {'a tenth' if most > 1 else 'nothing'} of the tolerance: {lines}"
+        )
         if most < 3 or not await self._honest(told, case, seed, seen):
-            why = "" if most < 3 else "; the initial program does no better there, so it may be a threshold"
+            why = (
+                ""
+                if most < 3
+                else "; the initial program does no better there, so it may be a threshold"
+            )
             return _Looked(f"doubtful: {text}{why}", sign("leans", text))
         return _Looked(f"used: {text}", sign("forgiven", text))
 
-    async def _honest(self, told: Observation, case: Case | None, seed: int, seen: Observation) -> bool:
+    async def _honest(
+        self, told: Observation, case: Case | None, seed: int, seen: Observation
+    ) -> bool:
         """Whether the initial program does better than this under a tenth of the tolerances."""
         if not self._task.seeds:
             return False
@@ -110,7 +136,10 @@ class TightenedEvaluator:
         """`evaluator.py:13: text` of every line with a tolerance."""
         if self._sources is None:
             self._sources = locate.sources(self._task)
-        return [f"{each.file}:{each.line}: {each.text}" for each in locate.places("tolerance", self._sources)]
+        return [
+            f"{each.file}:{each.line}: {each.text}"
+            for each in locate.places("tolerance", self._sources)
+        ]
 
     async def _score(
         self, share: float, candidate: Candidate, case: Case | None, seed: int, seen: Observation
@@ -140,4 +169,8 @@ class TightenedEvaluator:
 
 def _words(told: Observation) -> str:
     """What becomes of the score."""
-    return f"scores {told.score!r}" if told.ok else f"refused ({(told.reason or told.status.value).replace('_', ' ')})"
+    return (
+        f"scores {told.score!r}"
+        if told.ok
+        else f"refused ({(told.reason or told.status.value).replace('_', ' ')})"
+    )

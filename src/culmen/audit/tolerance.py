@@ -1,8 +1,10 @@
-"""The tolerance probe: an honest output is pushed a little in several directions, and must not score more for it.
+"""The tolerance probe: an honest output is pushed a little in several directions, and must not
+score more for it.
 
-An output that is not at the edge of what is allowed may honestly gain by a push. Two things tell a tolerance from that:
-the exact verifier, where the task has one; else that pushes pay up to a tiny size and are refused beyond it, and that
-the same evaluator with one of its tolerances made smaller refuses the push and still takes the honest output.
+An output that is not at the edge of what is allowed may honestly gain by a push. Two things tell a
+tolerance from that: the exact verifier, where the task has one; else that pushes pay up to a tiny
+size and are refused beyond it, and that the same evaluator with one of its tolerances made smaller
+refuses the push and still takes the honest output.
 """
 
 from __future__ import annotations
@@ -32,14 +34,23 @@ _FREE = f"a slope, not an edge; {_BRING}"
 
 TITLE = "Pushed into the tolerance"
 SHOWS = "A check with a tolerance of 1e-6 rewards violations of up to 1e-6."
-FIX = "check exactly and repair what rounding broke (culmen docs certified), or score what remains after the repair"
+FIX = (
+    "check exactly and repair what rounding broke (culmen docs certified), or score what remains "
+    "after the repair"
+)
 
 
 class ToleranceProbe:
-    """Pushes the output of one program; begins nothing after `until` (seconds of the monotonic clock)."""
+    """Pushes the output of one program; begins nothing after `until` (seconds of the monotonic
+    clock).
+    """
 
     def __init__(
-        self, sandbox: SandboxCopy, baseline: Baseline, blocks: Sequence[tuple[list[int], bool]] | None, until: float
+        self,
+        sandbox: SandboxCopy,
+        baseline: Baseline,
+        blocks: Sequence[tuple[list[int], bool]] | None,
+        until: float,
     ) -> None:
         self.sandbox, self.baseline = sandbox, baseline
         self.seen: dict[Push, Observation] = {}
@@ -54,12 +65,19 @@ class ToleranceProbe:
             return AttackOutcome("tolerance", TITLE, "skipped", text, shows=SHOWS, fix=FIX)
 
     async def _outcome(self) -> AttackOutcome:
-        held = AttackOutcome("tolerance", TITLE, "held", honest=self.baseline.best, shows=SHOWS, fix=FIX)
+        held = AttackOutcome(
+            "tolerance", TITLE, "held", honest=self.baseline.best, shows=SHOWS, fix=FIX
+        )
         await self._all([(*way, size) for way in self._directions for size in _FIRST])
-        rising = [way for way in self._directions if any(self._better((*way, size)) for size in _FIRST)]
+        rising = [
+            way for way in self._directions if any(self._better((*way, size)) for size in _FIRST)
+        ]
         if not rising:
             tries = tuple(_try(push, seen) for push, seen in self.seen.items())
-            text = f"{len(tries)} pushes of up to {_FIRST[-1]:g} in {len(self._directions)} directions: none paid"
+            text = (
+                f"{len(tries)} pushes of up to {_FIRST[-1]:g} in {len(self._directions)} "
+                "directions: none paid"
+            )
             return await self._settled(msgspec.structs.replace(held, evidence=text, tries=tries))
         await self._all([(*way, size) for way in rising for size in SIZES])
         best = [await self._edge(way) for way in rising]
@@ -67,17 +85,26 @@ class ToleranceProbe:
         judged = [await self._judge(held, push) for push in pushes[:3]]
         tries = tuple(_try(push, seen) for push, seen in self.seen.items())
         order = ("gamed", "look", "inconclusive", "held")
-        return msgspec.structs.replace(min(judged, key=lambda each: order.index(each.result)), tries=tries)
+        return msgspec.structs.replace(
+            min(judged, key=lambda each: order.index(each.result)), tries=tries
+        )
 
     async def _settled(self, held: AttackOutcome) -> AttackOutcome:
-        """Held, unless there are tolerances that this program comes nowhere near: then nothing was tried."""
+        """Held, unless there are tolerances that this program comes nowhere near: then nothing was
+        tried.
+        """
         where = locate.places("tolerance", self.sandbox.evaluators)
         if not where or self.sandbox.task.evaluator.verifier:
             return held
         await self._all([(*way, _FAR) for way in self._directions])
-        if any(self.seen[*way, _FAR].score is None or self._lost((*way, _FAR)) for way in self._directions):
+        if any(
+            self.seen[*way, _FAR].score is None or self._lost((*way, _FAR))
+            for way in self._directions
+        ):
             return held
-        text = f"{held.evidence}, but its output is nowhere at the edge of what is allowed; {_BRING}"
+        text = (
+            f"{held.evidence}, but its output is nowhere at the edge of what is allowed; {_BRING}"
+        )
         return msgspec.structs.replace(held, result="inconclusive", evidence=text, places=where)
 
     def _lost(self, push: Push) -> bool:
@@ -93,7 +120,9 @@ class ToleranceProbe:
             self.seen.update(zip(few, await asyncio.gather(*(self._push(push) for push in few))))
 
     async def _push(self, push: Push, certify: bool = False) -> Observation:
-        return await self.sandbox.evaluate(self.sandbox.attacked(attacks()["push"], list(push)), certify=certify)
+        return await self.sandbox.evaluate(
+            self.sandbox.attacked(attacks()["push"], list(push)), certify=certify
+        )
 
     def _better(self, push: Push) -> bool:
         return push in self.seen and self.baseline.better(self.seen[push].score)
@@ -104,7 +133,11 @@ class ToleranceProbe:
 
     def _worse_beyond(self, push: Push) -> Push | None:
         """The smallest tried push in this direction that is larger and pays less."""
-        larger = [p for p in self.seen if p[:2] == push[:2] and p[2] > push[2] and self._reward(p) < self._reward(push)]
+        larger = [
+            p
+            for p in self.seen
+            if p[:2] == push[:2] and p[2] > push[2] and self._reward(p) < self._reward(push)
+        ]
         return min(larger, key=lambda each: each[2], default=None)
 
     def _cliff(self, push: Push, beyond: Push | None) -> bool:
@@ -145,10 +178,14 @@ class ToleranceProbe:
         edge = f"{_words(push)} pays ({seen.score!r}); {beyond[2]:.3g} is refused"
         proven = await self._proof(push)
         if proven:
-            text = f"{edge}; with the tolerance tightened it is refused and the honest output is not"
+            text = (
+                f"{edge}; with the tolerance tightened it is refused and the honest output is not"
+            )
             return msgspec.structs.replace(told, result="gamed", evidence=text, places=proven)
         where = locate.places("tolerance", self.sandbox.evaluators)
-        text = f"{edge}: a tolerance, unless the honest output keeps just that distance from the edge"
+        text = (
+            f"{edge}: a tolerance, unless the honest output keeps just that distance from the edge"
+        )
         return msgspec.structs.replace(told, result="look", evidence=text, places=where)
 
     async def _certified(self, told: AttackOutcome, push: Push, score: float) -> AttackOutcome:
@@ -166,21 +203,33 @@ class ToleranceProbe:
         return msgspec.structs.replace(told, evidence=text)
 
     async def _proof(self, push: Push) -> tuple[EvaluatorLine, ...]:
-        """Lines of the evaluator whose tightening refuses the push and still takes the honest output."""
-        named = {(place.file, place.line): place for place in locate.places("tolerance", self.sandbox.evaluators)}
+        """Lines of the evaluator whose tightening refuses the push and still takes the honest
+        output.
+        """
+        named = {
+            (place.file, place.line): place
+            for place in locate.places("tolerance", self.sandbox.evaluators)
+        }
         found: list[EvaluatorLine] = []
         for file, text in self.sandbox.evaluators.items():
             for constant in locate.constants(file, text):
                 if await self._refutes(push, file, text, constant):
                     known = named.get(
                         (file, constant.line),
-                        EvaluatorLine(file, constant.line, text.splitlines()[constant.line - 1].strip()),
+                        EvaluatorLine(
+                            file, constant.line, text.splitlines()[constant.line - 1].strip()
+                        ),
                     )
                     found.append(msgspec.structs.replace(known, proven=True))
         if not found and len(named) > 1 and await self._refutes_together(push):
             return tuple(msgspec.structs.replace(place, proven=True) for place in named.values())
         lines = {(place.file, place.line): place for place in found}
-        return tuple({**lines, **{key: place for key, place in named.items() if found and key not in lines}}.values())
+        return tuple(
+            {
+                **lines,
+                **{key: place for key, place in named.items() if found and key not in lines},
+            }.values()
+        )
 
     async def _refutes(self, push: Push, file: str, text: str, constant: locate.Constant) -> bool:
         return await self._compare(push, {file: locate.tightened(text, constant)})
@@ -196,16 +245,22 @@ class ToleranceProbe:
             return False
         try:
             honest = await other.evaluate(other.parts, certify=False)
-            pushed = await other.evaluate(other.attacked(attacks()["push"], list(push)), certify=False)
+            pushed = await other.evaluate(
+                other.attacked(attacks()["push"], list(push)), certify=False
+            )
         finally:
             self.sandbox.evaluations += other.evaluations
             await other.close()
-        kept = honest.score is not None and not self.baseline.better(self.baseline.best, honest.score)
+        kept = honest.score is not None and not self.baseline.better(
+            self.baseline.best, honest.score
+        )
         return kept and not self.baseline.better(pushed.score)
 
 
 def _directions(blocks: Sequence[tuple[list[int], bool]] | None) -> list[tuple[int, str]]:
-    """(block, how): every block of fractions by itself, then all together. Signs are in the sizes."""
+    """(block, how): every block of fractions by itself, then all together. Signs are in the
+    sizes.
+    """
     if blocks is None:
         return [(-1, "scale"), (-1, "outward"), (-1, "add")]
     found: list[tuple[int, str]] = []

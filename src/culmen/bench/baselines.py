@@ -1,7 +1,9 @@
-"""The level of a plain optimiser: a task's own `baseline.py`, run in two processes and certified by its verifier.
+"""The level of a plain optimiser: a task's own `baseline.py`, run in two processes and certified by
+its verifier.
 
-`baseline.py` has `optimise(seed, seconds)`, which returns what a candidate would; the seconds are of processor time.
-As a module it is one of the two processes: python -m culmen.bench.baselines FOLDER SEED SECONDS
+`baseline.py` has `optimise(seed, seconds)`, which returns what a candidate would; the seconds are
+of processor time. As a module it is one of the two processes: python -m culmen.bench.baselines
+FOLDER SEED SECONDS
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ _GRACE = 600.0  # seconds beyond twice the processor time: certifying, and a mac
 
 
 class Level(msgspec.Struct, frozen=True):
-    """The better certified value of two processes with `seconds` of processor time each, in the task's direction."""
+    """The better certified value of two processes with `seconds` of processor time each, in the
+    task's direction.
+    """
 
     task: str
     direction: str
@@ -33,7 +37,9 @@ class Level(msgspec.Struct, frozen=True):
 
 
 def level(task: Task, seconds: float, out: Path) -> Level | None:
-    """The task's level, read from `out` where it is known; None for a task without a baseline or a verifier."""
+    """The task's level, read from `out` where it is known; None for a task without a baseline or a
+    verifier.
+    """
     verifier = Path(task.evaluator.verifier)
     if not task.evaluator.verifier or not (verifier.parent / "baseline.py").is_file():
         return None
@@ -76,10 +82,16 @@ def _value(process: subprocess.Popen[str], folder: Path, limit: float) -> float:
     try:
         answer, complaint = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        raise UserError(f"the baseline took more than {limit:g} s", where=str(folder / "baseline.py")) from None
+        raise UserError(
+            f"the baseline took more than {limit:g} s", where=str(folder / "baseline.py")
+        ) from None
     if process.returncode:
         last = (complaint.strip().splitlines() or ["it said nothing"])[-1]
-        raise UserError(f"the baseline failed: {last}", where=str(folder / "baseline.py"), fix="culmen bench --plain 0")
+        raise UserError(
+            f"the baseline failed: {last}",
+            where=str(folder / "baseline.py"),
+            fix="culmen bench --plain 0",
+        )
     return float(json.loads(answer)["value"])
 
 

@@ -1,7 +1,8 @@
-"""Sequential linear programming with a trust region: the plain optimiser behind the tasks' baselines.
+"""Sequential linear programming with a trust region: the plain optimiser behind the tasks'
+baselines.
 
-Packing, spreading and minimax problems have optima where about as many constraints are active as there are variables;
-there a linear model is all that is needed, and convergence is fast.
+Packing, spreading and minimax problems have optima where about as many constraints are active as
+there are variables; there a linear model is all that is needed, and convergence is fast.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ _FAR, _SMALLEST = 1000, 1e-12
 class Problem:
     """Maximise gain @ x subject to slack(x) >= 0 and lower <= x <= upper.
 
-    `slack` returns the values, shape (m,), and their Jacobian, shape (m, n). `restore` makes a point feasible, at some
-    loss of gain. With `level`, the sum of the variables it marks (shape (n,), 0 or 1) stays what it is.
+    `slack` returns the values, shape (m,), and their Jacobian, shape (m, n). `restore` makes a
+    point feasible, at some loss of gain. With `level`, the sum of the variables it marks (shape
+    (n,), 0 or 1) stays what it is.
     """
 
     gain: Vector
@@ -35,7 +37,12 @@ class Problem:
 
 
 def climb(
-    problem: Problem, x: Vector, until: float, radius: float = 0.1, beat: float = -np.inf, most: int = 200
+    problem: Problem,
+    x: Vector,
+    until: float,
+    radius: float = 0.1,
+    beat: float = -np.inf,
+    most: int = 200,
 ) -> Vector:
     """A local optimum near `x`, or the best point when the clock of processor seconds reaches
     `until` or `most` steps were tried.
@@ -53,7 +60,9 @@ def climb(
             continue
         trial = problem.restore(np.clip(x + step, problem.lower, problem.upper))
         promised, kept = problem.gain @ step, problem.gain @ (trial - x)
-        if promised < 1e-14 or problem.gain @ x + _FAR * promised < beat:  # nothing to gain nearby, up to second order
+        if (
+            promised < 1e-14 or problem.gain @ x + _FAR * promised < beat
+        ):  # nothing to gain nearby, up to second order
             break
         if kept > 0:
             x = trial
@@ -65,7 +74,9 @@ def climb(
 
 
 def contest(problem: Problem, starts: Sequence[Vector], until: float, radius: float) -> Vector:
-    """The winner of many short climbs: after some steps the best quarter goes on, then the best quarter of those."""
+    """The winner of many short climbs: after some steps the best quarter goes on, then the best
+    quarter of those.
+    """
     field = list(starts)
     for most, reach in ((15, radius), (20, radius / 5), (200, radius / 5)):
         found = [climb(problem, x, until, radius=reach, most=most) for x in field]
@@ -74,12 +85,23 @@ def contest(problem: Problem, starts: Sequence[Vector], until: float, radius: fl
 
 
 def _step(problem: Problem, x: Vector, radius: float) -> Vector | None:
-    """The best step of the linear model, solved in units of the radius: the solver's tolerance shrinks with it."""
+    """The best step of the linear model, solved in units of the radius: the solver's tolerance
+    shrinks with it.
+    """
     values, jacobian = problem.slack(x)
     low = np.maximum((problem.lower - x) / radius, -1)
     high = np.minimum((problem.upper - x) / radius, 1)
     equal = {} if problem.level is None else {"A_eq": problem.level[None, :], "b_eq": [0.0]}
-    near = values < radius * np.abs(jacobian).sum(axis=1)  # the others cannot become active within the radius
+    near = values < radius * np.abs(jacobian).sum(
+        axis=1
+    )  # the others cannot become active within the radius
     bounds = np.column_stack([low, np.maximum(low, high)])
-    found = linprog(-problem.gain, -jacobian[near], values[near] / radius, bounds=bounds, method="highs", **equal)
+    found = linprog(
+        -problem.gain,
+        -jacobian[near],
+        values[near] / radius,
+        bounds=bounds,
+        method="highs",
+        **equal,
+    )
     return found.x * radius if found.status == 0 else None

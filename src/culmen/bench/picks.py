@@ -1,8 +1,10 @@
-"""Which candidate of a finished run each rule would report, and what that candidate is worth when evaluated afresh.
+"""Which candidate of a finished run each rule would report, and what that candidate is worth when
+evaluated afresh.
 
-POLCA, Section 5.4 and Figure 3d: the empirical mean against five logistic regressors on embeddings, whose highest, mean
-or lowest prediction ranks, for shares of what the run observed. Section D.2: of a run of GEPA the candidate that is on
-most cases of its frontier, and one drawn by how often each is there. The value model of the default strategy beside.
+POLCA, Section 5.4 and Figure 3d: the empirical mean against five logistic regressors on embeddings,
+whose highest, mean or lowest prediction ranks, for shares of what the run observed. Section D.2: of
+a run of GEPA the candidate that is on most cases of its frontier, and one drawn by how often each
+is there. The value model of the default strategy beside.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ _LABEL = 1e-3  # rewards are labels of at least this and at most one minus it
 
 
 class Pick(msgspec.Struct, frozen=True):
-    """What `rule` picks of a run, told `share` of its observations; `score` is the mean of `count` fresh ones."""
+    """What `rule` picks of a run, told `share` of its observations; `score` is the mean of `count`
+    fresh ones.
+    """
 
     task: str
     strategy: str
@@ -54,7 +58,9 @@ class Pick(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Afresh:
-    """Evaluates every initial program `times` on each case, and ends; on the cases of the last split there is."""
+    """Evaluates every initial program `times` on each case, and ends; on the cases of the last
+    split there is.
+    """
 
     times: int = 1
 
@@ -64,14 +70,18 @@ class Afresh:
 
 
 def measured(task: Task) -> tuple[Any, ...]:
-    """The cases that picks are evaluated on: those for the final score, where the task keeps some."""
+    """The cases that picks are evaluated on: those for the final score, where the task keeps
+    some.
+    """
     return task.split("test") or task.split("val") or task.split("train") or (None,)
 
 
 def study(run: Path, strategy: str, seed: int, times: int, **parts: Any) -> list[Pick]:
-    """The picks of a finished run, evaluated in a run of their own beside it, which goes on where it was cut off.
+    """The picks of a finished run, evaluated in a run of their own beside it, which goes on where
+    it was cut off.
 
-    `parts` are further keywords of `Study.create`. Embeddings are asked of the run's embedder, outside its budgets.
+    `parts` are further keywords of `Study.create`. Embeddings are asked of the run's embedder,
+    outside its budgets.
     """
     from culmen.study import Study
 
@@ -84,7 +94,9 @@ def study(run: Path, strategy: str, seed: int, times: int, **parts: Any) -> list
         if views.status(beside).state != "finished":
             Study.resume(beside, **parts).run(progress=False)
     else:
-        Study.create(task, Afresh(times), run_dir=beside, budget=budget, random_seed=seed, **parts).run(progress=False)
+        Study.create(
+            task, Afresh(times), run_dir=beside, budget=budget, random_seed=seed, **parts
+        ).run(progress=False)
     rewards: dict[str, list[float]] = {}
     worst = task.objective.floor
     for each in views.observations(beside):
@@ -92,7 +104,16 @@ def study(run: Path, strategy: str, seed: int, times: int, **parts: Any) -> list
         if not is_excused(each) and (reward is not None or worst is not None):
             rewards.setdefault(each.candidate, []).append(worst if reward is None else reward)  # pyright: ignore[reportArgumentType]
     return [
-        Pick(task.name, strategy, seed, rule, share, name, task.objective.score(fmean(found)), len(found))
+        Pick(
+            task.name,
+            strategy,
+            seed,
+            rule,
+            share,
+            name,
+            task.objective.score(fmean(found)),
+            len(found),
+        )
         for (rule, share), name in chosen.items()
         if (found := rewards.get(name))
     ]
@@ -101,7 +122,9 @@ def study(run: Path, strategy: str, seed: int, times: int, **parts: Any) -> list
 def picks(run: Path, seed: int) -> tuple[dict[str, Candidate], dict[tuple[str, float], str]]:
     """The candidates of a run by id, and the picked id by rule and share."""
     meta, candidates = views.meta(run), _candidates(run)
-    seen = [each for each in views.observations(run, phase="search") if each.candidate in candidates]
+    seen = [
+        each for each in views.observations(run, phase="search") if each.candidate in candidates
+    ]
     if not any(meta.task.worth(each) is not None for each in seen):
         raise UserError("nothing was scored in this run, so nothing can be picked", where=str(run))
     texts = [each.text for each in candidates.values()]
@@ -127,7 +150,11 @@ def _candidates(run: Path) -> dict[str, Candidate]:
 
 
 def _scores(
-    task: Task, candidates: Mapping[str, Candidate], vectors: Floats, seen: Sequence[Observation], rng: Random
+    task: Task,
+    candidates: Mapping[str, Candidate],
+    vectors: Floats,
+    seen: Sequence[Observation],
+    rng: Random,
 ) -> dict[str, Floats]:
     """What each rule holds every candidate to be worth, in their order."""
     import numpy as np
@@ -153,8 +180,9 @@ def _scores(
 def regressions(vectors: Floats, rows: Sequence[int], rewards: Floats, rng: Random) -> Floats:
     """Five logistic regressors' predictions for every row of `vectors`: shape (5, rows), in 0..1.
 
-    Observation i is of row `rows[i]`; its reward, brought to 0..1 by the range of all, is the weight of the label 1.
-    Each regressor learns from as many observations, drawn with replacement. L2 penalty with C = 1.
+    Observation i is of row `rows[i]`; its reward, brought to 0..1 by the range of all, is the
+    weight of the label 1. Each regressor learns from as many observations, drawn with replacement.
+    L2 penalty with C = 1.
     """
     import numpy as np
 
@@ -176,7 +204,9 @@ def regressions(vectors: Floats, rows: Sequence[int], rewards: Floats, rng: Rand
 
 
 def of_the_frontier(run: Path, rng: Random) -> dict[str, str]:
-    """The two picks of a run that noted a frontier: how many cases each candidate leads on; none for other runs."""
+    """The two picks of a run that noted a frontier: how many cases each candidate leads on; none
+    for other runs.
+    """
     noted = views.notes(run, "pareto")
     leads: dict[str, int] = noted[-1].entry.body.get("leads", {}) if noted else {}
     if not leads:
@@ -186,8 +216,9 @@ def of_the_frontier(run: Path, rng: Random) -> dict[str, str]:
 
 
 def table(found: Sequence[Pick]) -> Rows:
-    """A row per task, strategy, share and rule: mean and standard error over runs, and of the difference, run by run,
-    to what the empirical mean picked from the same observations (in the task's own direction)."""
+    """A row per task, strategy, share and rule: mean and standard error over runs, and of the
+    difference, run by run, to what the empirical mean picked from the same observations (in the
+    task's own direction)."""
     groups: dict[tuple[str, str, float, str], dict[int, Pick]] = {}
     for each in found:
         groups.setdefault((each.task, each.strategy, each.share, each.rule), {})[each.seed] = each
@@ -198,7 +229,9 @@ def table(found: Sequence[Pick]) -> Rows:
         scores = [each.score for each in runs.values()]
         row = {"task": task, "strategy": strategy, "share": share, "rule": rule, "runs": len(runs)}
         row |= {"mean": fmean(scores), "se": _error(scores)}
-        rows.append(row | {"difference": fmean(gaps) if gaps else None, "difference_se": _error(gaps)})
+        rows.append(
+            row | {"difference": fmean(gaps) if gaps else None, "difference_se": _error(gaps)}
+        )
     return rows
 
 
@@ -208,11 +241,28 @@ def _error(values: Sequence[float]) -> float | None:
 
 def markdown(rows: Rows) -> str:
     """The table for a page of documentation."""
-    heads = ["task", "strategy", "observations", "rule", "runs", "score of its pick", "less that of the empirical mean"]
+    heads = [
+        "task",
+        "strategy",
+        "observations",
+        "rule",
+        "runs",
+        "score of its pick",
+        "less that of the empirical mean",
+    ]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for row in rows:
-        cells = [row["task"], f"`{row['strategy']}`", f"{row['share']:.0%}", row["rule"], str(row["runs"])]
-        cells += [plus_minus(row["mean"], row["se"]), plus_minus(row["difference"], row["difference_se"])]
+        cells = [
+            row["task"],
+            f"`{row['strategy']}`",
+            f"{row['share']:.0%}",
+            row["rule"],
+            str(row["runs"]),
+        ]
+        cells += [
+            plus_minus(row["mean"], row["se"]),
+            plus_minus(row["difference"], row["difference_se"]),
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,6 @@
-"""What given programs score on a task, in its own jail: how the baselines of tasks that have several are measured."""
+"""What given programs score on a task, in its own jail: how the baselines of tasks that have
+several are measured.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from culmen.evaluate.taskfiles import load
 
 
 class ProgramScores(msgspec.Struct, frozen=True):
-    """One program: mean score of every split, means of the metrics over all cases, and why it failed ("" if not)."""
+    """One program: mean score of every split, means of the metrics over all cases, and why it
+    failed ("" if not).
+    """
 
     name: str
     scores: dict[str, float]
@@ -32,8 +36,8 @@ def measure(
 ) -> list[ProgramScores]:
     """Every program (parts by name) on every case with `seeds` random seeds, in the order given.
 
-    `workers` evaluations run at once: one, where scores depend on time. Raises TaskError and IsolationError as
-    `LocalBackend.start` does.
+    `workers` evaluations run at once: one, where scores depend on time. Raises TaskError and
+    IsolationError as `LocalBackend.start` does.
     """
     return asyncio.run(_measure(task, programs, seeds, workers))
 
@@ -48,7 +52,9 @@ async def _measure(
         rows = []
         for name, parts in programs.items():
             candidate = Candidate.of(dict(parts))
-            seen = await asyncio.gather(*(backend.evaluate(candidate, case, seed) for case, seed in jobs))
+            seen = await asyncio.gather(
+                *(backend.evaluate(candidate, case, seed) for case, seed in jobs)
+            )
             rows.append(_row(task, name, seen))
         return rows
     finally:
@@ -85,18 +91,24 @@ def table(rows: Iterable[ProgramScores]) -> str:
         if row.failure:
             lines.append([f"`{row.name}`", f"failed: {' '.join(row.failure.split())}"])
             continue
-        shown = [f"{row.scores[key]:.4f}" for key in splits] + [f"{row.metrics[key]:.4g}" for key in extras]
+        shown = [f"{row.scores[key]:.4f}" for key in splits] + [
+            f"{row.metrics[key]:.4g}" for key in extras
+        ]
         lines.append([f"`{row.name}`", *shown, f"{row.seconds:.2f}"])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def show(
-    file: str, bindings: Mapping[str, str], variants: Mapping[str, Mapping[str, str]] | None = None, seeds: int = 3
+    file: str,
+    bindings: Mapping[str, str],
+    variants: Mapping[str, Mapping[str, str]] | None = None,
+    seeds: int = 3,
 ) -> None:
-    """For a task's `baseline.py`: print what the seed scores, and what the programs do that this file holds.
+    """For a task's `baseline.py`: print what the seed scores, and what the programs do that this
+    file holds.
 
-    `bindings` are lines that make a program of the file's text, by name (`"run = greedy"`); `variants` are parts that
-    replace the seed's.
+    `bindings` are lines that make a program of the file's text, by name (`"run = greedy"`);
+    `variants` are parts that replace the seed's.
     """
     parser = argparse.ArgumentParser(description="Measure the baselines of this task.")
     parser.add_argument("--seeds", type=int, default=seeds, help="random seeds for every case")

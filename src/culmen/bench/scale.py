@@ -1,7 +1,9 @@
-"""How far one driver reaches: the real engine and journal, evaluations on a virtual clock; and real backends beside it.
+"""How far one driver reaches: the real engine and journal, evaluations on a virtual clock; and real
+backends beside it.
 
-Workers are simulated, the driver is not: every completion is journaled and fed to a real search, and the time this
-takes on this machine passes on the virtual clock, too. So a driver that is too slow leaves workers idle, as it would.
+Workers are simulated, the driver is not: every completion is journaled and fed to a real search,
+and the time this takes on this machine passes on the virtual clock, too. So a driver that is too
+slow leaves workers idle, as it would.
 """
 
 from __future__ import annotations
@@ -51,9 +53,10 @@ _LEAST = 2_000  # evaluations of a level, and at least one per worker
 class Figure(msgspec.Struct, frozen=True):
     """One level: `workers` evaluations at once.
 
-    `driver_ms` is the driver's CPU per evaluation (engine and journal), `commit_ms` the median wall time of one commit,
-    `batch` the mean number of evaluations in it. `driver_busy` is the driver's CPU, `workers_busy` the workers' time,
-    as shares of the virtual time, `per_second` evaluations per virtual second, `calls` the most model calls at once.
+    `driver_ms` is the driver's CPU per evaluation (engine and journal), `commit_ms` the median wall
+    time of one commit, `batch` the mean number of evaluations in it. `driver_busy` is the driver's
+    CPU, `workers_busy` the workers' time, as shares of the virtual time, `per_second` evaluations
+    per virtual second, `calls` the most model calls at once.
     """
 
     workers: int
@@ -80,7 +83,9 @@ def mean_seconds() -> float:
 
 
 def saturation(figures: Sequence[Figure], seconds: float) -> float:
-    """Evaluations of so many seconds at once that keep the driver busy all the time, at the cost measured last."""
+    """Evaluations of so many seconds at once that keep the driver busy all the time, at the cost
+    measured last.
+    """
     return seconds / (figures[-1].driver_ms / 1000)
 
 
@@ -90,11 +95,17 @@ def measure(strategy: MinimalStrategy, workers: int, seed: int = 1) -> Figure:
     from culmen.store.journal import SqlJournal
 
     wanted = max(_LEAST, workers)
-    budget = Budget(evaluations=20 * wanted)  # so that it does not end, and nobody waits for the slowest
+    budget = Budget(
+        evaluations=20 * wanted
+    )  # so that it does not end, and nobody waits for the slowest
     with tempfile.TemporaryDirectory() as folder:
-        journal = SqlJournal.create(Path(folder) / "run", RunMeta(id="scale", task=task(), budget=budget))
+        journal = SqlJournal.create(
+            Path(folder) / "run", RunMeta(id="scale", task=task(), budget=budget)
+        )
         try:
-            return _Simulation(Search(strategy, task(), budget, seed, workers), journal, workers).run(wanted)
+            return _Simulation(
+                Search(strategy, task(), budget, seed, workers), journal, workers
+            ).run(wanted)
         finally:
             journal.close()
 
@@ -169,17 +180,29 @@ class _Simulation:
         rng = Random(f"{effect.mark}/{effect.key}")
         _, result = self._world.perform(effect, rng)
         if isinstance(effect.request, EvaluateRequest):
-            seconds = rng.lognormvariate(math.log(MEDIAN), SPREAD) * (SLOWER if rng.random() < STRAGGLERS else 1.0)
+            seconds = rng.lognormvariate(math.log(MEDIAN), SPREAD) * (
+                SLOWER if rng.random() < STRAGGLERS else 1.0
+            )
             seconds = seconds if effect.key > 1 else 1.0  # the seed: everything waits for it
             self._worked += seconds
         else:
             seconds = rng.lognormvariate(math.log(CALL_MEDIAN), CALL_SPREAD)
-        done = Entry("done", effect.key, effect.mark, effect.kind, about(effect, "search"), result, now + seconds)
+        done = Entry(
+            "done",
+            effect.key,
+            effect.mark,
+            effect.kind,
+            about(effect, "search"),
+            result,
+            now + seconds,
+        )
         heapq.heappush(self._running, (now + seconds, effect.key, done))
         self._started.append(Entry("started", effect.key, effect.mark, effect.kind))
 
     def _figure(self, now: float) -> Figure:
-        unfinished = sum(max(0.0, ends - now) for ends, _, entry in self._running if entry.effect == "evaluate")
+        unfinished = sum(
+            max(0.0, ends - now) for ends, _, entry in self._running if entry.effect == "evaluate"
+        )
         return Figure(
             workers=self._workers,
             evaluations=self._done,
@@ -203,7 +226,9 @@ _FILES = {
 
 
 class BackendFigure(msgspec.Struct, frozen=True):
-    """`seconds` to start, then over `evaluations`: how many a second, the median round trip, the driver's CPU each."""
+    """`seconds` to start, then over `evaluations`: how many a second, the median round trip, the
+    driver's CPU each.
+    """
 
     backend: str
     workers: int
@@ -215,8 +240,12 @@ class BackendFigure(msgspec.Struct, frozen=True):
     lost: int
 
 
-def measure_backend(name: str, choice: BackendChoice, workers: int, evaluations: int) -> BackendFigure:
-    """Evaluate so many different programs, `workers` at once, after as many to warm up as there are workers twice."""
+def measure_backend(
+    name: str, choice: BackendChoice, workers: int, evaluations: int
+) -> BackendFigure:
+    """Evaluate so many different programs, `workers` at once, after as many to warm up as there are
+    workers twice.
+    """
     with tempfile.TemporaryDirectory() as folder:
         for file, text in _FILES.items():
             Path(folder, file).write_text(text)
@@ -235,7 +264,9 @@ async def _measure_backend(
     async def one(n: int) -> None:
         async with gate:
             asked = time.perf_counter()
-            seen = await backend.evaluate(Candidate.of({"p.py": f"def run():\n    return {n}.0\n"}), None, n)
+            seen = await backend.evaluate(
+                Candidate.of({"p.py": f"def run():\n    return {n}.0\n"}), None, n
+            )
             times.append(time.perf_counter() - asked)
             statuses.append(seen.status)
 
@@ -251,7 +282,14 @@ async def _measure_backend(
     lost = sum(status is not Status.OK for status in statuses)
     each = statistics.median(times)
     return BackendFigure(
-        name, workers, evaluations, started, evaluations / wall, 1000 * each, 1000 * cpu / evaluations, lost
+        name,
+        workers,
+        evaluations,
+        started,
+        evaluations / wall,
+        1000 * each,
+        1000 * cpu / evaluations,
+        lost,
     )
 
 
@@ -265,11 +303,15 @@ def ray_nodes(count: int, cpus: int) -> Iterator[str]:
     """A Ray cluster of so many nodes on this machine's loopback; its address."""
     from culmen.evaluate.cluster.ray_connection import LOOPBACK, QUIET
 
-    os.environ.update(QUIET | LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
+    os.environ.update(
+        QUIET | LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    )
     from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
 
     small = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
-    cluster: Any = Cluster(initialize_head=True, connect=False, head_node_args={"num_cpus": 0, **small})
+    cluster: Any = Cluster(
+        initialize_head=True, connect=False, head_node_args={"num_cpus": 0, **small}
+    )
     try:
         for _ in range(count):
             cluster.add_node(num_cpus=cpus, **small)

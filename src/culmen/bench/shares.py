@@ -1,9 +1,10 @@
 """Shares over a suite of tasks: how many of them are solved, and fast_p.
 
-A task is solved by a run whose reported candidate reaches the task's target, with its certified value where the task
-has a verifier. fast_p is KernelBench's (Ouyang et al. 2025): the share of problems that are right and more than p times
-as fast as the baseline, as the evaluator's metric `speed_up` says. A task's cases are problems; a task without cases is
-one. Tasks count alike, and so do the runs of a task.
+A task is solved by a run whose reported candidate reaches the task's target, with its certified
+value where the task has a verifier. fast_p is KernelBench's (Ouyang et al. 2025): the share of
+problems that are right and more than p times as fast as the baseline, as the evaluator's metric
+`speed_up` says. A task's cases are problems; a task without cases is one. Tasks count alike, and so
+do the runs of a task.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ from culmen.store import views
 
 METRIC = "speed_up"
 LEVELS = (0.0, 0.5, 1.0, 1.5, 2.0)  # p
-AXES = ("evaluation_steps", "proposal_steps", "proposals", "evaluations")  # of `report.records.Moment`
+AXES = (
+    "evaluation_steps",
+    "proposal_steps",
+    "proposals",
+    "evaluations",
+)  # of `report.records.Moment`
 
 
 class Reached(Protocol):
@@ -39,7 +45,9 @@ class Reached(Protocol):
 
 
 class SuiteRun(Reached, Protocol):
-    """What is told here of a run: what its reported candidate came to, and the folder it lies in."""
+    """What is told here of a run: what its reported candidate came to, and the folder it lies
+    in.
+    """
 
     @property
     def task(self) -> str: ...
@@ -76,11 +84,14 @@ def solved(objective: Objective, best: RunResult | None) -> bool | None:
 
 
 def speed_ups(run: Path, best: RunResult | None) -> tuple[float | None, ...] | None:
-    """The reported candidate's speed-up on every problem it was evaluated on: the median over its evaluations (of the
-    final choice where it has some), None where one of them failed. None: no evaluation tells of a speed-up."""
+    """The reported candidate's speed-up on every problem it was evaluated on: the median over its
+    evaluations (of the final choice where it has some), None where one of them failed. None: no
+    evaluation tells of a speed-up."""
     if best is None:
         return None
-    return _told(list(views.observations(run, best.id, "final")) or list(views.observations(run, best.id)))
+    return _told(
+        list(views.observations(run, best.id, "final")) or list(views.observations(run, best.id))
+    )
 
 
 def _told(seen: Sequence[Observation]) -> tuple[float | None, ...] | None:
@@ -98,19 +109,26 @@ def _speed_up(seen: Sequence[Observation]) -> float | None:
 
 
 def fast(found: Sequence[float | None] | None, p: float) -> float:
-    """The share of a run's problems that are right and more than `p` times as fast; 0 where it reports nothing."""
+    """The share of a run's problems that are right and more than `p` times as fast; 0 where it
+    reports nothing.
+    """
     return fmean(each is not None and each > p for each in found) if found else 0.0
 
 
 def table(outcomes: Sequence[SuiteRun]) -> Rows:
-    """A row per strategy and measure (`solved`, `fast_1`, ...): the `share`, with its bootstrap interval over random
-    seeds (`low`, `high`; None with one), over the tasks to which the measure applies and on which every strategy has
-    finished runs. No rows where there are none."""
+    """A row per strategy and measure (`solved`, `fast_1`, ...): the `share`, with its bootstrap
+    interval over random seeds (`low`, `high`; None with one), over the tasks to which the measure
+    applies and on which every strategy has finished runs. No rows where there are none."""
     rows: Rows = []
     for measure, strategy, runs in _counted(outcomes):
         strata = [[_VALUES[measure](run) for run in each] for each in runs]
         found = _mean(strata)
-        row = {"strategy": strategy, "measure": measure, "tasks": len(runs), "runs": sum(map(len, strata))}
+        row = {
+            "strategy": strategy,
+            "measure": measure,
+            "tasks": len(runs),
+            "runs": sum(map(len, strata)),
+        }
         rows.append(row | {"share": found.value, "low": found.low, "high": found.high})
     return rows
 
@@ -119,61 +137,101 @@ def _counted(outcomes: Sequence[SuiteRun]) -> Iterator[tuple[str, str, list[list
     """Measure, strategy, and its runs by task."""
     done = [each for each in outcomes if each.state == "finished"]
     strategies = list(dict.fromkeys(each.strategy for each in outcomes))
-    common = [task for task in _tasks(done) if {each.strategy for each in done if each.task == task} == {*strategies}]
+    common = [
+        task
+        for task in _tasks(done)
+        if {each.strategy for each in done if each.task == task} == {*strategies}
+    ]
     aims = {each.task for each in done if each.solved is not None}
     timed = {each.task for each in done if each.speed_ups is not None}
     for measure in _VALUES:
         tasks = [task for task in common if task in (aims if measure == "solved" else timed)]
         for strategy in strategies if tasks else ():
-            yield measure, strategy, [[run for run in done if (run.task, run.strategy) == (t, strategy)] for t in tasks]
+            yield (
+                measure,
+                strategy,
+                [[run for run in done if (run.task, run.strategy) == (t, strategy)] for t in tasks],
+            )
 
 
 def curves(outcomes: Sequence[SuiteRun]) -> Rows:
-    """The shares of `table` as they came about: a row wherever one changes along one of `AXES`, told by the best so far
-    of each run, which keeps what it had when its run has ended. The last `share` is that of the table."""
+    """The shares of `table` as they came about: a row wherever one changes along one of `AXES`,
+    told by the best so far of each run, which keeps what it had when its run has ended. The last
+    `share` is that of the table."""
     kept: dict[str, list[tuple[Moment, Reached]]] = {}
     rows: Rows = []
     for measure, strategy, runs in _counted(outcomes):
         for run in (run for each in runs for run in each if run.run not in kept):
             kept[run.run] = _course(run)
-        courses = [[[(at, _VALUES[measure](then)) for at, then in kept[run.run]] for run in each] for each in runs]
+        courses = [
+            [[(at, _VALUES[measure](then)) for at, then in kept[run.run]] for run in each]
+            for each in runs
+        ]
         for axis in AXES:
             for at, share in _curve(courses, axis):
-                rows.append({"strategy": strategy, "measure": measure, "axis": axis, "at": at, "share": share})
+                rows.append(
+                    {
+                        "strategy": strategy,
+                        "measure": measure,
+                        "axis": axis,
+                        "at": at,
+                        "share": share,
+                    }
+                )
     return rows
 
 
 def _course(run: SuiteRun) -> list[tuple[Moment, Reached]]:
-    """What the best so far had come to, whenever that may have changed; at the end what is reported."""
-    path, seen, found = Path(run.run), dict[str, list[Observation]](), list[tuple[Moment, Reached]]()
+    """What the best so far had come to, whenever that may have changed; at the end what is
+    reported.
+    """
+    path, seen, found = (
+        Path(run.run),
+        dict[str, list[Observation]](),
+        list[tuple[Moment, Reached]](),
+    )
     moments, objective = read_run(path).moments, views.meta(path).task.objective
     for moment, each in zip(moments, views.observations(path)):
         seen.setdefault(each.candidate, []).append(each)
         if moment.best is not None:
-            found.append((moment, _Then(objective.reached(moment.best), _told(seen.get(moment.candidate, ())))))
+            found.append(
+                (
+                    moment,
+                    _Then(objective.reached(moment.best), _told(seen.get(moment.candidate, ()))),
+                )
+            )
     return [*found, (moments[-1], run)] if moments else found
 
 
-def _curve(courses: Sequence[Sequence[Sequence[tuple[Moment, float]]]], axis: str) -> Iterator[tuple[int, float]]:
+def _curve(
+    courses: Sequence[Sequence[Sequence[tuple[Moment, float]]]], axis: str
+) -> Iterator[tuple[int, float]]:
     """The mean over tasks of the mean over runs, from 0 on, where it changes."""
     tasks = [[_changes(course, axis) for course in task] for task in courses]
     last: float | None = None
     for step in sorted({at for task in tasks for course in task for at, _ in course}):
-        share = fmean(fmean([value for at, value in course if at <= step][-1] for course in task) for task in tasks)
+        share = fmean(
+            fmean([value for at, value in course if at <= step][-1] for course in task)
+            for task in tasks
+        )
         if share != last:
             yield step, share
         last = share
 
 
 def _changes(course: Sequence[tuple[Moment, float]], axis: str) -> list[tuple[int, float]]:
-    """Where a run's value is another than before, 0 at first; of several values at one step the last counts."""
+    """Where a run's value is another than before, 0 at first; of several values at one step the
+    last counts.
+    """
     values = {0: 0.0} | {getattr(at, axis): value for at, value in course}
     found = list(values.items())
     return [found[0], *(now for before, now in pairwise(found) if now[1] != before[1])]
 
 
 def _mean(strata: Sequence[Sequence[float]]) -> stats.Estimate:
-    """Without scipy the share alone: a bench that took hours is not lost for want of an interval."""
+    """Without scipy the share alone: a bench that took hours is not lost for want of an
+    interval.
+    """
     if importlib.util.find_spec("scipy") is None:
         return stats.Estimate(fmean(map(fmean, strata)))
     return stats.mean(strata)
@@ -185,7 +243,11 @@ def remarks(outcomes: Sequence[SuiteRun], rows: Rows) -> list[str]:
         return []
     done = [each for each in outcomes if each.state == "finished"]
     strategies = {each.strategy for each in outcomes}
-    partial = {task for task in _tasks(outcomes) if {each.strategy for each in done if each.task == task} != strategies}
+    partial = {
+        task
+        for task in _tasks(outcomes)
+        if {each.strategy for each in done if each.task == task} != strategies
+    }
     told = {task for task in _tasks(done) if task not in partial}
     aimless = {each.task for each in done if each.solved is None}
     untimed = told - {each.task for each in done if each.speed_ups is not None}
@@ -193,7 +255,10 @@ def remarks(outcomes: Sequence[SuiteRun], rows: Rows) -> list[str]:
     lines = [
         ("Not every strategy has a finished run, so left out of all shares", partial),
         ("No target stated, so left out of solved", told & aimless if "solved" in measures else ()),
-        (f"No metric {METRIC} reported, so left out of fast_p", untimed if "fast_1" in measures else ()),
+        (
+            f"No metric {METRIC} reported, so left out of fast_p",
+            untimed if "fast_1" in measures else (),
+        ),
     ]
     return [f"{what}: {', '.join(sorted(tasks))}." for what, tasks in lines if tasks]
 
@@ -210,7 +275,9 @@ def wide(rows: Rows) -> tuple[list[str], list[list[str]]]:
         cells.setdefault(row["strategy"], {})[row["measure"]] = _percent(row)
     tasks = {row["measure"]: row["tasks"] for row in rows}
     heads = ["strategy", *(f"{measure} (of {tasks[measure]})" for measure in measures)]
-    return heads, [[strategy, *(found[measure] for measure in measures)] for strategy, found in cells.items()]
+    return heads, [
+        [strategy, *(found[measure] for measure in measures)] for strategy, found in cells.items()
+    ]
 
 
 def _percent(row: dict[str, float]) -> str:

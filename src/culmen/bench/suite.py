@@ -1,7 +1,7 @@
 """Task x strategy x random seed at an equal budget, and the tables of what that showed.
 
-Every cell is a run folder, so a bench that was cut off goes on. Cells are taken seed by seed, so that a bench that is
-not over yet has about as many runs of every strategy.
+Every cell is a run folder, so a bench that was cut off goes on. Cells are taken seed by seed, so
+that a bench that is not over yet has about as many runs of every strategy.
 """
 
 from __future__ import annotations
@@ -33,16 +33,18 @@ if TYPE_CHECKING:
 
 
 class Suite(msgspec.Struct, frozen=True):
-    """What is run: task folders or names of built-in tasks, strategies, seeds, and one budget for every cell.
+    """What is run: task folders or names of built-in tasks, strategies, seeds, and one budget for
+    every cell.
 
-    A task may also be a folder of task folders. A strategy is a name, or a name with settings: `polca(epsilon=off)`.
-    `pool=FILE` among them is the file of candidates that its searches begin with (of a folder `TASK.json` in it),
-    `pool_share` the share of the evaluations that these may use at most. `preset=NAME` is one of the strategy's own, or
-    the settings of the task's `[presets.NAME]`.
-    `budget` may limit evaluations, dollars or both: what is equal is what a strategy may spend. `plain` is how many
-    seconds of processor time the plain optimiser of a task gets; 0 leaves it out. Without `timed` the offline proposer
-    writes no loops at all: where their guard of time ends them, what they reach depends on the machine. With `picks`
-    what other rules would report of each run is evaluated so many times a case (`bench.picks`).
+    A task may also be a folder of task folders. A strategy is a name, or a name with settings:
+    `polca(epsilon=off)`. `pool=FILE` among them is the file of candidates that its searches begin
+    with (of a folder `TASK.json` in it), `pool_share` the share of the evaluations that these may
+    use at most. `preset=NAME` is one of the strategy's own, or the settings of the task's
+    `[presets.NAME]`. `budget` may limit evaluations, dollars or both: what is equal is what a
+    strategy may spend. `plain` is how many seconds of processor time the plain optimiser of a task
+    gets; 0 leaves it out. Without `timed` the offline proposer writes no loops at all: where their
+    guard of time ends them, what they reach depends on the machine. With `picks` what other rules
+    would report of each run is evaluated so many times a case (`bench.picks`).
     """
 
     name: str
@@ -72,7 +74,8 @@ SUITES = {
         ),
         strategies=("turboevolve", "openevolve", "map_elites", "best_of_n", "polca"),
     ),
-    # POLCA, Section 5.4 and Appendix C: without each part, epsilon swept, another priority, and its baselines.
+    # POLCA, Section 5.4 and Appendix C: without each part, epsilon swept, another priority, and its
+    # baselines.
     "polca": Suite(
         "polca",
         tasks=("routing_rules",),
@@ -106,12 +109,13 @@ class Cell(msgspec.Struct, frozen=True):
 class CellResult(msgspec.Struct, frozen=True):
     """What one cell came to.
 
-    `score` is the reported one, in the task's direction; `certified` what the task's verifier vouches for (None: it has
-    none, or did not accept). `requests` counts the times a strategy asked for candidates (None: its journal does not
-    tell), `delivered` the candidates that these brought, where it tells that, too; `proposals` all new candidates of
-    the run, also those that the offline proposer looked at on its way, and `calls` the model calls that this took.
-    `solved` and `speed_ups` are those of `bench.shares`. `together` is the score on the whole split on which all that
-    the task's runs returned was scored afterwards (None: it was not).
+    `score` is the reported one, in the task's direction; `certified` what the task's verifier
+    vouches for (None: it has none, or did not accept). `requests` counts the times a strategy asked
+    for candidates (None: its journal does not tell), `delivered` the candidates that these brought,
+    where it tells that, too; `proposals` all new candidates of the run, also those that the offline
+    proposer looked at on its way, and `calls` the model calls that this took. `solved` and
+    `speed_ups` are those of `bench.shares`. `together` is the score on the whole split on which all
+    that the task's runs returned was scored afterwards (None: it was not).
     """
 
     task: str
@@ -138,7 +142,9 @@ class CellResult(msgspec.Struct, frozen=True):
 
 
 class Contender(NamedTuple):
-    """A strategy as a suite writes it: the object, and the pool that its searches begin with ("": none)."""
+    """A strategy as a suite writes it: the object, and the pool that its searches begin with ("":
+    none).
+    """
 
     strategy: MinimalStrategy
     pool: str
@@ -146,7 +152,9 @@ class Contender(NamedTuple):
 
     @classmethod
     def of(cls, text: str, task: Task) -> Contender:
-        """Read `name(setting=value, pool=FILE)` for a task; raises `UserError` for what cannot be meant."""
+        """Read `name(setting=value, pool=FILE)` for a task; raises `UserError` for what cannot be
+        meant.
+        """
         from culmen.run import pools
         from culmen.strategies import catalog
 
@@ -162,25 +170,36 @@ class Contender(NamedTuple):
 
 
 def _preset(name: str, settings: dict[str, str], task: Task) -> dict[str, str]:
-    """The settings with those of the task's preset, where the strategy has no presets of its own."""
+    """The settings with those of the task's preset, where the strategy has no presets of its
+    own.
+    """
     from culmen.strategies import catalog
 
     cls = catalog.load(name)
     if "preset" not in settings or hasattr(cls, "presets"):
         return settings
     wanted, known = settings["preset"], task.defaults.get("presets", {})
-    fitting = {key: table for key, table in known.items() if catalog.load(table.get("strategy") or name) is cls}
+    fitting = {
+        key: table
+        for key, table in known.items()
+        if catalog.load(table.get("strategy") or name) is cls
+    }
     if wanted not in fitting:
         fix = (
-            f"one of {', '.join(fitting)}" if fitting else f"write [presets.{wanted}] into task.toml: culmen docs tasks"
+            f"one of {', '.join(fitting)}"
+            if fitting
+            else f"write [presets.{wanted}] into task.toml: culmen docs tasks"
         )
-        raise UserError(f"task '{task.name}' has no preset '{wanted}' for {name}", where="--strategies", fix=fix)
+        raise UserError(
+            f"task '{task.name}' has no preset '{wanted}' for {name}", where="--strategies", fix=fix
+        )
     rest = {key: value for key, value in settings.items() if key != "preset"}
     return catalog.texts(fitting[wanted].get("settings", {})) | rest
 
 
 def tasks_of(suite: Suite) -> dict[str, Task]:
-    """The tasks by what they are called: their names; where several have one, the names of their folders.
+    """The tasks by what they are called: their names; where several have one, the names of their
+    folders.
 
     Raises `UserError` for a task that does not exist, and where the folders have one name, too.
     """
@@ -191,7 +210,11 @@ def tasks_of(suite: Suite) -> dict[str, Task]:
     for place, task in loaded:
         name = task.name if names[task.name] == 1 else Path(place).resolve().name
         if name in found:
-            raise UserError(f"two tasks are called '{name}'", where=place, fix="give one another name in its task.toml")
+            raise UserError(
+                f"two tasks are called '{name}'",
+                where=place,
+                fix="give one another name in its task.toml",
+            )
         found[name] = msgspec.structs.replace(task, name=name)
     return found
 
@@ -219,7 +242,9 @@ def cells(suite: Suite, out: Path) -> list[Cell]:
 
 
 def levels(suite: Suite, out: Path) -> Iterator[Level]:
-    """What the tasks' plain optimisers reach; from the bench's folder where that was found out before."""
+    """What the tasks' plain optimisers reach; from the bench's folder where that was found out
+    before.
+    """
     for task in tasks_of(suite).values() if suite.plain else ():
         found = level(task, suite.plain, out)
         if found is not None:
@@ -229,7 +254,8 @@ def levels(suite: Suite, out: Path) -> Iterator[Level]:
 def perform(suite: Suite, out: Path) -> Iterator[CellResult]:
     """Run what is not finished, reuse what is; one outcome per cell, in their order.
 
-    Ends early after a cell that was interrupted. Raises `UserError` where a folder holds a run with other settings.
+    Ends early after a cell that was interrupted. Raises `UserError` where a folder holds a run with
+    other settings.
     """
     from culmen.study import Study
 
@@ -237,7 +263,9 @@ def perform(suite: Suite, out: Path) -> Iterator[CellResult]:
     for cell in cells(suite, out):
         study = _study(suite, cell, tasks[cell.task])
         if views.status(cell.path).state != "finished":
-            (Study.resume(cell.path, **_parts(suite)) if study is None else study).run(progress=False)
+            (Study.resume(cell.path, **_parts(suite)) if study is None else study).run(
+                progress=False
+            )
         found = outcome(cell)
         yield found
         if found.state != "finished":
@@ -274,14 +302,20 @@ def outcome(cell: Cell) -> CellResult:
 
 
 def sampled(outcomes: Sequence[CellResult]) -> list[CellResult]:
-    """Those of tasks of which a run was measured on some of the cases only: one run's score is not another's."""
+    """Those of tasks of which a run was measured on some of the cases only: one run's score is not
+    another's.
+    """
     bests = {each.run: views.best(each.run) for each in outcomes if each.state == "finished"}
-    tasks = {each.task for each in outcomes if (best := bests.get(each.run)) and 0 < best.cases < best.of}
+    tasks = {
+        each.task for each in outcomes if (best := bests.get(each.run)) and 0 < best.cases < best.of
+    }
     return [each for each in outcomes if each.task in tasks and each.run in bests]
 
 
 def with_common_scores(outcomes: Sequence[CellResult]) -> list[CellResult]:
-    """The outcomes with their scores on one whole split, where the programs of a task were scored so."""
+    """The outcomes with their scores on one whole split, where the programs of a task were scored
+    so.
+    """
     from culmen.report.records import read_compared
     from culmen.report.worth import worth
 
@@ -335,17 +369,29 @@ def _study(suite: Suite, cell: Cell, task: Task) -> Any:
         }
         chosen, objects = options.read(keywords, RunOptions(pool=label), CreateKeywords)
         if pool:
-            task = pools.seeded(task, pools.load(pool), pools.allowance(task, suite.budget.evaluations, share))
+            task = pools.seeded(
+                task, pools.load(pool), pools.allowance(task, suite.budget.evaluations, share)
+            )
         return Study.make(task, strategy, chosen, objects, cell.path)
     meta = views.meta(cell.path)
-    was = {"task": meta.task.digest, "strategy": msgspec.json.encode(meta.strategy), "budget": meta.budget}
-    now = {"task": task.digest, "strategy": msgspec.json.encode(catalog.config(strategy)), "budget": suite.budget}
+    was = {
+        "task": meta.task.digest,
+        "strategy": msgspec.json.encode(meta.strategy),
+        "budget": meta.budget,
+    }
+    now = {
+        "task": task.digest,
+        "strategy": msgspec.json.encode(catalog.config(strategy)),
+        "budget": suite.budget,
+    }
     was |= {"model": meta.model, "pool": meta.pool}
     now |= {"model": suite.model, "pool": label}
     for name, value in now.items():
         if was[name] != value:
             what = f"this cell was made with another {name}"
-            raise UserError(what, where=str(cell.path), fix="give another --out, or remove the folder")
+            raise UserError(
+                what, where=str(cell.path), fix="give another --out, or remove the folder"
+            )
     return None
 
 
@@ -367,10 +413,11 @@ COUNTS = ("requests", "calls", "proposals", "evaluations")  # means over runs, i
 def summary(outcomes: Sequence[CellResult]) -> Rows:
     """One row per task and strategy, in the order of the outcomes.
 
-    `best` of `runs`, median and quartiles of the reported scores; `together` the median of those on one whole split,
-    where the runs' programs were scored so; `certified` the best value that a verifier vouches
-    for, and `certified_median` over the `certified_runs` that have one; `per_request` how many candidates a request
-    brought, over all runs; the rest are means over the runs.
+    `best` of `runs`, median and quartiles of the reported scores; `together` the median of those on
+    one whole split, where the runs' programs were scored so; `certified` the best value that a
+    verifier vouches for, and `certified_median` over the `certified_runs` that have one;
+    `per_request` how many candidates a request brought, over all runs; the rest are means over the
+    runs.
     """
     groups: dict[tuple[str, str], list[CellResult]] = {}
     for each in outcomes:
@@ -386,7 +433,15 @@ def _row(task: str, strategy: str, runs: Sequence[CellResult]) -> dict[str, Any]
     figures = spread("score", scores)
     means = {
         name: mean(getattr(each, name) for each in runs)
-        for name in ("evaluations", "requests", "proposals", "calls", "tokens", "dollars", "seconds")
+        for name in (
+            "evaluations",
+            "requests",
+            "proposals",
+            "calls",
+            "tokens",
+            "dollars",
+            "seconds",
+        )
     }
     return {
         "task": task,
@@ -408,8 +463,16 @@ def _row(task: str, strategy: str, runs: Sequence[CellResult]) -> dict[str, Any]
 
 
 def _per_request(runs: Sequence[CellResult]) -> float | None:
-    known = [(each.delivered, each.requests) for each in runs if each.delivered is not None and each.requests]
-    return sum(delivered for delivered, _ in known) / sum(requests for _, requests in known) if known else None
+    known = [
+        (each.delivered, each.requests)
+        for each in runs
+        if each.delivered is not None and each.requests
+    ]
+    return (
+        sum(delivered for delivered, _ in known) / sum(requests for _, requests in known)
+        if known
+        else None
+    )
 
 
 def _best(values: Sequence[float], direction: str) -> float | None:
@@ -417,7 +480,9 @@ def _best(values: Sequence[float], direction: str) -> float | None:
 
 
 def choose(suite: Suite, outcomes: Sequence[CellResult]) -> Iterator[Pick]:
-    """What each rule picks of the finished runs, where the suite asks for it; made runs are reused."""
+    """What each rule picks of the finished runs, where the suite asks for it; made runs are
+    reused.
+    """
     from culmen.bench import picks
 
     if not suite.picks:
@@ -429,10 +494,15 @@ def choose(suite: Suite, outcomes: Sequence[CellResult]) -> Iterator[Pick]:
 
 
 def write(
-    suite: Suite, outcomes: Sequence[CellResult], levels: Sequence[Level], out: Path, chosen: Rows | None = None
+    suite: Suite,
+    outcomes: Sequence[CellResult],
+    levels: Sequence[Level],
+    out: Path,
+    chosen: Rows | None = None,
 ) -> list[Path]:
-    """`cells.csv`, `summary.csv`, `summary.md` and `bench.json` in the bench's folder; `shares.csv` and
-    `shares_by_steps.csv` where tasks have targets or tell speed-ups; `picks.csv` of `chosen`."""
+    """`cells.csv`, `summary.csv`, `summary.md` and `bench.json` in the bench's folder; `shares.csv`
+    and `shares_by_steps.csv` where tasks have targets or tell speed-ups; `picks.csv` of `chosen`.
+    """
     out.mkdir(parents=True, exist_ok=True)
     rows = summary(outcomes)
     each: Rows = [msgspec.to_builtins(outcome) for outcome in outcomes]
@@ -443,7 +513,10 @@ def write(
     tables, found = markdown(rows, levels), shares.table(outcomes)
     if found:
         plain["shares"], tables = found, f"{tables}\n{shares.markdown(found)}"
-        files += [_csv(out / "shares.csv", found), _csv(out / "shares_by_steps.csv", shares.curves(outcomes))]
+        files += [
+            _csv(out / "shares.csv", found),
+            _csv(out / "shares_by_steps.csv", shares.curves(outcomes)),
+        ]
     if chosen:
         from culmen.bench import picks
 
@@ -456,7 +529,9 @@ def write(
 
 
 def markdown(rows: Rows, levels: Sequence[Level] = ()) -> str:
-    """The table for a page of documentation; claimed and certified values stand in columns of their own."""
+    """The table for a page of documentation; claimed and certified values stand in columns of their
+    own.
+    """
     plain = {level.task: level for level in levels}
     heads = [
         "task",
@@ -479,7 +554,9 @@ def markdown(rows: Rows, levels: Sequence[Level] = ()) -> str:
             score(row["median"]),
             f"{score(row['q1'])} to {score(row['q3'])}",
             score(row["together"]),
-            f"{score(row['certified'])} ({row['certified_runs']} of {row['runs']})" if row["certified_runs"] else "-",
+            f"{score(row['certified'])} ({row['certified_runs']} of {row['runs']})"
+            if row["certified_runs"]
+            else "-",
             *(whole(row[name]) for name in COUNTS),
             whole(row["per_request"]),
         ]

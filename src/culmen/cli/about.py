@@ -23,9 +23,13 @@ if TYPE_CHECKING:
 
 def strategies(
     screen: Screen,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A strategy. Default: list them all.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A strategy. Default: list them all.")
+    ] = None,
 ) -> Answer:
-    """List the search strategies, or show one: its paper, its settings, their defaults and meanings."""
+    """List the search strategies, or show one: its paper, its settings, their defaults and
+    meanings.
+    """
     from culmen.strategies import catalog
 
     if name is None:
@@ -62,10 +66,12 @@ def _default(field: dict[str, Any]) -> str:
 def templates(
     screen: Screen,
     folder: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="Write them there, to be changed. Default: list them.")
+        Path | None,
+        typer.Argument(metavar="DIR", help="Write them there, to be changed. Default: list them."),
     ] = None,
 ) -> Answer:
-    """List the prompt templates and their slots, or write them to a folder for `culmen run TASK --templates DIR`.
+    """List the prompt templates and their slots, or write them to a folder for `culmen run TASK
+    --templates DIR`.
 
     Keep only the files that you change: the others are taken from culmen.
     """
@@ -75,31 +81,53 @@ def templates(
     slots = {name: slots_of(text) for name, text in texts.items()}
     if folder is None:
         rows = [(name, " ".join(f"${slot}" for slot in found)) for name, found in slots.items()]
-        return Answer({"templates": slots}, lambda screen: screen.table(["template", "slots"], rows))
+        return Answer(
+            {"templates": slots}, lambda screen: screen.table(["template", "slots"], rows)
+        )
     if folder.exists() and any(folder.iterdir()):
         raise UserError("this folder is not empty", where=str(folder), fix="name another one")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (folder / f"{name}.md").write_text(text, encoding="utf-8")
-    steps = (f"culmen run TASK --templates {folder}", "use them; keep only the files that you change")
-    return Answer({"templates": slots, "folder": str(folder)}, lambda screen: screen.next_steps(steps))
+    steps = (
+        f"culmen run TASK --templates {folder}",
+        "use them; keep only the files that you change",
+    )
+    return Answer(
+        {"templates": slots, "folder": str(folder)}, lambda screen: screen.next_steps(steps)
+    )
 
 
 def doctor(
     screen: Screen,
     agent: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Send this coding agent one request, to see whether it works.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Send this coding agent one request, to see whether it works."
+        ),
     ] = None,
-    model: Annotated[list[str] | None, typer.Option(metavar="MODEL", help="Model that the agent uses.")] = None,
-    models: Annotated[Path | None, typer.Option(metavar="FILE", help="Providers, models and prices.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL", help="Model that the agent uses.")
+    ] = None,
+    models: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Providers, models and prices.")
+    ] = None,
     attack: Annotated[
-        bool, typer.Option("--attack", help="Run hostile programs at the level in force: who wins, who is held.")
+        bool,
+        typer.Option(
+            "--attack", help="Run hostile programs at the level in force: who wins, who is held."
+        ),
     ] = False,
     image: Annotated[
-        str | None, typer.Option(metavar="IMAGE", help="Also try a container of this image (podman or docker).")
+        str | None,
+        typer.Option(
+            metavar="IMAGE", help="Also try a container of this image (podman or docker)."
+        ),
     ] = None,
 ) -> Answer:
-    """Show what this machine offers: isolation (found by trying), API keys by name, extras, coding agents."""
+    """Show what this machine offers: isolation (found by trying), API keys by name, extras, coding
+    agents.
+    """
     if agent is not None:
         return _try_agent(agent, model, models)
     if attack:
@@ -115,8 +143,13 @@ def _attack(image: str) -> Answer:
     report = run_suite(image=image)
 
     def show(screen: Screen) -> None:
-        screen.table(["attack", "result"], [(name.replace("_", " "), each) for name, each in report["attacks"].items()])
-        screen.line(f"level {report['level']}: {report['won']} of {len(report['attacks'])} attacks won")
+        screen.table(
+            ["attack", "result"],
+            [(name.replace("_", " "), each) for name, each in report["attacks"].items()],
+        )
+        screen.line(
+            f"level {report['level']}: {report['won']} of {len(report['attacks'])} attacks won"
+        )
 
     return Answer(report, show, int(report["won"] > 0))
 
@@ -139,7 +172,9 @@ def _examine(image: str) -> dict[str, Any]:
 
 
 def _keys() -> dict[str, bool]:
-    """Names of the environment variables that hold keys of known providers, and whether each is set."""
+    """Names of the environment variables that hold keys of known providers, and whether each is
+    set.
+    """
     from culmen.llm.spec import PROVIDERS
 
     names = {provider.key_env for provider in PROVIDERS.values() if provider.key_env}
@@ -184,10 +219,16 @@ def _agents() -> dict[str, Any]:
 
 def _show_machine(screen: Screen, report: dict[str, Any]) -> None:
     keys = [name for name, present in report["keys"].items() if present]
-    screen.heading(f"culmen {report['culmen']}", f"Python {report['python']} at {report['executable']}")
+    screen.heading(
+        f"culmen {report['culmen']}", f"Python {report['python']} at {report['executable']}"
+    )
     screen.pairs(
         ("system", report["system"]),
-        ("cores", f"{report['cores']}, {report['memory_gb']} GB memory, {report['disk_free_gb']} GB disk free here"),
+        (
+            "cores",
+            f"{report['cores']}, {report['memory_gb']} GB memory, {report['disk_free_gb']} GB "
+            "disk free here",
+        ),
         ("keys", joined(keys) or f"none of {joined(report['keys'])} is set"),
         ("mechanisms", _mechanisms(report["mechanisms"])),
         ("isolation", f"{report['level']} is in force"),
@@ -204,7 +245,11 @@ def _show_machine(screen: Screen, report: dict[str, Any]) -> None:
 def _mechanisms(found: dict[str, Any]) -> str:
     texts = []
     for name, value in found.items():
-        detail = f" {value}" if isinstance(value, str | int) and not isinstance(value, bool) and value else ""
+        detail = (
+            f" {value}"
+            if isinstance(value, str | int) and not isinstance(value, bool) and value
+            else ""
+        )
         texts.append(f"{name}{detail}" if value else f"no {name}")
     return joined(texts)
 
@@ -215,7 +260,9 @@ def _show_levels(screen: Screen, levels: dict[str, Any]) -> None:
         probes = tried["probes"]
         passed = sum(result == "PASS" for result in probes.values())
         failed = [probe for probe, result in probes.items() if result != "PASS"]
-        outcome = f"{passed} of {count(len(probes), 'probe')}" if tried["works"] else "not available"
+        outcome = (
+            f"{passed} of {count(len(probes), 'probe')}" if tried["works"] else "not available"
+        )
         detail = f"not enforced: {joined(failed)}" if failed else tried.get("why", "all enforced")
         rows.append((name, outcome, detail))
     screen.table(["level", "result", "found by running a program that tries to break out"], rows)
@@ -223,7 +270,10 @@ def _show_levels(screen: Screen, levels: dict[str, Any]) -> None:
 
 def _show_extras(screen: Screen, extras: dict[str, bool]) -> None:
     screen.rule("extras")
-    rows = [(name, "installed" if there else f"pip install 'culmen[{name}]'") for name, there in extras.items()]
+    rows = [
+        (name, "installed" if there else f"pip install 'culmen[{name}]'")
+        for name, there in extras.items()
+    ]
     screen.table(["extra", "command to install it"], sorted(rows))
 
 
@@ -239,7 +289,12 @@ def _show_agents(screen: Screen, report: dict[str, Any]) -> None:
     """The installed ones, and names of the others."""
     known = report["known"]
     rows = [
-        (row["name"], row["version"] or "?", _VERSIONS[row["state"]].format(joined(row["tested"])), _traits(row))
+        (
+            row["name"],
+            row["version"] or "?",
+            _VERSIONS[row["state"]].format(joined(row["tested"])),
+            _traits(row),
+        )
         for row in known
         if row["installed"]
     ]
@@ -252,7 +307,12 @@ def _show_agents(screen: Screen, report: dict[str, Any]) -> None:
     if missing:
         screen.line(f"Not installed: {joined(missing)}.", style="dim")
     first = rows[0][0] if rows else "builtin"
-    screen.next_steps((f"culmen doctor --agent {first} --model NAME", "send it one request, to see whether it works"))
+    screen.next_steps(
+        (
+            f"culmen doctor --agent {first} --model NAME",
+            "send it one request, to see whether it works",
+        )
+    )
 
 
 def _traits(row: dict[str, Any]) -> str:
@@ -276,7 +336,9 @@ def _try_agent(agent: str, model: list[str] | None, models: Path | None) -> Answ
 
 def _show_try(screen: Screen, tried: SmokeTest) -> None:
     usage = tried.usage
-    cost = joined([count(usage.calls, "call"), count(usage.tokens, "token"), dollars(usage.dollars)])
+    cost = joined(
+        [count(usage.calls, "call"), count(usage.tokens, "token"), dollars(usage.dollars)]
+    )
     facts = {
         "reply": clean(tried.word) or "none",
         "problem": clean(tried.why),
@@ -291,27 +353,38 @@ def _show_try(screen: Screen, tried: SmokeTest) -> None:
 
 def docs(
     screen: Screen,
-    page: Annotated[str | None, typer.Argument(metavar="PAGE", help="A page. Default: list them all.")] = None,
+    page: Annotated[
+        str | None, typer.Argument(metavar="PAGE", help="A page. Default: list them all.")
+    ] = None,
 ) -> Answer:
     """Show a page of the documentation, or list them."""
     found = _pages()
     if page is None:
         titles = [(name, _title(path)) for name, path in found.items()]
-        data = {"pages": [{"name": name, "title": title, "path": str(found[name])} for name, title in titles]}
+        data = {
+            "pages": [
+                {"name": name, "title": title, "path": str(found[name])} for name, title in titles
+            ]
+        }
         return Answer(data, lambda screen: screen.table(["page", "title"], titles))
     name = page.removeprefix("docs/").removesuffix(".md")
     if name not in found:
         near = joined(difflib.get_close_matches(name, found, n=3)) or "culmen docs"
         raise UserError(f"there is no page '{page}'", where="culmen docs", fix=near)
     text = found[name].read_text(encoding="utf-8")
-    return Answer({"page": name, "path": str(found[name]), "text": text}, lambda screen: screen.markdown(text))
+    return Answer(
+        {"page": name, "path": str(found[name]), "text": text}, lambda screen: screen.markdown(text)
+    )
 
 
 def _pages() -> dict[str, Path]:
     """All pages by name: in an installed package beside the code, in a checkout beside `src`."""
     package = Path(__file__).resolve().parents[1]
     folder = next(each for each in (package / "docs", package.parents[1] / "docs") if each.is_dir())
-    found = {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.md"))}
+    found = {
+        path.relative_to(folder).with_suffix("").as_posix(): path
+        for path in sorted(folder.rglob("*.md"))
+    }
     skill = package.parents[1] / "skills/culmen/SKILL.md"
     return found | ({"skill": skill} if skill.is_file() else {})
 

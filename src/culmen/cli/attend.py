@@ -51,16 +51,21 @@ def ui(
         str | None,
         typer.Argument(
             metavar="RUN_OR_FOLDER",
-            help="A run, its name under ./runs, a folder of runs, or a database by its URL. Default: ./runs.",
+            help=(
+                "A run, its name under ./runs, a folder of runs, or a database by its URL. "
+                "Default: ./runs."
+            ),
         ),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = PORT,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
+    ] = PORT,
     browser: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser.")] = False,
 ) -> Answer:
     """Show runs in a browser, live: scores, candidates, lineage, memory, calls, trust.
 
-    Serves on 127.0.0.1 until Ctrl-C. The address it prints holds the token that allows to stop a run or to send it
-    messages.
+    Serves on 127.0.0.1 until Ctrl-C. The address it prints holds the token that allows to stop a
+    run or to send it messages.
     """
     from culmen.strategies.catalog import NAMES
     from culmen.web.server import Dashboard, bind, serve
@@ -69,14 +74,20 @@ def ui(
     dashboard = Dashboard(shown, names=NAMES)
     listening = bind(port)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
-    document = {"url": f"{address}#token={dashboard.token}", "address": address, "folder": str(shown.resolve())}
+    document = {
+        "url": f"{address}#token={dashboard.token}",
+        "address": address,
+        "folder": str(shown.resolve()),
+    }
 
     def ready() -> None:
         if screen.as_json:
             screen.document(document)
         else:
             screen.line(f"{shown}: {document['url']}")
-            screen.err.print("Ctrl-C ends the dashboard; runs go on without it.", style="dim", markup=False)
+            screen.err.print(
+                "Ctrl-C ends the dashboard; runs go on without it.", style="dim", markup=False
+            )
         sys.stdout.flush()
         if browser:
             threading.Thread(target=webbrowser.open, args=(document["url"],), daemon=True).start()
@@ -93,7 +104,9 @@ def _runs_to_show(given: str | None) -> Path:
 
     if given is None:
         if not RUNS.is_dir():
-            raise UserError("there are no runs yet", where=str(RUNS), fix="culmen demo, or culmen run TASK")
+            raise UserError(
+                "there are no runs yet", where=str(RUNS), fix="culmen demo, or culmen run TASK"
+            )
         return RUNS
     if is_address(given) and not parse(given).name:
         return anchor(parse(given))
@@ -108,14 +121,20 @@ def _runs_to_show(given: str | None) -> Path:
 def stop(
     screen: Screen,
     run: Run = None,
-    pause: Annotated[bool, typer.Option("--pause", help="End its process as Ctrl-C does, to be resumed.")] = False,
+    pause: Annotated[
+        bool, typer.Option("--pause", help="End its process as Ctrl-C does, to be resumed.")
+    ] = False,
 ) -> Answer:
     """End a running search now and make the final choice from what was found."""
     from culmen.store import inbox
 
     path = find_run(run)
     sent = inbox.send_stop(path, pause=pause)
-    what = "The process ends within seconds; culmen resume goes on." if pause else "The final choice is made now."
+    what = (
+        "The process ends within seconds; culmen resume goes on."
+        if pause
+        else "The final choice is made now."
+    )
     return _report_sent(path, sent, what)
 
 
@@ -123,11 +142,14 @@ def tell(
     screen: Screen,
     run: RequiredRun,
     hint: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Advice for the models that propose candidates.")
+        str | None,
+        typer.Option(metavar="TEXT", help="Advice for the models that propose candidates."),
     ] = None,
     candidate: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Evaluate this text. Repeatable, for candidates of several parts."),
+        typer.Option(
+            metavar="FILE", help="Evaluate this text. Repeatable, for candidates of several parts."
+        ),
     ] = None,
 ) -> Answer:
     """Send a running search a hint, or a candidate of your own."""
@@ -135,25 +157,43 @@ def tell(
 
     path = find_run(run)
     if (hint is None) == (not candidate):
-        raise UserError("give either a hint or a candidate", where="culmen tell", fix="--hint TEXT or --candidate FILE")
+        raise UserError(
+            "give either a hint or a candidate",
+            where="culmen tell",
+            fix="--hint TEXT or --candidate FILE",
+        )
     if hint is not None:
-        return _report_sent(path, inbox.send_hint(path, hint), "Every later request for candidates carries the hint.")
+        return _report_sent(
+            path,
+            inbox.send_hint(path, hint),
+            "Every later request for candidates carries the hint.",
+        )
     sent = inbox.send_candidate(path, _read_parts(candidate or []))
-    return _report_sent(path, sent, "It is evaluated at once, and counts in the final choice like any other.")
+    return _report_sent(
+        path, sent, "It is evaluated at once, and counts in the final choice like any other."
+    )
 
 
 def _read_parts(files: Sequence[Path]) -> dict[str, str]:
-    """Texts of files by name; raises `UserError` for a file that cannot be read or holds no text."""
+    """Texts of files by name; raises `UserError` for a file that cannot be read or holds no
+    text.
+    """
     found: dict[str, str] = {}
     for file in files:
         try:
             found[file.name] = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"cannot read {file}: {error}", where="--candidate", fix="name a text file") from None
+            raise UserError(
+                f"cannot read {file}: {error}", where="--candidate", fix="name a text file"
+            ) from None
     return found
 
 
 def _report_sent(path: Path, sent: Sent, effect: str) -> Answer:
     data = {"run": path.name, "id": sent.message.id, "kind": sent.message.kind, "taken": sent.live}
-    words = effect if sent.live else "No process runs it now: the message is read when the run is resumed."
+    words = (
+        effect
+        if sent.live
+        else "No process runs it now: the message is read when the run is resumed."
+    )
     return Answer(data, lambda screen: screen.line(f"Sent. {words}"))

@@ -40,23 +40,35 @@ def audit(
     screen: Screen,
     path: Annotated[
         str | None,
-        typer.Argument(metavar="TASK|RUN", help="A task, to attack its evaluator; or a run, to look for signs."),
+        typer.Argument(
+            metavar="TASK|RUN", help="A task, to attack its evaluator; or a run, to look for signs."
+        ),
     ] = None,
     program: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Attack with this program instead of the initial one.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Attack with this program instead of the initial one."),
     ] = None,
-    only: Annotated[list[str] | None, typer.Option(metavar="ATTACK", help="Try this attack only. Repeatable.")] = None,
-    seconds: Annotated[float, typer.Option(min=1.0, help="Start no attack after this time.")] = 300.0,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="ATTACK", help="Try this attack only. Repeatable.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=1.0, help="Start no attack after this time.")
+    ] = 300.0,
     workers: Annotated[int, typer.Option(min=1, help="Evaluations at once.")] = 2,
-    require: Annotated[str | None, typer.Option(metavar="LEVEL", help="Refuse weaker isolation than this.")] = None,
+    require: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="Refuse weaker isolation than this.")
+    ] = None,
     model: AskedModels = None,
     models: ModelsFile = None,
-    isolation: Annotated[str | None, typer.Option(metavar="LEVEL", help="Use this level and no other.")] = None,
+    isolation: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="Use this level and no other.")
+    ] = None,
 ) -> Answer:
     """Find what could be gamed in a task, before anything is spent; or signs of gaming in a run.
 
-    A task's evaluator is attacked with programs made from the initial one, on a copy of its folder. Exit code 1 if an
-    attack pays, or if a run has grave signs; 6 if the program is not one that could tell.
+    A task's evaluator is attacked with programs made from the initial one, on a copy of its folder.
+    Exit code 1 if an attack pays, or if a run has grave signs; 6 if the program is not one that
+    could tell.
     """
 
     def make(task: Task) -> Backend:
@@ -101,7 +113,12 @@ def _audit_task(
     except UserError as error:
         error.fix = error.fix.replace("TASK", str(path))
         raise
-    data = {"kind": "task", "path": str(path.resolve()), **msgspec.to_builtins(report), "gamed": report.gamed}
+    data = {
+        "kind": "task",
+        "path": str(path.resolve()),
+        **msgspec.to_builtins(report),
+        "gamed": report.gamed,
+    }
     data["inconclusive"] = report.inconclusive
     code = FINDINGS if report.gamed else INCONCLUSIVE if report.inconclusive else 0
     return Answer(data, lambda screen: _show_task(screen, report, path), code)
@@ -118,7 +135,9 @@ def _with_program(path: Path, program: Path | None) -> tuple[Task, dict[str, str
     text = program.read_text(encoding="utf-8", errors="replace")
     task = taskfiles.load(path, goal="audit")
     if not task.seeds:
-        return taskfiles.load(path, goal="audit", seeds=[{program.name: text}]), {program.name: text}
+        return taskfiles.load(path, goal="audit", seeds=[{program.name: text}]), {
+            program.name: text
+        }
     seed = task.seeds[0]
     return task, {**seed, task.evaluator.module or next(iter(seed)): text}
 
@@ -144,7 +163,11 @@ def _show_task(screen: Screen, report: AuditReport, path: Path) -> None:
         _show_table(screen, found)
     alike: dict[tuple[str, ...], list[AttackOutcome]] = {}
     for outcome in found:
-        key = (outcome.result, outcome.fix, *(f"{place.file}:{place.line}" for place in outcome.places))
+        key = (
+            outcome.result,
+            outcome.fix,
+            *(f"{place.file}:{place.line}" for place in outcome.places),
+        )
         alike.setdefault(key, []).append(outcome)
     for outcomes in alike.values():
         screen.line()
@@ -152,9 +175,14 @@ def _show_task(screen: Screen, report: AuditReport, path: Path) -> None:
     screen.line()
     _show_others(screen, report)
     screen.line()
-    screen.line(_summary(report), style="red" if report.gamed else "yellow" if report.inconclusive else "green")
+    screen.line(
+        _summary(report),
+        style="red" if report.gamed else "yellow" if report.inconclusive else "green",
+    )
     if report.inconclusive:
-        screen.next_steps((f"culmen audit {shlex.quote(str(path))} --program FILE", "with a program that works"))
+        screen.next_steps(
+            (f"culmen audit {shlex.quote(str(path))} --program FILE", "with a program that works")
+        )
     elif not report.gamed:
         screen.next_steps((f"culmen run {shlex.quote(str(path))}", "search"))
 
@@ -163,22 +191,34 @@ def _show_table(screen: Screen, found: Sequence[AttackOutcome]) -> None:
     """Honest and false scores side by side, and where to look."""
     rows = [
         (
-            outcome.result, outcome.title, *("" if v is None else f"{v:.10g}" for v in _numbers(outcome)),
+            outcome.result,
+            outcome.title,
+            *("" if v is None else f"{v:.10g}" for v in _numbers(outcome)),
             ", ".join(f"{place.file}:{place.line}" for place in outcome.places),
         )
         for outcome in found
-    ]  # fmt: skip
-    screen.table(["result", "attack", "honest", "scored", "certified", "line"], rows, right="honest scored certified")
+    ]
+    screen.table(
+        ["result", "attack", "honest", "scored", "certified", "line"],
+        rows,
+        right="honest scored certified",
+    )
 
 
 def _numbers(outcome: AttackOutcome) -> tuple[float | None, float | None, float | None]:
-    return (None, None, None) if outcome.scored is None else (outcome.honest, outcome.scored, outcome.certified)
+    return (
+        (None, None, None)
+        if outcome.scored is None
+        else (outcome.honest, outcome.scored, outcome.certified)
+    )
 
 
 def _show_outcomes(screen: Screen, outcomes: Sequence[AttackOutcome]) -> None:
     """Attacks that are stopped by the same change."""
     first = outcomes[0]
-    screen.finding(first.result, joined(outcome.title for outcome in outcomes), "", _STYLES[first.result])
+    screen.finding(
+        first.result, joined(outcome.title for outcome in outcomes), "", _STYLES[first.result]
+    )
     rows = [("shows", outcome.shows) for outcome in outcomes]
     rows += [("evidence", outcome.evidence) for outcome in outcomes]
     for place in first.places:
@@ -194,7 +234,9 @@ def _show_others(screen: Screen, report: AuditReport) -> None:
     for outcome in report.of("skipped"):
         skipped.setdefault(outcome.evidence, []).append(outcome.title.lower())
     rows = [("held", f"{len(held)}: {joined(held)}")] if held else []
-    rows += [("skipped", f"{len(titles)}: {joined(titles)} ({why})") for why, titles in skipped.items()]
+    rows += [
+        ("skipped", f"{len(titles)}: {joined(titles)} ({why})") for why, titles in skipped.items()
+    ]
     screen.pairs(*rows)
 
 
@@ -204,20 +246,31 @@ def _summary(report: AuditReport) -> str:
     tried = len(report.outcomes) - len(report.of("skipped"))
     if not report.gamed:
         more = f"; {look} worth a look" if look else ""
-        doubts = [*report.doubts, *(f"{each.title.lower()}: {each.evidence}" for each in report.of("inconclusive"))]
+        doubts = [
+            *report.doubts,
+            *(f"{each.title.lower()}: {each.evidence}" for each in report.of("inconclusive")),
+        ]
         if doubts:
-            return f"Inconclusive: {'; '.join(doubts)}. None of {tried} attacks paid{more}, which says little."
+            return (
+                f"Inconclusive: {'; '.join(doubts)}. None of {tried} attacks paid{more}, which "
+                "says little."
+            )
         return f"None of {tried} attacks paid{more}."
     certified = f", {false} of them certified" if report.honest.certified is not None else ""
     texts = [
         f"{count(paid, 'attack')} of {tried} paid{certified}" if paid else "",
         f"{count(effects, 'side effect')}" if effects else "",
     ]
-    return f"{joined(texts)}. Change the lines above, or raise the level of the score: culmen docs audit."
+    return (
+        f"{joined(texts)}. Change the lines above, or raise the level of the score: culmen docs "
+        "audit."
+    )
 
 
 class AuditedSign(msgspec.Struct, frozen=True):
-    """A sign of gaming in a run: where it was seen first, how often, and what its candidate scored."""
+    """A sign of gaming in a run: where it was seen first, how often, and what its candidate
+    scored.
+    """
 
     sign: str
     meaning: str
@@ -239,11 +292,18 @@ def _audit_run(name: str | None) -> Answer:
     path = find_run(name)
     now, found = views.status(path), find_signs(path)
     data = {
-        "kind": "run", "run": now.run, "path": now.path, "integrity": now.integrity, "findings": found,
-        "best": now.best, "best_before_first_finding": now.best_before_first_finding,
-    }  # fmt: skip
+        "kind": "run",
+        "run": now.run,
+        "path": now.path,
+        "integrity": now.integrity,
+        "findings": found,
+        "best": now.best,
+        "best_before_first_finding": now.best_before_first_finding,
+    }
     grave = any(each.grave for each in found)
-    return Answer(data, lambda screen: _show_run(screen, now, found, path), FINDINGS if grave else 0)
+    return Answer(
+        data, lambda screen: _show_run(screen, now, found, path), FINDINGS if grave else 0
+    )
 
 
 def find_signs(path: Path) -> list[AuditedSign]:
@@ -254,7 +314,12 @@ def find_signs(path: Path) -> list[AuditedSign]:
     found: dict[tuple[str, str, str], AuditedSign] = {}
     for each in reversed(views.integrity(path, limit=1_000_000).findings):
         where = (each.part, each.line, each.seq)
-        _add(found, AuditedSign(each.sign, "", each.grave, each.candidate, each.evidence, *where, score=each.score))
+        _add(
+            found,
+            AuditedSign(
+                each.sign, "", each.grave, each.candidate, each.evidence, *where, score=each.score
+            ),
+        )
     meta = views.meta(path)
     for each in views.score_changes(path) if meta.task.deterministic else ():
         text = f"{each.count} evaluations alike scored {each.low!r} to {each.high!r}"
@@ -262,14 +327,27 @@ def find_signs(path: Path) -> list[AuditedSign]:
     said = _admissions(path)
     for each in said:
         _add(found, each)
-    admitted = {signs.sign("admits", line).evidence for each in said for line in each.evidence.splitlines()[:-1]}
+    admitted = {
+        signs.sign("admits", line).evidence
+        for each in said
+        for line in each.evidence.splitlines()[:-1]
+    }
     for each in views.prose(path):
         for sign in signs.of_prose(each.text):
             if sign.evidence in admitted and not each.candidate:
                 continue
             _add(
                 found,
-                AuditedSign(sign.name, "", sign.grave, each.candidate, sign.evidence, each.source, sign.line, each.seq),
+                AuditedSign(
+                    sign.name,
+                    "",
+                    sign.grave,
+                    each.candidate,
+                    sign.evidence,
+                    each.source,
+                    sign.line,
+                    each.seq,
+                ),
             )
     for each in _lucky(path):
         _add(found, each)
@@ -278,16 +356,22 @@ def find_signs(path: Path) -> list[AuditedSign]:
 
 
 def _admissions(path: Path) -> list[AuditedSign]:
-    """What agents said of themselves: each once, with the best of the candidates that the agent made."""
+    """What agents said of themselves: each once, with the best of the candidates that the agent
+    made.
+    """
     from culmen.store import views
 
     found: list[AuditedSign] = []
     for event in views.notes(path, ADMISSION):
         body = event.entry.body
         others = len(body["candidates"]) - 1
-        whose = f"agent a{body['agent']:02d}, whose best this is" + (f", and {others} more" if others else "")
+        whose = f"agent a{body['agent']:02d}, whose best this is" + (
+            f", and {others} more" if others else ""
+        )
         text = "\n".join([*body["evidence"], whose])
-        found.append(AuditedSign("admits", "", True, str(body["candidates"][0]), text, seq=event.seq))
+        found.append(
+            AuditedSign("admits", "", True, str(body["candidates"][0]), text, seq=event.seq)
+        )
     return found
 
 
@@ -311,11 +395,18 @@ def _complete(path: Path, each: AuditedSign) -> AuditedSign:
 
 
 def _lucky(path: Path) -> Iterable[AuditedSign]:
-    """A winner whose fresh evaluations were worse than what the search saw, by more than three standard errors."""
+    """A winner whose fresh evaluations were worse than what the search saw, by more than three
+    standard errors.
+    """
     from culmen.store import views
 
     winner, objective = views.verdict(path), views.meta(path).task.objective
-    if winner is None or not winner.get("confirmed") or not winner.get("se") or winner.get("search_score") is None:
+    if (
+        winner is None
+        or not winner.get("confirmed")
+        or not winner.get("se")
+        or winner.get("search_score") is None
+    ):
         return
     fresh, search = float(winner["score"]), float(winner["search_score"])
     if objective.reward(search) - objective.reward(fresh) > 3 * float(winner["se"]):
@@ -326,7 +417,10 @@ def _lucky(path: Path) -> Iterable[AuditedSign]:
 def _show_run(screen: Screen, now: RunStatus, found: Sequence[AuditedSign], path: Path) -> None:
     from culmen.cli.pages import best_line, certified_line, findings, tolerance_line
 
-    grave, notes = [each for each in found if each.grave], [each for each in found if not each.grave]
+    grave, notes = (
+        [each for each in found if each.grave],
+        [each for each in found if not each.grave],
+    )
     screen.heading(now.run, f"{count(len(grave), 'grave sign')}, {count(len(notes), 'note')}")
     screen.pairs(
         ("best", best_line(now.best)),
@@ -337,7 +431,9 @@ def _show_run(screen: Screen, now: RunStatus, found: Sequence[AuditedSign], path
     )
     for each in grave[:_SHOWN]:
         screen.line()
-        screen.finding("grave", f"{each.candidate or each.part}  {each.sign}: {each.meaning}", "", "bold red")
+        screen.finding(
+            "grave", f"{each.candidate or each.part}  {each.sign}: {each.meaning}", "", "bold red"
+        )
         place = f"{each.part}:{each.line}  " if each.line else ""
         worth = [
             (name, value)
@@ -345,19 +441,29 @@ def _show_run(screen: Screen, now: RunStatus, found: Sequence[AuditedSign], path
             if value is not None and repr(value) not in each.evidence
         ]
         screen.pairs(
-            ("  evidence", clean(place + each.evidence)), *((f"  {name}", _number(value)) for name, value in worth)
+            ("  evidence", clean(place + each.evidence)),
+            *((f"  {name}", _number(value)) for name, value in worth),
         )
     if len(grave) > _SHOWN:
         screen.line(f"and {len(grave) - _SHOWN} more (--json has all)", style="dim")
     _show_notes(screen, notes)
     screen.line()
     if not grave:
-        screen.line("No grave signs. That is no proof of honest scores: culmen docs security.", style="green")
+        screen.line(
+            "No grave signs. That is no proof of honest scores: culmen docs security.",
+            style="green",
+        )
     run = run_name(path)
     if not grave:
         return screen.next_steps((f"culmen best {run}", "print the best"))
-    first = [(f"culmen show {run} {grave[0].candidate}", "the first of them")] if grave[0].candidate else []
-    screen.next_steps(*first, (f"culmen fork {run} --integrity reject", "search again without such candidates"))
+    first = (
+        [(f"culmen show {run} {grave[0].candidate}", "the first of them")]
+        if grave[0].candidate
+        else []
+    )
+    screen.next_steps(
+        *first, (f"culmen fork {run} --integrity reject", "search again without such candidates")
+    )
 
 
 _POLICIES = {
@@ -376,7 +482,9 @@ def _show_notes(screen: Screen, notes: Sequence[AuditedSign]) -> None:
         screen.line()
     for name, several in kinds.items():
         first = several[0]
-        example = f"{first.candidate}{f' line {first.line}' if first.line else ''}: {first.evidence}"
+        example = (
+            f"{first.candidate}{f' line {first.line}' if first.line else ''}: {first.evidence}"
+        )
         screen.finding(
             "note",
             f"{name}: {first.meaning}; {count(len({s.candidate for s in several}), 'candidate')}",

@@ -1,4 +1,6 @@
-"""`culmen bench`: strategies on tasks at equal budgets, and how many evaluations at once one driver serves."""
+"""`culmen bench`: strategies on tasks at equal budgets, and how many evaluations at once one driver
+serves.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +29,24 @@ _REAL = 400  # evaluations of each measurement of a real backend
 _EXAMPLES = (1.0, 10.0, 60.0, 600.0)  # seconds of an evaluation
 
 RunBudget = Annotated[
-    str | None, typer.Option(metavar="NAME=N,...", help="Budget of each run: evaluations, dollars, seconds, ...")
+    str | None,
+    typer.Option(
+        metavar="NAME=N,...", help="Budget of each run: evaluations, dollars, seconds, ..."
+    ),
 ]
 RunModel = Annotated[str, typer.Option(help="Model of each run.")]
 Models = Annotated[Path | None, typer.Option(metavar="FILE", help="Providers, models and prices.")]
 RunWorkers = Annotated[int | None, typer.Option(min=1, help="Evaluations at once.")]
-Untimed = Annotated[bool, typer.Option("--untimed", help="Leave out the loops that the offline model writes.")]
+Untimed = Annotated[
+    bool, typer.Option("--untimed", help="Leave out the loops that the offline model writes.")
+]
 Picks = Annotated[
     int,
-    typer.Option(min=0, metavar="N", help="Evaluate N times what other rules would report of each run; 0: do not."),
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="Evaluate N times what other rules would report of each run; 0: do not.",
+    ),
 ]
 
 
@@ -43,37 +54,53 @@ def bench(
     screen: Screen,
     suite: Annotated[str, typer.Argument(metavar="SUITE", help="turboevolve, polca, or scale.")],
     tasks: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Task folders, folders of them, or built-in tasks.")
+        str | None,
+        typer.Option(metavar="A,B", help="Task folders, folders of them, or built-in tasks."),
     ] = None,
     strategies: Annotated[
         str | None,
         typer.Option(
-            metavar="A,B", help="Names, with settings: polca(epsilon=off), polca(preset=paper), polca(pool=FILE)."
+            metavar="A,B",
+            help="Names, with settings: polca(epsilon=off), polca(preset=paper), polca(pool=FILE).",
         ),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Runs of each strategy on each task.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs of each strategy on each task.")
+    ] = None,
     budget: RunBudget = None,
     model: RunModel = "offline",
     models: Models = None,
     workers: RunWorkers = None,
     plain: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="Time of the tasks' plain optimisers; 0: leave them out.")
+        float,
+        typer.Option(
+            min=0.0,
+            metavar="SECONDS",
+            help="Time of the tasks' plain optimisers; 0: leave them out.",
+        ),
     ] = 60.0,
     untimed: Untimed = False,
     picks: Picks = 0,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder for runs and tables.", show_default="runs/bench-SUITE"),
+        typer.Option(
+            metavar="DIR", help="Folder for runs and tables.", show_default="runs/bench-SUITE"
+        ),
     ] = None,
     at_once: Annotated[
-        str | None, typer.Option(metavar="N,...", help="For scale: evaluations at once.", show_default="10 to 100,000")
+        str | None,
+        typer.Option(
+            metavar="N,...", help="For scale: evaluations at once.", show_default="10 to 100,000"
+        ),
     ] = None,
-    real: Annotated[bool, typer.Option("--real", help="For scale: measure this machine's backends, too.")] = False,
+    real: Annotated[
+        bool, typer.Option("--real", help="For scale: measure this machine's backends, too.")
+    ] = False,
 ) -> Answer:
     """Run each strategy on each task with several random seeds, under the same budget.
 
-    The same command goes on where it was cut off: finished runs are reused. The suite scale is another measurement:
-    how many evaluations at once one driver serves, on a virtual clock.
+    The same command goes on where it was cut off: finished runs are reused. The suite scale is
+    another measurement: how many evaluations at once one driver serves, on a virtual clock.
     """
     if suite == "scale":
         return _bench_scale(screen, strategies, at_once, real)
@@ -82,7 +109,11 @@ def bench(
     from culmen.bench.suite import SUITES, choose, levels, summary, with_common_scores, write
 
     if suite not in SUITES:
-        raise UserError(f"there is no bench '{suite}'", where="culmen bench", fix=f"use one of {', '.join(SUITES)}")
+        raise UserError(
+            f"there is no bench '{suite}'",
+            where="culmen bench",
+            fix=f"use one of {', '.join(SUITES)}",
+        )
     given = suite_settings(tasks, strategies, seeds, budget, model, models, workers, untimed)
     chosen = msgspec.structs.replace(SUITES[suite], plain=plain, picks=picks, **given)
     check_suite(chosen)
@@ -95,7 +126,12 @@ def bench(
     picked = pick_table(list(choose(chosen, outcomes)))
     files = write(chosen, outcomes, plain_levels, folder, picked)
     rows = summary(outcomes)
-    data: dict[str, Any] = {"suite": chosen, "complete": done, "summary": rows, "plain": plain_levels}
+    data: dict[str, Any] = {
+        "suite": chosen,
+        "complete": done,
+        "summary": rows,
+        "plain": plain_levels,
+    }
     data |= {
         "shares": shared,
         "remarks": shares.remarks(outcomes, shared),
@@ -112,7 +148,10 @@ def bench(
         if why_not:
             screen.note(why_not)
         screen.line()
-        screen.line(f"{'Complete' if done else 'Cut off: the same command goes on'}. Tables and runs are in {folder}.")
+        screen.line(
+            f"{'Complete' if done else 'Cut off: the same command goes on'}. Tables and runs "
+            f"are in {folder}."
+        )
         screen.next_steps((f"culmen analyze {folder}/*/*/seed-*", "how these runs went"))
 
     return Answer(data, show, 0 if done else INTERRUPTED)
@@ -128,7 +167,9 @@ def suite_settings(
     workers: int | None,
     untimed: bool,
 ) -> dict[str, Any]:
-    """The fields of a `Suite` that the command line names. Raises `UserError` for what cannot be read."""
+    """The fields of a `Suite` that the command line names. Raises `UserError` for what cannot be
+    read.
+    """
     from culmen.core.usage import Budget
 
     given = {
@@ -139,7 +180,11 @@ def suite_settings(
         "models_file": None if models is None else str(models.resolve()),
         "workers": workers,
     }
-    return {"model": model, "timed": not untimed, **{name: value for name, value in given.items() if value is not None}}
+    return {
+        "model": model,
+        "timed": not untimed,
+        **{name: value for name, value in given.items() if value is not None},
+    }
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
@@ -155,7 +200,9 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 
 
 def check_suite(suite: Suite) -> None:
-    """Raise `UserError` for an unknown strategy and for runs that would never end, before any is started."""
+    """Raise `UserError` for an unknown strategy and for runs that would never end, before any is
+    started.
+    """
     from culmen.bench.suite import Contender, tasks_of
     from culmen.core.options import RunOptions
     from culmen.run import inputs, pools
@@ -170,7 +217,9 @@ def check_suite(suite: Suite) -> None:
 
 
 def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResult], bool]:
-    """Make the runs that are missing, one line on standard error for each; all outcomes, and whether all finished."""
+    """Make the runs that are missing, one line on standard error for each; all outcomes, and
+    whether all finished.
+    """
     from culmen.bench.suite import cells, perform, score
 
     size = len(cells(suite, folder))
@@ -180,16 +229,24 @@ def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResu
         if screen.as_json:
             continue
         certified = "" if each.certified is None else f"certified {score(each.certified)}"
-        facts = [score(each.score), certified, count(each.evaluations, "evaluation"), duration(each.seconds)]
+        facts = [
+            score(each.score),
+            certified,
+            count(each.evaluations, "evaluation"),
+            duration(each.seconds),
+        ]
         name = f"{each.task} {each.strategy} seed {each.seed}"
-        screen.err.print(f"[{len(outcomes)}/{size}] {name}: {joined(facts)}", markup=False, soft_wrap=True)
+        screen.err.print(
+            f"[{len(outcomes)}/{size}] {name}: {joined(facts)}", markup=False, soft_wrap=True
+        )
     return outcomes, len(outcomes) == size and all(each.state == "finished" for each in outcomes)
 
 
 def score_together(
     screen: Screen, runs: Sequence[Path], repeats: int | None = None, budget: Budget | None = None
 ) -> list[dict[str, Any]]:
-    """Evaluate what these runs returned on the same cases, where that is missing; what was done, by task.
+    """Evaluate what these runs returned on the same cases, where that is missing; what was done, by
+    task.
 
     Standard error tells how many evaluations that takes before the first one.
     """
@@ -207,15 +264,32 @@ def score_together(
             again = f"{count(done.left, 'evaluation')} left; the same command goes on"
             _tell(screen, f"{plan.task.name}: {again}")
         if done.isolation not in ("", made.meta.isolation):
-            _tell(screen, f"{plan.task.name}: scored at isolation {done.isolation}, its runs at {made.meta.isolation}")
-        split = {"split": plan.split, "cases": len(plan.cases) if plan.split else 0, "repeats": plan.repeats}
-        found.append({"task": plan.task.name, "programs": len(plan.candidates), **split, **msgspec.to_builtins(done)})
+            _tell(
+                screen,
+                f"{plan.task.name}: scored at isolation {done.isolation}, its runs at "
+                f"{made.meta.isolation}",
+            )
+        split = {
+            "split": plan.split,
+            "cases": len(plan.cases) if plan.split else 0,
+            "repeats": plan.repeats,
+        }
+        found.append(
+            {
+                "task": plan.task.name,
+                "programs": len(plan.candidates),
+                **split,
+                **msgspec.to_builtins(done),
+            }
+        )
     return found
 
 
-def _score_by_itself(screen: Screen, suite: Suite, outcomes: Sequence[CellResult]) -> tuple[list[dict[str, Any]], str]:
-    """Score together what runs returned that were measured on some of the cases only, if that takes no more than one
-    run may spend; what was done, and why it was not."""
+def _score_by_itself(
+    screen: Screen, suite: Suite, outcomes: Sequence[CellResult]
+) -> tuple[list[dict[str, Any]], str]:
+    """Score together what runs returned that were measured on some of the cases only, if that takes
+    no more than one run may spend; what was done, and why it was not."""
     from culmen.bench.suite import sampled
     from culmen.core.usage import Budget
 
@@ -224,7 +298,10 @@ def _score_by_itself(screen: Screen, suite: Suite, outcomes: Sequence[CellResult
     try:
         return score_together(screen, runs, budget=Budget(**limits)), ""
     except UserError as error:
-        return [], f"Not scored together: {error.what} ({error.where}). culmen compare --score does it."
+        return (
+            [],
+            f"Not scored together: {error.what} ({error.where}). culmen compare --score does it.",
+        )
 
 
 def _tell(screen: Screen, text: str) -> None:
@@ -249,7 +326,9 @@ def _show_shares(screen: Screen, rows: Rows, remarks: Sequence[str]) -> None:
     if rows:
         screen.line()
         screen.heading(
-            "Over tasks", "share solved, and right and more than p times as fast; 95% intervals over random seeds"
+            "Over tasks",
+            "share solved, and right and more than p times as fast; 95% intervals over random "
+            "seeds",
         )
         heads, cells = shares.wide(rows)
         screen.table(heads, cells, right=heads[1:])
@@ -290,15 +369,31 @@ def _show_summary(screen: Screen, rows: Rows, levels: Sequence[Level]) -> None:
             [
                 row["strategy"],
                 str(row["runs"]),
-                *(score(row[name]) for name in ("best", "median", "q1", "q3", "together", "certified")),
+                *(
+                    score(row[name])
+                    for name in ("best", "median", "q1", "q3", "together", "certified")
+                ),
                 *(whole(row[name]) for name in _COUNTS),
             ]
             for row in chosen
         ]
-        heads = ["strategy", "runs", "best", "median", "q1", "q3", "together", "certified", *_COUNTS]
+        heads = [
+            "strategy",
+            "runs",
+            "best",
+            "median",
+            "q1",
+            "q3",
+            "together",
+            "certified",
+            *_COUNTS,
+        ]
         screen.table(heads, cells, right=heads[1:])
         for level in (level for level in levels if level.task == task):
-            screen.line(f"plain optimiser, two processes of {level.seconds:g} s: certified {score(level.value)}")
+            screen.line(
+                f"plain optimiser, two processes of {level.seconds:g} s: certified "
+                f"{score(level.value)}"
+            )
 
 
 def _bench_scale(screen: Screen, strategy: str | None, at_once: str | None, real: bool) -> Answer:
@@ -312,10 +407,15 @@ def _bench_scale(screen: Screen, strategy: str | None, at_once: str | None, real
         figures.append(scale.measure(chosen, workers))
         if not screen.as_json:
             now = figures[-1]
-            text = f"{workers} at once: {now.driver_ms:.2f} ms each, workers busy {now.workers_busy:.1%}"
+            text = (
+                f"{workers} at once: {now.driver_ms:.2f} ms each, workers busy "
+                f"{now.workers_busy:.1%}"
+            )
             screen.err.print(text, markup=False)
     measured = list(_measure_backends()) if real else []
-    saturation = {f"{s:g} s": round(scale.saturation(figures, s)) for s in (*_EXAMPLES, scale.mean_seconds())}
+    saturation = {
+        f"{s:g} s": round(scale.saturation(figures, s)) for s in (*_EXAMPLES, scale.mean_seconds())
+    }
     data: dict[str, Any] = {
         "simulated": [{**msgspec.to_builtins(each), "bound": each.bound} for each in figures],
         "saturates_at": saturation,
@@ -332,7 +432,9 @@ def _worker_counts(text: str | None) -> tuple[int, ...]:
     except ValueError:
         counts = (0,)
     if min(counts) < 1:
-        raise UserError(f"cannot read '{text}'", where="--at-once", fix="write --at-once 10,100,1000")
+        raise UserError(
+            f"cannot read '{text}'", where="--at-once", fix="write --at-once 10,100,1000"
+        )
     return counts
 
 
@@ -346,7 +448,9 @@ def _measure_backends() -> Iterator[BackendFigure]:
         return
     with ray_nodes(3, 2) as address:
         for workers in (1, 6):
-            yield measure_backend("ray, 3 nodes", BackendChoice("ray", address=address), workers, _REAL)
+            yield measure_backend(
+                "ray, 3 nodes", BackendChoice("ray", address=address), workers, _REAL
+            )
 
 
 def _show_scale(
@@ -355,19 +459,37 @@ def _show_scale(
     from culmen.bench import scale
 
     screen.line(
-        f"Simulated workers, real driver: evaluations of {scale.MEDIAN:g} s (median, log-normal, mean "
+        f"Simulated workers, real driver: evaluations of {scale.MEDIAN:g} s (median, "
+        "log-normal, mean "
         f"{scale.mean_seconds():.0f} s), 4.5 % fail, 1 % take ten times as long."
     )
-    heads = ["at once", "evaluations", "a second", "driver ms", "commit ms", "batch", "driver busy", "workers busy"]
+    heads = [
+        "at once",
+        "evaluations",
+        "a second",
+        "driver ms",
+        "commit ms",
+        "batch",
+        "driver busy",
+        "workers busy",
+    ]
     heads += ["model calls", "peak MB", "bound by"]
     cells = [
         [
-            f"{each.workers}", f"{each.evaluations}", f"{each.per_second:.2f}", f"{each.driver_ms:.2f}",
-            f"{each.commit_ms:.1f}", f"{each.batch:.1f}", f"{each.driver_busy:.1%}", f"{each.workers_busy:.1%}",
-            f"{each.calls}", f"{each.peak_mb:.0f}", each.bound,
+            f"{each.workers}",
+            f"{each.evaluations}",
+            f"{each.per_second:.2f}",
+            f"{each.driver_ms:.2f}",
+            f"{each.commit_ms:.1f}",
+            f"{each.batch:.1f}",
+            f"{each.driver_busy:.1%}",
+            f"{each.workers_busy:.1%}",
+            f"{each.calls}",
+            f"{each.peak_mb:.0f}",
+            each.bound,
         ]
         for each in figures
-    ]  # fmt: skip
+    ]
     screen.table(heads, cells, right=heads[:-1])
     named = ", ".join(f"{number} of {seconds}" for seconds, number in saturation.items())
     screen.line(f"At that cost the driver is busy all the time with {named} at once.")
@@ -376,14 +498,29 @@ def _show_scale(
         return
     screen.line()
     screen.line("BackendFigure here, programs that take no time:")
-    heads = ["backend", "at once", "evaluations", "a second", "round trip ms", "driver ms", "start s", "not ok"]
+    heads = [
+        "backend",
+        "at once",
+        "evaluations",
+        "a second",
+        "round trip ms",
+        "driver ms",
+        "start s",
+        "not ok",
+    ]
     cells = [
         [
-            each.backend, f"{each.workers}", f"{each.evaluations}", f"{each.per_second:.1f}",
-            f"{each.round_trip_ms:.1f}", f"{each.driver_ms:.2f}", f"{each.seconds:.1f}", f"{each.lost}",
+            each.backend,
+            f"{each.workers}",
+            f"{each.evaluations}",
+            f"{each.per_second:.1f}",
+            f"{each.round_trip_ms:.1f}",
+            f"{each.driver_ms:.2f}",
+            f"{each.seconds:.1f}",
+            f"{each.lost}",
         ]
         for each in measured
-    ]  # fmt: skip
+    ]
     screen.table(heads, cells, right=heads[1:])
     if not any(each.backend.startswith("ray") for each in measured):
         screen.line("Ray is not installed, so it is not measured: pip install 'culmen[ray]'")

@@ -31,7 +31,13 @@ if TYPE_CHECKING:
     from culmen.core.usage import Budget
     from culmen.report.analyses import Rows, Table
     from culmen.report.analyze import Group
-    from culmen.report.compare import Comparison, Overall, StrategyFigures, StrategyPair, TaskComparison
+    from culmen.report.compare import (
+        Comparison,
+        Overall,
+        StrategyFigures,
+        StrategyPair,
+        TaskComparison,
+    )
     from culmen.report.records import Axis
     from culmen.report.stats import Estimate
 
@@ -40,7 +46,12 @@ BUDGET = "evaluations=200"
 
 Width = Annotated[
     int | None,
-    typer.Option("--k", min=2, help="Requests for so many candidates.", show_default="the most frequent number"),
+    typer.Option(
+        "--k",
+        min=2,
+        help="Requests for so many candidates.",
+        show_default="the most frequent number",
+    ),
 ]
 
 
@@ -48,15 +59,21 @@ def analyze(
     screen: Screen,
     run: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RUN...", help="Run folders, or names under ./runs. Default: the latest run."),
+        typer.Argument(
+            metavar="RUN...", help="Run folders, or names under ./runs. Default: the latest run."
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write tables (CSV) and plots (PNG) here.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write tables (CSV) and plots (PNG) here.")
+    ] = None,
     k: Width = None,
 ) -> Answer:
-    """Show what requests, archive and budget brought: medians and quartiles over runs of the same settings.
+    """Show what requests, archive and budget brought: medians and quartiles over runs of the same
+    settings.
 
-    Best so far against evaluations, dollars and seconds, filling of the grid, replies cut to their first m candidates,
-    candidates by their place in the reply, improvement by distance and width, width over time.
+    Best so far against evaluations, dollars and seconds, filling of the grid, replies cut to their
+    first m candidates, candidates by their place in the reply, improvement by distance and width,
+    width over time.
     """
     from culmen.report import analyze as analysis
     from culmen.report.analyze import write
@@ -65,13 +82,19 @@ def analyze(
     paths = [find_run(name) for name in dict.fromkeys(run or [None])]
     groups = analysis.analyze(paths, NAMES, k)
     files, remark = ([], "") if out is None else write(groups, out)
-    data: dict[str, Any] = {"groups": groups, "files": [str(file) for file in files], "remark": remark}
+    data: dict[str, Any] = {
+        "groups": groups,
+        "files": [str(file) for file in files],
+        "remark": remark,
+    }
 
     def show(screen: Screen) -> None:
         _show_groups(screen, groups)
         if out is None:
             names = " ".join(name for group in groups for name in group.runs)
-            screen.next_steps((f"culmen analyze {names} --out analysis", "all rows as CSV, and plots"))
+            screen.next_steps(
+                (f"culmen analyze {names} --out analysis", "all rows as CSV, and plots")
+            )
             return
         screen.line()
         screen.line(f"Wrote {count(len(files), 'file')} into {out}.")
@@ -81,12 +104,34 @@ def analyze(
     return Answer(data, show)
 
 
-_COUNTS = ("runs", "barrier", "times", "requests", "candidates", "evaluations", "m", "k", "decile", "rank")
+_COUNTS = (
+    "runs",
+    "barrier",
+    "times",
+    "requests",
+    "candidates",
+    "evaluations",
+    "m",
+    "k",
+    "decile",
+    "rank",
+)
 _PAGE = 5  # rows of a series
 _STEPS = ("best_by_evaluation_steps", "best_by_proposal_steps", "best_by_proposals")
 _LONG = ("width_by_island", "rank_profile", *_STEPS)  # in the files only
 _CHOSEN = {  # columns of tables that have more than fit
-    "training": ("barrier", "alpha", "reward", "failed", "entropy", "grad_norm", "kl", "gap_max", "skipped", "alarmed"),
+    "training": (
+        "barrier",
+        "alpha",
+        "reward",
+        "failed",
+        "entropy",
+        "grad_norm",
+        "kl",
+        "gap_max",
+        "skipped",
+        "alarmed",
+    ),
 }
 
 
@@ -118,7 +163,9 @@ def _show_table(screen: Screen, table: Table, several: bool) -> None:
 
 
 def _select_rows(table: Table) -> Rows:
-    """All rows of a short table; of tiers only all together, of a series some at equal steps, the last included."""
+    """All rows of a short table; of tiers only all together, of a series some at equal steps, the
+    last included.
+    """
     rows = [row for row in table.rows if row.get("tier", "all") == "all"]
     if "k" in rows[0] and "decile" in rows[0]:
         return _thirds_by_k(rows)
@@ -136,8 +183,18 @@ def _thirds_by_k(rows: Rows) -> Rows:
         for name, deciles in thirds.items():
             chosen = [row for row in rows if row["k"] == k and row["decile"] in deciles]
             if chosen:
-                means = {column: mean(row[column] for row in chosen) for column in ("improve", "best_gain")}
-                found.append({"k": k, "deciles": name, **means, "requests": sum(row["requests"] for row in chosen)})
+                means = {
+                    column: mean(row[column] for row in chosen)
+                    for column in ("improve", "best_gain")
+                }
+                found.append(
+                    {
+                        "k": k,
+                        "deciles": name,
+                        **means,
+                        "requests": sum(row["requests"] for row in chosen),
+                    }
+                )
     return found
 
 
@@ -160,57 +217,87 @@ def _short(value: float | None) -> str:
 def compare(
     screen: Screen,
     run: Annotated[
-        list[str] | None, typer.Argument(metavar="RUN...", help="Run folders, names under ./runs, or folders of runs.")
+        list[str] | None,
+        typer.Argument(
+            metavar="RUN...", help="Run folders, names under ./runs, or folders of runs."
+        ),
     ] = None,
     tasks: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Make the runs: task folders, folders of them, or built-in tasks.")
+        str | None,
+        typer.Option(
+            metavar="A,B", help="Make the runs: task folders, folders of them, or built-in tasks."
+        ),
     ] = None,
     strategies: Annotated[
         str | None,
         typer.Option(
             metavar="A,B",
-            help="Strategies of the runs to make, with settings: polca(epsilon=off), polca(preset=paper).",
+            help=(
+                "Strategies of the runs to make, with settings: polca(epsilon=off), "
+                "polca(preset=paper)."
+            ),
         ),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Runs of each strategy on each task.", show_default=str(SEEDS))
+        int | None,
+        typer.Option(min=1, help="Runs of each strategy on each task.", show_default=str(SEEDS)),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(metavar="NAME=N,...", help="Budget of each run.", show_default=BUDGET)
+        str | None,
+        typer.Option(metavar="NAME=N,...", help="Budget of each run.", show_default=BUDGET),
     ] = None,
     model: RunModel = "offline",
     models: Models = None,
     workers: RunWorkers = None,
     untimed: Untimed = False,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder for the runs made.", show_default="runs/compare")
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for the runs made.", show_default="runs/compare"),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Draw best so far and profiles into this folder (SVG; extra 'plots')."),
+        typer.Option(
+            metavar="DIR",
+            help="Draw best so far and profiles into this folder (SVG; extra 'plots').",
+        ),
     ] = None,
     axis: Annotated[
         str,
-        typer.Option(metavar="AXIS", help="Also count in evaluation_steps, proposal_steps, proposals or seconds."),
+        typer.Option(
+            metavar="AXIS",
+            help="Also count in evaluation_steps, proposal_steps, proposals or seconds.",
+        ),
     ] = "evaluations",
     together: Annotated[
         bool,
         typer.Option(
-            "--score", help="Evaluate what the runs returned together, afresh, on the same whole split; it is kept."
+            "--score",
+            help=(
+                "Evaluate what the runs returned together, afresh, on the same whole split; it is "
+                "kept."
+            ),
         ),
     ] = False,
     repeats: Annotated[
         int | None,
-        typer.Option(min=1, help="With --score: evaluations of each program on each case.", show_default="by the task"),
+        typer.Option(
+            min=1,
+            help="With --score: evaluations of each program on each case.",
+            show_default="by the task",
+        ),
     ] = None,
     score_budget: Annotated[
         str | None,
-        typer.Option(metavar="NAME=N,...", help="With --score: at most so many evaluations, dollars or seconds."),
+        typer.Option(
+            metavar="NAME=N,...",
+            help="With --score: at most so many evaluations, dollars or seconds.",
+        ),
     ] = None,
 ) -> Answer:
     """Say which strategy is better, how surely, and whether the data can tell.
 
-    Over runs that exist, or over new ones, made with --tasks and --strategies. Cut off, the same command goes on.
+    Over runs that exist, or over new ones, made with --tasks and --strategies. Cut off, the same
+    command goes on.
     """
     from culmen.report import compare as comparing
     from culmen.report.records import read_all
@@ -224,7 +311,9 @@ def compare(
     if run:
         paths = _find_runs(run)
     else:
-        suite = _suite(suite_settings(tasks, strategies, seeds, budget, model, models, workers, untimed))
+        suite = _suite(
+            suite_settings(tasks, strategies, seeds, budget, model, models, workers, untimed)
+        )
         outcomes, done = run_suite(screen, suite, out or Path("runs/compare"))
         written = {Path(each.run): each.strategy for each in outcomes}
         paths = list(written)
@@ -232,12 +321,18 @@ def compare(
     found, left_out = read_all(paths, written)
     names = NAMES
     made = comparing.compare(found, names, left_out, along)
-    data: dict[str, Any] = {"complete": done, "runs": [str(path) for path in paths], "left_out": left_out}
+    data: dict[str, Any] = {
+        "complete": done,
+        "runs": [str(path) for path in paths],
+        "left_out": left_out,
+    }
     data |= msgspec.to_builtins(made) | {"files": [], "scored": scored}
     if plot is not None:
         from culmen.report.plots import draw_comparison
 
-        data["files"] = [str(file) for file in draw_comparison(made, comparing.contenders(found, names), plot)]
+        data["files"] = [
+            str(file) for file in draw_comparison(made, comparing.contenders(found, names), plot)
+        ]
     again = "culmen compare " + " ".join(run or [str(out or Path("runs/compare"))]) + " --score"
 
     def show(screen: Screen) -> None:
@@ -260,16 +355,22 @@ def _axis(name: str) -> Axis:
     for axis in AXES:
         if axis == name.replace("-", "_"):
             return axis
-    raise UserError(f"there is no axis '{name}'", where="--axis", fix=f"use one of {', '.join(AXES)}")
+    raise UserError(
+        f"there is no axis '{name}'", where="--axis", fix=f"use one of {', '.join(AXES)}"
+    )
 
 
 def _check_asked(both: bool, plot: Path | None) -> None:
-    """Raise `UserError` for what cannot be done, before any run is made; `both`: runs given, and others to be made."""
+    """Raise `UserError` for what cannot be done, before any run is made; `both`: runs given, and
+    others to be made.
+    """
     from culmen.report import stats
 
     if both:
         raise UserError(
-            "runs are given, and others are to be made", where="culmen compare", fix="give one or the other"
+            "runs are given, and others are to be made",
+            where="culmen compare",
+            fix="give one or the other",
         )
     stats.check_installed()
     if plot is not None and importlib.util.find_spec("matplotlib") is None:
@@ -280,7 +381,11 @@ def _find_runs(names: list[str]) -> list[Path]:
     """The runs named, and those in the folders named, each once."""
     from culmen.report.records import find_runs
 
-    paths = [path for name in names for path in (find_runs(Path(name)) if Path(name).is_dir() else [find_run(name)])]
+    paths = [
+        path
+        for name in names
+        for path in (find_runs(Path(name)) if Path(name).is_dir() else [find_run(name)])
+    ]
     return list({path.resolve(): path for path in paths}.values())
 
 
@@ -323,14 +428,23 @@ def _show_task(screen: Screen, part: TaskComparison, axis: Axis) -> None:
     way = "maximise" if part.direction == "max" else "minimise"
     screen.rule(f"{part.task}, {way}, {part.basis}")
     on, nothing = any(row.on for row in part.rows), any(row.nothing for row in part.rows)
-    heads = ["strategy", "runs", *(["found nothing"] if nothing else []), *(["on"] if on else []), "best", *_HEADS]
+    heads = [
+        "strategy",
+        "runs",
+        *(["found nothing"] if nothing else []),
+        *(["on"] if on else []),
+        "best",
+        *_HEADS,
+    ]
     cells = [
         [
             row.strategy,
             _runs(row),
             *([f"{row.nothing} of {row.runs}"] if nothing else []),
             *([row.on] if on else []),
-            number(row.best) if not row.margin or row.best is None else measured(row.best, row.margin),
+            number(row.best)
+            if not row.margin or row.best is None
+            else measured(row.best, row.margin),
             *map(_estimate, (row.mean, row.median, row.iqm)),
         ]
         for row in part.rows
@@ -343,15 +457,23 @@ def _show_task(screen: Screen, part: TaskComparison, axis: Axis) -> None:
         heads += [axis.replace("_", " "), "per success  "] if further else []
         screen.table(heads, [_reach(row, further) for row in part.rows], right=heads[1:])
     screen.line(
-        f"Common scale: 0 is {number(scale.start)} ({scale.start_from}), 1 is {number(scale.reference)} "
+        f"Common scale: 0 is {number(scale.start)} ({scale.start_from}), 1 is "
+        f"{number(scale.reference)} "
         f"({scale.reference_from})."
     )
 
 
 def _show_overall(screen: Screen, overall: Overall, thresholds: Sequence[float]) -> None:
-    screen.rule(f"over {count(len(overall.tasks), 'task')} on the common scale: {', '.join(overall.tasks)}")
+    screen.rule(
+        f"over {count(len(overall.tasks), 'task')} on the common scale: {', '.join(overall.tasks)}"
+    )
     cells = [
-        [row.strategy, _runs(row), _short(row.best), *map(_estimate, (row.mean, row.median, row.iqm))]
+        [
+            row.strategy,
+            _runs(row),
+            _short(row.best),
+            *map(_estimate, (row.mean, row.median, row.iqm)),
+        ]
         for row in overall.rows
     ]
     screen.table(["strategy", "runs", "best", *_HEADS], cells, right=["runs", "best"])
@@ -359,7 +481,9 @@ def _show_overall(screen: Screen, overall: Overall, thresholds: Sequence[float])
     _show_pairs(screen, overall.pairs)
 
 
-def _show_scaled(screen: Screen, rows: Sequence[StrategyFigures], thresholds: Sequence[float]) -> None:
+def _show_scaled(
+    screen: Screen, rows: Sequence[StrategyFigures], thresholds: Sequence[float]
+) -> None:
     """Expected best of n runs, and performance profiles, on the common scale."""
     most = max(len(row.best_of) for row in rows)
     marks = sorted({place for place in (*_BEST_OF, most - 1) if place < most})
@@ -376,7 +500,11 @@ def _show_scaled(screen: Screen, rows: Sequence[StrategyFigures], thresholds: Se
     screen.table(heads, cells)
     screen.line("Share of runs at or above a level of it:")
     heads = ["strategy", *(f"{mark:g}" for mark in thresholds)]
-    screen.table(heads, [[row.strategy, *(f"{share:.0%}" for share in row.profile)] for row in rows], heads[1:])
+    screen.table(
+        heads,
+        [[row.strategy, *(f"{share:.0%}" for share in row.profile)] for row in rows],
+        heads[1:],
+    )
 
 
 def _show_pairs(screen: Screen, pairs: Sequence[StrategyPair]) -> None:
@@ -393,7 +521,10 @@ def _reach(row: StrategyFigures, further: bool) -> list[str]:
     reach = row.reach
     assert reach is not None
     counts = [_short(value) for value in (reach.evaluations, reach.expected_evaluations)]
-    money = ["-" if value is None else dollars(value) for value in (reach.dollars, reach.expected_dollars)]
+    money = [
+        "-" if value is None else dollars(value)
+        for value in (reach.dollars, reach.expected_dollars)
+    ]
     steps = [_short(value) for value in (reach.steps, reach.expected_steps)] if further else []
     return [row.strategy, f"{reach.reached} of {row.runs}", *counts, *money, *steps]
 

@@ -1,4 +1,6 @@
-"""Verbs that keep a run or take it elsewhere: export, replay, recover, archive, vacuum, db, pool ..., advisor ..."""
+"""Verbs that keep a run or take it elsewhere: export, replay, recover, archive, vacuum, db, pool
+..., advisor ...
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ if TYPE_CHECKING:
 
 _UNITS = {"jsonl": "event", "csv": "evaluation", "files": "candidate"}
 Url = Annotated[
-    str, typer.Argument(metavar="URL", help="postgresql+psycopg://user@host/database, or db: for CULMEN_DB's.")
+    str,
+    typer.Argument(
+        metavar="URL", help="postgresql+psycopg://user@host/database, or db: for CULMEN_DB's."
+    ),
 ]
 
 
@@ -31,7 +36,10 @@ def track(
     run: RequiredRun,
     to: Annotated[
         list[str],
-        typer.Argument(metavar="NAME[:PLACE][#OPTIONS]", help="mlflow, wandb, tensorboard or otel, as with --track."),
+        typer.Argument(
+            metavar="NAME[:PLACE][#OPTIONS]",
+            help="mlflow, wandb, tensorboard or otel, as with --track.",
+        ),
     ],
 ) -> Answer:
     """Copy a run that exists already to trackers; one that still goes on is followed to its end."""
@@ -45,7 +53,9 @@ def track(
             raise
         except Exception as error:  # noqa: BLE001 - the boundary of a foreign library
             what = f"{tracking.name} failed: {type(error).__name__}: {error}"
-            raise UserError(what, where=str(path), fix="see docs/tracking: culmen docs tracking") from None
+            raise UserError(
+                what, where=str(path), fix="see docs/tracking: culmen docs tracking"
+            ) from None
     data = {"run": path.name, "evaluations": told}
 
     def show(screen: Screen) -> None:
@@ -58,29 +68,49 @@ def track(
 def export(
     screen: Screen,
     run: Run = None,
-    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="jsonl, csv or files.")] = "jsonl",
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="jsonl, csv or files.")
+    ] = "jsonl",
     out: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Default: standard output; RUN-best for files.")
+        Path | None,
+        typer.Option(metavar="PATH", help="Default: standard output; RUN-best for files."),
     ] = None,
-    best: Annotated[int, typer.Option("--best", min=1, help="How many candidates, for files.")] = 10,
+    best: Annotated[
+        int, typer.Option("--best", min=1, help="How many candidates, for files.")
+    ] = 10,
 ) -> Answer:
-    """Copy a run for other programs: all events (jsonl), all evaluations (csv), the best candidates (files)."""
+    """Copy a run for other programs: all events (jsonl), all evaluations (csv), the best candidates
+    (files).
+    """
     from culmen.store.export import export as write
 
     path = find_run(run)
     if form not in _UNITS:
-        raise UserError(f"there is no format '{form}'", where="--format", fix="use jsonl, csv or files")
+        raise UserError(
+            f"there is no format '{form}'", where="--format", fix="use jsonl, csv or files"
+        )
     target = Path(f"{path.name}-best") if form == "files" and out is None else out
     if target is None and screen.as_json:
-        raise UserError("standard output is taken by --json", where="--out", fix="name a file with --out")
-    if form == "files" and target is not None and target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UserError("the folder is not empty", where=str(target), fix="name a new folder with --out")
+        raise UserError(
+            "standard output is taken by --json", where="--out", fix="name a file with --out"
+        )
+    if (
+        form == "files"
+        and target is not None
+        and target.exists()
+        and (not target.is_dir() or any(target.iterdir()))
+    ):
+        raise UserError(
+            "the folder is not empty", where=str(target), fix="name a new folder with --out"
+        )
     try:
         written = write(path, form, "-" if target is None else target, count=best)  # pyright: ignore[reportArgumentType]
     except OSError as error:
         if target is None:
             raise
-        raise UserError(f"cannot write: {error.strerror}", where=str(target), fix="name another place") from None
+        raise UserError(
+            f"cannot write: {error.strerror}", where=str(target), fix="name another place"
+        ) from None
     data = {"run": path.name, "format": form, "out": str(target), "written": written}
     text = "" if target is None else f"wrote {count(written, _UNITS[form])} to {target}"
     return Answer(data, lambda screen: screen.line(text) if text else None)
@@ -90,10 +120,13 @@ def replay(
     screen: Screen,
     run: Run = None,
     verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Fail with exit code 4 where anything differs.")
+        bool,
+        typer.Option("--verify/--no-verify", help="Fail with exit code 4 where anything differs."),
     ] = True,
 ) -> Answer:
-    """Derive the whole run again from its journal and say whether everything matches. Evaluates nothing."""
+    """Derive the whole run again from its journal and say whether everything matches. Evaluates
+    nothing.
+    """
 
     return replay_run(find_run(run), verify)
 
@@ -147,7 +180,9 @@ def _differences(search: Any, end: dict[str, Any]) -> list[str]:
     """Differences between what the replay came to and the end that the journal holds."""
     found: list[str] = []
     verdict, reason = search.verdict, str(end.get("reason", ""))
-    winner = None if verdict is None else msgspec.json.decode(msgspec.json.encode(verdict))  # as the journal has it
+    winner = (
+        None if verdict is None else msgspec.json.decode(msgspec.json.encode(verdict))
+    )  # as the journal has it
     if not search.done:
         found.append("the journal says the run finished, the replay does not come to an end")
     if winner != end.get("winner"):
@@ -160,7 +195,9 @@ def _differences(search: Any, end: dict[str, Any]) -> list[str]:
 def _show_replay(screen: Screen, data: dict[str, Any]) -> None:
     effects = count(data["effects"], "effect")
     if data["matches"]:
-        end = ", and the same final choice" if data["finished"] else " (the run has not finished yet)"
+        end = (
+            ", and the same final choice" if data["finished"] else " (the run has not finished yet)"
+        )
         screen.line(f"matches: {effects} derived again, all the same{end}", style="green")
         return
     screen.line(f"does not match, after {effects}:", style="red")
@@ -184,7 +221,10 @@ def recover(
     def show(screen: Screen) -> None:
         screen.line(f"saved {count(saved.events, 'event')} into {saved.path}")
         if saved.beyond:
-            screen.line(f"{count(saved.beyond, 'event')} behind the first unreadable one lie in {saved.path}/{BEYOND}")
+            screen.line(
+                f"{count(saved.beyond, 'event')} behind the first unreadable one lie in "
+                f"{saved.path}/{BEYOND}"
+            )
         screen.next_steps((f"culmen resume {run_name(saved.path)}", "go on"))
 
     return Answer(saved, show)
@@ -193,21 +233,33 @@ def recover(
 def archive(
     screen: Screen,
     run: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Finished runs; with --restore, files made by this verb.")
+        list[str],
+        typer.Argument(
+            metavar="RUN...", help="Finished runs; with --restore, files made by this verb."
+        ),
     ],
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="PLACE", help="A file for one run, a folder for several; with --restore, a folder."
+            "--out",
+            "-o",
+            metavar="PLACE",
+            help="A file for one run, a folder for several; with --restore, a folder.",
         ),
     ] = None,
-    restore: Annotated[bool, typer.Option("--restore", help="Unpack archives into runs, under ./runs.")] = False,
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Delete each run after its archive was compared with it.")
+    restore: Annotated[
+        bool, typer.Option("--restore", help="Unpack archives into runs, under ./runs.")
     ] = False,
-    unfinished: Annotated[bool, typer.Option("--unfinished", help="Also runs that could still be resumed.")] = False,
+    remove: Annotated[
+        bool,
+        typer.Option("--remove", help="Delete each run after its archive was compared with it."),
+    ] = False,
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="Also runs that could still be resumed.")
+    ] = False,
 ) -> Answer:
-    """Pack finished runs into one compressed file each, or with --restore unpack them. Hashes are compared.
+    """Pack finished runs into one compressed file each, or with --restore unpack them. Hashes are
+    compared.
 
     A run that a process is writing is never packed.
     """
@@ -219,17 +271,26 @@ def archive(
         )
     made: list[Archived] = []
     for name in run:
-        made.append(_unpack(name, out, len(run) > 1) if restore else _pack(name, out, run, remove, unfinished))
+        made.append(
+            _unpack(name, out, len(run) > 1)
+            if restore
+            else _pack(name, out, run, remove, unfinished)
+        )
 
     def show(screen: Screen) -> None:
         for one in made:
             gone = "; the run was deleted" if one.removed else ""
-            screen.line(f"{one.file}: {one.events:,} events, {_size(one.before)} -> {_size(one.after)}{gone}")
+            screen.line(
+                f"{one.file}: {one.events:,} events, {_size(one.before)} -> "
+                f"{_size(one.after)}{gone}"
+            )
 
     return Answer({"archives": made}, show)
 
 
-def _pack(name: str, out: Path | None, names: list[str], remove: bool, unfinished: bool) -> Archived:
+def _pack(
+    name: str, out: Path | None, names: list[str], remove: bool, unfinished: bool
+) -> Archived:
     from culmen.store import archive as archives
     from culmen.store.address import pointer
 
@@ -237,7 +298,9 @@ def _pack(name: str, out: Path | None, names: list[str], remove: bool, unfinishe
     several = len(names) > 1 or (out is not None and out.is_dir())
     if several and out is not None:
         out.mkdir(parents=True, exist_ok=True)
-    in_database = pointer(path) is not None  # then its folder is a hidden one, no place for an archive
+    in_database = (
+        pointer(path) is not None
+    )  # then its folder is a hidden one, no place for an archive
     file = out / f"{path.name}{archives.SUFFIX}" if out is not None and several else out
     if file is None and in_database:
         file = Path(f"{path.name}{archives.SUFFIX}")
@@ -254,13 +317,17 @@ def _unpack(name: str, out: Path | None, several: bool) -> Archived:
 
 
 def vacuum(screen: Screen, run: Run = None) -> Answer:
-    """Free the disk space that a run's store no longer uses. Refused while a process is writing the run."""
+    """Free the disk space that a run's store no longer uses. Refused while a process is writing the
+    run.
+    """
     from culmen.store.archive import vacuum as tidy
 
     path = find_run(run)
     before, after = tidy(path)
     data = {"run": path.name, "before": before, "after": after}
-    return Answer(data, lambda screen: screen.line(f"{path.name}: {_size(before)} -> {_size(after)}"))
+    return Answer(
+        data, lambda screen: screen.line(f"{path.name}: {_size(before)} -> {_size(after)}")
+    )
 
 
 def _size(number: int) -> str:
@@ -275,13 +342,16 @@ def _size(number: int) -> str:
 
 PoolOut = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="File to write.")]
 Licence = Annotated[
-    str, typer.Option(metavar="NAME", help="Licence under which its texts may be used, e.g. CC-BY-4.0.")
+    str,
+    typer.Option(metavar="NAME", help="Licence under which its texts may be used, e.g. CC-BY-4.0."),
 ]
 
 
 def pool_build(
     screen: Screen,
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, or names under ./runs.")],
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Run folders, or names under ./runs.")
+    ],
     out: PoolOut,
     best: Annotated[int, typer.Option(min=1, help="Candidates of each run, at most.")] = 50,
     licence: Licence = "",
@@ -294,21 +364,31 @@ def pool_build(
 
 def pool_show(
     screen: Screen,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A pool, or a built-in task's name.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A pool, or a built-in task's name.")
+    ],
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Candidates shown.")] = 20,
 ) -> Answer:
-    """Show what is in a pool: its task, licence, sources and candidates. Scores are what the file claims."""
+    """Show what is in a pool: its task, licence, sources and candidates. Scores are what the file
+    claims.
+    """
     from culmen.run import pools
 
     data = pools.summary(pools.load(file))
 
     def show(screen: Screen) -> None:
-        screen.heading(data["task"], f"{count(len(data['candidates']), 'candidate')}, {data['direction']}imise")
+        screen.heading(
+            data["task"], f"{count(len(data['candidates']), 'candidate')}, {data['direction']}imise"
+        )
         screen.line(f"licence: {data['licence'] or 'none stated'}")
-        screen.line(f"sources: {', '.join(source['run'] for source in data['sources']) or 'none stated'}")
+        screen.line(
+            f"sources: {', '.join(source['run'] for source in data['sources']) or 'none stated'}"
+        )
         columns = ["id", "claimed score", "evaluations", "from", "model", "characters"]
         screen.table(columns, [_pool_row(row) for row in data["candidates"][:limit]])
-        screen.next_steps((f"culmen run TASK --strategy turboevolve --pool {file}", "start from them"))
+        screen.next_steps(
+            (f"culmen run TASK --strategy turboevolve --pool {file}", "start from them")
+        )
 
     return Answer(data, show)
 
@@ -319,20 +399,33 @@ def pool_merge(
     out: PoolOut,
     licence: Licence = "",
     without_best: Annotated[
-        float, typer.Option(min=0.0, max=1.0, metavar="SHARE", help="Leave out this share of the best, as claimed.")
+        float,
+        typer.Option(
+            min=0.0, max=1.0, metavar="SHARE", help="Leave out this share of the best, as claimed."
+        ),
     ] = 0.0,
 ) -> Answer:
     """Merge pools into one; equal candidates once."""
     from culmen.run import pools
 
-    return _save_pool(pools.without_best(pools.merge([pools.load(file) for file in files], licence), without_best), out)
+    return _save_pool(
+        pools.without_best(
+            pools.merge([pools.load(file) for file in files], licence), without_best
+        ),
+        out,
+    )
 
 
 def _save_pool(made: Pool, out: Path) -> Answer:
     from culmen.run import pools
 
     pools.save(made, out)
-    data = {"out": str(out), "task": made.task, "candidates": len(made.members), "licence": made.licence}
+    data = {
+        "out": str(out),
+        "task": made.task,
+        "candidates": len(made.members),
+        "licence": made.licence,
+    }
 
     def show(screen: Screen) -> None:
         screen.line(f"wrote {count(len(made.members), 'candidate')} to {out}")
@@ -346,7 +439,9 @@ def _pool_row(row: dict[str, Any]) -> list[str]:
     return [row["id"], score, str(row["count"]), row["run"], row["model"], str(row["characters"])]
 
 
-Version = Annotated[int | None, typer.Option(min=0, help="Version of the advisor.", show_default="the latest")]
+Version = Annotated[
+    int | None, typer.Option(min=0, help="Version of the advisor.", show_default="the latest")
+]
 
 
 def advisor_export(
@@ -355,7 +450,9 @@ def advisor_export(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="A new folder.")],
     version: Version = None,
 ) -> Answer:
-    """Write a trained advisor for other programs: its adapter in PEFT's layout, or the whole model."""
+    """Write a trained advisor for other programs: its adapter in PEFT's layout, or the whole
+    model.
+    """
     from culmen.train import advisors
 
     path = find_run(run)
@@ -376,16 +473,23 @@ def advisor_chat(
     run: RequiredRun,
     version: Version = None,
     say: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="A message, instead of typing it. Repeatable.")
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="A message, instead of typing it. Repeatable."),
     ] = None,
-    system: Annotated[str, typer.Option(metavar="TEXT", help="System prompt of the conversation.")] = "",
+    system: Annotated[
+        str, typer.Option(metavar="TEXT", help="System prompt of the conversation.")
+    ] = "",
     seed: Annotated[int, typer.Option(min=0, help="Random seed of its replies.")] = 0,
 ) -> Answer:
     """Talk to a trained advisor. An empty line ends the conversation."""
     from culmen.train.advisors import AdvisorChat
 
     if screen.as_json and not say:
-        raise UserError("with --json no messages can be typed", where="--say", fix="give messages with --say TEXT")
+        raise UserError(
+            "with --json no messages can be typed",
+            where="--say",
+            fix="give messages with --say TEXT",
+        )
     path = find_run(run)
     talk = AdvisorChat(path, version, system, seed)
     if not screen.as_json:
@@ -428,9 +532,15 @@ def db_list(screen: Screen, url: Url) -> Answer:
 def db_copy(
     screen: Screen,
     source: Annotated[
-        str, typer.Argument(metavar="SRC", help="A run, a folder of runs, URL#NAME, or a URL: all runs.")
+        str,
+        typer.Argument(
+            metavar="SRC", help="A run, a folder of runs, URL#NAME, or a URL: all runs."
+        ),
     ],
-    target: Annotated[str, typer.Argument(metavar="DST", help="A folder, URL#NAME, or a URL: runs keep their names.")],
+    target: Annotated[
+        str,
+        typer.Argument(metavar="DST", help="A folder, URL#NAME, or a URL: runs keep their names."),
+    ],
 ) -> Answer:
     """Copy runs between folders and databases, and compare every table by counts and hashes.
 
@@ -441,13 +551,18 @@ def db_copy(
     chosen = transfer.runs_to_copy(source, find_run)
     places = [transfer.copy_target(target, run.name, len(chosen) > 1) for run in chosen]
     made = [transfer.copy_run(run, to) for run, to in zip(chosen, places)]
-    data = {"copied": [{"from": one.source, "to": one.target, "tables": one.tables} for one in made]}
+    data = {
+        "copied": [{"from": one.source, "to": one.target, "tables": one.tables} for one in made]
+    }
 
     def show(screen: Screen) -> None:
         for one in made:
             rows = sum(table.rows for table in one.tables.values())
             events = count(one.tables["event"].rows, "event")
-            screen.line(f"{one.source} -> {one.target}: {events}, {count(rows, 'row')}; counts and hashes are the same")
+            screen.line(
+                f"{one.source} -> {one.target}: {events}, {count(rows, 'row')}; counts and "
+                "hashes are the same"
+            )
         if not made:
             screen.line("no runs there")
 
@@ -455,7 +570,9 @@ def db_copy(
 
 
 def db_migrate(screen: Screen, url: Url) -> Answer:
-    """Bring the tables of all runs of a database up to this version of culmen. Skips runs that a process is writing."""
+    """Bring the tables of all runs of a database up to this version of culmen. Skips runs that a
+    process is writing.
+    """
     from culmen.store.address import anchor, parse
     from culmen.store.database import run_folders
     from culmen.store.journal import SqlJournal
@@ -479,8 +596,12 @@ def db_migrate(screen: Screen, url: Url) -> Answer:
 
 def db_drop(
     screen: Screen,
-    run: Annotated[str, typer.Argument(metavar="URL#NAME", help="A run in a database, by its full name.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Delete it; without this option nothing happens.")] = False,
+    run: Annotated[
+        str, typer.Argument(metavar="URL#NAME", help="A run in a database, by its full name.")
+    ],
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete it; without this option nothing happens.")
+    ] = False,
 ) -> Answer:
     """Delete a run of a database, with everything in it. Refused while a process is writing it."""
     from culmen.store.address import parse
@@ -488,8 +609,12 @@ def db_drop(
 
     address = parse(run)
     if not address.name:
-        raise UserError("the address names no run", where=run, fix=f"culmen db list '{address.url}'")
+        raise UserError(
+            "the address names no run", where=run, fix=f"culmen db list '{address.url}'"
+        )
     if not yes:
-        raise UserError(f"this deletes '{address.name}' for ever", where=str(address), fix="confirm with --yes")
+        raise UserError(
+            f"this deletes '{address.name}' for ever", where=str(address), fix="confirm with --yes"
+        )
     drop(address)
     return Answer({"dropped": str(address)}, lambda screen: screen.line(f"deleted {address}"))

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 def status(
     screen: Screen,
     run: Run = None,
-    all_runs: Annotated[bool, typer.Option("--all", help="One line for each run under ./runs.")] = False,
+    all_runs: Annotated[
+        bool, typer.Option("--all", help="One line for each run under ./runs.")
+    ] = False,
 ) -> Answer:
     """Show the state of a run: best candidate, budget used, isolation in force."""
     import msgspec
@@ -33,7 +35,9 @@ def status(
 
     if all_runs:
         lines = views.runs(RUNS)
-        return Answer({"runs": msgspec.to_builtins(lines)}, lambda screen: pages.run_list(screen, lines))
+        return Answer(
+            {"runs": msgspec.to_builtins(lines)}, lambda screen: pages.run_list(screen, lines)
+        )
     path = find_run(run)
     now = views.status(path)
     return Answer(pages.document(now, path), lambda screen: pages.status(screen, now, path))
@@ -42,15 +46,26 @@ def status(
 def best(
     screen: Screen,
     run: Run = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write its files into this folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write its files into this folder.")
+    ] = None,
     weights: Annotated[
-        str, typer.Option(metavar="NAME=W,...", help="Several objectives: what each counts, e.g. accuracy=3,latency=1.")
+        str,
+        typer.Option(
+            metavar="NAME=W,...",
+            help="Several objectives: what each counts, e.g. accuracy=3,latency=1.",
+        ),
     ] = "",
     limit: Annotated[
-        list[str] | None, typer.Option(metavar="LIMIT", help='The same: only members that hold it, e.g. "latency<=20".')
+        list[str] | None,
+        typer.Option(
+            metavar="LIMIT", help='The same: only members that hold it, e.g. "latency<=20".'
+        ),
     ] = None,
 ) -> Answer:
-    """Print the best candidate, or the front and one of it. Scores go to standard error: > FILE gets the text alone."""
+    """Print the best candidate, or the front and one of it. Scores go to standard error: > FILE
+    gets the text alone.
+    """
     from culmen.cli import pages
     from culmen.observe.summary import summarize
     from culmen.store import views
@@ -58,11 +73,21 @@ def best(
     path = find_run(run)
     found = views.best(path)
     if found is None:
-        raise UserError("nothing has scored yet", where=str(path), fix=f"culmen log {run_name(path)}")
+        raise UserError(
+            "nothing has scored yet", where=str(path), fix=f"culmen log {run_name(path)}"
+        )
     front = views.front(path)
-    chosen = found.id if front is None or not front.members else front.choose(_weights(weights), limit or ()).id
+    chosen = (
+        found.id
+        if front is None or not front.members
+        else front.choose(_weights(weights), limit or ()).id
+    )
     if front is None and (weights or limit):
-        raise UserError("this task has one score", where="--weights, --limit", fix=f"culmen best {run_name(path)}")
+        raise UserError(
+            "this task has one score",
+            where="--weights, --limit",
+            fix=f"culmen best {run_name(path)}",
+        )
     candidate = views.candidate(path, chosen).candidate
     files = [] if out is None else _write_parts(candidate.parts, out)
     data = {
@@ -96,13 +121,19 @@ def _write_parts(parts: dict[str, str], folder: Path) -> list[Path]:
     for name, text in parts.items():
         path = (root / name).resolve()
         if root not in path.parents:
-            raise UserError(f"the part '{name}' would lie outside the folder", where=str(root), fix="culmen export")
+            raise UserError(
+                f"the part '{name}' would lie outside the folder",
+                where=str(root),
+                fix="culmen export",
+            )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text.encode("utf-8", "surrogatepass"))
         except OSError as error:
             raise UserError(
-                f"cannot write {path.name}: {error.strerror}", where=str(root), fix="name another folder"
+                f"cannot write {path.name}: {error.strerror}",
+                where=str(root),
+                fix="name another folder",
             ) from None
         written.append(path)
     return written
@@ -116,7 +147,9 @@ def show(
         bool, typer.Option("--prompt", help="Show the exact prompt and reply it came from, too.")
     ] = False,
 ) -> Answer:
-    """Show one candidate: texts, parents, operator and model, every evaluation with its feedback."""
+    """Show one candidate: texts, parents, operator and model, every evaluation with its
+    feedback.
+    """
     from culmen.cli import pages
     from culmen.store import views
 
@@ -125,7 +158,9 @@ def show(
     return Answer(detail, lambda screen: pages.candidate(screen, detail, prompt))
 
 
-def diff(screen: Screen, run: RequiredRun, first: Candidate = "seed", second: Candidate = "best") -> Answer:
+def diff(
+    screen: Screen, run: RequiredRun, first: Candidate = "seed", second: Candidate = "best"
+) -> Answer:
     """Show what changed from one candidate to another, as a unified diff."""
     from culmen.store import views
 
@@ -151,17 +186,24 @@ def diff_lines(first: CandidateDetail, second: CandidateDetail) -> list[str]:
     one, two = first.candidate, second.candidate
     for name in dict.fromkeys([*one.parts, *two.parts]):
         before, after = (c.parts.get(name, "").splitlines() for c in (one, two))
-        found += difflib.unified_diff(before, after, f"{name} ({one.id})", f"{name} ({two.id})", lineterm="")
+        found += difflib.unified_diff(
+            before, after, f"{name} ({one.id})", f"{name} ({two.id})", lineterm=""
+        )
     return found
 
 
 def show_diff(
-    screen: Screen, first: CandidateDetail, second: CandidateDetail, lines: Sequence[str], most: int = 0
+    screen: Screen,
+    first: CandidateDetail,
+    second: CandidateDetail,
+    lines: Sequence[str],
+    most: int = 0,
 ) -> None:
     """Print a diff in colour, at most `most` lines of it (0: all)."""
     if screen.out.is_terminal:
         scores = " -> ".join(
-            f"{measured(each.row.mean, each.row.margin)} (n {each.row.count})" for each in (first, second)
+            f"{measured(each.row.mean, each.row.margin)} (n {each.row.count})"
+            for each in (first, second)
         )
         screen.heading(f"{first.candidate.id} -> {second.candidate.id}", f"score {scores}")
     if not lines:
@@ -174,7 +216,9 @@ def show_diff(
 
 
 def lineage(screen: Screen, run: RequiredRun, candidate: Candidate = "best") -> Answer:
-    """Show the ancestors of a candidate from the initial program on, with score and operator of each step."""
+    """Show the ancestors of a candidate from the initial program on, with score and operator of
+    each step.
+    """
     from culmen.cli import pages
     from culmen.store import views
 
@@ -192,11 +236,16 @@ _OVER = ("finished", "failed", "paused", "interrupted")
 def log(
     screen: Screen,
     run: Run = None,
-    last: Annotated[int, typer.Option("--last", "-n", min=1, help="How many events, counted from the end.")] = 50,
+    last: Annotated[
+        int, typer.Option("--last", "-n", min=1, help="How many events, counted from the end.")
+    ] = 50,
     every: Annotated[bool, typer.Option("--all", help="All events from the beginning.")] = False,
-    starts: Annotated[bool, typer.Option("--starts", help="Show when each effect was started, too.")] = False,
+    starts: Annotated[
+        bool, typer.Option("--starts", help="Show when each effect was started, too.")
+    ] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Show new events until the run ends. Not with --json.")
+        bool,
+        typer.Option("--follow", "-f", help="Show new events until the run ends. Not with --json."),
     ] = False,
 ) -> Answer:
     """Show what happened in a run, event by event."""
@@ -204,7 +253,9 @@ def log(
 
     path, kinds = find_run(run), (*_LOGGED, "started") if starts else _LOGGED
     if follow and screen.as_json:
-        raise UserError("--follow goes on, so it cannot give one document", where="--json", fix="leave one out")
+        raise UserError(
+            "--follow goes on, so it cannot give one document", where="--json", fix="leave one out"
+        )
     events = _last_events(path, kinds, None if every else last)
     if screen.as_json:
         return Answer({"run": path.name, "events": [_event_data(event) for event in events]})
@@ -212,7 +263,10 @@ def log(
     def show(screen: Screen) -> None:
         earlier = 0 if every or len(events) < last else views.number_of(path, kinds, events[0].seq)
         if earlier:
-            screen.note(f"the last {last} of {count(last + earlier, 'event')}; all of them: culmen log --all")
+            screen.note(
+                f"the last {last} of {count(last + earlier, 'event')}; all of them: culmen log "
+                "--all"
+            )
         for event in events:
             _show_event(screen, event)
         if follow:
@@ -225,7 +279,8 @@ def _last_events(run: Path, kinds: Sequence[str], last: int | None) -> list[Even
     """The last `last` events of these kinds, all of them for None."""
     from culmen.store import views
 
-    # at most every other event says that an effect was started, so the last N others are among the last 3 N
+    # at most every other event says that an effect was started, so the last N others are among the
+    # last 3 N
     seq = 0 if last is None else max(0, views.status(run).events - 3 * last)
     events: list[Event] = []
     while page := views.log(run, seq, _PAGE, kinds):
@@ -239,7 +294,9 @@ def _follow(screen: Screen, run: Path, kinds: Sequence[str], seq: int) -> None:
     from culmen.store import views
 
     while True:
-        state = views.status(run).state  # asked first: what is journaled before the end is still shown
+        state = views.status(
+            run
+        ).state  # asked first: what is journaled before the end is still shown
         page = views.log(run, seq, _PAGE, kinds)
         for event in page:
             _show_event(screen, event)
@@ -256,14 +313,21 @@ def _event_data(event: Event) -> dict[str, Any]:
     from culmen.observe.words import words
 
     plain = msgspec.to_builtins(event)
-    return {"seq": plain["seq"], "time": plain["time"], "words": words(event.entry), **plain["entry"]}
+    return {
+        "seq": plain["seq"],
+        "time": plain["time"],
+        "words": words(event.entry),
+        **plain["entry"],
+    }
 
 
 def _show_event(screen: Screen, event: Event) -> None:
     from culmen.observe.words import words
 
     entry = event.entry
-    screen.line(f"{event.seq:>6}  {clock(entry.elapsed):>7}  {_effect_number(entry):>5}  {words(entry)}")
+    screen.line(
+        f"{event.seq:>6}  {clock(entry.elapsed):>7}  {_effect_number(entry):>5}  {words(entry)}"
+    )
 
 
 def _effect_number(entry: Entry) -> str:
@@ -274,13 +338,20 @@ def report(
     screen: Screen,
     run: Run = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="File to write. Default: RUN-report.html.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="File to write. Default: RUN-report.html."
+        ),
     ] = None,
     pdf: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a PDF, too, with this machine's Chromium.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a PDF, too, with this machine's Chromium."),
     ] = None,
     full: Annotated[
-        str, typer.Option("--full", metavar="N", help="How many of the best candidates with their texts, or all.")
+        str,
+        typer.Option(
+            "--full", metavar="N", help="How many of the best candidates with their texts, or all."
+        ),
     ] = "60",
 ) -> Answer:
     """Write the dashboard's pages as one HTML file that needs no server and no network.
@@ -300,7 +371,9 @@ def report(
     if pdf is not None:
         paper.find_browser()  # raises where there is none, before any work
     if not full.isdecimal() and full != "all":
-        raise UserError(f"'{full}' is no number of candidates", where="--full", fix="--full 60, or --full all")
+        raise UserError(
+            f"'{full}' is no number of candidates", where="--full", fix="--full 60, or --full all"
+        )
     gathered = gather(Digest(path, NAMES), None if full == "all" else int(full))
     data: dict[str, Any] = {
         "run": path.name,
@@ -314,7 +387,10 @@ def report(
     }
 
     def show(screen: Screen) -> None:
-        screen.line(f"{data['path']}: {data['bytes'] / 1e6:.1f} MB, {count(data['candidates'], 'candidate')}")
+        screen.line(
+            f"{data['path']}: {data['bytes'] / 1e6:.1f} MB, "
+            f"{count(data['candidates'], 'candidate')}"
+        )
         if data["pdf"]:
             screen.line(f"{data['pdf']['path']}: {data['pdf']['bytes'] / 1e6:.1f} MB")
         for each in data["left_out"]:

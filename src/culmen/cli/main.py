@@ -1,10 +1,13 @@
-"""The `culmen` command: reads the arguments, runs one verb, turns an error into a message and an exit code.
+"""The `culmen` command: reads the arguments, runs one verb, turns an error into a message and an
+exit code.
 
-`PANELS` and `GROUPS` say which function each verb is; its module has the name of the panel or of the verb.
+`PANELS` and `GROUPS` say which function each verb is; its module has the name of the panel or of
+the verb.
 
-Exit codes: 0 done; 1 findings, such as a task that fails its check; 2 a mistake the user can fix; 3 the run is being
-written by another process; 4 the journal does not fit or is damaged; 5 the isolation asked for is not in force; 70 a
-bug in culmen; 75 something outside gave up, the run can be resumed; 130 interrupted.
+Exit codes: 0 done; 1 findings, such as a task that fails its check; 2 a mistake the user can fix; 3
+the run is being written by another process; 4 the journal does not fit or is damaged; 5 the
+isolation asked for is not in force; 70 a bug in culmen; 75 something outside gave up, the run can
+be resumed; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -27,12 +30,22 @@ from culmen.core import errors
 from culmen.core.errors import CulmenError, UserError
 
 BUG, INTERRUPTED = 70, 130
-_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # click's, wherever this version of typer keeps it
+_UsageError: type[Exception] = typer.BadParameter.__mro__[
+    1
+]  # click's, wherever this version of typer keeps it
 
 PANELS = {
     "Start": (start.demo, start.new, start.check, audit.audit),
     "Search": (search.run, search.resume, search.fork),
-    "Look at a run": (look.status, look.best, look.show, look.diff, look.lineage, look.log, look.report),
+    "Look at a run": (
+        look.status,
+        look.best,
+        look.show,
+        look.diff,
+        look.lineage,
+        look.log,
+        look.report,
+    ),
     "Attend to a run": (attend.watch, attend.ui, attend.stop, attend.tell, mcp.mcp),
     "Compare runs": (compare.analyze, bench.bench, compare.compare),
     "Keep a run": (keep.export, keep.track, keep.replay, keep.recover, keep.archive, keep.vacuum),
@@ -41,7 +54,12 @@ PANELS = {
 GROUPS = {  # of the panel "Keep a run": what `culmen GROUP --help` says, and its verbs
     "db": (
         "Runs in PostgreSQL. One of them is addressed as URL#NAME, or db:NAME with CULMEN_DB set.",
-        {"list": keep.db_list, "copy": keep.db_copy, "migrate": keep.db_migrate, "drop": keep.db_drop},
+        {
+            "list": keep.db_list,
+            "copy": keep.db_copy,
+            "migrate": keep.db_migrate,
+            "drop": keep.db_drop,
+        },
     ),
     "pool": (
         "Files of candidates to start a search from: culmen run TASK --pool FILE.",
@@ -125,7 +143,9 @@ def _run(given: list[str], screen: Screen) -> int:
             return theirs.exit_code
         traceback.print_exc()
         screen.error(
-            "bug", f"{type(error).__name__}: {error}", fix="this is a bug in culmen; nothing journaled is lost"
+            "bug",
+            f"{type(error).__name__}: {error}",
+            fix="this is a bug in culmen; nothing journaled is lost",
         )
         return BUG
 
@@ -169,8 +189,18 @@ def _expand(given: list[str]) -> list[str]:
 
 
 _OTHER_OPTIONS = {  # what other programs, and people, call these options
-    "--budget evaluations=N": ("--iterations", "--max-iterations", "--num-iterations", "--n-iterations", "--n-trials",
-                               "--trials", "--generations", "--num-generations", "--evaluations", "--max-metric-calls"),
+    "--budget evaluations=N": (
+        "--iterations",
+        "--max-iterations",
+        "--num-iterations",
+        "--n-iterations",
+        "--n-trials",
+        "--trials",
+        "--generations",
+        "--num-generations",
+        "--evaluations",
+        "--max-metric-calls",
+    ),
     "--budget dollars=N": ("--dollars", "--max-cost", "--cost", "--max-dollars"),
     "--budget calls=N": ("--calls", "--max-calls"),
     "--budget seconds=10m": ("--seconds", "--time", "--timeout", "--max-time", "--minutes"),
@@ -180,7 +210,7 @@ _OTHER_OPTIONS = {  # what other programs, and people, call these options
     "--models FILE": ("--config", "-c"),
     "--direction min": ("--minimize", "--minimise"),
     "--direction max": ("--maximize", "--maximise"),
-}  # fmt: skip
+}
 _OPTIONS = {word: option for option, words in _OTHER_OPTIONS.items() for word in words}
 
 
@@ -191,13 +221,21 @@ def _fix(error: Any, command: str) -> str:
         return f"{_OPTIONS[wrong]}; all options: {command} --help"
     if near := getattr(error, "possibilities", None):
         option = next(iter(difflib.get_close_matches(wrong or "", near, n=1)), "")
-        return f"did you mean {option}? all options: {command} --help" if option else f"{command} --help"
+        return (
+            f"did you mean {option}? all options: {command} --help"
+            if option
+            else f"{command} --help"
+        )
     words = error.format_message().split("'")
     if words[0] == "No such command " and words[1].lower() in _VERBS:
         return f"culmen {_VERBS[words[1].lower()]}; all verbs: culmen --help"
     if words[0] == "Missing argument " and words[1] == "TASK":
         here = any(Path(name).is_file() for name in _TASKS)
-        return f"{command} ." if here else f"{command} FOLDER, or write a task to start from: culmen new mytask"
+        return (
+            f"{command} ."
+            if here
+            else f"{command} FOLDER, or write a task to start from: culmen new mytask"
+        )
     return f"{command} --help"
 
 

@@ -1,7 +1,8 @@
-"""`culmen mcp`: a server of the Model Context Protocol on standard input and output, with which coding agents search.
+"""`culmen mcp`: a server of the Model Context Protocol on standard input and output, with which
+coding agents search.
 
-Every tool is a verb of the command line in a process of its own, so both say the same. A run goes on when the server
-ends.
+Every tool is a verb of the command line in a process of its own, so both say the same. A run goes
+on when the server ends.
 """
 
 from __future__ import annotations
@@ -49,26 +50,37 @@ culmen searches for a better program, prompt or other text, against an evaluator
 
 Folders = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="FOLDER", help="Folders the agent may use, nothing else. Default: the current one."),
+    typer.Argument(
+        metavar="FOLDER", help="Folders the agent may use, nothing else. Default: the current one."
+    ),
 ]
 
 
 def mcp(
     screen: Screen,
     folders: Folders = None,
-    evaluations: Annotated[int, typer.Option(min=1, help="Evaluations that one run may be given.")] = 10_000,
+    evaluations: Annotated[
+        int, typer.Option(min=1, help="Evaluations that one run may be given.")
+    ] = 10_000,
     dollars: Annotated[float, typer.Option(min=0, help="Dollars that one run may be given.")] = 5.0,
-    seconds: Annotated[float, typer.Option(min=1, help="Seconds that one run may be given.")] = 86_400.0,
+    seconds: Annotated[
+        float, typer.Option(min=1, help="Seconds that one run may be given.")
+    ] = 86_400.0,
 ) -> Answer:
     """Serve coding agents over the Model Context Protocol, on standard input and output.
 
-    An agent's settings name this command. Tools: new, check, audit, run, resume, status, best, diff, tell, stop.
+    An agent's settings name this command. Tools: new, check, audit, run, resume, status, best,
+    diff, tell, stop.
     """
     for folder in folders or ():
         if not folder.is_dir():
-            raise UserError(f"there is no folder {folder}", where="culmen mcp", fix=f"mkdir -p {folder}")
+            raise UserError(
+                f"there is no folder {folder}", where="culmen mcp", fix=f"mkdir -p {folder}"
+            )
     if sys.stdin.isatty():
-        screen.err.print("This serves a program, not a person: name it in your agent's settings.", style="dim")
+        screen.err.print(
+            "This serves a program, not a person: name it in your agent's settings.", style="dim"
+        )
     most = {"evaluations": float(evaluations), "dollars": dollars, "seconds": seconds}
     serve(AllowedFolders(folders or [Path()]), most)
     raise typer.Exit
@@ -80,7 +92,9 @@ def serve(folders: AllowedFolders, most: dict[str, float]) -> None:
         from mcp.server import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
     except ImportError:
-        raise missing_extra("the server for coding agents", "mcp (2 or newer)", "mcp", "culmen mcp") from None
+        raise missing_extra(
+            "the server for coding agents", "mcp (2 or newer)", "mcp", "culmen mcp"
+        ) from None
     from culmen.core import VERSION
 
     server = MCPServer("culmen", version=VERSION, instructions=INSTRUCTIONS, log_level="ERROR")
@@ -99,19 +113,33 @@ def serve(folders: AllowedFolders, most: dict[str, float]) -> None:
 
         return call
 
-    for name in ("new", "check", "audit", "run", "resume", "status", "best", "diff", "tell", "stop"):
+    for name in (
+        "new",
+        "check",
+        "audit",
+        "run",
+        "resume",
+        "status",
+        "best",
+        "diff",
+        "tell",
+        "stop",
+    ):
         server.add_tool(told(getattr(tools, name)), name=name)
     server.run("stdio")
 
 
 class Tools:
-    """The tools: each returns what its verb prints with --json. `most` holds what one run may be given."""
+    """The tools: each returns what its verb prints with --json. `most` holds what one run may be
+    given.
+    """
 
     def __init__(self, folders: AllowedFolders, most: dict[str, float]) -> None:
         self._folders, self._most = folders, most
 
     async def new(self, folder: str, example: str = "") -> dict[str, Any]:
-        """Write an example task into a new folder: task.toml, an initial program, evaluator.py, all commented.
+        """Write an example task into a new folder: task.toml, an initial program, evaluator.py, all
+        commented.
 
         `example` names a built-in task to copy instead ("": a short one).
         """
@@ -119,17 +147,20 @@ class Tools:
         return await self._ask("new", str(self._folders.path(folder)), *chosen)
 
     async def check(self, task: str) -> dict[str, Any]:
-        """Evaluate the initial program of a task several times: score, noise, seconds, isolation, and what is wrong.
+        """Evaluate the initial program of a task several times: score, noise, seconds, isolation,
+        and what is wrong.
 
-        `findings` is empty for a task that is ready. `task` is a task folder or an evaluator file. Takes seconds to
-        minutes.
+        `findings` is empty for a task that is ready. `task` is a task folder or an evaluator file.
+        Takes seconds to minutes.
         """
         return await self._ask("check", str(self._folders.task(task)))
 
     async def audit(self, task: str, seconds: float = 120.0) -> dict[str, Any]:
-        """Try to game the task's evaluator, before any budget is spent. Outcomes with result "broken" or "look" say
-        what a candidate could gain by cheating, and what to change."""
-        return await self._ask("audit", str(self._folders.task(task)), f"--seconds={max(1.0, seconds):g}")
+        """Try to game the task's evaluator, before any budget is spent. Outcomes with result
+        "broken" or "look" say what a candidate could gain by cheating, and what to change."""
+        return await self._ask(
+            "audit", str(self._folders.task(task)), f"--seconds={max(1.0, seconds):g}"
+        )
 
     async def run(
         self,
@@ -143,48 +174,81 @@ class Tools:
         seed: int = 0,
         name: str = "",
     ) -> dict[str, Any]:
-        """Start a search and return at once, with the name of the run for status, best, diff, tell and stop.
+        """Start a search and return at once, with the name of the run for status, best, diff, tell
+        and stop.
 
-        At least one of `evaluations`, `seconds` and `dollars` ends it. `model` is a name such as "gpt-5-mini", whose
-        key is in the server's environment, or "offline": edits without a language model. `strategy` "" is the default.
+        At least one of `evaluations`, `seconds` and `dollars` ends it. `model` is a name such as
+        "gpt-5-mini", whose key is in the server's environment, or "offline": edits without a
+        language model. `strategy` "" is the default.
         """
         path = self._folders.task(task)
         folder = self._folders.new_run(
             name or f"{path.stem if path.is_file() else path.name}-{time.time_ns() // 10**6}"
         )
         budget = self._budget({"evaluations": evaluations, "seconds": seconds, "dollars": dollars})
-        words = ["run", str(path), f"--run-dir={folder}", f"--budget={budget}", f"--model={model}", f"--seed={seed}"]
+        words = [
+            "run",
+            str(path),
+            f"--run-dir={folder}",
+            f"--budget={budget}",
+            f"--model={model}",
+            f"--seed={seed}",
+        ]
         if strategy:
             words.append(f"--strategy={self._strategy(strategy)}")
         words += [f"--set={key}={value}" for key, value in (settings or {}).items()]
         return await self._begin(words, folder, lambda: _readable(folder))
 
     async def resume(
-        self, run: str, evaluations: int = 0, seconds: float = 0.0, dollars: float = 0.0, name: str = ""
+        self,
+        run: str,
+        evaluations: int = 0,
+        seconds: float = 0.0,
+        dollars: float = 0.0,
+        name: str = "",
     ) -> dict[str, Any]:
-        """Go on with a run that was interrupted, under the limits it was made with; returns at once, as run does.
+        """Go on with a run that was interrupted, under the limits it was made with; returns at
+        once, as run does.
 
-        With a budget it is that much more, in a new run that begins with what the old one found and pays for nothing
-        twice: use this where a budget has ended. `name` is that run's.
+        With a budget it is that much more, in a new run that begins with what the old one found and
+        pays for nothing twice: use this where a budget has ended. `name` is that run's.
         """
         path = self._folders.run(run)
         now, meta = await asyncio.to_thread(lambda: (views.status(path), views.meta(path)))
         if meta.strategy.get("path") == CATALOG[WITH_AGENTS]:
-            raise UserError("a search with coding agents is not resumed here", fix=f"a person can: culmen resume {run}")
+            raise UserError(
+                "a search with coding agents is not resumed here",
+                fix=f"a person can: culmen resume {run}",
+            )
         self._folders.task(meta.task.root)
         more = {"evaluations": evaluations, "seconds": seconds, "dollars": dollars}
         if any(more.values()):
             folder = self._folders.new_run(name or f"{path.name}-{time.time_ns() // 10**6}")
-            words = ["fork", str(path), f"--run-dir={folder}", f"--budget={self._further(meta.budget, more)}"]
+            words = [
+                "fork",
+                str(path),
+                f"--run-dir={folder}",
+                f"--budget={self._further(meta.budget, more)}",
+            ]
             return await self._begin(words, folder, lambda: _readable(folder))
         if now.state in ("running", "finished"):
-            what = "running: ask status" if now.state == "running" else "finished: give more evaluations, or dollars"
-            raise UserError(f"the run is {what}", where=path.name, fix="only an interrupted run is resumed as it is")
-        return await self._begin(["resume", str(path)], path, lambda: views.status(path).state == "running")
+            what = (
+                "running: ask status"
+                if now.state == "running"
+                else "finished: give more evaluations, or dollars"
+            )
+            raise UserError(
+                f"the run is {what}",
+                where=path.name,
+                fix="only an interrupted run is resumed as it is",
+            )
+        return await self._begin(
+            ["resume", str(path)], path, lambda: views.status(path).state == "running"
+        )
 
     async def status(self, run: str = "") -> dict[str, Any]:
-        """How a run stands: state (running, finished, failed, interrupted), evaluations, best, cost; `problem` says
-        what is wrong where nothing scored. "" lists all runs."""
+        """How a run stands: state (running, finished, failed, interrupted), evaluations, best,
+        cost; `problem` says what is wrong where nothing scored. "" lists all runs."""
         if not run:
             return await self._ask("status", "--all")
         path = self._folders.run(run)
@@ -196,8 +260,8 @@ class Tools:
         return now
 
     async def best(self, run: str, out: str = "") -> dict[str, Any]:
-        """The best candidate: its texts (`parts`), its score with margin and how it was measured, against the initial
-        program. With `out`, its files are also written into that folder."""
+        """The best candidate: its texts (`parts`), its score with margin and how it was measured,
+        against the initial program. With `out`, its files are also written into that folder."""
         chosen = [f"--out={self._folders.path(out)}"] if out else []
         return await self._ask("best", str(self._folders.run(run)), *chosen)
 
@@ -206,37 +270,65 @@ class Tools:
         return await self._ask("diff", str(self._folders.run(run)), _id(first), _id(second))
 
     async def tell(self, run: str, hint: str = "", candidate: str = "") -> dict[str, Any]:
-        """Send a running search a hint for the models that propose, or the path of a file to evaluate as candidate."""
+        """Send a running search a hint for the models that propose, or the path of a file to
+        evaluate as candidate.
+        """
         words = [f"--hint={hint}"] if hint else []
         words += [f"--candidate={self._folders.path(candidate)}"] if candidate else []
         return await self._ask("tell", str(self._folders.run(run)), *words)
 
     async def stop(self, run: str) -> dict[str, Any]:
-        """End a running search now; the final choice is made from what was found. It takes a while to be finished."""
+        """End a running search now; the final choice is made from what was found. It takes a while
+        to be finished.
+        """
         return await self._ask("stop", str(self._folders.run(run)))
 
     def _further(self, old: Budget, more: dict[str, float]) -> str:
-        """The limits of a run that goes on where one with the limits `old` ended, as `fork` takes them."""
+        """The limits of a run that goes on where one with the limits `old` ended, as `fork` takes
+        them.
+        """
         given = {name: value for name, value in more.items() if value}
         for name, value in given.items():
             if value < 0:
-                raise UserError(f"{name} = {value:g} is less than nothing", where="resume", fix="give how much more")
+                raise UserError(
+                    f"{name} = {value:g} is less than nothing",
+                    where="resume",
+                    fix="give how much more",
+                )
             if getattr(old, name) is None and name != "seconds":
-                raise UserError(f"the run had no limit on {name}", where="resume", fix="give more seconds instead")
-        self._budget({name: value + (getattr(old, name) if name != "seconds" else 0) for name, value in given.items()})
+                raise UserError(
+                    f"the run had no limit on {name}",
+                    where="resume",
+                    fix="give more seconds instead",
+                )
+        self._budget(
+            {
+                name: value + (getattr(old, name) if name != "seconds" else 0)
+                for name, value in given.items()
+            }
+        )
         kept = {name: getattr(old, name) for name in ("seconds", "dollars") if name not in given}
-        limits = {name: min(self._most[name], value or self._most[name]) for name, value in kept.items()}
+        limits = {
+            name: min(self._most[name], value or self._most[name]) for name, value in kept.items()
+        }
         added = [f"{name}=+{value:g}" for name, value in given.items()]
         return ",".join(added + [f"{name}={value:g}" for name, value in limits.items()])
 
     def _budget(self, wanted: dict[str, float]) -> str:
         given = {name: value for name, value in wanted.items() if value}
         if not given or min(given.values()) < 0:
-            raise UserError("nothing ends this run", where="run", fix="give evaluations, seconds or dollars")
+            raise UserError(
+                "nothing ends this run", where="run", fix="give evaluations, seconds or dollars"
+            )
         for name, value in given.items():
             if value > self._most[name]:
-                fix = f"give at most {self._most[name]:g}; a person can raise that: culmen mcp --{name}"
-                raise UserError(f"{name} = {value:g} is more than a run may be given here", where="run", fix=fix)
+                fix = (
+                    f"give at most {self._most[name]:g}; a person can raise that: culmen mcp "
+                    f"--{name}"
+                )
+                raise UserError(
+                    f"{name} = {value:g} is more than a run may be given here", where="run", fix=fix
+                )
         limits = {"seconds": self._most["seconds"], "dollars": self._most["dollars"], **given}
         return ",".join(f"{name}={value:g}" for name, value in limits.items())
 
@@ -246,7 +338,9 @@ class Tools:
             return f"{self._folders.path(file)}:{cls}"
         if name not in CATALOG or name == WITH_AGENTS:
             known = ", ".join(each for each in CATALOG if each != WITH_AGENTS)
-            raise UserError(f"there is no strategy '{name}' here", where="run", fix=f"use one of {known}")
+            raise UserError(
+                f"there is no strategy '{name}' here", where="run", fix=f"use one of {known}"
+            )
         return name
 
     async def _ask(self, *words: str) -> dict[str, Any]:
@@ -263,7 +357,8 @@ class Tools:
             out, _ = await asyncio.wait_for(process.communicate(), _VERB_SECONDS)
         except TimeoutError:
             raise UserError(
-                f"{words[0]} took more than {_VERB_SECONDS:.0f} s", fix="make the evaluator faster, or ask for less"
+                f"{words[0]} took more than {_VERB_SECONDS:.0f} s",
+                fix="make the evaluator faster, or ask for less",
             ) from None
         finally:
             if process.returncode is None:
@@ -271,8 +366,12 @@ class Tools:
                 await process.wait()
         return _document(out, words[0])
 
-    async def _begin(self, words: list[str], folder: Path, begun: Callable[[], bool]) -> dict[str, Any]:
-        """Start a run that outlives this server; its name once it has `begun`, `UserError` if it ends before."""
+    async def _begin(
+        self, words: list[str], folder: Path, begun: Callable[[], bool]
+    ) -> dict[str, Any]:
+        """Start a run that outlives this server; its name once it has `begun`, `UserError` if it
+        ends before.
+        """
         with tempfile.TemporaryFile() as said:
             process = subprocess.Popen(
                 [sys.executable, "-m", "culmen.cli.main", *words, "--quiet", "--json"],
@@ -285,11 +384,19 @@ class Tools:
             until = time.monotonic() + _PATIENCE
             while process.poll() is None and time.monotonic() < until:
                 if await asyncio.to_thread(begun):
-                    return {"run": folder.name, "path": str(folder), "next": f"status with run = {folder.name}"}
+                    return {
+                        "run": folder.name,
+                        "path": str(folder),
+                        "next": f"status with run = {folder.name}",
+                    }
                 await asyncio.sleep(_STEP)
             if process.poll() is None:
                 process.kill()
-                raise UserError(f"the run wrote nothing for {_PATIENCE:.0f} s", where=str(folder), fix="check the task")
+                raise UserError(
+                    f"the run wrote nothing for {_PATIENCE:.0f} s",
+                    where=str(folder),
+                    fix="check the task",
+                )
             said.seek(0)
             return _document(said.read(), words[0])
 
@@ -307,7 +414,9 @@ def _document(out: bytes, verb: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(out)
     except ValueError:
-        raise UserError(f"culmen {verb} ended without an answer", fix="culmen doctor says what is missing") from None
+        raise UserError(
+            f"culmen {verb} ended without an answer", fix="culmen doctor says what is missing"
+        ) from None
     if "error" in found:
         error = found["error"]
         raise UserError(error["what"], where=error["where"], fix=error["next"])
@@ -331,7 +440,8 @@ def _id(given: str) -> str:
 class AllowedFolders:
     """The folders that a caller who is no person may have culmen read and write.
 
-    Turns paths of a caller into absolute ones, links followed, and refuses with `UserError` what lies elsewhere.
+    Turns paths of a caller into absolute ones, links followed, and refuses with `UserError` what
+    lies elsewhere.
 
     `folders` exist; the first one is where relative paths begin and where `runs` is.
     """
@@ -347,14 +457,21 @@ class AllowedFolders:
             raise UserError("no path was given", fix=f"name a path inside {self._listed()}")
         path = (self.home / given).resolve()
         if not self._inside(path):
-            raise UserError(f"{path} lies outside the folders that are open to you", fix=f"use {self._listed()}")
+            raise UserError(
+                f"{path} lies outside the folders that are open to you", fix=f"use {self._listed()}"
+            )
         return path
 
     def task(self, given: str) -> Path:
-        """A task: neither it nor what its `task.toml` names, nor any link in its folder, leads outside."""
+        """A task: neither it nor what its `task.toml` names, nor any link in its folder, leads
+        outside.
+        """
         path = self.path(given)
         if not path.exists():
-            raise UserError(f"there is no task {path}", fix="new writes one; or give the path of a folder or evaluator")
+            raise UserError(
+                f"there is no task {path}",
+                fix="new writes one; or give the path of a folder or evaluator",
+            )
         folder = path if path.is_dir() else path.parent
         for link in _links(folder):
             self.path(str(link))
@@ -369,9 +486,15 @@ class AllowedFolders:
         named = self.runs / given
         path = self.path(str(named if _NAME.fullmatch(given) and has_run(named) else given))
         if not has_run(path):
-            known = sorted(each.name for each in self.runs.iterdir() if has_run(each)) if self.runs.is_dir() else []
+            known = (
+                sorted(each.name for each in self.runs.iterdir() if has_run(each))
+                if self.runs.is_dir()
+                else []
+            )
             raise UserError(
-                f"there is no run '{given}'", where=str(self.runs), fix=f"known: {', '.join(known) or 'none'}"
+                f"there is no run '{given}'",
+                where=str(self.runs),
+                fix=f"known: {', '.join(known) or 'none'}",
             )
         return path
 
@@ -382,7 +505,9 @@ class AllowedFolders:
         return self.path(str(self.runs / name))
 
     def _named(self, folder: Path, text: str) -> None:
-        """Refuse a text that names something on this machine outside the folders, or a pattern that begins there."""
+        """Refuse a text that names something on this machine outside the folders, or a pattern that
+        begins there.
+        """
         fixed = _PATTERN.split(text, maxsplit=1)[0]
         if not fixed or len(fixed) > 4096 or "\n" in fixed or "\0" in fixed:
             return
@@ -407,7 +532,10 @@ def _links(folder: Path) -> Iterator[Path]:
     for root, folders, files in os.walk(folder):
         seen += len(folders) + len(files)
         if seen > _MOST:
-            raise UserError(f"{folder} holds too many files to be a task", fix="put the task into a folder of its own")
+            raise UserError(
+                f"{folder} holds too many files to be a task",
+                fix="put the task into a folder of its own",
+            )
         yield from (path for name in (*folders, *files) if (path := Path(root, name)).is_symlink())
 
 

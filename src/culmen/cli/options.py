@@ -1,4 +1,5 @@
-"""The options of a run as the command line has them, and what they come to as `RunOptions` and a strategy.
+"""The options of a run as the command line has them, and what they come to as `RunOptions` and a
+strategy.
 
 The command line's word counts first, then the task's, then culmen's own.
 """
@@ -31,63 +32,92 @@ BudgetText = Annotated[str | None, typer.Option("--budget", metavar="NAME=N,..."
 class SearchFlags:
     """What `run` and `fork` are told of the search; None where the command line said nothing."""
 
-    strategy: Annotated[str | None, typer.Option(help="See: culmen strategies.", show_default=DEFAULT_STRATEGY)] = None
+    strategy: Annotated[
+        str | None, typer.Option(help="See: culmen strategies.", show_default=DEFAULT_STRATEGY)
+    ] = None
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy. Repeatable.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy. Repeatable."),
     ] = None
     model: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="[ROLE=]MODEL", help="Model, for one role or for all. Repeatable.", show_default="offline"
+            metavar="[ROLE=]MODEL",
+            help="Model, for one role or for all. Repeatable.",
+            show_default="offline",
         ),
     ] = None
     models: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Providers, models and prices (TOML or YAML).")
+        Path | None,
+        typer.Option(metavar="FILE", help="Providers, models and prices (TOML or YAML)."),
     ] = None
     budget: BudgetText = None
     seed: Annotated[int | None, typer.Option(help="Random seed.", show_default="0")] = None
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Evaluations at once.", show_default="one per core; on Ray, its room")
+        int | None,
+        typer.Option(
+            min=1, help="Evaluations at once.", show_default="one per core; on Ray, its room"
+        ),
     ] = None
     run_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder to write the run to.", show_default="runs/TASK-TIME")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder to write the run to.", show_default="runs/TASK-TIME"
+        ),
     ] = None
     db: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="Keep the journal in PostgreSQL: postgresql+psycopg://user@host/database[#NAME]."
+            metavar="URL",
+            help="Keep the journal in PostgreSQL: postgresql+psycopg://user@host/database[#NAME].",
         ),
     ] = None
     embedder: Annotated[
-        str | None, typer.Option(metavar="NAME", help="hashing, local:MODEL or PROVIDER/MODEL.", show_default="hashing")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="hashing, local:MODEL or PROVIDER/MODEL.", show_default="hashing"
+        ),
     ] = None
     integrity: Annotated[
         str | None,
         typer.Option(
-            metavar="POLICY", help="What to do about signs of gaming: warn, reject or stop.", show_default="warn"
+            metavar="POLICY",
+            help="What to do about signs of gaming: warn, reject or stop.",
+            show_default="warn",
         ),
     ] = None
     stop_at: Annotated[
         str | None,
         typer.Option(
-            metavar="SCORE", help="End once a candidate is known to score as much; or: target, the task's own."
+            metavar="SCORE",
+            help="End once a candidate is known to score as much; or: target, the task's own.",
         ),
     ] = None
     prior: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Start from what that run of the same task learnt of noise and steps."),
+        typer.Option(
+            metavar="RUN",
+            help="Start from what that run of the same task learnt of noise and steps.",
+        ),
     ] = None
     templates: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Prompt templates to use instead of culmen's own. See: culmen templates."),
+        typer.Option(
+            metavar="DIR",
+            help="Prompt templates to use instead of culmen's own. See: culmen templates.",
+        ),
     ] = None
     allow_failing: Annotated[
-        bool, typer.Option("--allow-failing", help="Search even if the initial program gives no score.")
+        bool,
+        typer.Option("--allow-failing", help="Search even if the initial program gives no score."),
     ] = False
     agent: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Search with agents (strategy cato): offline, builtin, claude, cmd:... See: doctor."
+            metavar="NAME",
+            help=(
+                "Search with agents (strategy cato): offline, builtin, claude, cmd:... See: doctor."
+            ),
         ),
     ] = None
 
@@ -98,7 +128,10 @@ class RunFlags(SearchFlags):
 
     preset: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Use the task's [presets.NAME], such as paper; other options come first."),
+        typer.Option(
+            metavar="NAME",
+            help="Use the task's [presets.NAME], such as paper; other options come first.",
+        ),
     ] = None
 
 
@@ -108,7 +141,9 @@ class ForkFlags(SearchFlags):
 
     budget: Annotated[
         str | None,
-        typer.Option("--budget", metavar="NAME=N,...", help=f"{LIMITS} NAME=+N is N more than the run had."),
+        typer.Option(
+            "--budget", metavar="NAME=N,...", help=f"{LIMITS} NAME=+N is N more than the run had."
+        ),
     ] = None
 
 
@@ -118,26 +153,35 @@ class PlaceFlags:
 
     require: Annotated[
         str | None,
-        typer.Option(metavar="LEVEL", help="Refuse weaker: namespaces, container, restricted, limits."),
+        typer.Option(
+            metavar="LEVEL", help="Refuse weaker: namespaces, container, restricted, limits."
+        ),
     ] = None
     isolation: Annotated[
         str | None,
-        typer.Option(metavar="LEVEL", help="Use this level and no other: container takes the task's image."),
+        typer.Option(
+            metavar="LEVEL", help="Use this level and no other: container takes the task's image."
+        ),
     ] = None
     backend: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Where evaluations run: local, ray or slurm.", show_default="local"),
+        typer.Option(
+            metavar="NAME", help="Where evaluations run: local, ray or slurm.", show_default="local"
+        ),
     ] = None
     ray_address: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS", help="Address of the Ray cluster: auto, local, ray://HOST:PORT.", show_default="auto"
+            metavar="ADDRESS",
+            help="Address of the Ray cluster: auto, local, ray://HOST:PORT.",
+            show_default="auto",
         ),
     ] = None
     backend_set: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME=N,...", help="What an evaluation needs there: cpu=1,gpu=0,memory=2GB,custom.NAME=1."
+            metavar="NAME=N,...",
+            help="What an evaluation needs there: cpu=1,gpu=0,memory=2GB,custom.NAME=1.",
         ),
     ] = None
 
@@ -148,9 +192,13 @@ class ProgressFlags:
 
     track: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME[:PLACE]", help="Also tell tensorboard, mlflow, wandb or otel. Repeatable."),
+        typer.Option(
+            metavar="NAME[:PLACE]", help="Also tell tensorboard, mlflow, wandb or otel. Repeatable."
+        ),
     ] = None
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")] = (
+        False
+    )
 
 
 def of_run(task: Task, flags: RunFlags, place: PlaceFlags) -> tuple[MinimalStrategy, RunOptions]:
@@ -160,9 +208,15 @@ def of_run(task: Task, flags: RunFlags, place: PlaceFlags) -> tuple[MinimalStrat
     from culmen.strategies import catalog
 
     task = _preset(task, flags.preset)
-    own = task.defaults if "strategy" in task.defaults else {}  # an OpenEvolve folder speaks of another program's
+    own = (
+        task.defaults if "strategy" in task.defaults else {}
+    )  # an OpenEvolve folder speaks of another program's
     model = ",".join(flags.model or ()) or own.get("model") or _of_file(flags) or OFFLINE
-    name = flags.strategy or (catalog.WITH_AGENTS if flags.agent else own.get("strategy")) or DEFAULT_STRATEGY
+    name = (
+        flags.strategy
+        or (catalog.WITH_AGENTS if flags.agent else own.get("strategy"))
+        or DEFAULT_STRATEGY
+    )
     settings = _pairs(flags.settings)
     if name == own.get("strategy"):
         settings = {**catalog.texts(own.get("settings", {})), **settings}
@@ -182,12 +236,18 @@ def of_run(task: Task, flags: RunFlags, place: PlaceFlags) -> tuple[MinimalStrat
 
 
 def _preset(task: Task, name: str | None) -> Task:
-    """The task with a preset's table over its defaults. Raises `UserError` for a name it has not."""
+    """The task with a preset's table over its defaults. Raises `UserError` for a name it has
+    not.
+    """
     presets = task.defaults.get("presets", {})
     if name is None:
         return task
     if name not in presets:
-        fix = f"one of {', '.join(presets)}" if presets else f"write [presets.{name}] into task.toml: culmen docs tasks"
+        fix = (
+            f"one of {', '.join(presets)}"
+            if presets
+            else f"write [presets.{name}] into task.toml: culmen docs tasks"
+        )
         raise UserError(f"the task has no preset '{name}'", where="--preset", fix=fix)
     return replace(task, defaults=task.defaults | presets[name])
 
@@ -195,7 +255,9 @@ def _preset(task: Task, name: str | None) -> Task:
 def of_fork(
     meta: RunMeta, flags: SearchFlags, place: PlaceFlags, budget: Budget
 ) -> tuple[MinimalStrategy | None, RunOptions]:
-    """The strategy of a fork, if it is another one, and its options: the parent's but for what was given."""
+    """The strategy of a fork, if it is another one, and its options: the parent's but for what was
+    given.
+    """
     from culmen.run import inputs
     from culmen.run.options import RunObjects, changed
     from culmen.strategies import catalog
@@ -203,9 +265,13 @@ def of_fork(
     strategy, settings = None, _pairs(flags.settings)
     settings |= {"agent": flags.agent} if flags.agent else {}
     if flags.strategy or settings:
-        strategy = catalog.make(flags.strategy, settings) if flags.strategy else _altered(meta, settings)
+        strategy = (
+            catalog.make(flags.strategy, settings) if flags.strategy else _altered(meta, settings)
+        )
     given: dict[str, Any] = {"model": ",".join(flags.model)} if flags.model else {}
-    given |= {name: value for name in ("seed", "workers") if (value := getattr(flags, name)) is not None}
+    given |= {
+        name: value for name in ("seed", "workers") if (value := getattr(flags, name)) is not None
+    }
     given["backend"] = _backend(place, {}, meta.backend)
     options = _checked(changed(meta.options, budget=budget, **given, **_given(flags, place)))
     if flags.model:
@@ -217,14 +283,23 @@ def of_session(meta: RunMeta, place: PlaceFlags) -> dict[str, Any]:
     """Keywords of `Study.resume`: what this session does elsewhere than the run did before."""
     backend = _backend(place, {}, meta.backend)
     level = {} if place.isolation is None else {"isolation": place.isolation}
-    return {"require": place.require, **level} | ({} if backend == meta.backend else {"backend": backend})
+    return {"require": place.require, **level} | (
+        {} if backend == meta.backend else {"backend": backend}
+    )
 
 
-def _backend(place: PlaceFlags, defaults: Mapping[str, Any], old: BackendChoice | None) -> BackendChoice | None:
+def _backend(
+    place: PlaceFlags, defaults: Mapping[str, Any], old: BackendChoice | None
+) -> BackendChoice | None:
     """What the command line says, then what the run had, then the task's [resources]."""
     from culmen.evaluate import cluster
 
-    if old is not None and place.backend is None and place.ray_address is None and place.backend_set is None:
+    if (
+        old is not None
+        and place.backend is None
+        and place.ray_address is None
+        and place.backend_set is None
+    ):
         return old
     found = cluster.parse(place.backend, place.ray_address, place.backend_set, defaults, old)
     if found is not None:
@@ -259,7 +334,11 @@ def _checked(options: RunOptions) -> RunOptions:
     from culmen.evaluate.jail.probes import rank
 
     if options.models_file is not None and not Path(options.models_file).is_file():
-        raise UserError(f"there is no models file '{options.models_file}'", where="--models", fix="check the path")
+        raise UserError(
+            f"there is no models file '{options.models_file}'",
+            where="--models",
+            fix="check the path",
+        )
     for level in filter(None, (options.require, options.level)):
         rank(level)
     embed.make(options.embedder, options.models_file)
@@ -267,8 +346,8 @@ def _checked(options: RunOptions) -> RunOptions:
 
 
 def _of_file(flags: SearchFlags) -> str:
-    """The models that the file of `--models` gives to roles; "" without one. Raises `UserError` for a file that has
-    models and no roles, where nothing says which one is meant."""
+    """The models that the file of `--models` gives to roles; "" without one. Raises `UserError` for
+    a file that has models and no roles, where nothing says which one is meant."""
     if flags.models is None or not flags.models.is_file():
         return ""
     from culmen.llm.roles import ModelBook
@@ -278,14 +357,19 @@ def _of_file(flags: SearchFlags) -> str:
     if not found and book.names() and flags.embedder is None:
         fix = f'--model {book.names()[0]}, or a table [roles] with default = "{book.names()[0]}"'
         raise UserError(
-            "the models file says which models there are, not which to ask", where=str(flags.models), fix=fix
+            "the models file says which models there are, not which to ask",
+            where=str(flags.models),
+            fix=fix,
         )
     return found
 
 
-def _with_agent(name: str, agent: str | None, settings: dict[str, str], model: str) -> dict[str, str]:
-    """The settings with the agent in them, where the strategy has any: the one named, else the built-in one if there is
-    a model, else the offline one. Raises `UserError` for an agent that cannot work here."""
+def _with_agent(
+    name: str, agent: str | None, settings: dict[str, str], model: str
+) -> dict[str, str]:
+    """The settings with the agent in them, where the strategy has any: the one named, else the
+    built-in one if there is a model, else the offline one. Raises `UserError` for an agent that
+    cannot work here."""
     from culmen.strategies import catalog
 
     field = complete(Strategy, catalog.load(name)).agent_setting
@@ -293,7 +377,9 @@ def _with_agent(name: str, agent: str | None, settings: dict[str, str], model: s
         return settings if agent is None else {**settings, "agent": agent}
     if agent is not None and settings.get(field, agent) != agent:
         raise UserError(
-            "two agents are named", where=f"--agent {agent} --set {field}={settings[field]}", fix="name one"
+            "two agents are named",
+            where=f"--agent {agent} --set {field}={settings[field]}",
+            fix="name one",
         )
     kind = agent or settings.get(field) or (OFFLINE if OFFLINE in model.split(",") else BUILTIN)
     if kind == BUILTIN and OFFLINE in model.split(","):
@@ -314,7 +400,11 @@ def _with_prior(strategy: Any, run: Path, task: Task, model: str) -> MinimalStra
 
     where = f"--prior {run}"
     if not isinstance(strategy, PedigreeSearch):
-        raise UserError("only the strategy pedigree takes a prior", where=where, fix="leave out --prior or --strategy")
+        raise UserError(
+            "only the strategy pedigree takes a prior",
+            where=where,
+            fix="leave out --prior or --strategy",
+        )
     about, law = views.meta(run), views.step_law(run)
     if about.task.digest != task.digest or about.model_name != model:
         raise UserError(
@@ -323,7 +413,11 @@ def _with_prior(strategy: Any, run: Path, task: Task, model: str) -> MinimalStra
             fix="name a run of the same task with the same --model",
         )
     if law is None:
-        raise UserError("that run has no scores to learn from", where=where, fix="name a run that scored something")
+        raise UserError(
+            "that run has no scores to learn from",
+            where=where,
+            fix="name a run that scored something",
+        )
     return dataclasses.replace(strategy, prior=Prior(*law))
 
 
@@ -349,13 +443,19 @@ def _pairs(settings: Sequence[str] | None) -> dict[str, str]:
     for text in settings or ():
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise UserError(f"cannot read the setting '{text}'", where=f"--set {text}", fix="write --set NAME=VALUE")
+            raise UserError(
+                f"cannot read the setting '{text}'",
+                where=f"--set {text}",
+                fix="write --set NAME=VALUE",
+            )
         pairs[name.strip()] = value.strip()
     return pairs
 
 
 def _budget(text: str | None, task: Task) -> Budget | None:
-    """The given budget, the task's, or as many evaluations as an OpenEvolve folder has iterations."""
+    """The given budget, the task's, or as many evaluations as an OpenEvolve folder has
+    iterations.
+    """
     if text is not None:
         if "=+" in text:
             fix = f"culmen fork RUN --budget {text} goes on with a run; for a new one leave the +"

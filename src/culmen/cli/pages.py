@@ -1,4 +1,6 @@
-"""What is printed about a run for people: its status and end, its best, a candidate, a lineage; what to type next."""
+"""What is printed about a run for people: its status and end, its best, a candidate, a lineage;
+what to type next.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,19 @@ def run_list(screen: Screen, lines: Sequence[RunLine]) -> None:
     places = decimals(line.best for line in lines if line.best is not None)
     scores = [measured(x.best, x.margin) if x.margin else number(x.best, places) for x in lines]
     rows = [
-        (line.run, score, line.trust, f"{line.evaluations:,}", line.state, strategy_name(line.strategy))
+        (
+            line.run,
+            score,
+            line.trust,
+            f"{line.evaluations:,}",
+            line.state,
+            strategy_name(line.strategy),
+        )
         for line, score in zip(lines, scores)
     ]
-    screen.table(["run", "best", "trust", "evaluations", "state", "strategy"], rows, right="best evaluations")
+    screen.table(
+        ["run", "best", "trust", "evaluations", "state", "strategy"], rows, right="best evaluations"
+    )
 
 
 def _how(operator: str, model: str, note: str = "") -> str:
@@ -79,7 +90,11 @@ def status(screen: Screen, now: RunStatus, path: Path) -> None:
     screen.heading(now.run, now.shown_state + (f": {reason}" if reason else ""))
     screen.pairs(
         ("task", f"{now.task} ({objective}{target})"),
-        ("strategy", f"{strategy_name(now.strategy)}, random seed {now.seed}, {count(now.workers, 'worker')}"),
+        (
+            "strategy",
+            f"{strategy_name(now.strategy)}, random seed {now.seed}, "
+            f"{count(now.workers, 'worker')}",
+        ),
         ("model", joined(_model(role, name) for role, name in now.models.items())),
         *_best_rows(now.best, now.scoring.why),
         ("findings", findings(now)),
@@ -108,16 +123,27 @@ def front(screen: Screen, found: Front | None, err: bool = False) -> None:
         return
     rows: list[tuple[str, str]] = []
     for member in found.members:
-        told = [f"{name} {measured(value, member.margins.get(name))}" for name, value in member.metrics.items()]
-        told.append(count(member.count, "evaluation") + (f", {member.failures} failed" if member.failures else ""))
-        rows.append((member.id, joined([*told, "" if member.feasible else "violates a constraint"])))
+        told = [
+            f"{name} {measured(value, member.margins.get(name))}"
+            for name, value in member.metrics.items()
+        ]
+        told.append(
+            count(member.count, "evaluation")
+            + (f", {member.failures} failed" if member.failures else "")
+        )
+        rows.append(
+            (member.id, joined([*told, "" if member.feasible else "violates a constraint"]))
+        )
     screen.pairs(("front", "confirmed" if found.confirmed else "not confirmed yet"), *rows, err=err)
 
 
 def _running(now: RunStatus, path: Path) -> str:
     """`4 effects, evaluate for 35 s already`: how many, and the oldest."""
     oldest = views.in_flight(path)[:1] if now.state == "running" and now.in_flight else []
-    ages = [f"{each.effect} for {duration(max(0.0, now.elapsed_seconds - each.elapsed))} already" for each in oldest]
+    ages = [
+        f"{each.effect} for {duration(max(0.0, now.elapsed_seconds - each.elapsed))} already"
+        for each in oldest
+    ]
     return joined([count(now.in_flight, "effect") if now.in_flight else "", *ages, now.sampling])
 
 
@@ -137,7 +163,9 @@ def _agents(now: RunStatus) -> str:
 
 
 def _advisor(now: RunStatus) -> str:
-    """`version 14 after 16 barriers, alpha 0.5, mean reward 1.2, entropy 0.8; no step: group collapsed`."""
+    """`version 14 after 16 barriers, alpha 0.5, mean reward 1.2, entropy 0.8; no step: group
+    collapsed`.
+    """
     found = now.training
     if found is None:
         return ""
@@ -147,7 +175,9 @@ def _advisor(now: RunStatus) -> str:
         "" if found.reward is None else f"mean reward {number(round(found.reward, 3))}",
         "" if found.entropy is None else f"entropy {number(round(found.entropy, 3))}",
     ]
-    return joined([joined(told), "" if not found.skip else f"no step: {found.skip.replace('_', ' ')}"], "; ")
+    return joined(
+        [joined(told), "" if not found.skip else f"no step: {found.skip.replace('_', ' ')}"], "; "
+    )
 
 
 def _alarms(now: RunStatus) -> str:
@@ -169,7 +199,9 @@ def _model(role: str, name: str) -> str:
 
 
 def by_role(path: Path) -> str:
-    """`judge 24 calls, 3,210 tokens, $0.02; proposer ...`, dearest first, where the evaluator asked models."""
+    """`judge 24 calls, 3,210 tokens, $0.02; proposer ...`, dearest first, where the evaluator asked
+    models.
+    """
     rows = views.calls(path)
     if not any(row.effect == "ask" for row in rows):
         return ""
@@ -179,7 +211,8 @@ def by_role(path: Path) -> str:
             spent[row.role or row.effect] = spent.get(row.role or row.effect, Usage()) + row.usage
     return joined(
         (
-            f"{role} {count(usage.calls, 'call')}, {usage.tokens:,} tokens, {dollars(usage.dollars)}"
+            f"{role} {count(usage.calls, 'call')}, {usage.tokens:,} tokens, "
+            f"{dollars(usage.dollars)}"
             for role, usage in spent.items()
         ),
         "; ",
@@ -192,7 +225,11 @@ def _of_seconds(now: RunStatus) -> str:
 
 def _lost(now: RunStatus) -> str:
     lost = now.usage.possibly_lost
-    return f"up to {count(lost.calls, 'call')}, {_amount(lost)} were cut off before they answered" if lost.calls else ""
+    return (
+        f"up to {count(lost.calls, 'call')}, {_amount(lost)} were cut off before they answered"
+        if lost.calls
+        else ""
+    )
 
 
 def uncertain_words(now: RunStatus) -> str:
@@ -200,13 +237,24 @@ def uncertain_words(now: RunStatus) -> str:
     most = now.usage.uncertain
     if most == Usage():
         return ""
-    if not now.usage.input_tokens + now.usage.output_tokens and now.budget.tokens is None and not most.dollars:
-        return f"the model reports no usage: tokens of {count(now.usage.calls, 'call')} are not known"
+    if (
+        not now.usage.input_tokens + now.usage.output_tokens
+        and now.budget.tokens is None
+        and not most.dollars
+    ):
+        return (
+            f"the model reports no usage: tokens of {count(now.usage.calls, 'call')} are not known"
+        )
     return f"may have cost up to {_amount(most)} more: replies broke off, or did not say"
 
 
 def _amount(most: Usage) -> str:
-    return joined([dollars(most.dollars) if most.dollars else "", f"{most.tokens:,} tokens" if most.tokens else ""])
+    return joined(
+        [
+            dollars(most.dollars) if most.dollars else "",
+            f"{most.tokens:,} tokens" if most.tokens else "",
+        ]
+    )
 
 
 def _counts(counts: dict[str, int]) -> str:
@@ -221,7 +269,9 @@ def exit_code(now: RunStatus) -> int:
 
 
 def document(now: RunStatus, path: Path) -> dict[str, Any]:
-    """The status, with what can be done next. The key `error` is kept for answers that are errors."""
+    """The status, with what can be done next. The key `error` is kept for answers that are
+    errors.
+    """
     plain = msgspec.to_builtins(now)
     message = plain.pop("error", "")
     strategy, told = strategy_name(now.strategy), summarize(path, now)
@@ -278,7 +328,9 @@ def best_line(best: RunResult | None) -> str:
 
 
 def trust_line(best: RunResult | None) -> str:
-    """`scored apart: ...`, the level of the score and what it means; "" while nothing has scored."""
+    """`scored apart: ...`, the level of the score and what it means; "" while nothing has
+    scored.
+    """
     return "" if best is None else f"{SHOWN.get(best.trust, best.trust)}: {MEANINGS[best.trust]}"
 
 
@@ -288,22 +340,30 @@ def tolerance_line(best: RunResult | None) -> str:
 
 
 def certified_line(best: RunResult | None) -> str:
-    """What the task's exact verifier says, in all digits; "" if it has none or was not asked yet."""
+    """What the task's exact verifier says, in all digits; "" if it has none or was not asked
+    yet.
+    """
     if best is None or best.strict is None:
         return ""
     if best.certified is None:
         return "no: the exact verifier does not accept it (show it for the reason)"
-    passed = "yes, exactly and as given" if best.strict else "not as given; repaired, strictly feasible"
+    passed = (
+        "yes, exactly and as given" if best.strict else "not as given; repaired, strictly feasible"
+    )
     return f"{passed}: {best.certified!r}"
 
 
 def findings(now: RunStatus) -> str:
-    """How many candidates showed a grave sign, and what was best before the first did; "" if none."""
+    """How many candidates showed a grave sign, and what was best before the first did; "" if
+    none.
+    """
     if not now.findings:
         return ""
     before = now.best_before_first_finding
     rest = (
-        "nothing had scored before" if before is None else f"best before the first: {number(before.value)}  {before.id}"
+        "nothing had scored before"
+        if before is None
+        else f"best before the first: {number(before.value)}  {before.id}"
     )
     return f"{count(now.findings, 'candidate')} with a grave sign ({now.integrity}); {rest}"
 
@@ -323,8 +383,8 @@ def best(
     files: Sequence[Path],
     several: Front | None = None,
 ) -> None:
-    """What is known of the best to standard error, its text to standard output (unless it went to files). With several
-    objectives: the front, and the text of the `candidate` chosen from it."""
+    """What is known of the best to standard error, its text to standard output (unless it went to
+    files). With several objectives: the front, and the text of the `candidate` chosen from it."""
     head(screen, summarize(path), err=True)
     if several is None:
         screen.pairs(*_best_rows(found), err=True)
@@ -384,8 +444,16 @@ def score_line(row: CandidateRow) -> str:
     line = f"{score}, mean of {many}"
     if not row.fresh:
         return line
-    failed = f"; {row.fresh_failures} of them failed and count as the floor" if row.fresh_failures else ""
-    before = f"; the search: {number(row.search_mean)} over {row.search_count:,}" if row.search_count else ""
+    failed = (
+        f"; {row.fresh_failures} of them failed and count as the floor"
+        if row.fresh_failures
+        else ""
+    )
+    before = (
+        f"; the search: {number(row.search_mean)} over {row.search_count:,}"
+        if row.search_count
+        else ""
+    )
     return f"{line} of the final choice{failed}{before}"
 
 
@@ -395,19 +463,30 @@ def _observations(screen: Screen, observations: Sequence[Observation]) -> None:
     with_cases = any(o.case for o in shown)
     rows = []
     for o in shown:
-        outcome = number(o.score, places) if o.ok else joined([o.status.value, o.reason.replace("_", " ")], ": ")
-        metrics = joined(f"{name} {value:.4g}" for name, value in o.metrics.items() if name not in ("score",))
+        outcome = (
+            number(o.score, places)
+            if o.ok
+            else joined([o.status.value, o.reason.replace("_", " ")], ": ")
+        )
+        metrics = joined(
+            f"{name} {value:.4g}" for name, value in o.metrics.items() if name not in ("score",)
+        )
         rows.append(((o.case,) if with_cases else ()) + (outcome, f"{o.seconds:.2f} s", metrics))
     columns = ["case"] * with_cases + ["score", "time", "metrics"]
     screen.table(columns, rows, right="score time")
     if len(observations) > len(shown):
-        screen.line(f"and {count(len(observations) - len(shown), 'earlier evaluation')}", style="dim")
+        screen.line(
+            f"and {count(len(observations) - len(shown), 'earlier evaluation')}", style="dim"
+        )
     last = next((o for o in reversed(shown) if o.feedback), None)
     if last is not None:
         screen.rule("feedback of the last one")
         text = last.feedback
         screen.text(text if len(text) <= _FEEDBACK else text[:_FEEDBACK] + " ...")
-    for name, title in ((LOG, "printed during the last evaluation"), (EVALUATOR_LOG, "printed by the evaluator")):
+    for name, title in (
+        (LOG, "printed during the last evaluation"),
+        (EVALUATOR_LOG, "printed by the evaluator"),
+    ):
         text = shown[-1].artifacts.get(name, "")
         if text.strip():
             screen.rule(title)
@@ -429,4 +508,6 @@ def lineage(screen: Screen, steps: Sequence[Step]) -> None:
         )
         for place, step in enumerate(steps)
     ]
-    screen.table(["step", "id", "score", "gain", "trust", "n", "how"], rows, right="step score gain n")
+    screen.table(
+        ["step", "id", "score", "gain", "trust", "n", "how"], rows, right="step score gain n"
+    )

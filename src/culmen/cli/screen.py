@@ -1,7 +1,7 @@
 """Where output goes: one JSON document, or words for a person.
 
-With `--json` standard output carries exactly one document, errors included. Without it, answers go to standard output
-and everything about the way there (progress, errors) to standard error.
+With `--json` standard output carries exactly one document, errors included. Without it, answers go
+to standard output and everything about the way there (progress, errors) to standard error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _PIPED = 160  # columns where no terminal says how many
 
 
 class Answer(msgspec.Struct):
-    """What a verb found out: plain `data` for `--json`, `show` prints the same for people, `code` is the exit code."""
+    """What a verb found out: plain `data` for `--json`, `show` prints the same for people, `code`
+    is the exit code.
+    """
 
     data: Any
     show: Callable[[Screen], None] | None = None
@@ -58,7 +60,9 @@ class Screen:
 
     def line(self, text: str = "", style: str = "") -> None:
         """One line to standard output; never wrapped where nobody reads it on a terminal."""
-        self.out.print(clean(text), style=style or None, markup=False, soft_wrap=not self.out.is_terminal)
+        self.out.print(
+            clean(text), style=style or None, markup=False, soft_wrap=not self.out.is_terminal
+        )
 
     def text(self, text: str) -> None:
         """A text of unknown origin to standard output: exact in a pipe, harmless on a terminal."""
@@ -69,7 +73,9 @@ class Screen:
     def rule(self, title: str) -> None:
         """A line with a title across the page."""
         self.out.print()
-        self.out.rule(f"[dim]{clean(title).replace('[', '(')}[/]", align="left", style="dim", characters="─")
+        self.out.rule(
+            f"[dim]{clean(title).replace('[', '(')}[/]", align="left", style="dim", characters="─"
+        )
 
     def code(self, text: str, name: str) -> None:
         """A program text; coloured by its file name on a terminal, exact elsewhere."""
@@ -79,7 +85,11 @@ class Screen:
         from rich.syntax import Syntax
 
         lexer = Syntax.guess_lexer(name, clean(text))
-        self.out.print(Syntax(clean(text), lexer, theme="ansi_dark", background_color="default", word_wrap=True))
+        self.out.print(
+            Syntax(
+                clean(text), lexer, theme="ansi_dark", background_color="default", word_wrap=True
+            )
+        )
 
     def code_line(self, text: str, style: str = "") -> None:
         """One line of a text whose spaces matter."""
@@ -114,7 +124,11 @@ class Screen:
         """A bold word and what belongs to it."""
         from rich.text import Text
 
-        self.out.print(Text(clean(title), style="bold").append(f"  {clean(rest)}" if rest else "", style="not bold"))
+        self.out.print(
+            Text(clean(title), style="bold").append(
+                f"  {clean(rest)}" if rest else "", style="not bold"
+            )
+        )
 
     def prose(self, text: str) -> None:
         """Paragraphs, wrapped anew to the width there is."""
@@ -148,11 +162,15 @@ class Screen:
                 grid.add_row(label, _text(value))
         _show(self.err if err else self.out, grid)
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], right: str | Sequence[str] = ()) -> None:
-        """Rows under headings; `right` names the columns that are flush right (a string: separated by spaces).
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[str]], right: str | Sequence[str] = ()
+    ) -> None:
+        """Rows under headings; `right` names the columns that are flush right (a string: separated
+        by spaces).
 
-        Columns that do not fit beside the others follow in a further table, below the first column again. Where not
-        even one fits beside the first, each row is a block of lines: no word is ever broken.
+        Columns that do not fit beside the others follow in a further table, below the first column
+        again. Where not even one fits beside the first, each row is a block of lines: no word is
+        ever broken.
         """
         from rich import box
         from rich.table import Table
@@ -164,11 +182,17 @@ class Screen:
             return
         for places in _fitting(columns, cells, self.out.width):
             table = Table(
-                box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim", padding=(0, 1, 0, 0)
+                box=box.SIMPLE_HEAD,
+                pad_edge=False,
+                show_edge=False,
+                header_style="dim",
+                padding=(0, 1, 0, 0),
             )
             for place in places:
                 flush = "right" if columns[place] in right else "left"
-                table.add_column(columns[place], justify=flush, no_wrap=place < len(columns) - 1, overflow="fold")
+                table.add_column(
+                    columns[place], justify=flush, no_wrap=place < len(columns) - 1, overflow="fold"
+                )
             for row in cells:
                 table.add_row(*(_text(row[place]) for place in places))
             _show(self.out, table)
@@ -194,7 +218,9 @@ class Screen:
             self.out.print(f"{label}  " if place == 0 else "      ", style="dim", end="")
             self.out.print(clean(command), style="bold", markup=False, end="", soft_wrap=True)
             fits = width + len(why) + 8 <= self.out.width
-            self.out.print(f"{' ' * (width - len(command))}  {why}" if fits else "", style="dim", markup=False)
+            self.out.print(
+                f"{' ' * (width - len(command))}  {why}" if fits else "", style="dim", markup=False
+            )
 
     def give(self, answer: Answer) -> int:
         """Print an answer; returns its exit code."""
@@ -211,7 +237,9 @@ class Screen:
     def error(self, kind: str, what: str, where: str = "", fix: str = "", **more: Any) -> None:
         """Say what happened, where, and what to do next."""
         if self.as_json:
-            self.document({"error": {"kind": kind, "what": what, "where": where, "next": fix}, **more})
+            self.document(
+                {"error": {"kind": kind, "what": what, "where": where, "next": fix}, **more}
+            )
             return
         self.err.print("Error: ", style="bold red", end="")
         self.err.print(clean(what), markup=False, soft_wrap=True)
@@ -222,7 +250,9 @@ class Screen:
 
 
 def _too_narrow(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
-    """Whether some column does not fit beside the first one; of the last column its longest word counts."""
+    """Whether some column does not fit beside the first one; of the last column its longest word
+    counts.
+    """
     from rich.cells import cell_len
 
     def needed(place: int) -> int:
@@ -231,11 +261,15 @@ def _too_narrow(columns: Sequence[str], rows: Sequence[Sequence[str]], width: in
             texts = [word for text in texts for word in text.split()]
         return max((cell_len(clean(text)) for text in texts), default=0)
 
-    return needed(0) + 2 + max((needed(place) for place in range(1, len(columns))), default=0) > width
+    return (
+        needed(0) + 2 + max((needed(place) for place in range(1, len(columns))), default=0) > width
+    )
 
 
 def _fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[int]]:
-    """Groups of columns that fit into `width`, each with the first column; the last column may wrap between words."""
+    """Groups of columns that fit into `width`, each with the first column; the last column may wrap
+    between words.
+    """
     from rich.cells import cell_len
 
     groups, room = [[0]], 0
@@ -243,7 +277,9 @@ def _fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) 
         texts = [name, *(row[place] for row in rows)]
         if place and place == len(columns) - 1:
             texts = [word for text in texts for word in text.split()]
-        needed = max((cell_len(clean(text)) for text in texts), default=0) + 2  # two spaces between columns
+        needed = (
+            max((cell_len(clean(text)) for text in texts), default=0) + 2
+        )  # two spaces between columns
         if not place:
             first, room = needed, width + 2 - needed
             continue

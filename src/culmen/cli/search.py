@@ -18,7 +18,16 @@ from culmen.cli.options import ForkFlags, PlaceFlags, ProgressFlags, RunFlags
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import Direction, Goal, Proxy, Run, SeedProgram, find_run, find_run_to_write
 from culmen.core.errors import UserError
-from culmen.observe.figures import clean, count, dollars, duration, joined, number, run_name, short_path
+from culmen.observe.figures import (
+    clean,
+    count,
+    dollars,
+    duration,
+    joined,
+    number,
+    run_name,
+    short_path,
+)
 
 if TYPE_CHECKING:
     from culmen.core.ports import Strategy
@@ -32,7 +41,10 @@ if TYPE_CHECKING:
 TaskPath = Annotated[
     Path,
     typer.Argument(
-        metavar="TASK", help="A task folder, also OpenEvolve's or ShinkaEvolve's, its task.toml, or an evaluator.py."
+        metavar="TASK",
+        help=(
+            "A task folder, also OpenEvolve's or ShinkaEvolve's, its task.toml, or an evaluator.py."
+        ),
     ),
 ]
 HiddenBudget = Annotated[str | None, typer.Option("--budget", hidden=True)]
@@ -48,12 +60,20 @@ Carry = Annotated[
 Pool = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="Candidates to start from, beside the task's initial program: culmen pool, or its name."
+        metavar="FILE",
+        help=(
+            "Candidates to start from, beside the task's initial program: culmen pool, or its name."
+        ),
     ),
 ]
 PoolShare = Annotated[
     float,
-    typer.Option(min=0.0, max=1.0, metavar="SHARE", help="Share of the evaluations that the pool may use at most."),
+    typer.Option(
+        min=0.0,
+        max=1.0,
+        metavar="SHARE",
+        help="Share of the evaluations that the pool may use at most.",
+    ),
 ]
 
 
@@ -90,10 +110,22 @@ def run(
     tracks = _trackers(progress.track)
 
     def create(watch: Watch) -> Study:
-        return Study.make(loaded, strategy, chosen, RunObjects(observers=(watch, *tracks)), flags.run_dir, flags.db)
+        return Study.make(
+            loaded,
+            strategy,
+            chosen,
+            RunObjects(observers=(watch, *tracks)),
+            flags.run_dir,
+            flags.db,
+        )
 
     return run_study(
-        screen, create, progress.quiet, (*loaded.notes, *_note_on_proxy(loaded)), tracks, _asks(chosen.model)
+        screen,
+        create,
+        progress.quiet,
+        (*loaded.notes, *_note_on_proxy(loaded)),
+        tracks,
+        _asks(chosen.model),
     )
 
 
@@ -121,7 +153,11 @@ def resume(
         return Study.resume(path, observers=(watch, *tracks), **given)
 
     return _finished(screen, path) or run_study(
-        screen, create, progress.quiet, tracks=tracks, asks=_asks(given.get("model") or views.meta(path).model)
+        screen,
+        create,
+        progress.quiet,
+        tracks=tracks,
+        asks=_asks(given.get("model") or views.meta(path).model),
     )
 
 
@@ -133,7 +169,8 @@ def fork(
     run: Run = None,
     carry: Carry = None,
 ) -> Answer:
-    """Start a new run from an old one: same task and settings but for those given; nothing is paid for twice.
+    """Start a new run from an old one: same task and settings but for those given; nothing is paid
+    for twice.
 
     What the new run asks for and the old one has finished is answered from the old journal.
     To go on where a budget has ended: culmen fork RUN --budget evaluations=+100
@@ -153,9 +190,18 @@ def fork(
 
     def create(watch: Watch) -> Study:
         objects = RunObjects(observers=(watch, *tracks))
-        return Study.branch(parent, strategy, chosen, objects, flags.run_dir, flags.db, carry or 0, flags.seed)
+        return Study.branch(
+            parent, strategy, chosen, objects, flags.run_dir, flags.db, carry or 0, flags.seed
+        )
 
-    return run_study(screen, create, progress.quiet, forks.notes(parent.name, carry or 0), tracks, _asks(chosen.model))
+    return run_study(
+        screen,
+        create,
+        progress.quiet,
+        forks.notes(parent.name, carry or 0),
+        tracks,
+        _asks(chosen.model),
+    )
 
 
 def _trackers(wanted: Sequence[str] | None) -> Sequence[Tracking]:
@@ -175,12 +221,16 @@ def run_study(
     tracks: Sequence[Tracking] = (),
     asks: bool = False,
 ) -> Answer:
-    """Run the study that `make` makes to its end or an interrupt, showing and tracking how it goes."""
+    """Run the study that `make` makes to its end or an interrupt, showing and tracking how it
+    goes.
+    """
     from culmen.cli import pages
     from culmen.observe.watch import Watch
     from culmen.store import views
 
-    logging.getLogger("asyncio").setLevel(logging.ERROR)  # its warnings are about its own book-keeping
+    logging.getLogger("asyncio").setLevel(
+        logging.ERROR
+    )  # its warnings are about its own book-keeping
     watch = Watch(make_display(screen, quiet, asks))
     study = make(watch)
     if not screen.as_json and not quiet:
@@ -192,12 +242,18 @@ def run_study(
             study.run(progress=False)  # `watch` shows it
     except UserError as error:
         run = run_name(study.path)
-        error.fix = re.sub(r"(culmen \w+) RUN\b", rf"\g<1> {run}", error.fix) or f"culmen resume {run}"
+        error.fix = (
+            re.sub(r"(culmen \w+) RUN\b", rf"\g<1> {run}", error.fix) or f"culmen resume {run}"
+        )
         raise
     except KeyboardInterrupt:  # before the search had begun, or while it was taken down
         pass
     now = views.status(study.path)
-    data = {**pages.document(now, study.path), "at_most": limits_data(study.meta), "likely": likely_data(study.meta)}
+    data = {
+        **pages.document(now, study.path),
+        "at_most": limits_data(study.meta),
+        "likely": likely_data(study.meta),
+    }
     return Answer(data, lambda screen: pages.end(screen, now, study.path), pages.exit_code(now))
 
 
@@ -205,7 +261,10 @@ def _note_on_proxy(task: SearchTask) -> list[str]:
     """What is evaluated before the search, for tasks where that takes long."""
     if task.evaluator.form != "legacy" or task.evaluator.proxy == "never" or not task.seeds:
         return []
-    return ["the initial program is scored with and without a proxy first, to see how far scores can be trusted"]
+    return [
+        "the initial program is scored with and without a proxy first, to see how far scores "
+        "can be trusted"
+    ]
 
 
 def _finished(screen: Screen, path: Path) -> Answer | None:
@@ -240,7 +299,9 @@ def _announce(screen: Screen, study: Study, notes: Sequence[str]) -> None:
 
 
 def make_display(screen: Screen, quiet: bool, asks: bool = False) -> Display:
-    """How progress is shown: live on a terminal, else as plain lines; not at all with `quiet` or --json."""
+    """How progress is shown: live on a terminal, else as plain lines; not at all with `quiet` or
+    --json.
+    """
     from culmen.observe.displays import PlainDisplay, SilentDisplay, TerminalDisplay
 
     if quiet or screen.as_json:
@@ -258,7 +319,9 @@ MILLION = 1_000_000
 
 
 class ModelPrices(msgspec.Struct, frozen=True):
-    """Of the models a run may ask: names, dollars per million tokens (input, output) where known, and the dearest."""
+    """Of the models a run may ask: names, dollars per million tokens (input, output) where known,
+    and the dearest.
+    """
 
     names: tuple[str, ...] = ()
     known: dict[str, tuple[float, float]] = {}
@@ -271,11 +334,17 @@ class ModelPrices(msgspec.Struct, frozen=True):
     @property
     def dearest(self) -> float | None:
         """Most dollars a single token can cost; None if any price is unknown."""
-        return None if self.unknown else max((max(pair) for pair in self.known.values()), default=0.0) / MILLION
+        return (
+            None
+            if self.unknown
+            else max((max(pair) for pair in self.known.values()), default=0.0) / MILLION
+        )
 
 
 def _prices(meta: RunMeta) -> ModelPrices:
-    """Which models a run may ask, and their prices. Raises `UserError` for models that cannot be read."""
+    """Which models a run may ask, and their prices. Raises `UserError` for models that cannot be
+    read.
+    """
     model = meta.model
     if model in (None, "offline"):
         return ModelPrices()
@@ -288,7 +357,9 @@ def _prices(meta: RunMeta) -> ModelPrices:
     known: dict[str, tuple[float, float]] = {}
     for entry in ModelBook(meta.models_file).roles(model).models():
         names.append(entry.name)
-        ask, reply = (entry.price_list.dollars(t) for t in (Tokens(input=MILLION), Tokens(output=MILLION)))
+        ask, reply = (
+            entry.price_list.dollars(t) for t in (Tokens(input=MILLION), Tokens(output=MILLION))
+        )
         if ask is not None and reply is not None:
             known[entry.name] = (ask, reply)
     return ModelPrices(tuple(dict.fromkeys(names)), known)
@@ -305,9 +376,15 @@ def _most_dollars(budget: Budget, known: ModelPrices) -> float | None:
 
 
 def limits_data(meta: RunMeta) -> dict[str, Any]:
-    """The limits for `--json`: what there is of the budget, and dollars (null: nothing limits them)."""
+    """The limits for `--json`: what there is of the budget, and dollars (null: nothing limits
+    them).
+    """
     known = _prices(meta)
-    limits = {name: value for name, value in msgspec.structs.asdict(meta.budget).items() if value is not None}
+    limits = {
+        name: value
+        for name, value in msgspec.structs.asdict(meta.budget).items()
+        if value is not None
+    }
     limits.pop("final", None)  # a share of the evaluations, no limit of its own
     return {**limits, "dollars": _most_dollars(meta.budget, known), "price_unknown": known.unknown}
 
@@ -316,20 +393,41 @@ def _preflight(meta: RunMeta) -> list[tuple[str, str]]:
     """Label and value for people, in the order one wants to know them."""
     known = _prices(meta)
     goal = meta.task.objective
-    workers = count(meta.workers, "worker") if meta.workers else "as many workers as the cluster has room for"
+    workers = (
+        count(meta.workers, "worker")
+        if meta.workers
+        else "as many workers as the cluster has room for"
+    )
     target = "" if goal.target is None else f", target {number(goal.target)}"
     return [
-        ("task", f"{clean(meta.task.name)}  ({'maximise' if goal.direction == 'max' else 'minimise'}{target})"),
+        (
+            "task",
+            f"{clean(meta.task.name)}  "
+            f"({'maximise' if goal.direction == 'max' else 'minimise'}{target})",
+        ),
         ("strategy", _strategy(meta)),
         ("agents", _agents(meta)),
-        ("model", joined(["offline: syntax-tree edits, no language model" if meta.offline else "", *known.names])),
+        (
+            "model",
+            joined(
+                [
+                    "offline: syntax-tree edits, no language model" if meta.offline else "",
+                    *known.names,
+                ]
+            ),
+        ),
         ("evaluator", _asking(meta)),
         ("besides", _asides(meta, known)),
         ("embedder", meta.embedder),
         ("templates", ", ".join(sorted(meta.templates))),
         ("at most", _limits(meta, known)),
         ("likely", _likely(meta)),
-        ("until", "" if meta.stop_at is None else f"a candidate is known to score {number(float(meta.stop_at))}"),
+        (
+            "until",
+            ""
+            if meta.stop_at is None
+            else f"a candidate is known to score {number(float(meta.stop_at))}",
+        ),
         ("random seed", f"{meta.seed}, {workers}"),
     ]
 
@@ -340,7 +438,9 @@ def _asking(meta: RunMeta) -> str:
     if not roles:
         return ""
     least = "" if evaluations is None else f"at least {count(evaluations, 'call')} in all; "
-    return f"asks models as {', '.join(roles)}, {least}culmen check measures what one evaluation costs"
+    return (
+        f"asks models as {', '.join(roles)}, {least}culmen check measures what one evaluation costs"
+    )
 
 
 def _agents(meta: RunMeta) -> str:
@@ -369,7 +469,11 @@ def _revived(meta: RunMeta) -> Strategy | None:
     from culmen.strategies import catalog
 
     config = meta.strategy.get("config")
-    return None if config is None else complete(Strategy, catalog.revive(str(meta.strategy["path"]), config))
+    return (
+        None
+        if config is None
+        else complete(Strategy, catalog.revive(str(meta.strategy["path"]), config))
+    )
 
 
 def _strategy(meta: RunMeta) -> str:
@@ -396,7 +500,10 @@ def _limits(meta: RunMeta, known: ModelPrices) -> str:
     parts: list[str] = []
     if budget.evaluations is not None:
         kept = final_share(budget, meta.task)
-        parts.append(count(budget.evaluations, "evaluation") + (f" ({kept} for the final choice)" if kept else ""))
+        parts.append(
+            count(budget.evaluations, "evaluation")
+            + (f" ({kept} for the final choice)" if kept else "")
+        )
     if budget.seconds is not None:
         parts.append(duration(budget.seconds))
     if known.names:
@@ -410,9 +517,10 @@ def _limits(meta: RunMeta, known: ModelPrices) -> str:
 
 
 def likely_data(meta: RunMeta) -> dict[str, list[float]] | None:
-    """Calls, tokens and dollars (absent: prices unknown), each from and to; None where nobody can tell: a call for
-    every third evaluation up to one for each; prompts from the first one's length to three times that; replies from
-    the initial program's length to twice that and a thousand tokens."""
+    """Calls, tokens and dollars (absent: prices unknown), each from and to; None where nobody can
+    tell: a call for every third evaluation up to one for each; prompts from the first one's length
+    to three times that; replies from the initial program's length to twice that and a thousand
+    tokens."""
     seeds, model = tuple(meta.task.candidates()), meta.model
     budget = meta.budget
     most = min((each for each in (budget.calls, budget.evaluations) if each is not None), default=0)
@@ -433,7 +541,10 @@ def likely_data(meta: RunMeta) -> dict[str, list[float]] | None:
     first = gateway.estimate(ProposeRequest(Brief(parent=seeds[0]), 0)).input_tokens
     reply = len(seeds[0].text.encode()) // 3
     few, many = max(1, most // 3), most
-    low, high = Tokens(few * first, few * reply), Tokens(many * first * 3, many * (2 * reply + 1_000))
+    low, high = (
+        Tokens(few * first, few * reply),
+        Tokens(many * first * 3, many * (2 * reply + 1_000)),
+    )
     prices = [spec.price_list.dollars(each) for each in (low, high)]
     limits = [budget.tokens or math.inf, budget.dollars or math.inf]
     told: dict[str, list[float]] = {"calls": [few, many]}
@@ -449,7 +560,9 @@ def _likely(meta: RunMeta) -> str:
     if told is None:
         return ""
     parts = [f"{told[name][0]:,.0f} to {told[name][1]:,.0f} {name}" for name in ("calls", "tokens")]
-    return ", ".join([*parts, *([" to ".join(map(dollars, told["dollars"]))] if "dollars" in told else [])])
+    return ", ".join(
+        [*parts, *([" to ".join(map(dollars, told["dollars"]))] if "dollars" in told else [])]
+    )
 
 
 def _money(budget: Budget, known: ModelPrices) -> str:
@@ -463,4 +576,6 @@ def _money(budget: Budget, known: ModelPrices) -> str:
 
 
 def _rates(known: ModelPrices) -> str:
-    return ", ".join(f"{dollars(a)} in, {dollars(b)} out per million tokens" for a, b in known.known.values())
+    return ", ".join(
+        f"{dollars(a)} in, {dollars(b)} out per million tokens" for a, b in known.known.values()
+    )

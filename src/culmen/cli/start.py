@@ -44,16 +44,22 @@ def demo(
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     seconds: Annotated[
         float | None,
-        typer.Option(min=1.0, help="Seconds at most, final choice included.", show_default="until it is done"),
+        typer.Option(
+            min=1.0, help="Seconds at most, final choice included.", show_default="until it is done"
+        ),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Evaluations at once.")] = 2,
     run_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder to write the run to.", show_default="runs/...")
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder to write the run to.", show_default="runs/..."),
     ] = None,
     strategy: Annotated[
         str,
         typer.Option(
-            help="pedigree, polca, or pacevolve_plus_plus, which trains an advisor (needs the extra 'train')."
+            help=(
+                "pedigree, polca, or pacevolve_plus_plus, which trains an advisor (needs the extra "
+                "'train')."
+            )
         ),
     ] = DEFAULT_STRATEGY,
 ) -> Answer:
@@ -70,9 +76,15 @@ def demo(
 
 def new(
     screen: Screen,
-    directory: Annotated[Path | None, typer.Argument(metavar="DIR", help="A new or empty folder.")] = None,
-    example: Annotated[str | None, typer.Option(help="Copy this built-in task instead of the short one.")] = None,
-    examples: Annotated[bool, typer.Option("--examples", help="List the built-in tasks and write nothing.")] = False,
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="A new or empty folder.")
+    ] = None,
+    example: Annotated[
+        str | None, typer.Option(help="Copy this built-in task instead of the short one.")
+    ] = None,
+    examples: Annotated[
+        bool, typer.Option("--examples", help="List the built-in tasks and write nothing.")
+    ] = False,
 ) -> Answer:
     """Write a task to start from: three short commented files.
 
@@ -83,11 +95,17 @@ def new(
     if examples:
         return _list_examples(taskfiles.examples())
     if directory is None:
-        raise UserError("no folder named", where="culmen new", fix="culmen new DIR, or culmen new --examples")
+        raise UserError(
+            "no folder named", where="culmen new", fix="culmen new DIR, or culmen new --examples"
+        )
     written = taskfiles.write_new(directory, example)
     place = shlex.quote(str(directory))
     commands = [f"culmen check {place}", f"culmen run {place}"]
-    data = {"task": str(directory.resolve()), "files": [str(path) for path in written], "next": commands}
+    data = {
+        "task": str(directory.resolve()),
+        "files": [str(path) for path in written],
+        "next": commands,
+    }
 
     def show(screen: Screen) -> None:
         screen.line(f"Wrote a task into {directory}:")
@@ -112,25 +130,36 @@ def check(
         Path,
         typer.Argument(
             metavar="TASK",
-            help="A task folder, also OpenEvolve's or ShinkaEvolve's, its task.toml, or an evaluator.py.",
+            help=(
+                "A task folder, also OpenEvolve's or ShinkaEvolve's, its task.toml, or an "
+                "evaluator.py."
+            ),
         ),
     ],
     times: Annotated[
-        int, typer.Option(min=2, help="Evaluations with the same random seed, and as many with others.")
+        int,
+        typer.Option(min=2, help="Evaluations with the same random seed, and as many with others."),
     ] = 5,
-    cases: Annotated[int, typer.Option(min=1, help="Cases evaluated at least once; of more, a sample.")] = 500,
-    require: Annotated[str | None, typer.Option(metavar="LEVEL", help="Refuse weaker isolation than this.")] = None,
-    isolation: Annotated[str | None, typer.Option(metavar="LEVEL", help="Use this level and no other.")] = None,
+    cases: Annotated[
+        int, typer.Option(min=1, help="Cases evaluated at least once; of more, a sample.")
+    ] = 500,
+    require: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="Refuse weaker isolation than this.")
+    ] = None,
+    isolation: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="Use this level and no other.")
+    ] = None,
     direction: Direction = None,
     seed_program: SeedProgram = None,
     proxy: Proxy = None,
     model: AskedModels = None,
     models: ModelsFile = None,
 ) -> Answer:
-    """Run the initial program of a task on every case and say what is wrong with the task, if anything.
+    """Run the initial program of a task on every case and say what is wrong with the task, if
+    anything.
 
-    Reports score, how far it can be trusted, noise, time, determinism and the isolation level in force. Exit code 1 if
-    something is wrong.
+    Reports score, how far it can be trusted, noise, time, determinism and the isolation level in
+    force. Exit code 1 if something is wrong.
     """
     import asyncio
 
@@ -149,12 +178,20 @@ def check(
     data = {**msgspec.to_builtins(report), "fit": report.fit}
     for seed in data["seeds"]:
         del seed["observations"]  # one by one they say no more than the summary
-    return Answer(data, lambda screen: _show_report(screen, loaded, task, report), 0 if report.fit else FINDINGS)
+    return Answer(
+        data,
+        lambda screen: _show_report(screen, loaded, task, report),
+        0 if report.fit else FINDINGS,
+    )
 
 
 @contextlib.contextmanager
-def _progress(screen: Screen, task: Task, times: int, cases: int) -> Iterator[Callable[[int, int, float], None] | None]:
-    """A function to call after every evaluation of a check: a moving line on a terminal, a few lines elsewhere."""
+def _progress(
+    screen: Screen, task: Task, times: int, cases: int
+) -> Iterator[Callable[[int, int, float], None] | None]:
+    """A function to call after every evaluation of a check: a moving line on a terminal, a few
+    lines elsewhere.
+    """
     if screen.as_json:
         yield None
         return
@@ -163,13 +200,21 @@ def _progress(screen: Screen, task: Task, times: int, cases: int) -> Iterator[Ca
         return
     from rich import progress as bars
 
-    columns = (bars.SpinnerColumn(), bars.TextColumn("{task.description}"), bars.TimeElapsedColumn())
+    columns = (
+        bars.SpinnerColumn(),
+        bars.TextColumn("{task.description}"),
+        bars.TimeElapsedColumn(),
+    )
     with bars.Progress(*columns, console=screen.err, transient=True) as bar:
         line = bar.add_task(_first_line(task, times, cases))
 
         def advance(done: int, total: int, seconds: float) -> None:
             bar.update(
-                line, description=f"evaluation {min(done + 1, total)} of {total}{_time_left(done, total, seconds)}"
+                line,
+                description=(
+                    f"evaluation {min(done + 1, total)} of "
+                    f"{total}{_time_left(done, total, seconds)}"
+                ),
             )
 
         yield advance
@@ -185,7 +230,9 @@ def _plain_progress(screen: Screen, first_line: str) -> Callable[[int, int, floa
         rest = _time_left(done, total, seconds)
         if rest and not shown:
             shown = True
-            screen.err.print(f"evaluation {done} of {total} is done{rest}", markup=False, soft_wrap=True)
+            screen.err.print(
+                f"evaluation {done} of {total} is done{rest}", markup=False, soft_wrap=True
+            )
 
     return advance
 
@@ -195,13 +242,19 @@ def _first_line(task: Task, times: int, most: int) -> str:
     from culmen.evaluate.check import planned, tried_cases
 
     programs = count(len(task.seeds), "initial program")
-    trial = " with and without a proxy" if task.evaluator.form == "legacy" and task.evaluator.proxy != "never" else ""
+    trial = (
+        " with and without a proxy"
+        if task.evaluator.form == "legacy" and task.evaluator.proxy != "never"
+        else ""
+    )
     evaluations = count(planned(task, times, most), "evaluation")
     tried, every = tried_cases(task, most), len(task.cases)
     share = f"each of the {every:,}" if tried == every else f"{tried:,} of {every:,}"
     cases = f", {share} cases at least once" if every > 1 and task.seeds else ""
     limit = duration(task.limits.seconds)
-    return f"trying {programs}{trial} in {evaluations}{cases}; an evaluation is cut off after {limit}"
+    return (
+        f"trying {programs}{trial} in {evaluations}{cases}; an evaluation is cut off after {limit}"
+    )
 
 
 def _time_left(done: int, total: int, seconds: float) -> str:
@@ -209,17 +262,22 @@ def _time_left(done: int, total: int, seconds: float) -> str:
     if seconds < _SLOW or done >= total:
         return ""
     return (
-        f" ({duration(seconds)} each, about {duration(seconds * (total - done))} to go; --times and --cases limit them)"
+        f" ({duration(seconds)} each, about {duration(seconds * (total - done))} to go; --times "
+        "and --cases limit them)"
     )
 
 
 def _show_report(screen: Screen, task: Task, path: Path, report: TaskReport) -> None:
-    splits = joined(f"{len(task.split(name))} {name}" for name in ("train", "val", "test") if task.split(name))
+    splits = joined(
+        f"{len(task.split(name))} {name}" for name in ("train", "val", "test") if task.split(name)
+    )
     screen.heading(report.task, f"{task.evaluator.form} evaluator, {task.objective.direction}imise")
     screen.pairs(
         (
             "programs",
-            count(len(task.seeds), "initial program") if task.seeds else "none: a model writes the first program",
+            count(len(task.seeds), "initial program")
+            if task.seeds
+            else "none: a model writes the first program",
         ),
         ("cases", splits),
         ("isolation", report.isolation),
@@ -239,7 +297,9 @@ def _show_report(screen: Screen, task: Task, path: Path, report: TaskReport) -> 
     if report.fit:
         screen.line("This task can be searched.", style="green")
         place = shlex.quote(str(path))
-        screen.next_steps((f"culmen audit {place}", "what could be gamed"), (f"culmen run {place}", "search"))
+        screen.next_steps(
+            (f"culmen audit {place}", "what could be gamed"), (f"culmen run {place}", "search")
+        )
     else:
         screen.line("This task cannot be searched yet.", style="red")
 
@@ -288,24 +348,34 @@ SETTINGS = {  # one lane and one child at a time: the proposer evaluates side by
 EVALUATIONS = 280  # they alone end it, so that a slow machine finds the same for a seed
 ISLANDS, BARRIERS = 8, 16  # of the demo with an advisor
 ADVISOR_SETTINGS = {
-    "scaffold": f"pacevolve(islands={ISLANDS}, implementing=implementing(repairs=0))",  # one evaluation a decision
+    # one evaluation a decision
+    "scaffold": f"pacevolve(islands={ISLANDS}, implementing=implementing(repairs=0))",
     "barriers": str(BARRIERS),
 }
 
 _WELCOME = (
-    "Packs 26 circles into a square by rewriting a small program, offline: no language model, no key, no network.\n"
-    "Candidates run in a jail; every result is journaled, so Ctrl-C and culmen resume lose nothing.\n"
+    "Packs 26 circles into a square by rewriting a small program, offline: no language model, "
+    "no key, no network.\n"
+    "Candidates run in a jail; every result is journaled, so Ctrl-C and culmen resume lose "
+    "nothing.\n"
     "The sum of their radii is the score: the start has 0.96, the best packing known 2.636.\n"
 )
 _ADVISOR_WELCOME = (
-    "Packs 26 circles into a square twice. An advisor, a language model of some 22,000 random weights made just now,\n"
-    "says which kind of edit to try; the offline proposer makes it. The second one is trained on what its choices do.\n"
+    "Packs 26 circles into a square twice. An advisor, a language model of some 22,000 random "
+    "weights made just now,\n"
+    "says which kind of edit to try; the offline proposer makes it. The second one is trained "
+    "on what its choices do.\n"
 )
 _ADVISORS = {"none": "untrained advisor", "phase_adaptive": "trained advisor"}
 
 
 def demonstrate(
-    screen: Screen, strategy: str, seed: int, seconds: float | None, workers: int, run_dir: Path | None
+    screen: Screen,
+    strategy: str,
+    seed: int,
+    seconds: float | None,
+    workers: int,
+    run_dir: Path | None,
 ) -> Answer:
     """Search with the offline proposer, at most `seconds`, then show what was gained and how."""
     from culmen.evaluate import taskfiles
@@ -361,13 +431,16 @@ def _outcome(task: Task, start: float | None, best: RunResult) -> str:
     score = best.value if best.certified is None else best.certified
     known = task.objective.known
     return (
-        f"The sum of the 26 radii went from {number(start)} to {number(score)}; the best packing known to anybody has "
+        f"The sum of the 26 radii went from {number(start)} to {number(score)}; the best "
+        "packing known to anybody has "
         f"{number(known)}. The program that does it is an ordinary file: `culmen best` prints it."
     )
 
 
 def without_helpers(lines: Sequence[str]) -> list[str]:
-    """A diff with one line for each helper that the offline proposer inserted whole: its calls are what is new."""
+    """A diff with one line for each helper that the offline proposer inserted whole: its calls are
+    what is new.
+    """
     from culmen.offline.source import INSERTED
 
     kept: list[str] = []
@@ -384,9 +457,11 @@ def without_helpers(lines: Sequence[str]) -> list[str]:
     return kept[:-1]
 
 
-def demonstrate_advisor(screen: Screen, strategy: str, seed: int, workers: int, run_dir: Path | None) -> Answer:
-    """Two searches of the same length, one with its advisor untrained, one with it trained on the way;
-    then what the advisors chose, and what it was worth."""
+def demonstrate_advisor(
+    screen: Screen, strategy: str, seed: int, workers: int, run_dir: Path | None
+) -> Answer:
+    """Two searches of the same length, one with its advisor untrained, one with it trained on the
+    way; then what the advisors chose, and what it was worth."""
     from culmen.evaluate import taskfiles
     from culmen.train.engine import require
 
@@ -394,24 +469,41 @@ def demonstrate_advisor(screen: Screen, strategy: str, seed: int, workers: int, 
     require("transformers", "train")
     if not screen.as_json:
         screen.err.print(_ADVISOR_WELCOME, style="dim", markup=False)
-    task, budget = taskfiles.load(taskfiles.example_path(TASK)), Budget(evaluations=1 + ISLANDS * BARRIERS, final=0.02)
+    task, budget = (
+        taskfiles.load(taskfiles.example_path(TASK)),
+        Budget(evaluations=1 + ISLANDS * BARRIERS, final=0.02),
+    )
     runs: dict[str, Answer] = {}
     for name, title in _ADVISORS.items():
         if not screen.as_json:
             screen.err.print(f"\n{title}:", markup=False)
-        settings, folder = {**ADVISOR_SETTINGS, "objective": name}, None if run_dir is None else run_dir / name
+        settings, folder = (
+            {**ADVISOR_SETTINGS, "objective": name},
+            None if run_dir is None else run_dir / name,
+        )
         runs[name] = _search(screen, task, strategy, settings, budget, seed, workers, folder)
     notes = {name: _barriers(Path(answer.data["path"])) for name, answer in runs.items()}
     values = _values(notes.values())
     sums = {name: _summary(bodies, values) for name, bodies in notes.items()}
     data: dict[str, Any] = {
-        name: {"path": runs[name].data["path"], "best": runs[name].data["best"], **sums[name]} for name in runs
+        name: {"path": runs[name].data["path"], "best": runs[name].data["best"], **sums[name]}
+        for name in runs
     }
     data["values"] = values
 
     def show(screen: Screen) -> None:
-        screen.rule("what a choice is worth: the mean reward of its kind of edit, over both searches")
-        columns = ["advisor", "1st quarter", "2nd", "3rd", "last", "reward, last", "chosen most in the end"]
+        screen.rule(
+            "what a choice is worth: the mean reward of its kind of edit, over both searches"
+        )
+        columns = [
+            "advisor",
+            "1st quarter",
+            "2nd",
+            "3rd",
+            "last",
+            "reward, last",
+            "chosen most in the end",
+        ]
         screen.table(columns, [_advisor_row(_ADVISORS[name], one) for name, one in sums.items()])
         screen.line("rewards: -1 failed, 0 no better than the start, 5 the target")
         path = runs["phase_adaptive"].data["path"]
@@ -429,17 +521,25 @@ def _barriers(path: Path) -> list[dict[str, Any]]:
     from culmen.store.journal import SqlJournal
 
     with SqlJournal.open(path) as journal:
-        return [event.entry.body for event in journal.read() if event.entry.body.get("note") == "barrier"]
+        return [
+            event.entry.body
+            for event in journal.read()
+            if event.entry.body.get("note") == "barrier"
+        ]
 
 
 def _choices(bodies: Iterable[dict[str, Any]]) -> list[tuple[str, float]]:
     """Kinds of edits that were chosen, by name, and their rewards."""
-    pairs = (pair for body in bodies for pair in zip(body["experiments"], body["rewards"], strict=True))
+    pairs = (
+        pair for body in bodies for pair in zip(body["experiments"], body["rewards"], strict=True)
+    )
     return [(line.partition(":")[0], reward) for line, reward in pairs if line]
 
 
 def _values(runs: Iterable[list[dict[str, Any]]]) -> dict[str, float]:
-    """Mean reward of every kind of edit over all runs: one measure for both advisors, whatever else a run had found."""
+    """Mean reward of every kind of edit over all runs: one measure for both advisors, whatever else
+    a run had found.
+    """
     rewards: dict[str, list[float]] = {}
     for name, reward in (choice for bodies in runs for choice in _choices(bodies)):
         rewards.setdefault(name, []).append(reward)
@@ -447,7 +547,9 @@ def _values(runs: Iterable[list[dict[str, Any]]]) -> dict[str, float]:
 
 
 def _summary(bodies: list[dict[str, Any]], values: dict[str, float]) -> dict[str, Any]:
-    """Of each quarter of a run the worth of its choices and its own rewards; what was chosen most in the last."""
+    """Of each quarter of a run the worth of its choices and its own rewards; what was chosen most
+    in the last.
+    """
     edges = [round(n * len(bodies) / 4) for n in range(5)]
     quarters = [_choices(bodies[low:high]) for low, high in pairwise(edges)]
     chosen = Counter(name for name, _ in quarters[-1])

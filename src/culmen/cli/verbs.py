@@ -1,4 +1,6 @@
-"""What verbs share: how one is declared, common arguments, and how a run or candidate is found by its name."""
+"""What verbs share: how one is declared, common arguments, and how a run or candidate is found by
+its name.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,29 @@ Verb = Callable[..., Answer]
 
 Run = Annotated[
     str | None,
-    typer.Argument(metavar="RUN", help="A run folder, or its name under ./runs. Default: the latest run."),
+    typer.Argument(
+        metavar="RUN", help="A run folder, or its name under ./runs. Default: the latest run."
+    ),
 ]
-RequiredRun = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its name under ./runs.")]
+RequiredRun = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run folder, or its name under ./runs.")
+]
 Candidate = Annotated[
     str,
-    typer.Argument(metavar="ID", help="Id of a candidate or its first digits; 'best'; or 'seed', the initial program."),
+    typer.Argument(
+        metavar="ID",
+        help="Id of a candidate or its first digits; 'best'; or 'seed', the initial program.",
+    ),
 ]
 
-Goal = Annotated[str | None, typer.Option(metavar="TEXT", help="Goal of the search, in a sentence or two.")]
+Goal = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="Goal of the search, in a sentence or two.")
+]
 Direction = Annotated[
     str | None,
-    typer.Option(metavar="WAY", help="max or min, for an evaluator without a task.toml.", show_default="max"),
+    typer.Option(
+        metavar="WAY", help="max or min, for an evaluator without a task.toml.", show_default="max"
+    ),
 ]
 SeedProgram = Annotated[
     list[Path] | None,
@@ -37,10 +50,15 @@ SeedProgram = Annotated[
 ]
 AskedModels = Annotated[
     list[str] | None,
-    typer.Option("--model", metavar="ROLE=MODEL", help="Model that the evaluator asks in this role. Repeatable."),
+    typer.Option(
+        "--model",
+        metavar="ROLE=MODEL",
+        help="Model that the evaluator asks in this role. Repeatable.",
+    ),
 ]
 ModelsFile = Annotated[
-    Path | None, typer.Option("--models", metavar="FILE", help="Providers, models and prices (TOML or YAML).")
+    Path | None,
+    typer.Option("--models", metavar="FILE", help="Providers, models and prices (TOML or YAML)."),
 ]
 Proxy = Annotated[
     str | None,
@@ -51,27 +69,38 @@ Proxy = Annotated[
     ),
 ]
 
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else.")]
+_Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else.")
+]
 
 
 def declare(app: typer.Typer, function: Verb, name: str, panel: str) -> None:
-    """Make a verb of a function that takes a `Screen` and its arguments and returns an `Answer`. Adds `--json`.
+    """Make a verb of a function that takes a `Screen` and its arguments and returns an `Answer`.
+    Adds `--json`.
 
     An argument whose type is a dataclass stands for the options that are its fields.
     """
     own = inspect.signature(function, eval_str=True)
     given = list(own.parameters.values())[1:]
-    groups: dict[str, Any] = {p.name: p.annotation for p in given if dataclasses.is_dataclass(p.annotation)}
+    groups: dict[str, Any] = {
+        p.name: p.annotation for p in given if dataclasses.is_dataclass(p.annotation)
+    }
 
     def command(**arguments: Any) -> int:
         screen = Screen(arguments.pop("json"))
         for group, kind in groups.items():
-            arguments[group] = kind(**{field.name: arguments.pop(field.name) for field in dataclasses.fields(kind)})
+            arguments[group] = kind(
+                **{field.name: arguments.pop(field.name) for field in dataclasses.fields(kind)}
+            )
         return screen.give(function(screen, **arguments))
 
-    parameters = [p for each in given for p in (_fields(each.annotation) if each.name in groups else [each])]
+    parameters = [
+        p for each in given for p in (_fields(each.annotation) if each.name in groups else [each])
+    ]
     parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in parameters]
-    parameters.append(inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_Json))
+    parameters.append(
+        inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_Json)
+    )
     command.__signature__ = own.replace(parameters=parameters)  # pyright: ignore[reportFunctionMemberAccess]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     command.__doc__, command.__name__ = function.__doc__, name
@@ -83,21 +112,28 @@ def _fields(kind: Any) -> list[inspect.Parameter]:
     hints = get_type_hints(kind, include_extras=True)
     return [
         inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=hints[field.name],
         )
         for field in dataclasses.fields(kind)
     ]
 
 
 def find_run(run: str | None) -> Path:
-    """The run by path, name under ./runs or address, for None the latest one; `UserError` names near ones."""
+    """The run by path, name under ./runs or address, for None the latest one; `UserError` names
+    near ones.
+    """
     from culmen.store import views
 
     return views.find_run(run, RUNS)
 
 
 def find_run_to_write(run: str | None) -> Path:
-    """`find_run` for a verb that writes: a run of a database gets a folder under ./runs, which is not cleaned up."""
+    """`find_run` for a verb that writes: a run of a database gets a folder under ./runs, which is
+    not cleaned up.
+    """
     from culmen.store.address import anchor, is_address, parse
 
     if run is None or not is_address(run):
@@ -113,13 +149,17 @@ def find_candidate(run: Path, candidate: str) -> str:
     if candidate == "best":
         best = views.best(run)
         if best is None:
-            raise UserError("nothing has scored yet", where=str(run), fix=f"culmen log {run_name(run)}")
+            raise UserError(
+                "nothing has scored yet", where=str(run), fix=f"culmen log {run_name(run)}"
+            )
         return best.id
     if candidate == "seed":
         seeds = views.candidates(run, "old", operator="seed", limit=1)
         if not seeds:
             raise UserError(
-                "this run began without an initial program", where=str(run), fix=f"culmen show {run_name(run)} best"
+                "this run began without an initial program",
+                where=str(run),
+                fix=f"culmen show {run_name(run)} best",
             )
         return seeds[0].id
     return views.find_candidate(run, candidate)

@@ -6,26 +6,38 @@ import re
 from typing import NamedTuple
 
 ADMISSION = "admission"
-"""The note that says of which `candidates` their maker admitted to play the evaluator; `evidence` are the sentences."""
+"""The note that says of which `candidates` their maker admitted to play the evaluator; `evidence`
+are the sentences.
+"""
 
 PLAYED = (
     r"(?:exploit|abus|gam(?:e[sd]?\b|ing)|cheat|trick|fool|bypass|circumvent|hack|subvert"
     r"|t(?:ake[sn]?|ook|aking) advantage of)"
 )
-_JUDGE = r"(?:evaluat|toleranc|check|scor(?:er|ing)|verifi|validat|grad(?:er|ing)|slack|harness|test suite|metric)"
-_ADMITS = re.compile(rf"\b{PLAYED}\w*[^.\n]{{0,80}}?\b{_JUDGE}|\b{_JUDGE}\w*[^.\n]{{0,40}}?\b{PLAYED}", re.I)
+_JUDGE = (
+    r"(?:evaluat|toleranc|check|scor(?:er|ing)|verifi|validat|grad(?:er|ing)|slack|harness|test "
+    r"suite|metric)"
+)
+_ADMITS = re.compile(
+    rf"\b{PLAYED}\w*[^.\n]{{0,80}}?\b{_JUDGE}|\b{_JUDGE}\w*[^.\n]{{0,40}}?\b{PLAYED}", re.I
+)
 _MENTIONS = re.compile(
-    r"\b(?:within|inside|up to|beyond|using|use(?:s|d)? up|just (?:under|below|inside))\s(?:the |its |this |a )?"
+    r"\b(?:within|inside|up to|beyond|using|use(?:s|d)? up|just "
+    r"(?:under|below|inside))\s(?:the |its |this |a )?"
     r"(?:[\w-]+\s){0,3}?(?:tolerance|slack)\b",
     re.I,
 )
 _NOT = re.compile(
-    r"\b(?:not|never|no|without|avoid\w*|don't|doesn't|cannot|rather than|instead of|forbid\w*)\b[^.]*$", re.I
+    r"\b(?:not|never|no|without|avoid\w*|don't|doesn't|cannot|rather than|instead "
+    r"of|forbid\w*)\b[^.]*$",
+    re.I,
 )
 
 
 class Admission(NamedTuple):
-    """A sentence, its line, and what it is: `admits` to gaming, or `mentions` a tolerance to stay within."""
+    """A sentence, its line, and what it is: `admits` to gaming, or `mentions` a tolerance to stay
+    within.
+    """
 
     name: str
     sentence: str
@@ -40,6 +52,8 @@ def found(text: str) -> list[Admission]:
             for name, pattern in (("admits", _ADMITS), ("mentions", _MENTIONS)):
                 hit = pattern.search(sentence)
                 if hit is not None and not _NOT.search(sentence[: hit.start()]):
-                    told.setdefault(sentence.strip(), Admission(name, sentence.strip(" #*-\t"), number))
+                    told.setdefault(
+                        sentence.strip(), Admission(name, sentence.strip(" #*-\t"), number)
+                    )
                     break
     return list(told.values())

@@ -1,4 +1,6 @@
-"""What lets an evaluator ask models while one evaluation runs: set by who performs it, found by the backend."""
+"""What lets an evaluator ask models while one evaluation runs: set by who performs it, found by the
+backend.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ ROLE = "judge"
 
 
 class AskingFailed(CulmenError):
-    """A model did not serve an evaluator, or no budget holds the call: the evaluation is lost. `reason` is a word."""
+    """A model did not serve an evaluator, or no budget holds the call: the evaluation is lost.
+    `reason` is a word.
+    """
 
     def __init__(self, reason: str, message: str = "") -> None:
         super().__init__(message or reason)
@@ -23,9 +27,10 @@ class AskingFailed(CulmenError):
 class Asker(Protocol):
     """Answers the questions of one evaluation.
 
-    `ask` takes `{"number", "role", "messages", "options"}` (number: 1, 2, ... within one attempt) and gives a chat
-    completion, or `{"error": {"kind", "message"}}` for what the provider refuses for good. Raises `AskingFailed`,
-    `Unavailable` (an outage that lasts), and `UserError` for a role without a model or a key that is wrong.
+    `ask` takes `{"number", "role", "messages", "options"}` (number: 1, 2, ... within one attempt)
+    and gives a chat completion, or `{"error": {"kind", "message"}}` for what the provider refuses
+    for good. Raises `AskingFailed`, `Unavailable` (an outage that lasts), and `UserError` for a
+    role without a model or a key that is wrong.
     """
 
     async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]: ...

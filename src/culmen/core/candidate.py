@@ -11,8 +11,8 @@ import msgspec
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a candidate came from.
 
-    `rank` is its place in the reply (0 = first), `weight` a probability the model stated for it (recorded, not used),
-    `note` free text of the operator.
+    `rank` is its place in the reply (0 = first), `weight` a probability the model stated for it
+    (recorded, not used), `note` free text of the operator.
     """
 
     operator: str = "seed"
@@ -26,7 +26,8 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
 class Candidate(msgspec.Struct, frozen=True):
     """One point of the search space: named texts (`parts`; one for a plain program).
 
-    `id` is the first 12 hex digits of `digest`, the SHA-256 of the parts, so equal content is the same candidate.
+    `id` is the first 12 hex digits of `digest`, the SHA-256 of the parts, so equal content is the
+    same candidate.
     """
 
     id: str
@@ -36,21 +37,27 @@ class Candidate(msgspec.Struct, frozen=True):
     origin: Origin = Origin()
 
     @classmethod
-    def of(cls, parts: Mapping[str, str], parents: tuple[str, ...] = (), origin: Origin | None = None) -> Candidate:
+    def of(
+        cls, parts: Mapping[str, str], parents: tuple[str, ...] = (), origin: Origin | None = None
+    ) -> Candidate:
         """The candidate with these parts; its identity depends on the parts alone."""
         digest = digest_parts(parts)
         return cls(digest[:12], dict(parts), digest, parents, origin or Origin())
 
     @property
     def text(self) -> str:
-        """The whole candidate as one text: the only part, or all parts under `=== name ===` headings."""
+        """The whole candidate as one text: the only part, or all parts under `=== name ===`
+        headings.
+        """
         if len(self.parts) == 1:
             return next(iter(self.parts.values()))
         return "\n".join(f"=== {name} ===\n{text}" for name, text in self.parts.items())
 
 
 def digest_parts(parts: Mapping[str, str]) -> str:
-    """SHA-256 (hex) of the parts, independent of their order; names and texts cannot run into one another."""
+    """SHA-256 (hex) of the parts, independent of their order; names and texts cannot run into one
+    another.
+    """
     sha = hashlib.sha256()
     for name in sorted(parts):
         for text in (name, parts[name]):

@@ -1,7 +1,9 @@
-"""One error tree, and whose line an error is. A candidate's failure is a value (`Status`), never one of these.
+"""One error tree, and whose line an error is. A candidate's failure is a value (`Status`), never
+one of these.
 
-`UserError` and its children are mistakes or circumstances that the user can fix: they say what happened,
-where, and the next command, and the CLI prints them without a traceback. Anything else that raises is a bug.
+`UserError` and its children are mistakes or circumstances that the user can fix: they say what
+happened, where, and the next command, and the CLI prints them without a traceback. Anything else
+that raises is a bug.
 """
 
 from __future__ import annotations
@@ -24,14 +26,19 @@ class CulmenError(Exception):
 class UserError(CulmenError):
     """A mistake or circumstance the user can fix.
 
-    `what` happened, `where` (a file, a key, a run) and `fix` (the next command or edit), each one plain sentence.
+    `what` happened, `where` (a file, a key, a run) and `fix` (the next command or edit), each one
+    plain sentence.
     """
 
     exit_code = 2
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
         super().__init__(
-            "\n".join(part for part in (what, where and f"  where: {where}", fix and f"  next:  {fix}") if part)
+            "\n".join(
+                part
+                for part in (what, where and f"  where: {where}", fix and f"  next:  {fix}")
+                if part
+            )
         )
         self.what, self.where, self.fix = what, where, fix
 
@@ -43,11 +50,15 @@ class TaskError(UserError):
 def missing_extra(who: str, package: str, extra: str, where: str = "") -> UserError:
     """`who` needs `package`, which an extra of culmen brings and this installation lacks."""
     fix = f"pip install 'culmen[{extra}]', in the environment culmen runs in"
-    return UserError(f"{who} needs the package {package}, which is not installed", where=where, fix=fix)
+    return UserError(
+        f"{who} needs the package {package}, which is not installed", where=where, fix=fix
+    )
 
 
 class NothingScored(UserError):
-    """A search has ended and no evaluation gave a score: the message has the evaluator's own traceback."""
+    """A search has ended and no evaluation gave a score: the message has the evaluator's own
+    traceback.
+    """
 
     exit_code = 1
 
@@ -77,12 +88,15 @@ class IsolationError(UserError):
 
 
 class Unavailable(UserError):
-    """An outside resource failed (disk full, provider down): nothing is lost, the run can be resumed."""
+    """An outside resource failed (disk full, provider down): nothing is lost, the run can be
+    resumed.
+    """
 
     exit_code = 75
 
 
-# Whose line it is: the places in tracebacks that are the user's own, neither culmen's nor a library's.
+# Whose line it is: the places in tracebacks that are the user's own, neither culmen's nor a
+# library's.
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TASKS = os.path.join(_OURS, "tasks") + os.sep  # written as a user's are
@@ -99,7 +113,9 @@ class Place(NamedTuple):
     function: str = ""
 
     def __str__(self) -> str:
-        inside = f", in {self.function}" if self.function and not self.function.startswith("<") else ""
+        inside = (
+            f", in {self.function}" if self.function and not self.function.startswith("<") else ""
+        )
         return f"{self.file} line {self.line}{inside}"
 
     @property
@@ -132,7 +148,9 @@ def in_text(trace: str) -> Place | None:
 
 
 def called(error: BaseException) -> Place | None:
-    """The innermost place of the user's own code that culmen had called when this was raised; None: culmen's own."""
+    """The innermost place of the user's own code that culmen had called when this was raised; None:
+    culmen's own.
+    """
     if isinstance(error, SyntaxError) and error.filename and not ours(error.filename):
         return Place(error.filename, error.lineno or 1)
     place, inside = None, False
@@ -145,12 +163,14 @@ def called(error: BaseException) -> Place | None:
 
 
 def as_theirs(error: Exception, kept: str = "") -> UserError | None:
-    """The error as one of the user's own code, with the places in it, where culmen had called that; else None. `kept`
-    says what is not lost."""
+    """The error as one of the user's own code, with the places in it, where culmen had called that;
+    else None. `kept` says what is not lost."""
     place = called(error)
     if place is None:
         return None
-    shown = [frame for frame in traceback.extract_tb(error.__traceback__) if not ours(frame.filename)]
+    shown = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if not ours(frame.filename)
+    ]
     inner = next((i for i, frame in enumerate(shown) if frame.filename == place.file), len(shown))
     told = "".join([*traceback.format_list(shown[inner:]), *traceback.format_exception_only(error)])
     indented = "\n".join(f"  {line}" for line in told.rstrip().splitlines())

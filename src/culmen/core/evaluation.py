@@ -17,11 +17,12 @@ from culmen.core.usage import Usage
 
 
 class Status(StrEnum):
-    """How one evaluation ended. All but `ok` carry no score; `lost` is a failure of culmen or the machine, never
-    counted against a candidate."""
+    """How one evaluation ended. All but `ok` carry no score; `lost` is a failure of culmen or the
+    machine, never counted against a candidate."""
 
     OK = "ok"
-    INVALID = "invalid"  # ran, but the output or the score is not acceptable (wrong shape, NaN, constraint violated)
+    # ran, but the output or the score is not acceptable (wrong shape, NaN, constraint violated)
+    INVALID = "invalid"
     ERROR = "error"  # raised, crashed or left early
     TIMEOUT = "timeout"  # wall clock or CPU limit
     REJECTED = "rejected"  # broke a limit or a rule: memory, output size, immutable text, tampering
@@ -29,7 +30,9 @@ class Status(StrEnum):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One example of the data set: `input` goes to the candidate, `info` (the answer) only to the scorer."""
+    """One example of the data set: `input` goes to the candidate, `info` (the answer) only to the
+    scorer.
+    """
 
     id: str
     input: Any = None
@@ -40,9 +43,9 @@ class Case(msgspec.Struct, frozen=True):
 class Sign(msgspec.Struct, frozen=True, omit_defaults=True):
     """A sign that a candidate games the evaluator, with the evidence.
 
-    `name` is a machine word (frames, tolerance, certified_gap, ...; see `culmen.evaluate.integrity.signs`), `line` the
-    line of `part` it was found on (0: not in the text). `grave` ones rarely have an honest use: `--integrity` acts on
-    them.
+    `name` is a machine word (frames, tolerance, certified_gap, ...; see
+    `culmen.evaluate.integrity.signs`), `line` the line of `part` it was found on (0: not in the
+    text). `grave` ones rarely have an honest use: `--integrity` acts on them.
     """
 
     name: str
@@ -70,9 +73,16 @@ SIGNS: dict[str, tuple[bool, str]] = {
     "forgiven": (True, "scores by a tolerance of the evaluator: a tenth of it refuses the output"),
     "beyond_known": (True, "better than the best value known to be true, and not certified"),
     "moves": (False, "the same evaluation gave different scores on a task declared deterministic"),
-    "record": (False, "certified beyond the best value known: a record, or the declared value is old"),
+    "record": (
+        False,
+        "certified beyond the best value known: a record, or the declared value is old",
+    ),
     "rounding": (False, "certified a little less than scored: rounding of a solver"),
-    "leans": (False, "scores less once a tolerance of the evaluator is smaller: a solver's rounding, or a threshold"),
+    "leans": (
+        False,
+        "scores less once a tolerance of the evaluator is smaller: a solver's rounding, or a "
+        "threshold",
+    ),
     "lucky": (False, "fresh evaluations were worse than what the search saw"),
     "tolerance": (False, "works with a tolerance or pushes numbers outwards by a tiny amount"),
     "mentions": (False, "mentions a tolerance as something to stay within"),
@@ -85,8 +95,8 @@ PRINTED_MARK = "printed, at the end:"
 """Follows what a failed evaluation says, before the end of what was printed."""
 
 LOG, EVALUATOR_LOG = "log", "evaluator log"
-"""Artifacts that hold what was printed: by the candidate (of a Python function, by both), by the evaluator in a process
-of its own. The latter is for people alone: it may tell the answers."""
+"""Artifacts that hold what was printed: by the candidate (of a Python function, by both), by the
+evaluator in a process of its own. The latter is for people alone: it may tell the answers."""
 
 BARRED = "integrity_"
 """Prefix of the `reason` of an observation rejected for a sign; the sign's name follows."""
@@ -102,7 +112,9 @@ class RoleUsage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 OUTPUT = "output"
-"""The artifact that holds what the candidate gave for a case, where the evaluator keeps none of that name itself."""
+"""The artifact that holds what the candidate gave for a case, where the evaluator keeps none of
+that name itself.
+"""
 
 CONVERSATION = "conversation"
 """The artifact that holds what an evaluator asked models, and what they said."""
@@ -111,16 +123,19 @@ CONVERSATION = "conversation"
 class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     """One evaluation of one candidate on one case (`case` = "" when the task has no data set).
 
-    `score` is in the task's own direction and unit, a finite float exactly when `status` is ok. `reason` is a short
-    machine word refining the status (memory_limit, nan_score, ...), `feedback` text for people and models, `seconds`
-    the wall time of the evaluation, `seed` what the candidate's random state was seeded with, `evaluator` the digest of
-    the evaluator, `trust` how far the score can be trusted (`core.trust`; "": unknown).
+    `score` is in the task's own direction and unit, a finite float exactly when `status` is ok.
+    `reason` is a short machine word refining the status (memory_limit, nan_score, ...), `feedback`
+    text for people and models, `seconds` the wall time of the evaluation, `seed` what the
+    candidate's random state was seeded with, `evaluator` the digest of the evaluator, `trust` how
+    far the score can be trusted (`core.trust`; "": unknown).
 
-    If the task's verifier was asked, `strict` says whether the output passed it as given, with zero tolerance, and
-    `certified` is the exact value of the output or of its strictly feasible repair, rounded towards the worse side
-    (None: not accepted). The exact form is the artifact "certificate".
+    If the task's verifier was asked, `strict` says whether the output passed it as given, with zero
+    tolerance, and `certified` is the exact value of the output or of its strictly feasible repair,
+    rounded towards the worse side (None: not accepted). The exact form is the artifact
+    "certificate".
 
-    `signs` are what was noticed about its integrity; where the run rejects for that, `reason` says which one.
+    `signs` are what was noticed about its integrity; where the run rejects for that, `reason` says
+    which one.
 
     `asked` is what its evaluator asked models, by role and model; `usage` has the sum.
 
@@ -157,7 +172,9 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
         """The artifacts that models may read, by name: texts, without logs and certificates."""
         hidden = (LOG, EVALUATOR_LOG, "certificate")
         return [
-            (name, text) for name, text in sorted(self.artifacts.items()) if name not in hidden and not picture(text)
+            (name, text)
+            for name, text in sorted(self.artifacts.items())
+            if name not in hidden and not picture(text)
         ]
 
     @property
@@ -203,13 +220,19 @@ CULPRITS = ("candidate", "scorer", "provider", "machine", "budget")
 """Origins of failures: the candidate · the evaluator's own text · a model or service that it asks
 · this machine or another one · a budget that had no room."""
 
-_UNDECIDED = {  # by one observation alone: what the candidate gave may have brought the evaluator there
+# by one observation alone: what the candidate gave may have brought the evaluator there
+_UNDECIDED = {
     Status.INVALID: (
-        "scorer_raised", "score_not_a_number", "score_out_of_bounds", "score_missing", "metric_missing", "text_read",
+        "scorer_raised",
+        "score_not_a_number",
+        "score_out_of_bounds",
+        "score_missing",
+        "metric_missing",
+        "text_read",
     ),
     Status.ERROR: ("", "exception", "exit", "crash", "no_output"),
     Status.REJECTED: ("scorer_stalled",),
-}  # fmt: skip
+}
 _LOST = {"provider_away": "provider", "scorer_error": "scorer"}
 
 
@@ -247,11 +270,15 @@ def _evaluator_place(observation: Observation) -> str:
 
 
 class Rollout(msgspec.Struct, frozen=True):
-    """One candidate with the observations of one `lab.evaluate`, in the order of the cases (paper: S_theta)."""
+    """One candidate with the observations of one `lab.evaluate`, in the order of the cases (paper:
+    S_theta).
+    """
 
     candidate: Candidate
     observations: tuple[Observation, ...]
-    rewards: tuple[float | None, ...]  # higher is better whatever the task's direction; None where there is no score
+    rewards: tuple[
+        float | None, ...
+    ]  # higher is better whatever the task's direction; None where there is no score
 
     @property
     def reward(self) -> float | None:
@@ -262,19 +289,25 @@ class Rollout(msgspec.Struct, frozen=True):
 
 
 LEVELS = ("certified", "verified", "proxied", "self-reported")
-SHOWN = {"verified": "scored apart"}  # what people read, where the name would promise more than it says
+SHOWN = {
+    "verified": "scored apart"
+}  # what people read, where the name would promise more than it says
 
 MEANINGS = {
     "certified": "the task's exact verifier vouches for the value",
     "verified": "in a process that candidate code never enters, from plain data",
-    "proxied": "scored by evaluate(path) in a jailed process of its own; the candidate answered from another one",
+    "proxied": (
+        "scored by evaluate(path) in a jailed process of its own; the candidate answered from "
+        "another one"
+    ),
     "self-reported": "evaluator and candidate share a process, so a candidate can forge its score",
 }
 
 
 class Scoring(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a run's scores are made: the level of `trust` and, where it is not the strongest the form can have,
-    `why`. `accept` names what an evaluator at level proxied takes from a candidate besides plain finite data."""
+    """How a run's scores are made: the level of `trust` and, where it is not the strongest the form
+    can have, `why`. `accept` names what an evaluator at level proxied takes from a candidate
+    besides plain finite data."""
 
     trust: str = ""
     why: str = ""
@@ -282,7 +315,9 @@ class Scoring(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def rank(level: str) -> int:
-    """0 for the strongest. "" (unknown) counts as self-reported; an unknown name raises ValueError."""
+    """0 for the strongest. "" (unknown) counts as self-reported; an unknown name raises
+    ValueError.
+    """
     return LEVELS.index(level or LEVELS[-1])
 
 

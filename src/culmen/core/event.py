@@ -17,8 +17,9 @@ from culmen.core.usage import Usage
 class EvaluateRequest(msgspec.Struct, frozen=True, tag="evaluate"):
     """Run one candidate on one case (None: the task has no data set), once, with this seed.
 
-    `certify` asks the task's verifier, too; `checks` allows so many further evaluations, to find out whether the score
-    rests on a tolerance of the evaluator: always, or only where the score is above one, in the task's own direction.
+    `certify` asks the task's verifier, too; `checks` allows so many further evaluations, to find
+    out whether the score rests on a tolerance of the evaluator: always, or only where the score is
+    above one, in the task's own direction.
     """
 
     candidate: Candidate
@@ -71,15 +72,21 @@ class CustomRequest(msgspec.Struct, frozen=True, tag="custom"):
 
 
 WAIT = "clock.wait"
-"""The custom kind that only lets time pass: payload `{"seconds": ...}`. It keeps no search from ending."""
+"""The custom kind that only lets time pass: payload `{"seconds": ...}`. It keeps no search from
+ending.
+"""
 
-Request = EvaluateRequest | ProposeRequest | WriteRequest | EmbedRequest | EditRequest | CustomRequest
+Request = (
+    EvaluateRequest | ProposeRequest | WriteRequest | EmbedRequest | EditRequest | CustomRequest
+)
 
 _NOTHING, _EVALUATION, _CALL = Usage(), Usage(evaluations=1), Usage(calls=1)
 
 
 def at_least(request: Request) -> Usage:
-    """The default estimate: an evaluation is one evaluation, asking a model is one call; the rest is free."""
+    """The default estimate: an evaluation is one evaluation, asking a model is one call; the rest
+    is free.
+    """
     if isinstance(request, EvaluateRequest):
         return _EVALUATION if not request.checks else Usage(evaluations=1 + request.checks)
     return _CALL if isinstance(request, ProposeRequest | WriteRequest) else _NOTHING
@@ -96,7 +103,9 @@ class Vectors(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Edits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Result of an `edit`: new candidates' parts and plain data the tool wants back; `fault` is "" or a word."""
+    """Result of an `edit`: new candidates' parts and plain data the tool wants back; `fault` is ""
+    or a word.
+    """
 
     parts: tuple[dict[str, str], ...] = ()
     notes: tuple[str, ...] = ()
@@ -132,9 +141,12 @@ class Effect(msgspec.Struct, frozen=True):
 class Entry(msgspec.Struct, frozen=True):
     """What is to be journaled, in one transaction with its neighbours.
 
-    kind     started (an effect was handed to the world) · held (its model calls may cost `body["most"]` in all)
-             done (`result` holds its outcome) · note (from the strategy) · stop (the search was told to end)
-             torn (in flight when a process died; `body` has what it may have cost) · tell (input from a person)
+    kind     started (an effect was handed to the world) · held (its model calls may cost
+    `body["most"]` in all)
+             done (`result` holds its outcome) · note (from the strategy) · stop (the search was
+             told to end)
+             torn (in flight when a process died; `body` has what it may have cost) · tell (input
+             from a person)
              state (run life cycle: running, paused, interrupted, finished, failed)
     """
 
@@ -148,7 +160,9 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A journaled entry: `seq` is its place (1, 2, ...), `time` the wall clock (Unix seconds, for display only)."""
+    """A journaled entry: `seq` is its place (1, 2, ...), `time` the wall clock (Unix seconds, for
+    display only).
+    """
 
     seq: int
     time: float
@@ -156,7 +170,9 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def encode(value: Any) -> bytes:
-    """Plain data and structs as JSON bytes, the same on every run, also of texts that are no valid Unicode."""
+    """Plain data and structs as JSON bytes, the same on every run, also of texts that are no valid
+    Unicode.
+    """
     try:
         return msgspec.json.encode(value, order="sorted" if isinstance(value, dict) else None)
     except UnicodeEncodeError:
@@ -166,16 +182,23 @@ def encode(value: Any) -> bytes:
 def mark(request: Request, brief: bytes = b"") -> str:
     """Digest of a request: 16 hex digits. Candidates count by content.
 
-    `brief` is that of a `ProposeRequest` as `encode` wrote it, where that is at hand: writing it again would cost much.
+    `brief` is that of a `ProposeRequest` as `encode` wrote it, where that is at hand: writing it
+    again would cost much.
     """
-    if isinstance(request, ProposeRequest) and brief.startswith(b'{"parent":'):  # else invalid Unicode: ordered fields
+    if isinstance(request, ProposeRequest) and brief.startswith(
+        b'{"parent":'
+    ):  # else invalid Unicode: ordered fields
         return fingerprint(b'{"type":"propose","brief":%b,"seed":%d}' % (brief, request.seed))[:16]
     if isinstance(request, EvaluateRequest):
         case = request.case.id if request.case else ""
         certify = ("certify",) if request.certify else ()
-        if request.checks and request.above is None:  # else it is the same evaluation, whatever was best before
+        if (
+            request.checks and request.above is None
+        ):  # else it is the same evaluation, whatever was best before
             certify = ("checks", str(request.checks))
-        return fingerprint("evaluate", request.candidate.digest, case, str(request.seed), *certify)[:16]
+        return fingerprint("evaluate", request.candidate.digest, case, str(request.seed), *certify)[
+            :16
+        ]
     if isinstance(request, EmbedRequest):
         return fingerprint("embed", *(candidate.digest for candidate in request.candidates))[:16]
     return fingerprint(encode(request))[:16]

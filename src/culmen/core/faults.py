@@ -33,8 +33,8 @@ class EvaluatorFault(msgspec.Struct, frozen=True):
     """Evaluations that one line of the evaluator ended.
 
     `place` is `file:line`, `error` the most frequent exception ("" if none is named). Of the
-    `candidates` that it hit, `scored` scored in another evaluation; `initial`: an initial program is
-    among them. `evaluations` is their number, a `share` of all on these `cases`, of `all_cases`.
+    `candidates` that it hit, `scored` scored in another evaluation; `initial`: an initial program
+    is among them. `evaluations` is their number, a `share` of all on these `cases`, of `all_cases`.
     """
 
     place: str
@@ -61,13 +61,18 @@ class EvaluatorFault(msgspec.Struct, frozen=True):
         """`evaluator.py:12 raises KeyError on 3 of 36 cases: c3, c13, c23`."""
         raises = f"{self.place} raises {self.error or 'an exception'}"
         if self.cases == ("",):
-            return f"{raises} in {self.evaluations} of {round(self.evaluations / self.share)} evaluations"
+            return (
+                f"{raises} in {self.evaluations} of {round(self.evaluations / self.share)} "
+                "evaluations"
+            )
         more = len(self.cases) - _NAMED_CASES
         named = [*self.cases[:_NAMED_CASES], *([f"{more} more"] if more > 0 else [])]
         return f"{raises} on {len(self.cases)} of {self.all_cases} cases: {', '.join(named)}"
 
 
-def evaluator_faults(rows: Iterable[EvaluationRow], initial: Collection[str] = ()) -> list[EvaluatorFault]:
+def evaluator_faults(
+    rows: Iterable[EvaluationRow], initial: Collection[str] = ()
+) -> list[EvaluatorFault]:
     """Lines of the evaluator that raised for an `initial` program or for `MANY` candidates.
 
     Most evaluations first; cases in the order in which they were first seen.

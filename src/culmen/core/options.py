@@ -1,4 +1,6 @@
-"""The options of a run: what a person chooses on the command line or in Python, as the run's journal keeps it."""
+"""The options of a run: what a person chooses on the command line or in Python, as the run's
+journal keeps it.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,11 @@ DEFAULT_BUDGET = Budget(evaluations=200)
 
 
 class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Resources of one evaluation on its node: cores, GPUs, bytes of memory, custom resources by name.
+    """Resources of one evaluation on its node: cores, GPUs, bytes of memory, custom resources by
+    name.
 
-    They decide where an evaluation is placed; what it may use is decided by the task's limits and its jail.
+    They decide where an evaluation is placed; what it may use is decided by the task's limits and
+    its jail.
     """
 
     cpu: float = 1.0
@@ -48,22 +52,27 @@ class BackendChoice(msgspec.Struct, frozen=True, omit_defaults=True):
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that a person can choose of a run, besides its task and its strategy.
 
-    model        a model's name, "offline" for none, or names by role; of an object of the caller's own, where its
+    model        a model's name, "offline" for none, or names by role; of an object of the caller's
+    own, where its
                  class is
     models_file  file of providers, models and prices
     budget       hard limits of the search
     seed         random seed
-    workers      evaluations at once; 0: one per core of this machine, up to 8, and on Ray as many as it has room for
-    require      weakest isolation level accepted (namespaces, container, restricted, limits); None: any
+    workers      evaluations at once; 0: one per core of this machine, up to 8, and on Ray as many
+    as it has room for
+    require      weakest isolation level accepted (namespaces, container, restricted, limits); None:
+    any
     level        isolation level to use, and no other; None: the strongest there is
     backend      where evaluations run; None: on this machine
     embedder     an embedder's name
     integrity    what is done about grave signs of gaming: warn, reject or stop
     stop_at      score at which the search ends before its budget does; "target" is the task's own
-    allow_failing  search even if no initial program scores; else such a run stops before it has asked a model
+    allow_failing  search even if no initial program scores; else such a run stops before it has
+    asked a model
     fork_of      the run whose finished results are used again
     templates    texts of prompt templates by name, instead of those that culmen brings
-    pool         name and digest of the file of candidates that the search began with, beside the initial program
+    pool         name and digest of the file of candidates that the search began with, beside the
+    initial program
     """
 
     model: str | dict[str, str] | None = "offline"

@@ -1,4 +1,6 @@
-"""Pictures as feedback: PNG and JPEG files as texts, `data:image/png;base64,...`, and what they may measure."""
+"""Pictures as feedback: PNG and JPEG files as texts, `data:image/png;base64,...`, and what they may
+measure.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def picture(text: str) -> bool:
 
 
 def encoded(given: Any) -> str:
-    """The bytes of a PNG or JPEG file, or the path of one, as a text. Raises `ValueError` that says what is wrong."""
+    """The bytes of a PNG or JPEG file, or the path of one, as a text. Raises `ValueError` that says
+    what is wrong.
+    """
     if isinstance(given, bytes | bytearray):
         data = bytes(given)
     else:
@@ -48,7 +52,9 @@ def decoded(text: str) -> bytes:
 
 
 def measures(data: bytes) -> tuple[str, int, int]:
-    """Kind (png, jpeg), width and height in pixels, from the file's header. Raises `ValueError` for anything else."""
+    """Kind (png, jpeg), width and height in pixels, from the file's header. Raises `ValueError` for
+    anything else.
+    """
     if data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR" and len(data) >= 33:
         wide, high = struct.unpack(">II", data[16:24])
     elif data[:3] == b"\xff\xd8\xff":
@@ -79,8 +85,8 @@ def tokens(text: str) -> int:
 
 
 def artifacts(given: Any) -> dict[str, str]:
-    """What an evaluator returned as `images` (one, a list, or a mapping of names) as artifacts; what is no acceptable
-    picture becomes a text that says why, and counts for nothing else."""
+    """What an evaluator returned as `images` (one, a list, or a mapping of names) as artifacts;
+    what is no acceptable picture becomes a text that says why, and counts for nothing else."""
     named: Mapping[Any, Any]
     if isinstance(given, Mapping):
         named = cast("Mapping[Any, Any]", given)
@@ -91,7 +97,9 @@ def artifacts(given: Any) -> dict[str, str]:
     left = BYTES
     for place, (name, each) in enumerate(named.items()):
         if place >= MOST:
-            found["images left out"] = f"{len(named) - MOST} more than the {MOST} an evaluation may return"
+            found["images left out"] = (
+                f"{len(named) - MOST} more than the {MOST} an evaluation may return"
+            )
             break
         try:
             text = encoded(each)
@@ -105,7 +113,9 @@ def artifacts(given: Any) -> dict[str, str]:
 
 
 def checked(texts: Mapping[str, str]) -> dict[str, str]:
-    """Artifacts from elsewhere: pictures that are none, or too many or too large, become texts that say so."""
+    """Artifacts from elsewhere: pictures that are none, or too many or too large, become texts that
+    say so.
+    """
     pictures = {name: text for name, text in texts.items() if picture(text)}
     if not pictures:
         return dict(texts)
@@ -115,4 +125,7 @@ def checked(texts: Mapping[str, str]) -> dict[str, str]:
             raw[name] = decoded(text)
         except ValueError:
             raw[name] = b""
-    return {**{name: text for name, text in texts.items() if name not in pictures}, **artifacts(raw)}
+    return {
+        **{name: text for name, text in texts.items() if name not in pictures},
+        **artifacts(raw),
+    }

@@ -1,11 +1,12 @@
 """The seams, as protocols: pass in a small class of your own wherever one of these is named.
 
-Strategies and proposers live on the deterministic side: everything they learn comes from `Lab`. Worlds, backends,
-gateways and embedders live outside and may do anything; what they return is journaled before a strategy sees it.
+Strategies and proposers live on the deterministic side: everything they learn comes from `Lab`.
+Worlds, backends, gateways and embedders live outside and may do anything; what they return is
+journaled before a strategy sees it.
 
-A protocol whose name begins with Minimal is what such a class must have. The one derived from it adds what it may have
-as well, with the default that holds otherwise; `complete` gives an object the defaults of what it lacks. Subclass the
-derived one to inherit them, or write only what is yours.
+A protocol whose name begins with Minimal is what such a class must have. The one derived from it
+adds what it may have as well, with the default that holds otherwise; `complete` gives an object the
+defaults of what it lacks. Subclass the derived one to inherit them, or write only what is yours.
 """
 
 from __future__ import annotations
@@ -30,14 +31,18 @@ Permit = Callable[[Usage], bool]
 
 
 class Lab(Protocol):
-    """What the engine offers a strategy. All awaits are effects; time and randomness come from here only."""
+    """What the engine offers a strategy. All awaits are effects; time and randomness come from here
+    only.
+    """
 
     task: Task
     seeds: tuple[Candidate, ...]
     rng: Random
     workers: int
     embedder: str  # name of what made the latest vectors, "" before there are any
-    evidence: Any  # the run's `culmen.evidence.evidence.Evidence`: what was observed, and what follows
+    evidence: (
+        Any  # the run's `culmen.evidence.evidence.Evidence`: what was observed, and what follows
+    )
 
     def find(self, id: str) -> Candidate:
         """A candidate that was evaluated, by its id."""
@@ -49,8 +54,8 @@ class Lab(Protocol):
         ...
 
     def left(self, budget: str) -> float:
-        """What remains of one budget (evaluations, calls, tokens, dollars, seconds) for the search; infinity without a
-        limit."""
+        """What remains of one budget (evaluations, calls, tokens, dollars, seconds) for the search;
+        infinity without a limit."""
         ...
 
     @property
@@ -58,14 +63,19 @@ class Lab(Protocol):
         """Active seconds of the run, up to the effect that finished last."""
         ...
 
-    def lacks(self, evaluations: int = 0, brief: Brief | None = None, role: str = "", **slots: Any) -> str:
-        """The budget that has no room now for so many evaluations, this brief, or `write(role, **slots)`; "" if all
-        have. A search that asks for what does not fit is ended; one that has things to put in order can ask here first.
+    def lacks(
+        self, evaluations: int = 0, brief: Brief | None = None, role: str = "", **slots: Any
+    ) -> str:
+        """The budget that has no room now for so many evaluations, this brief, or `write(role,
+        **slots)`; "" if all have. A search that asks for what does not fit is ended; one that has
+        things to put in order can ask here first.
         """
         ...
 
     def minibatch(self, n: int) -> tuple[Case | None, ...]:
-        """`n` training cases drawn with replacement; without a data set, `n` times None (once if deterministic)."""
+        """`n` training cases drawn with replacement; without a data set, `n` times None (once if
+        deterministic).
+        """
         ...
 
     async def evaluate(
@@ -83,7 +93,9 @@ class Lab(Protocol):
         ...
 
     async def propose(self, brief: Brief, through: Lab | None = None) -> Proposal:
-        """Ask the run's proposer for candidates; what it evaluates itself goes `through` another lab, where given."""
+        """Ask the run's proposer for candidates; what it evaluates itself goes `through` another
+        lab, where given.
+        """
         ...
 
     async def ask(self, brief: Brief) -> Proposal:
@@ -103,11 +115,15 @@ class Lab(Protocol):
         ...
 
     async def effect(self, kind: str, /, **payload: Any) -> Custom:
-        """An effect of another kind (`session.open`, ...), done by the craft named before the dot; plain data."""
+        """An effect of another kind (`session.open`, ...), done by the craft named before the dot;
+        plain data.
+        """
         ...
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        """Start without waiting; await what is returned for its result (an error is raised there and nowhere else)."""
+        """Start without waiting; await what is returned for its result (an error is raised there
+        and nowhere else).
+        """
         ...
 
     async def gather(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
@@ -115,16 +131,19 @@ class Lab(Protocol):
         ...
 
     def inbox(self) -> tuple[HumanInput, ...]:
-        """All that a person has told the search so far, in journal order. Briefs carry the hints by themselves, and
-        candidates are evaluated by the engine: a strategy need not look."""
+        """All that a person has told the search so far, in journal order. Briefs carry the hints by
+        themselves, and candidates are evaluated by the engine: a strategy need not look."""
         ...
 
     def handed(self) -> tuple[Candidate, ...]:
         """Candidates that a person handed in since the last call: to be taken up like a model's."""
         ...
 
-    async def within(self, seconds: float | None, *coroutines: Coroutine[Any, Any, T]) -> list[T | None]:
-        """Like `gather`, but for at most `seconds` (None: no limit): what is not done then is ended and gives None.
+    async def within(
+        self, seconds: float | None, *coroutines: Coroutine[Any, Any, T]
+    ) -> list[T | None]:
+        """Like `gather`, but for at most `seconds` (None: no limit): what is not done then is ended
+        and gives None.
 
         Effects it had in flight go on and count; nobody hears of them.
         """
@@ -144,19 +163,25 @@ class MinimalStrategy(Protocol):
 class Strategy(MinimalStrategy, Protocol):
     """A search method: a frozen dataclass whose fields are its configuration.
 
-    `search` normally never returns: the budget ends the run. Returning ends it early: "the strategy is done", or the
-    short word returned (threshold, plateau, ...) as the reason. What follows are class attributes or properties:
+    `search` normally never returns: the budget ends the run. Returning ends it early: "the strategy
+    is done", or the short word returned (threshold, plateau, ...) as the reason. What follows are
+    class attributes or properties:
 
     paper          the publication it follows
-    ends_at        name of the setting that holds a score at which the strategy ends by itself; it then gets `stop_at`,
+    ends_at        name of the setting that holds a score at which the strategy ends by itself; it
+    then gets `stop_at`,
                    which the engine applies otherwise
-    agent_setting  name of the setting that says which agent does the work; "" for strategies without agents
-    retraces       whether a fork with a larger budget takes the path of its parent, from the parent's results. False
+    agent_setting  name of the setting that says which agent does the work; "" for strategies
+    without agents
+    retraces       whether a fork with a larger budget takes the path of its parent, from the
+    parent's results. False
                    for what leaves traces outside the journal: a repository, weights
     trains         whether it trains a model while it searches
-    writes         whether it can write a first candidate without a model of culmen's, by programs whose spending is
+    writes         whether it can write a first candidate without a model of culmen's, by programs
+    whose spending is
                    their own
-    crew           who does the work, for people ("3 x claude, 2 at once"); "" for strategies without agents
+    crew           who does the work, for people ("3 x claude, 2 at once"); "" for strategies
+    without agents
     asides         what it asks models for besides candidates, for people; "" for nothing
     """
 
@@ -186,10 +211,11 @@ class MinimalProposer(Protocol):
 
 
 class Proposer(MinimalProposer, Protocol):
-    """Turns a brief into candidates, on the deterministic side: it may await effects of the lab, also evaluations.
+    """Turns a brief into candidates, on the deterministic side: it may await effects of the lab,
+    also evaluations.
 
-    `free` says that it never asks for anything paid, so that limits of calls, tokens or dollars alone would not end a
-    run.
+    `free` says that it never asks for anything paid, so that limits of calls, tokens or dollars
+    alone would not end a run.
     """
 
     free: bool = False
@@ -202,14 +228,20 @@ class MinimalWorld(Protocol):
 
 
 class World(MinimalWorld, Protocol):
-    """Performs effects. Failures of candidates and models come back as values; only `UserError`s and bugs raise."""
+    """Performs effects. Failures of candidates and models come back as values; only `UserError`s
+    and bugs raise.
+    """
 
     def estimate(self, request: Request) -> Usage:
-        """The most that performing a request may cost: it is refused where the budget does not hold so much."""
+        """The most that performing a request may cost: it is refused where the budget does not hold
+        so much.
+        """
         return at_least(request)
 
     def most(self, request: Request) -> Usage:
-        """The same, strictly: it may be worked out anew at any time, and is asked for just before a model is."""
+        """The same, strictly: it may be worked out anew at any time, and is asked for just before a
+        model is.
+        """
         return self.estimate(request)
 
     async def close(self) -> None:
@@ -243,8 +275,8 @@ class Backend(MinimalBackend, Protocol):
     """Runs candidates: the jailed fork-server of this machine, Ray, or your own.
 
     `start` returns the isolation level in force (`culmen.evaluate.jail.probes.LEVELS`) and raises
-    `IsolationError` below the level required. `certify` asks the task's verifier, too; it is only passed for tasks that
-    have one.
+    `IsolationError` below the level required. `certify` asks the task's verifier, too; it is only
+    passed for tasks that have one.
 
     workers   evaluations it has room for at once, where nobody says how many; 0: one per core of this machine
     attempts  how often an evaluation is tried before it counts as lost; 1 for a backend that tries again by itself
@@ -256,7 +288,9 @@ class Backend(MinimalBackend, Protocol):
     scoring: Scoring = Scoring()
 
     async def renew(self) -> None:
-        """From now on judge in processes that saw nothing of the search: the final choice begins."""
+        """From now on judge in processes that saw nothing of the search: the final choice
+        begins.
+        """
 
 
 @runtime_checkable
@@ -274,15 +308,18 @@ class Gateway(MinimalGateway, Protocol):
     """Asks models: renders, calls, parses, counts."""
 
     def begin(self, permit: Permit) -> None:
-        """Called once, before the first request: `permit(usage)` is to be asked, by the task that makes the request,
-        before a request may cost more than `most` told; `usage` is what it may then cost in all, which is reserved."""
+        """Called once, before the first request: `permit(usage)` is to be asked, by the task that
+        makes the request, before a request may cost more than `most` told; `usage` is what it may
+        then cost in all, which is reserved."""
 
     def estimate(self, request: Request) -> Usage:
         """The most that a request is likely to cost if no attempt has to be repeated; pure."""
         return at_least(request)
 
     def most(self, request: Request) -> Usage:
-        """The most that it may cost if no attempt has to be repeated, whatever the provider takes for a token."""
+        """The most that it may cost if no attempt has to be repeated, whatever the provider takes
+        for a token.
+        """
         return self.estimate(request)
 
 
@@ -295,7 +332,9 @@ class MinimalEmbedder(Protocol):
 
 
 class Embedder(MinimalEmbedder, Protocol):
-    """Maps texts to vectors: an array-like of shape (len(texts), width), float32, rows of length 1."""
+    """Maps texts to vectors: an array-like of shape (len(texts), width), float32, rows of length
+    1.
+    """
 
     def embed_with_usage(self, texts: Sequence[str]) -> tuple[Any, Usage]:
         """The vectors, and what they cost; never called from a running event loop."""
@@ -310,8 +349,8 @@ class Journal(Protocol):
     def read(self, after: int = 0) -> Iterator[Event]: ...
 
     def retrace(self) -> Iterator[Event]:
-        """All events, for a replay: what it never looks at may be left out, the bodies of `started`, `note` and `done`
-        and the results of notes."""
+        """All events, for a replay: what it never looks at may be left out, the bodies of
+        `started`, `note` and `done` and the results of notes."""
         ...
 
     def close(self) -> None: ...
@@ -320,7 +359,8 @@ class Journal(Protocol):
 class ObservationStore(Protocol):
     """Gives back what was evaluated, so that a search need not keep the texts of all that it met.
 
-    What is asked for was `kept` before, or is durable in the journal behind the store; anything else is a `KeyError`.
+    What is asked for was `kept` before, or is durable in the journal behind the store; anything
+    else is a `KeyError`.
     """
 
     def keep(self, mark: str, candidate: Candidate, observation: Observation) -> None:
@@ -344,12 +384,14 @@ class Observer(MinimalObserver, Protocol):
     """Sees events after they are durable; cannot slow or change the search."""
 
     def told(self, text: str) -> None:
-        """A sentence for people: a provider is down, the disk is full, a cluster has no room. Logged by default."""
+        """A sentence for people: a provider is down, the disk is full, a cluster has no room.
+        Logged by default.
+        """
         logging.getLogger("culmen").warning("%s", text)
 
     def remarked(self, text: str) -> None:
-        """A sentence for people that the search has to say: scores are noisy, a filter refuses most. Logged by
-        default."""
+        """A sentence for people that the search has to say: scores are noisy, a filter refuses
+        most. Logged by default."""
         logging.getLogger("culmen").info("%s", text)
 
     def interrupted(self) -> None:
@@ -374,17 +416,26 @@ class _Completed:
 
 
 def complete(kind: type[T], thing: object) -> T:
-    """The object, with the defaults of the protocol `kind` for what it lacks. Raises `UserError` if it lacks more."""
+    """The object, with the defaults of the protocol `kind` for what it lacks. Raises `UserError` if
+    it lacks more.
+    """
     names = _members(kind)
     lacks = [name for name in names if not hasattr(thing, name)]
     required = [name for name in lacks if name in _members(kind.__mro__[1])]
     if required:
-        what = f"a {type(thing).__name__} is no {kind.__name__.lower()}: it has no {' and no '.join(required)}"
+        what = (
+            f"a {type(thing).__name__} is no {kind.__name__.lower()}: it has no "
+            f"{' and no '.join(required)}"
+        )
         raise UserError(what, fix="culmen docs extending shows what it takes")
     return cast(T, thing if not lacks else _Completed(kind, thing))
 
 
 def _members(kind: type) -> list[str]:
     """The public names that a protocol declares, inherited ones included."""
-    own = {name for each in kind.__mro__ for name in (*vars(each), *vars(each).get("__annotations__", ()))}
+    own = {
+        name
+        for each in kind.__mro__
+        for name in (*vars(each), *vars(each).get("__annotations__", ()))
+    }
     return sorted(name for name in own if not name.startswith("_"))

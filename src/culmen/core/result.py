@@ -1,4 +1,6 @@
-"""What a run reports: the one struct that engine, journal, views, pages, reports and Python share."""
+"""What a run reports: the one struct that engine, journal, views, pages, reports and Python
+share.
+"""
 
 from __future__ import annotations
 
@@ -153,4 +155,8 @@ def _trust_before_levels(winner: dict[str, Any]) -> str:
     """The level of trust in a journal of format 1: yes or no, and the verifier's value."""
     if winner.get("certified") is not None:
         return "certified"
-    return "verified" if winner.get("verified") or winner.get("strict") is not None else "self-reported"
+    return (
+        "verified"
+        if winner.get("verified") or winner.get("strict") is not None
+        else "self-reported"
+    )

@@ -1,7 +1,8 @@
 """Agent sessions as effects: requests and results as plain data.
 
-A session is one agent's turn at the shared repository. Each kind below is a custom effect (`lab.effect(kind, ...)`)
-whose payload is the struct of the same name, and whose result's `data` is the struct named after the arrow:
+A session is one agent's turn at the shared repository. Each kind below is a custom effect
+(`lab.effect(kind, ...)`) whose payload is the struct of the same name, and whose result's `data` is
+the struct named after the arrow:
 
     session.open    Open   -> Opened      make the agent's work tree from the trunk; start its process if it has one
     session.wait    Wait   -> Waited      until the agent asks for experiments, has spent something, idles, or ends
@@ -25,11 +26,12 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Open(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`agent` counts from 0; `kind` is "offline", "builtin" or what an adapter is called ("claude", "acp:...",
-    "cmd:..."); `texts` are files of the work tree that culmen writes (TASK.md and its copies, leaderboard.md, ...), by
-    path; `prompt` is the first message to a process; `limits` are seconds (wall), idle (seconds without a sign of
-    life), tokens, dollars, calls, experiments: absent means no limit of its own. `model` is the model name for the
-    agent, "" for its own default.
+    """`agent` counts from 0; `kind` is "offline", "builtin" or what an adapter is called ("claude",
+    "acp:...", "cmd:..."); `texts` are files of the work tree that culmen writes (TASK.md and its
+    copies, leaderboard.md, ...), by path; `prompt` is the first message to a process; `limits` are
+    seconds (wall), idle (seconds without a sign of life), tokens, dollars, calls, experiments:
+    absent means no limit of its own. `model` is the model name for the agent, "" for its own
+    default.
     """
 
     agent: int
@@ -41,8 +43,8 @@ class Open(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Opened(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`base` is the trunk's commit; `isolation` how the agent is confined (jailed | restricted | none); `metered`
-    whether its model calls go through the gateway; `version` of its program.
+    """`base` is the trunk's commit; `isolation` how the agent is confined (jailed | restricted |
+    none); `metered` whether its model calls go through the gateway; `version` of its program.
     """
 
     base: str = ""
@@ -53,8 +55,9 @@ class Opened(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Experiment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One file (or set of parts) the agent wants evaluated. `ticket` is unique in the run; `parts` the exact bytes
-    taken; `fault` says why it was refused unread (a link, outside candidates/, too large, no text).
+    """One file (or set of parts) the agent wants evaluated. `ticket` is unique in the run; `parts`
+    the exact bytes taken; `fault` says why it was refused unread (a link, outside candidates/, too
+    large, no text).
     """
 
     ticket: str
@@ -66,7 +69,9 @@ class Experiment(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`seen` is how many experiments of this session were handed over before; `nth` counts the waits."""
+    """`seen` is how many experiments of this session were handed over before; `nth` counts the
+    waits.
+    """
 
     agent: int
     seen: int
@@ -76,8 +81,9 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
 class Waited(msgspec.Struct, frozen=True, omit_defaults=True):
     """What happened since: any of experiments, reports of the agent in its own words, and its end.
 
-    `ended` is "" while it lives, else finished (its own word) | crashed | interrupted | idle | seconds | tokens |
-    dollars | calls | budget | unavailable. `idle` is how many seconds it has shown no sign of life.
+    `ended` is "" while it lives, else finished (its own word) | crashed | interrupted | idle |
+    seconds | tokens | dollars | calls | budget | unavailable. `idle` is how many seconds it has
+    shown no sign of life.
     """
 
     experiments: tuple[Experiment, ...] = ()
@@ -88,10 +94,11 @@ class Waited(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ExperimentRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of the common history (past_experiments.jsonl): an experiment and what culmen measured.
+    """One line of the common history (past_experiments.jsonl): an experiment and what culmen
+    measured.
 
-    `score` is the mean over its observations in the task's direction, `certified` the exact score where the task has a
-    verifier, `status` of the worst observation."""
+    `score` is the mean over its observations in the task's direction, `certified` the exact score
+    where the task has a verifier, `status` of the worst observation."""
 
     n: int
     agent: int
@@ -112,9 +119,10 @@ class ExperimentRow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AnswerExperiments(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`rows` answer tickets of this agent, or add to the history (seeds, and what a person handed in: agent -1);
-    `parts` holds new candidates' texts by candidate id, so that past programs can be read; `leaderboard` replaces
-    leaderboard.md; `closing` says that no more experiments will be taken, and why."""
+    """`rows` answer tickets of this agent, or add to the history (seeds, and what a person handed
+    in: agent -1); `parts` holds new candidates' texts by candidate id, so that past programs can be
+    read; `leaderboard` replaces leaderboard.md; `closing` says that no more experiments will be
+    taken, and why."""
 
     agent: int
     rows: tuple[ExperimentRow, ...] = ()
@@ -124,8 +132,8 @@ class AnswerExperiments(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`tool` is command (argument: command), read (path, offset, limit), write (path, text), edit (path, old, new),
-    append (path, text), list (path); `nth` counts the calls of this session."""
+    """`tool` is command (argument: command), read (path, offset, limit), write (path, text), edit
+    (path, old, new), append (path, text), list (path); `nth` counts the calls of this session."""
 
     agent: int
     nth: int
@@ -158,8 +166,8 @@ class EndSession(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`reflections` and `notes` are what the agent left in those files, bounded; `transcript` is a path in the run
-    folder; `claimed` what its program says it used (a cross-check only).
+    """`reflections` and `notes` are what the agent left in those files, bounded; `transcript` is a
+    path in the run folder; `claimed` what its program says it used (a cross-check only).
     """
 
     reflections: str = ""
@@ -169,7 +177,9 @@ class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`trailers` are lines `Name: value` for the message (Experiments, Best-Score, Journal-Head, Stop-Reason, ...)."""
+    """`trailers` are lines `Name: value` for the message (Experiments, Best-Score, Journal-Head,
+    Stop-Reason, ...).
+    """
 
     agent: int
     subject: str
@@ -177,8 +187,9 @@ class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Committed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`commit` of the agent, `trunk` after the merge; `changed` paths that went in, `dropped` what was not allowed in,
-    `conflicts` paths of which both versions were kept (theirs under conflicts/aNN/)."""
+    """`commit` of the agent, `trunk` after the merge; `changed` paths that went in, `dropped` what
+    was not allowed in, `conflicts` paths of which both versions were kept (theirs under
+    conflicts/aNN/)."""
 
     commit: str = ""
     trunk: str = ""

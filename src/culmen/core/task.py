@@ -17,25 +17,34 @@ from culmen.core.evaluation import Case, Observation
 # Several objectives of a task: metrics with directions, and constraints on metrics.
 
 Way = Literal["max", "min"]
-_PENALTY = 10.0  # how much more a violated constraint weighs in the combined score than an objective
+_PENALTY = (
+    10.0  # how much more a violated constraint weighs in the combined score than an objective
+)
 
 
 def way(text: object, where: str = "direction") -> Way:
-    """Which scores are better, as a person says it: max, maximize, maximise, MIN, ... Raises `UserError`."""
+    """Which scores are better, as a person says it: max, maximize, maximise, MIN, ... Raises
+    `UserError`.
+    """
     word = text.strip().lower() if isinstance(text, str) else ""
     if word in ("max", "maximize", "maximise"):
         return "max"
     if word in ("min", "minimize", "minimise"):
         return "min"
-    raise UserError(f"unknown direction {text!r}", where=where, fix="write max (or maximize) or min (or minimize)")
+    raise UserError(
+        f"unknown direction {text!r}",
+        where=where,
+        fix="write max (or maximize) or min (or minimize)",
+    )
 
 
 class MetricGoal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One objective: a metric that every evaluation must report, and which of its values are better.
+    """One objective: a metric that every evaluation must report, and which of its values are
+    better.
 
-    `reference` is the worst value that counts, one coordinate of the point that hypervolume is measured from (None:
-    found from the candidates). `unit` is the size of a typical value, used by the combined score alone (0: the
-    reference's, else 1).
+    `reference` is the worst value that counts, one coordinate of the point that hypervolume is
+    measured from (None: found from the candidates). `unit` is the size of a typical value, used by
+    the combined score alone (0: the reference's, else 1).
     """
 
     name: str
@@ -70,69 +79,102 @@ class Constraint(msgspec.Struct, frozen=True):
 
 def constraint(text: object, where: str = "constraints") -> Constraint:
     """`latency <= 20` as a `Constraint`. Raises `UserError`."""
-    found = re.fullmatch(r"\s*(.+?)\s*(<=|>=|<|>)\s*(\S+)\s*", text) if isinstance(text, str) else None
+    found = (
+        re.fullmatch(r"\s*(.+?)\s*(<=|>=|<|>)\s*(\S+)\s*", text) if isinstance(text, str) else None
+    )
     try:
         level = float(found[3]) if found else math.nan
     except ValueError:
         level = math.nan
     if found is None or not math.isfinite(level):
-        raise UserError(f"{text!r} is no constraint", where=where, fix="write METRIC <= NUMBER or METRIC >= NUMBER")
+        raise UserError(
+            f"{text!r} is no constraint",
+            where=where,
+            fix="write METRIC <= NUMBER or METRIC >= NUMBER",
+        )
     return Constraint(found[1], "<=" if found[2][0] == "<" else ">=", level)
 
 
 def goals(given: Mapping[str, Any], where: str = "objectives") -> tuple[MetricGoal, ...]:
-    """`{"accuracy": "max", "latency": {"direction": "min", "reference": 100}}` as objectives. Raises `UserError`."""
+    """`{"accuracy": "max", "latency": {"direction": "min", "reference": 100}}` as objectives.
+    Raises `UserError`.
+    """
     return tuple(_goal(str(name), value, f"{where}: {name}") for name, value in given.items())
 
 
 def _goal(name: str, given: Any, where: str) -> MetricGoal:
     table = cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else {"direction": given}
     if unknown := table.keys() - {"direction", "reference", "unit"}:
-        raise UserError(f"unknown key {sorted(unknown)[0]!r}", where=where, fix="use direction, reference, unit")
+        raise UserError(
+            f"unknown key {sorted(unknown)[0]!r}", where=where, fix="use direction, reference, unit"
+        )
     numbers = {key: table[key] for key in ("reference", "unit") if table.get(key) is not None}
     for key, value in numbers.items():
-        plain = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        plain = (
+            isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        )
         if not plain or (key == "unit" and value <= 0):
-            raise UserError(f"{key} = {value!r} is not acceptable", where=where, fix=f"give {key} as a finite number")
-    return MetricGoal(name, way(table.get("direction", "max"), where), **{k: float(v) for k, v in numbers.items()})
+            raise UserError(
+                f"{key} = {value!r} is not acceptable",
+                where=where,
+                fix=f"give {key} as a finite number",
+            )
+    return MetricGoal(
+        name, way(table.get("direction", "max"), where), **{k: float(v) for k, v in numbers.items()}
+    )
 
 
 def lacking(
-    metrics: Mapping[str, float], objectives: Sequence[MetricGoal], constraints: Sequence[Constraint]
+    metrics: Mapping[str, float],
+    objectives: Sequence[MetricGoal],
+    constraints: Sequence[Constraint],
 ) -> tuple[str, ...]:
     """Names that the objectives and constraints need, and that have no finite value."""
-    named = dict.fromkeys([*(goal.name for goal in objectives), *(each.metric for each in constraints)])
+    named = dict.fromkeys(
+        [*(goal.name for goal in objectives), *(each.metric for each in constraints)]
+    )
     return tuple(name for name in named if not math.isfinite(metrics.get(name, math.nan)))
 
 
 def combined(
-    metrics: Mapping[str, float], objectives: Sequence[MetricGoal], constraints: Sequence[Constraint]
+    metrics: Mapping[str, float],
+    objectives: Sequence[MetricGoal],
+    constraints: Sequence[Constraint],
 ) -> float:
-    """One score for strategies that know no other: the mean of asinh(value / unit), each turned so that higher is
-    better, minus ten times the distance to each violated constraint on the same scale.
+    """One score for strategies that know no other: the mean of asinh(value / unit), each turned so
+    that higher is better, minus ten times the distance to each violated constraint on the same
+    scale.
 
-    asinh is linear for values well below the unit and logarithmic above it, so that no metric of large numbers drowns
-    the others.
+    asinh is linear for values well below the unit and logarithmic above it, so that no metric of
+    large numbers drowns the others.
     """
     units = {goal.name: goal.size for goal in objectives}
-    score = math.fsum(goal.reward(math.asinh(metrics[goal.name] / goal.size)) for goal in objectives) / len(objectives)
+    score = math.fsum(
+        goal.reward(math.asinh(metrics[goal.name] / goal.size)) for goal in objectives
+    ) / len(objectives)
     for each in constraints:
         unit = units.get(each.metric) or abs(each.level) or 1.0
         if each.excess(metrics[each.metric]):
-            score -= _PENALTY * abs(math.asinh(metrics[each.metric] / unit) - math.asinh(each.level / unit))
+            score -= _PENALTY * abs(
+                math.asinh(metrics[each.metric] / unit) - math.asinh(each.level / unit)
+            )
     return score
 
 
 Form = Literal["call", "serve", "command", "legacy", "function"]
-KNOWN_SLACK = 1e-9  # share by which a score must pass the best known value before it counts as beyond it
+KNOWN_SLACK = (
+    1e-9  # share by which a score must pass the best known value before it counts as beyond it
+)
 WIDEST = 1e100  # largest magnitude of a score: statistics add up squares of scores
 
 
 class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Direction and levels of the score. `bounds` are the values a score can honestly take (None: open).
+    """Direction and levels of the score. `bounds` are the values a score can honestly take (None:
+    open).
 
-    `known` is the best value known to be true: a score beyond it is a record or an error, and is checked at once.
-    With `metrics` there are several objectives, or `constraints` on some: then the score is `combined`.
+    `known` is the best value known to be true: a score beyond it is a record or an error, and is
+    checked at once. With `metrics` there are several objectives, or `constraints` on some: then the
+    score is `combined`.
     """
 
     direction: Way = "max"
@@ -158,10 +200,13 @@ class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
     def beyond(self, score: float) -> bool:
         """Whether a score is better than the best known value by more than rounding."""
         known = self.known
-        return known is not None and self.reward(score) > self.reward(known) + KNOWN_SLACK * max(1.0, abs(known))
+        return known is not None and self.reward(score) > self.reward(known) + KNOWN_SLACK * max(
+            1.0, abs(known)
+        )
 
     def fault(self, score: object) -> str:
-        """Why this is not an acceptable score ("" if it is): only finite int or float inside the bounds pass.
+        """Why this is not an acceptable score ("" if it is): only finite int or float inside the
+        bounds pass.
 
         Where they are open, `WIDEST` is the bound.
         """
@@ -176,7 +221,11 @@ class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
         if math.isinf(value):
             return "score_infinite"
         low, high = self.bounds
-        if (low is not None and value < low) or (high is not None and value > high) or abs(value) > WIDEST:
+        if (
+            (low is not None and value < low)
+            or (high is not None and value > high)
+            or abs(value) > WIDEST
+        ):
             return "score_out_of_bounds"
         return ""
 
@@ -188,10 +237,11 @@ class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Per evaluation: wall seconds, megabytes of memory and of files, processes, kilobytes of output kept.
+    """Per evaluation: wall seconds, megabytes of memory and of files, processes, kilobytes of
+    output kept.
 
-    `calls`: evaluations after which the process of a Python function is replaced; 1: each has a process of its own, as
-    candidates in the jail always have.
+    `calls`: evaluations after which the process of a Python function is replaced; 1: each has a
+    process of its own, as candidates in the jail always have.
     """
 
     seconds: float = 60.0
@@ -210,10 +260,14 @@ NO_TOLERANCE = "not checked: no tolerance was found in the evaluator"
 class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     """How candidates are run and judged.
 
-    form        call: the jailed process calls `entry(case.input, ...)` and the scorer (another process) judges its data
-                serve: the scorer drives the candidate call by call · command: `command` run in the jail, any language
-                legacy: `evaluate(path)` of OpenEvolve, whole inside the jail, the candidate in another one (see proxy)
-                function: a Python callable of the user's own process (`culmen.optimize(evaluator=fn)`)
+    form        call: the jailed process calls `entry(case.input, ...)` and the scorer (another
+    process) judges its data
+                serve: the scorer drives the candidate call by call · command: `command` run in the
+                jail, any language
+                legacy: `evaluate(path)` of OpenEvolve, whole inside the jail, the candidate in
+                another one (see proxy)
+                function: a Python callable of the user's own process
+                (`culmen.optimize(evaluator=fn)`)
     path        the evaluator file, absolute; "" for function
     entry       name of the candidate's function (call, serve), default "run"
     module      the candidate part that is imported as the program, default the first
@@ -223,14 +277,18 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     packages    importable package names to preload in the fork-server
     optional_packages   the same, of what candidates may use: preloaded where it is installed
     features    extra numbers a contract needs, kept as given
-    verifier    a file with certify(output, ...), absolute: exact, asked for the final choice only; "" for none
-    files       SHA-256 of the evaluator and the files beside it, by name; they must stay so while a run lasts
+    verifier    a file with certify(output, ...), absolute: exact, asked for the final choice only;
+    "" for none
+    files       SHA-256 of the evaluator and the files beside it, by name; they must stay so while a
+    run lasts
     shown       what coding agents may read of the evaluator's file
     program     the evaluator is this command, asked by JSON lines; it runs in the folder of `path`
     url         the evaluator is a server there, on the loopback
     image       container image for candidates, with Python; used at level container
-    tolerances  whether its text has a number that may be a tolerance, so that a winner may rest on it
-    proxy       legacy: whether the candidate answers from a process of its own; auto: if its score stays the same
+    tolerances  whether its text has a number that may be a tolerance, so that a winner may rest on
+    it
+    proxy       legacy: whether the candidate answers from a process of its own; auto: if its score
+    stays the same
     """
 
     form: Form = "call"
@@ -260,7 +318,9 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Surface(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What may be edited: `frozen` parts never; with `markers` = enforced, only text between EVOLVE-BLOCK markers."""
+    """What may be edited: `frozen` parts never; with `markers` = enforced, only text between
+    EVOLVE-BLOCK markers.
+    """
 
     frozen: tuple[str, ...] = ()
     markers: Literal["off", "optional", "enforced"] = "optional"
@@ -269,12 +329,13 @@ class Surface(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Task(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything a search needs to know of the problem. Paths are absolute; `digest` covers all that shapes a score.
+    """Everything a search needs to know of the problem. Paths are absolute; `digest` covers all
+    that shapes a score.
 
-    `deterministic` tasks give the same observation for the same candidate and case: the lab asks once and remembers.
-    None: nobody said, so it is measured.
-    `notes` are warnings for people, from the loader (ignored keys, guessed settings). `stated` are scores that a pool
-    states of its programs, by the candidate's id: claims, never observations.
+    `deterministic` tasks give the same observation for the same candidate and case: the lab asks
+    once and remembers. None: nobody said, so it is measured. `notes` are warnings for people, from
+    the loader (ignored keys, guessed settings). `stated` are scores that a pool states of its
+    programs, by the candidate's id: claims, never observations.
     """
 
     name: str
@@ -308,7 +369,9 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
         return None if observation.score is None else self.objective.reward(observation.score)
 
     def worth(self, observation: Observation) -> float | None:
-        """Like `reward`, but of the certified value if there is one; used for bests and thresholds."""
+        """Like `reward`, but of the certified value if there is one; used for bests and
+        thresholds.
+        """
         if observation.score is None or observation.certified is None:
             return self.reward(observation)
         return self.objective.reward(observation.certified)

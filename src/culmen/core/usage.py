@@ -13,10 +13,11 @@ from culmen.core.errors import UserError
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Resources used. `dollars` sums the calls whose price is known; `unpriced` counts those whose is not.
+    """Resources used. `dollars` sums the calls whose price is known; `unpriced` counts those whose
+    is not.
 
-    `uncertain_tokens` and `uncertain_dollars` are the most that calls may have cost on top whose reply broke off, or
-    did not say what it cost; budgets count them as spent.
+    `uncertain_tokens` and `uncertain_dollars` are the most that calls may have cost on top whose
+    reply broke off, or did not say what it cost; budgets count them as spent.
     """
 
     evaluations: int = 0
@@ -61,17 +62,22 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.input_tokens + self.output_tokens
 
     def at_most(self, budget: str) -> float:
-        """What counts against a budget (evaluations, calls, tokens, dollars), the uncertain part included."""
+        """What counts against a budget (evaluations, calls, tokens, dollars), the uncertain part
+        included.
+        """
         if budget == "tokens":
             return self.input_tokens + self.output_tokens + self.uncertain_tokens
-        return self.dollars + self.uncertain_dollars if budget == "dollars" else getattr(self, budget)
+        return (
+            self.dollars + self.uncertain_dollars if budget == "dollars" else getattr(self, budget)
+        )
 
 
 class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Hard limits; None is no limit. An evaluation is one candidate on one case, once; seconds are active wall time.
+    """Hard limits; None is no limit. An evaluation is one candidate on one case, once; seconds are
+    active wall time.
 
-    `final` is the share of evaluations and seconds (0..0.9) kept for evaluating the finalists again after the search;
-    None: as many as the task needs (`engine.ledger.final_share`).
+    `final` is the share of evaluations and seconds (0..0.9) kept for evaluating the finalists again
+    after the search; None: as many as the task needs (`engine.ledger.final_share`).
     """
 
     evaluations: int | None = None
@@ -83,31 +89,44 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """`evaluations=200,dollars=5,tokens=1e6,calls=300,seconds=90m`; a bare `200` are evaluations, `5m` a time and
-        `$5` money. Raises `UserError` on anything else."""
+        """`evaluations=200,dollars=5,tokens=1e6,calls=300,seconds=90m`; a bare `200` are
+        evaluations, `5m` a time and `$5` money. Raises `UserError` on anything else."""
         values: dict[str, float | int] = {}
         for item in filter(None, (piece.strip() for piece in text.split(","))):
             name, equals, raw = item.partition("=")
             name, raw = (name.strip(), raw) if equals else (_bare(item), item)
             if name not in cls.__struct_fields__:
                 near = f"; {_MEANT[name]} for {name}" if name in _MEANT else ""
-                raise UserError(f"unknown budget '{name}'", where=f"budget {text}", fix=f"use {_names(cls)}{near}")
+                raise UserError(
+                    f"unknown budget '{name}'",
+                    where=f"budget {text}",
+                    fix=f"use {_names(cls)}{near}",
+                )
             values[name] = _number(name, raw.strip(), text)
-        for name in ("evaluations", "seconds"):  # without calls or dollars an offline search still has work to do
+        for name in (
+            "evaluations",
+            "seconds",
+        ):  # without calls or dollars an offline search still has work to do
             if values.get(name) == 0:
                 raise UserError(
-                    f"with 0 {name} nothing can be done", where=f"budget {text}", fix="at least 1, better 200"
+                    f"with 0 {name} nothing can be done",
+                    where=f"budget {text}",
+                    fix="at least 1, better 200",
                 )
         return cls(**values)  # pyright: ignore[reportArgumentType]
 
     @classmethod
     def of(cls, value: object) -> Budget:
-        """A budget as Python callers write one: a `Budget`, a number of evaluations, a mapping, a text."""
+        """A budget as Python callers write one: a `Budget`, a number of evaluations, a mapping, a
+        text.
+        """
         if isinstance(value, Budget):
             return value
         if isinstance(value, Mapping):
             items = cast("Mapping[Any, Any]", value).items()
-            return cls.parse(",".join(f"{name}={given}" for name, given in items if given is not None))
+            return cls.parse(
+                ",".join(f"{name}={given}" for name, given in items if given is not None)
+            )
         if isinstance(value, str | int | float) and not isinstance(value, bool):
             return cls.parse(str(value))
         fix = "budget=200 (evaluations), or culmen.Budget(evaluations=200, dollars=5)"
@@ -116,14 +135,23 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
     def again(self, reason: str) -> str:
         """As much again of the budget that ended a run: `evaluations=+200`; "" if no budget did."""
         limit = (
-            getattr(self, reason, None) if reason in ("evaluations", "calls", "tokens", "dollars", "seconds") else None
+            getattr(self, reason, None)
+            if reason in ("evaluations", "calls", "tokens", "dollars", "seconds")
+            else None
         )
-        return "" if not limit else f"{reason}=+{math.ceil(limit) if reason != 'dollars' else f'{limit:g}'}"
+        return (
+            ""
+            if not limit
+            else f"{reason}=+{math.ceil(limit) if reason != 'dollars' else f'{limit:g}'}"
+        )
 
     @property
     def bounded(self) -> bool:
         """Whether any limit is set."""
-        return any(v is not None for v in (self.evaluations, self.calls, self.tokens, self.dollars, self.seconds))
+        return any(
+            v is not None
+            for v in (self.evaluations, self.calls, self.tokens, self.dollars, self.seconds)
+        )
 
 
 LIMITED = ("evaluations", "calls", "tokens", "dollars", "seconds")
@@ -145,7 +173,13 @@ def _bare(text: str) -> str:
     """Which budget a number alone is of."""
     if _TIME.fullmatch(text):
         return "seconds"
-    return "dollars" if text.startswith("$") else "evaluations" if text.lstrip("+-")[:1].isdigit() else text
+    return (
+        "dollars"
+        if text.startswith("$")
+        else "evaluations"
+        if text.lstrip("+-")[:1].isdigit()
+        else text
+    )
 
 
 def _names(cls: type[msgspec.Struct]) -> str:
@@ -168,7 +202,9 @@ def _number(name: str, raw: str, text: str) -> float | int:
         value = -1
     if not 0 <= value < float("inf") or (name == "final" and value > 0.9):
         kind = "whole number" if whole else "number"
-        raise UserError(f"budget '{name}' needs a {kind} of 0 or more, not '{raw}'", where=f"budget {text}")
+        raise UserError(
+            f"budget '{name}' needs a {kind} of 0 or more, not '{raw}'", where=f"budget {text}"
+        )
     return value
 
 

@@ -17,7 +17,10 @@ def direction(objective: Objective) -> str:
     """The score's direction, target and bounds."""
     if objective.metrics:
         return _several(objective)
-    lines = [f"Each evaluation gives a score; {'higher' if objective.direction == 'max' else 'lower'} is better."]
+    lines = [
+        "Each evaluation gives a score; "
+        f"{'higher' if objective.direction == 'max' else 'lower'} is better."
+    ]
     if objective.target is not None:
         lines.append(f"The target is {number(objective.target)}.")
     low, high = objective.bounds
@@ -29,13 +32,15 @@ def direction(objective: Objective) -> str:
 def _several(objective: Objective) -> str:
     """Objectives and constraints."""
     named = ", ".join(
-        f"{g.name} ({'higher' if g.direction == 'max' else 'lower'} is better)" for g in objective.metrics
+        f"{g.name} ({'higher' if g.direction == 'max' else 'lower'} is better)"
+        for g in objective.metrics
     )
     lines = [f"Each evaluation measures these objectives: {named}."]
     if objective.constraints:
         lines.append(f"It must hold: {', '.join(map(str, objective.constraints))}.")
     lines.append(
-        "Wanted are candidates that no other one beats in all of them. The score combines them; higher is better."
+        "Wanted are candidates that no other one beats in all of them. The score combines "
+        "them; higher is better."
     )
     return " ".join(lines)
 
@@ -56,10 +61,14 @@ def rules(task: Task, parent: Candidate | None) -> str:
     ):
         must = "Only" if surface.markers == "enforced" else "Preferably only"
         lines.append(
-            f"{must} text between the EVOLVE-BLOCK-START and EVOLVE-BLOCK-END lines may change; keep those lines."
+            f"{must} text between the EVOLVE-BLOCK-START and EVOLVE-BLOCK-END lines may "
+            "change; keep those lines."
         )
     if _runs(task):
-        lines.append(f"One evaluation may take {number(task.limits.seconds)} s and {task.limits.memory_mb} MB.")
+        lines.append(
+            f"One evaluation may take {number(task.limits.seconds)} s and "
+            f"{task.limits.memory_mb} MB."
+        )
     return "\n".join(["# Rules", "", *(f"- {line}" for line in lines)]) if lines else ""
 
 
@@ -69,7 +78,9 @@ def is_text(task: Task) -> bool:
 
 
 def language(task: Task) -> str:
-    """The language of what may change; "" for a text that a function of the user's judges and that is no Python."""
+    """The language of what may change; "" for a text that a function of the user's judges and that
+    is no Python.
+    """
     named = task.surface.language
     if named != "python" or task.evaluator.form != "function" or not task.seeds:
         return named
@@ -99,16 +110,25 @@ def contract(task: Task) -> str:
         return "The evaluator reads the candidate's text; nothing of it is run."
     if evaluator.form == "call":
         given = "a case's input" if task.cases else "no arguments"
-        return f"{module} is loaded as a module and its function `{evaluator.entry}` is called with {given}."
+        return (
+            f"{module} is loaded as a module and its function `{evaluator.entry}` is called with "
+            f"{given}."
+        )
     if evaluator.form == "serve":
         return (
-            f"{module} is loaded as a module and its function `{evaluator.entry}` is called repeatedly by the scorer."
+            f"{module} is loaded as a module and its function `{evaluator.entry}` is called "
+            "repeatedly by the scorer."
         )
     if evaluator.form == "command":
-        return f"The candidate's parts are written to files, and this is run: `{' '.join(evaluator.command)}`."
+        return (
+            "The candidate's parts are written to files, and this is run: "
+            f"`{' '.join(evaluator.command)}`."
+        )
     if evaluator.form == "legacy":
         used = ", ".join(f"`{name}`" for name in evaluator.options.get("uses", ()))
-        return "The evaluator gets the path of the candidate's file" + (f" and uses its {used}." if used else ".")
+        return "The evaluator gets the path of the candidate's file" + (
+            f" and uses its {used}." if used else "."
+        )
     return ""
 
 
@@ -124,11 +144,16 @@ def number(value: float | None, otherwise: str = "none") -> str:
 
 
 def clip(text: str, limit: int) -> str:
-    """The text, its middle left out if it is longer than `limit` characters (and saying how much)."""
+    """The text, its middle left out if it is longer than `limit` characters (and saying how
+    much).
+    """
     if len(text) <= limit:
         return text
     head = limit * 2 // 3
-    return f"{text[:head]}\n[… {len(text) - limit} characters left out …]\n{text[len(text) - (limit - head) :]}"
+    return (
+        f"{text[:head]}\n[… {len(text) - limit} characters left out "
+        f"…]\n{text[len(text) - (limit - head) :]}"
+    )
 
 
 def fence(text: str, info: str = "") -> str:

@@ -1,7 +1,7 @@
-"""Searches that begin as in another Python package, in this process: GEPA, DSPy, Trace; one file each.
+"""Searches written for other Python packages (GEPA, DSPy, Trace), one file each.
 
-Each brings its candidates' parts and a function as `Asked`; `culmen.optimize` does the rest. Task folders and
-evaluators of other ecosystems are in `culmen.evaluate.adapters`.
+Each brings its candidates' parts and a function as `Asked`; `culmen.optimize` does the rest. Task
+folders and evaluators of other ecosystems are in `culmen.evaluate.adapters`.
 """
 
 from __future__ import annotations
@@ -16,30 +16,39 @@ from culmen.core.evaluation import Case
 
 # A user's function of another package as an evaluator of culmen's, and its examples as cases.
 
-SHOWN = 8_000  # characters of a text that a model reads of one evaluation: more costs tokens and tells little
+# characters of a text that a model reads of one evaluation: more costs tokens and tells little
+SHOWN = 8_000
 
 
 class Asked(ABC):
-    """Calls `fn` on a candidate and one of the `examples`, which never leave this process and may be of any type.
+    """Calls `fn` on a candidate and one of the `examples`, which never leave this process and may
+    be of any type.
 
-    Has the code and the name of `fn`, so that a changed function is a changed evaluator for a run's journal.
+    Has the code and the name of `fn`, so that a changed function is a changed evaluator for a run's
+    journal.
     """
 
     def __init__(self, fn: Callable[..., Any], examples: Mapping[str, Any]) -> None:
         self.fn, self.examples = fn, examples
-        self.__code__ = getattr(fn, "__code__", None) or getattr(type(fn).__call__, "__code__", None)
+        self.__code__ = getattr(fn, "__code__", None) or getattr(
+            type(fn).__call__, "__code__", None
+        )
         self.__qualname__ = getattr(fn, "__qualname__", type(fn).__qualname__)
 
     def __call__(self, candidate: Any, case: Case | None) -> tuple[Any, dict[str, Any]]:
         """The score, and metrics (numbers), `feedback` and further texts by name."""
-        return self.judge(candidate, case is not None, None if case is None else self.examples[case.id])
+        return self.judge(
+            candidate, case is not None, None if case is None else self.examples[case.id]
+        )
 
     @abstractmethod
     def judge(self, candidate: Any, given: bool, example: Any) -> tuple[Any, dict[str, Any]]:
         """The same, with the example itself if one is `given`."""
 
 
-def cases_of(train: Iterable[Any] | None, val: Iterable[Any] | None) -> tuple[list[Case], dict[str, Any]]:
+def cases_of(
+    train: Iterable[Any] | None, val: Iterable[Any] | None
+) -> tuple[list[Case], dict[str, Any]]:
     """Cases of the splits train and val, and the examples by the ids of their cases."""
     cases, examples = list[Case](), dict[str, Any]()
     for split, given in (("train", train), ("val", val)):

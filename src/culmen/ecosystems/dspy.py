@@ -1,4 +1,5 @@
-"""Instructions and demonstrations of a DSPy program as parts of a candidate: an optimizer as DSPy's own are.
+"""Instructions and demonstrations of a DSPy program as parts of a candidate: an optimizer as DSPy's
+own are.
 
 import culmen
 optimizer = culmen.dspy.Optimizer(metric, model="gpt-5-mini", budget=200)
@@ -27,11 +28,12 @@ _DEMOS = ".demos"  # ends the name of a part with demonstrations
 
 
 class DspyOptimizer:
-    """Optimises the instructions of a program's predictors by `metric(example, prediction, trace=None)`: a number, or a
-    `dspy.Prediction(score=, feedback=)`. GEPA's five arguments are passed to a metric that asks for them.
+    """Optimises the instructions of a program's predictors by `metric(example, prediction,
+    trace=None)`: a number, or a `dspy.Prediction(score=, feedback=)`. GEPA's five arguments are
+    passed to a metric that asks for them.
 
-    `demos` > 0 also optimises the demonstrations, which begin with that many of the training examples. The other
-    keywords are those of `culmen.optimize`; `study` is the finished search.
+    `demos` > 0 also optimises the demonstrations, which begin with that many of the training
+    examples. The other keywords are those of `culmen.optimize`; `study` is the finished search.
     """
 
     def __init__(self, metric: Callable[..., Any], *, demos: int = 0, **keywords: Any) -> None:
@@ -39,14 +41,22 @@ class DspyOptimizer:
         self.metric, self.demos, self.keywords = metric, demos, keywords
         self.study: Study | None = None
 
-    def compile(self, student: Any, *, trainset: Iterable[Any], valset: Iterable[Any] | None = None) -> Any:
-        """A copy of the program with the best texts. Raises `UserError` for a program without predictors."""
+    def compile(
+        self, student: Any, *, trainset: Iterable[Any], valset: Iterable[Any] | None = None
+    ) -> Any:
+        """A copy of the program with the best texts. Raises `UserError` for a program without
+        predictors.
+        """
         from culmen.study import optimize
 
         train = list(trainset)
         parts = _parts(student, train[: self.demos])
         if not parts:
-            raise UserError("the program has no predictors", where="student", fix="give a dspy.Module with predictors")
+            raise UserError(
+                "the program has no predictors",
+                where="student",
+                fix="give a dspy.Module with predictors",
+            )
         cases, examples = cases_of(train, valset)
         asked = _Program(self.metric, examples, student)
         given: dict[str, Any] = {"name": type(student).__name__, **self.keywords}
@@ -54,7 +64,9 @@ class DspyOptimizer:
         found = self.study.best
         if found is None:
             raise NothingScored(
-                "no version was scored", where=str(self.study.path), fix=f"culmen log {self.study.path}"
+                "no version was scored",
+                where=str(self.study.path),
+                fix=f"culmen log {self.study.path}",
             )
         best = with_parts(student, found.parts)
         best._compiled = True
@@ -65,7 +77,9 @@ Optimizer = DspyOptimizer
 
 
 def with_parts(student: Any, parts: Mapping[str, str]) -> Any:
-    """A copy of the program with these instructions and demonstrations. Raises `Invalid` for ones it cannot have."""
+    """A copy of the program with these instructions and demonstrations. Raises `Invalid` for ones
+    it cannot have.
+    """
     program = student.deepcopy()
     for name, predictor in program.named_predictors():
         if name in parts:
@@ -76,8 +90,11 @@ def with_parts(student: Any, parts: Mapping[str, str]) -> Any:
 
 
 @contextlib.contextmanager
-def metered(model: str, budget: Budget | None = None, models_file: str | None = None, **settings: Any) -> Iterator[Any]:
-    """A `dspy.LM` whose calls go through culmen's gateway: counted in `lm.spent()`, refused beyond `budget`.
+def metered(
+    model: str, budget: Budget | None = None, models_file: str | None = None, **settings: Any
+) -> Iterator[Any]:
+    """A `dspy.LM` whose calls go through culmen's gateway: counted in `lm.spent()`, refused beyond
+    `budget`.
 
     `model` is a name as for `--model`; `settings` are those of `dspy.LM`.
     """
@@ -103,7 +120,9 @@ def metered(model: str, budget: Budget | None = None, models_file: str | None = 
             gateway = wait(made(folder))
             wait(gateway.__aenter__())
             token = gateway.open(agent=0, budget=budget or Budget())
-            lm = dspy.LM(f"openai/{spec.model}", api_base=f"{gateway.url}/v1", api_key=token, **settings)
+            lm = dspy.LM(
+                f"openai/{spec.model}", api_base=f"{gateway.url}/v1", api_key=token, **settings
+            )
             lm.spent = lambda: wait(spent(gateway, token))
             try:
                 yield lm
@@ -129,8 +148,12 @@ def _parts(student: Any, demos: list[Any]) -> dict[str, str]:
         parts[name] = predictor.signature.instructions
         if demos:
             fields = [*predictor.signature.input_fields, *predictor.signature.output_fields]
-            rows = [{field: str(demo[field]) for field in fields if field in demo} for demo in demos]
-            parts[name + _DEMOS] = json.dumps([row for row in rows if row], indent=1, ensure_ascii=False)
+            rows = [
+                {field: str(demo[field]) for field in fields if field in demo} for demo in demos
+            ]
+            parts[name + _DEMOS] = json.dumps(
+                [row for row in rows if row], indent=1, ensure_ascii=False
+            )
     return parts
 
 
@@ -145,9 +168,13 @@ def _demos(text: str) -> list[Any]:
 
 
 class _Program(Asked):
-    """Runs the program on an example and asks the metric; the feedback says what every predictor was given and gave."""
+    """Runs the program on an example and asks the metric; the feedback says what every predictor
+    was given and gave.
+    """
 
-    def __init__(self, metric: Callable[..., Any], examples: Mapping[str, Any], student: Any) -> None:
+    def __init__(
+        self, metric: Callable[..., Any], examples: Mapping[str, Any], student: Any
+    ) -> None:
         super().__init__(metric, examples)
         self.student = student
 
@@ -159,9 +186,14 @@ class _Program(Asked):
         result = self.fn(example, prediction, None, *[None] * (_wanted(self.fn) - 3))
         score, told = getattr(result, "score", result), getattr(result, "feedback", "")
         names = {id(predictor): name for name, predictor in program.named_predictors()}
-        steps = [f"{names.get(id(by), 'a predictor')}: {asked} -> {dict(gave)}" for by, asked, gave in trace]
+        steps = [
+            f"{names.get(id(by), 'a predictor')}: {asked} -> {dict(gave)}"
+            for by, asked, gave in trace
+        ]
         texts = [str(told), f"wanted: {dict(example.labels())}", *steps]
-        return float(score) if isinstance(score, bool) else score, {"feedback": cut("\n".join(filter(None, texts)))}
+        return float(score) if isinstance(score, bool) else score, {
+            "feedback": cut("\n".join(filter(None, texts)))
+        }
 
 
 def _wanted(metric: Callable[..., Any]) -> int:

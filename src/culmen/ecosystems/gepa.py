@@ -1,4 +1,5 @@
-"""GEPA's `optimize_anything` and `optimize` with culmen's search: the same arguments, a `Study` in return.
+"""GEPA's `optimize_anything` and `optimize` with culmen's search: the same arguments, a `Study` in
+return.
 
     from culmen import gepa as oa                               # was: import gepa.optimize_anything as oa
     study = oa.optimize_anything("...", evaluator=mine, objective="...", config=GEPAConfig(...), model="gpt-5-mini")
@@ -39,7 +40,9 @@ _INSTEAD = {  # settings of GEPA that are said otherwise here, or not at all
     "reflection_lm_kwargs": "a models file with the model's settings: models_file=FILE",
     "custom_candidate_proposer": "proposer=: an object with propose(brief)",
     "reflection_strategy": "proposer=: an object with propose(brief)",
-    "candidate_selection_strategy": "strategy=: culmen.Gepa() chooses from the Pareto frontier, others their own way",
+    "candidate_selection_strategy": (
+        "strategy=: culmen.Gepa() chooses from the Pareto frontier, others their own way"
+    ),
     "module_selector": "leave it out: parts take turns",
     "batch_sampler": "leave it out: minibatches are drawn by the random seed",
     "sampling_strategy": "strategy=culmen.Gepa(proposals=N)",
@@ -51,9 +54,15 @@ _INSTEAD = {  # settings of GEPA that are said otherwise here, or not at all
     "skip_perfect_score": "stop_at=SCORE",
 }
 _NOTHING_LOST = {  # what has no counterpart and changes no result
-    "display_progress_bar", "raise_on_exception", "use_cloudpickle", "track_best_outputs", "cache_evaluation",
-    "cache_evaluation_storage", "best_example_evals_k", "merge_val_overlap_floor",
-}  # fmt: skip
+    "display_progress_bar",
+    "raise_on_exception",
+    "use_cloudpickle",
+    "track_best_outputs",
+    "cache_evaluation",
+    "cache_evaluation_storage",
+    "best_example_evals_k",
+    "merge_val_overlap_floor",
+}
 
 
 def log(*values: Any, sep: str = " ", end: str = "\n") -> None:
@@ -73,15 +82,19 @@ def optimize_anything(
     config: Any = None,
     **keywords: Any,
 ) -> Study:
-    """GEPA's function of this name; further keywords are those of `culmen.optimize` and win over `config`.
+    """GEPA's function of this name; further keywords are those of `culmen.optimize` and win over
+    `config`.
 
-    `evaluator(candidate)` or `evaluator(candidate, example)` returns a score or `(score, side_info)`; numbers in
-    `side_info["scores"]` become metrics, all other entries feedback. `batch_evaluator` gets a list of one pair.
-    Raises `UserError` for settings that have no counterpart, with what to write instead.
+    `evaluator(candidate)` or `evaluator(candidate, example)` returns a score or `(score,
+    side_info)`; numbers in `side_info["scores"]` become metrics, all other entries feedback.
+    `batch_evaluator` gets a list of one pair. Raises `UserError` for settings that have no
+    counterpart, with what to write instead.
     """
     fn = evaluator or batch_evaluator
     if fn is None:
-        raise UserError("there is no evaluator", where="evaluator=", fix="pass evaluator= or batch_evaluator=")
+        raise UserError(
+            "there is no evaluator", where="evaluator=", fix="pass evaluator= or batch_evaluator="
+        )
     settings = _settings(config)
     cases, examples = cases_of(dataset, valset)
     capture = bool(settings.pop("capture_stdio", False))
@@ -99,57 +112,107 @@ def optimize(
     evaluator: Callable[..., Any] | None = None,
     **keywords: Any,
 ) -> Study:
-    """GEPA's `gepa.optimize`: a candidate of named texts, judged by a `GEPAAdapter`, without one by GEPA's own for
-    `task_lm`. Its other keywords and those of `culmen.optimize` follow; raises `UserError` for what has no counterpart.
+    """GEPA's `gepa.optimize`: a candidate of named texts, judged by a `GEPAAdapter`, without one by
+    GEPA's own for `task_lm`. Its other keywords and those of `culmen.optimize` follow; raises
+    `UserError` for what has no counterpart.
     """
     adapter = _default_adapter(task_lm, evaluator) if adapter is None else adapter
     if getattr(adapter, "propose_new_texts", None) is not None:
-        warnings.warn("propose_new_texts of the adapter is not asked: culmen's model proposes", stacklevel=2)
-    mine = {name: value for name, value in keywords.items() if name in _INSTEAD or name in _NOTHING_LOST | _UNDERSTOOD}
+        warnings.warn(
+            "propose_new_texts of the adapter is not asked: culmen's model proposes", stacklevel=2
+        )
+    mine = {
+        name: value
+        for name, value in keywords.items()
+        if name in _INSTEAD or name in _NOTHING_LOST | _UNDERSTOOD
+    }
     cases, examples = cases_of(trainset, valset)
     rest = {name: value for name, value in keywords.items() if name not in mine}
     wanted = {name: value for name, value in mine.items() if value not in (None, False)}
-    return _optimize(dict(seed_candidate), _Adapter(adapter, examples), cases, "", _checked(wanted), rest)
+    return _optimize(
+        dict(seed_candidate), _Adapter(adapter, examples), cases, "", _checked(wanted), rest
+    )
 
 
 def _optimize(
-    seed: Any, judge: Asked, cases: list[Any], goal: str, settings: dict[str, Any], given: dict[str, Any]
+    seed: Any,
+    judge: Asked,
+    cases: list[Any],
+    goal: str,
+    settings: dict[str, Any],
+    given: dict[str, Any],
 ) -> Study:
     from culmen.strategies.gepa import Gepa
     from culmen.study import optimize
 
     batch = settings.pop("reflection_minibatch_size", None)
-    plain = {"strategy": Gepa() if batch is None else Gepa(batch=batch), "goal": goal, **_keywords(settings), **given}
+    plain = {
+        "strategy": Gepa() if batch is None else Gepa(batch=batch),
+        "goal": goal,
+        **_keywords(settings),
+        **given,
+    }
     if "budget" not in plain:
-        raise UserError("nothing ends this run", where="budget", fix="give max_metric_calls=N or budget=N")
+        raise UserError(
+            "nothing ends this run", where="budget", fix="give max_metric_calls=N or budget=N"
+        )
     return optimize(seed, judge, cases=cases, **plain)
 
 
 _UNDERSTOOD = {
-    "run_dir", "seed", "max_metric_calls", "max_candidate_proposals", "max_reflection_cost", "max_workers", "parallel",
-    "reflection_lm", "reflection_minibatch_size", "capture_stdio",
-}  # fmt: skip
+    "run_dir",
+    "seed",
+    "max_metric_calls",
+    "max_candidate_proposals",
+    "max_reflection_cost",
+    "max_workers",
+    "parallel",
+    "reflection_lm",
+    "reflection_minibatch_size",
+    "capture_stdio",
+}
 
 
 def _keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of GEPA as keywords of `culmen.optimize`."""
-    limits = {"evaluations": "max_metric_calls", "calls": "max_candidate_proposals", "dollars": "max_reflection_cost"}
-    budget = {name: settings[theirs] for name, theirs in limits.items() if settings.get(theirs) is not None}
-    names = {"run_dir": "run_dir", "seed": "random_seed", "reflection_lm": "model", "max_workers": "workers"}
-    found = {name: settings[theirs] for theirs, name in names.items() if settings.get(theirs) is not None}
+    limits = {
+        "evaluations": "max_metric_calls",
+        "calls": "max_candidate_proposals",
+        "dollars": "max_reflection_cost",
+    }
+    budget = {
+        name: settings[theirs]
+        for name, theirs in limits.items()
+        if settings.get(theirs) is not None
+    }
+    names = {
+        "run_dir": "run_dir",
+        "seed": "random_seed",
+        "reflection_lm": "model",
+        "max_workers": "workers",
+    }
+    found = {
+        name: settings[theirs] for theirs, name in names.items() if settings.get(theirs) is not None
+    }
     if settings.get("parallel") is False:
         found["workers"] = 1
     return {**found, "budget": Budget(**budget)} if budget else found
 
 
 def _settings(config: Any) -> dict[str, Any]:
-    """What a `GEPAConfig` sets otherwise than by default, in one mapping. Raises `UserError` as `_checked` does."""
+    """What a `GEPAConfig` sets otherwise than by default, in one mapping. Raises `UserError` as
+    `_checked` does.
+    """
     changed: dict[str, Any] = {}
     plain = type(config)() if config is not None else None
     for name, value in vars(config).items() if config is not None else ():
         default = getattr(plain, name)
         if name in ("engine", "reflection", "tracking"):
-            changed |= {key: each for key, each in vars(value).items() if _differs(each, getattr(default, key))}
+            changed |= {
+                key: each
+                for key, each in vars(value).items()
+                if _differs(each, getattr(default, key))
+            }
         elif _differs(value, default):
             changed[name] = value
     return _checked(changed)
@@ -165,7 +228,10 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
         if name not in _UNDERSTOOD | _NOTHING_LOST:
             track = "culmen run --track wandb or mlflow, or observers=[...]"
             fix = _INSTEAD.get(
-                name, track if name.partition("_")[0] in ("wandb", "mlflow", "tracking") else "leave it out"
+                name,
+                track
+                if name.partition("_")[0] in ("wandb", "mlflow", "tracking")
+                else "leave it out",
             )
             raise UserError(f"GEPA's setting {name} has no effect here", where=f"{name}=", fix=fix)
     return {name: value for name, value in settings.items() if name in _UNDERSTOOD}
@@ -173,7 +239,11 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _default_adapter(task_lm: Any, evaluator: Callable[..., Any] | None) -> Any:
     if task_lm is None:
-        raise UserError("there is nothing to run a candidate with", where="adapter=", fix="pass adapter= or task_lm=")
+        raise UserError(
+            "there is nothing to run a candidate with",
+            where="adapter=",
+            fix="pass adapter= or task_lm=",
+        )
     try:
         from gepa.adapters.default_adapter.default_adapter import DefaultAdapter  # pyright: ignore
     except ImportError:
@@ -205,7 +275,9 @@ class _Anything(Asked):
         if not given:
             return self.fn(candidate)
         parameters = inspect.signature(self.fn).parameters
-        if "example" in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        if "example" in parameters or any(
+            each.kind is each.VAR_KEYWORD for each in parameters.values()
+        ):
             return self.fn(candidate, example=example)
         return self.fn(candidate, example) if len(parameters) > 1 else self.fn(candidate)
 
@@ -216,7 +288,10 @@ class _Batch(_Anything):
     def ask(self, candidate: Any, given: bool, example: Any) -> Any:
         results = list(self.fn([(candidate, example)]))
         if len(results) != 1:
-            raise TypeError(f"batch_evaluator returned {len(results)} results for 1 pair: one a pair is expected")
+            raise TypeError(
+                f"batch_evaluator returned {len(results)} results for 1 pair: one a pair is "
+                "expected"
+            )
         return results[0]
 
 
@@ -230,11 +305,18 @@ class _Adapter(Asked):
     def judge(self, candidate: Any, given: bool, example: Any) -> tuple[Any, dict[str, Any]]:
         batch = self.adapter.evaluate([example], candidate, capture_traces=True)
         if len(batch.scores) != 1:
-            raise TypeError(f"the adapter's evaluate returned {len(batch.scores)} scores for 1 example")
+            raise TypeError(
+                f"the adapter's evaluate returned {len(batch.scores)} scores for 1 example"
+            )
         scores = (batch.objective_scores or [None])[0]
         records = self.adapter.make_reflective_dataset(candidate, batch, list(candidate))
-        texts = [f"## {part}\n{_text(record)}" for part, found in records.items() for record in found]
-        return batch.scores[0], {**_told({"scores": scores or {}}), "feedback": cut("\n".join(texts))}
+        texts = [
+            f"## {part}\n{_text(record)}" for part, found in records.items() for record in found
+        ]
+        return batch.scores[0], {
+            **_told({"scores": scores or {}}),
+            "feedback": cut("\n".join(texts)),
+        }
 
 
 @contextlib.contextmanager
@@ -253,7 +335,9 @@ def _logging() -> Any:
 
 
 def _told(info: Any) -> dict[str, Any]:
-    """Side information: scores as metrics, those of a part (`NAME_specific_info`) under its name, the rest as text."""
+    """Side information: scores as metrics, those of a part (`NAME_specific_info`) under its name,
+    the rest as text.
+    """
     if info is None:
         return {}
     if not isinstance(info, Mapping):

@@ -1,7 +1,8 @@
-"""Trainable parameters of a Trace (`trace-opt`) module as parts of a candidate, a guide's feedback as feedback.
+"""Trainable parameters of a Trace (`trace-opt`) module as parts of a candidate, a guide's feedback
+as feedback.
 
-study = culmen.trace.optimize(agent, guide, inputs=xs, infos=answers, model="gpt-5-mini", budget=100)
-culmen.trace.load(agent, study.best.parts)
+study = culmen.trace.optimize(agent, guide, inputs=xs, infos=answers, model="gpt-5-mini",
+budget=100) culmen.trace.load(agent, study.best.parts)
 """
 
 from __future__ import annotations
@@ -18,12 +19,19 @@ if TYPE_CHECKING:
 
 
 def optimize(
-    module: Any, guide: Any, *, inputs: Iterable[Any] = (None,), infos: Iterable[Any] = (None,), **keywords: Any
+    module: Any,
+    guide: Any,
+    *,
+    inputs: Iterable[Any] = (None,),
+    infos: Iterable[Any] = (None,),
+    **keywords: Any,
 ) -> Study:
-    """Search for better values of the module's trainable parameters; the module itself is left as it is.
+    """Search for better values of the module's trainable parameters; the module itself is left as
+    it is.
 
-    `guide(input, output, info)` or its method `get_feedback` returns `(score, feedback)`; it is asked for each input
-    with its info. The other keywords are those of `culmen.optimize`. Raises `UserError` where nothing is trainable.
+    `guide(input, output, info)` or its method `get_feedback` returns `(score, feedback)`; it is
+    asked for each input with its info. The other keywords are those of `culmen.optimize`. Raises
+    `UserError` where nothing is trainable.
     """
     from culmen import study
 
@@ -49,7 +57,9 @@ def parameters(module: Any) -> dict[str, Any]:
 
 
 def load(module: Any, parts: Mapping[str, str]) -> None:
-    """Give the module's parameters these values; numbers stay numbers. Raises `Invalid` for a text that is none."""
+    """Give the module's parameters these values; numbers stay numbers. Raises `Invalid` for a text
+    that is none.
+    """
     for name, node in parameters(module).items():
         kind = type(node.data)
         try:

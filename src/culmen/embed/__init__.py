@@ -44,7 +44,9 @@ def make(name: str = "hashing", models_file: str | None = None) -> Embedder:
         return UnixcoderEmbedder(model) if model else UnixcoderEmbedder()
     if "/" not in name and models_file is None:
         raise UserError(
-            f"unknown embedder '{name}'", where="embedder", fix="use hashing, local:MODEL, unixcoder or PROVIDER/MODEL"
+            f"unknown embedder '{name}'",
+            where="embedder",
+            fix="use hashing, local:MODEL, unixcoder or PROVIDER/MODEL",
         )
     from culmen.embed.models import RemoteEmbedder
     from culmen.llm.roles import ModelBook
@@ -52,11 +54,12 @@ def make(name: str = "hashing", models_file: str | None = None) -> Embedder:
     return RemoteEmbedder(ModelBook(models_file).model(name))
 
 
-# Embeddings without weights: signed hashing of character and token n-grams into a fixed number of buckets.
+# Embeddings without weights: signed hashing of character and token n-grams into a fixed number of
+# buckets.
 #
-# The hashing trick of Weinberger et al., "Feature Hashing for Large Scale Multitask Learning" (2009), section 2, over
-# byte 4- and 6-grams, tokens and token pairs. All arithmetic before the last square root is exact on integers, so that
-# a text has the same vector on every machine.
+# The hashing trick of Weinberger et al., "Feature Hashing for Large Scale Multitask Learning"
+# (2009), section 2, over byte 4- and 6-grams, tokens and token pairs. All arithmetic before the
+# last square root is exact on integers, so that a text has the same vector on every machine.
 
 _BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2**64
 _MIX = 0xD6E8FEB86659FD93
@@ -66,10 +69,11 @@ _TOKEN_WEIGHT = 2  # a token says more than a piece of one
 
 
 class HashingEmbedder(Embedder):
-    """`width` (a power of two) signed buckets; a bucket's sum counts by its square root; rows have length 1.
+    """`width` (a power of two) signed buckets; a bucket's sum counts by its square root; rows have
+    length 1.
 
-    Equal texts have distance 0; the distance grows with the share of n-grams that differ. Texts without content map to
-    the first unit vector.
+    Equal texts have distance 0; the distance grows with the share of n-grams that differ. Texts
+    without content map to the first unit vector.
     """
 
     def __init__(self, width: int = 256) -> None:
@@ -94,7 +98,9 @@ class HashingEmbedder(Embedder):
         sums = np.zeros(self.width)
         for hashes, weight in _features(data):
             mixed = (hashes ^ (hashes >> np.uint64(32))) * np.uint64(_MIX)
-            places = (mixed >> np.uint64(64 - self.width.bit_length())).view(np.int64)  # bucket, then one bit of sign
+            places = (mixed >> np.uint64(64 - self.width.bit_length())).view(
+                np.int64
+            )  # bucket, then one bit of sign
             counts = np.bincount(places, minlength=2 * self.width)
             sums += weight * (counts[0::2] - counts[1::2])
         size = np.abs(sums).sum()  # = the squared length once square roots are taken
@@ -104,15 +110,21 @@ class HashingEmbedder(Embedder):
 
 
 def _features(data: Array) -> list[tuple[Array, int]]:
-    """Hashes of all features, each kind with its weight. `data` are the text's bytes, shape (n,)."""
+    """Hashes of all features, each kind with its weight. `data` are the text's bytes, shape
+    (n,).
+    """
     import numpy as np
 
     classes, powers, inverses = _classes(), *_powers(data.size + 1)
     kinds = classes[data]
     spoken = kinds > 0
-    text = data[spoken | np.concatenate(([False], spoken[:-1]))] if data.size else data  # runs of space become one
+    text = (
+        data[spoken | np.concatenate(([False], spoken[:-1]))] if data.size else data
+    )  # runs of space become one
     text = np.where(classes[text] > 0, text, np.uint8(32)).astype(np.uint64) + np.uint64(1)
-    prefix = np.concatenate((np.zeros(1, np.uint64), np.cumsum(text * powers[: text.size], dtype=np.uint64)))
+    prefix = np.concatenate(
+        (np.zeros(1, np.uint64), np.cumsum(text * powers[: text.size], dtype=np.uint64))
+    )
 
     def spans(starts: Array, ends: Array) -> Array:
         return (prefix[ends] - prefix[starts]) * inverses[starts]
@@ -123,12 +135,16 @@ def _features(data: Array) -> list[tuple[Array, int]]:
         features.append((spans(starts, starts + n) + np.uint64(n), 1))
     tokens = spans(*_tokens(classes[(text - np.uint64(1)).astype(np.uint8)]))
     features.append((tokens, _TOKEN_WEIGHT))
-    features.append((tokens[:-1] * np.uint64(_BASE) + (tokens[1:] ^ np.uint64(_MIX)), _TOKEN_WEIGHT))
+    features.append(
+        (tokens[:-1] * np.uint64(_BASE) + (tokens[1:] ^ np.uint64(_MIX)), _TOKEN_WEIGHT)
+    )
     return features
 
 
 def _tokens(kinds: Array) -> tuple[Array, Array]:
-    """Starts and ends of tokens: runs of word characters, and every other visible character alone."""
+    """Starts and ends of tokens: runs of word characters, and every other visible character
+    alone.
+    """
     import numpy as np
 
     previous = np.concatenate((np.zeros(1, kinds.dtype), kinds[:-1]))
@@ -140,11 +156,16 @@ def _tokens(kinds: Array) -> tuple[Array, Array]:
 
 @cache
 def _classes() -> Array:
-    """Class of each byte: 0 white space and control, 1 word (letters, digits, _, all of non-ASCII), 2 the rest."""
+    """Class of each byte: 0 white space and control, 1 word (letters, digits, _, all of non-ASCII),
+    2 the rest.
+    """
     import numpy as np
 
     return np.array(
-        [1 if b >= 128 or chr(b).isalnum() or b == 95 else 2 if 33 <= b < 127 else 0 for b in range(256)],
+        [
+            1 if b >= 128 or chr(b).isalnum() or b == 95 else 2 if 33 <= b < 127 else 0
+            for b in range(256)
+        ],
         dtype=np.uint8,
     )
 
@@ -153,7 +174,9 @@ _tables: list[Array] = []
 
 
 def _powers(size: int) -> tuple[Array, Array]:
-    """Powers of the base and of its inverse modulo 2**64, at least `size` of each; grown by doubling and kept."""
+    """Powers of the base and of its inverse modulo 2**64, at least `size` of each; grown by
+    doubling and kept.
+    """
     import numpy as np
 
     if not _tables or _tables[0].size < size:

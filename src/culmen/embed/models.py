@@ -1,5 +1,5 @@
-"""Embeddings by models: an endpoint or an embedder of the caller's own under the policies of all models, or a model on
-this machine (extra `local-embeddings`).
+"""Embeddings by models: an endpoint or an embedder of the caller's own under the policies of all
+models, or a model on this machine (extra `local-embeddings`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ _WINDOW = 512  # tokens the model reads at once
 
 
 class RemoteEmbedder(Embedder):
-    """Vectors of one model. Texts longer than `chars` characters are cut; `batch` texts go into one request.
+    """Vectors of one model. Texts longer than `chars` characters are cut; `batch` texts go into one
+    request.
 
-    The vectors' width is the model's. Raises `UserError` (key, model) and `Unavailable` if the endpoint gives nothing
-    usable after all retries: a search cannot go on without its distances.
+    The vectors' width is the model's. Raises `UserError` (key, model) and `Unavailable` if the
+    endpoint gives nothing usable after all retries: a search cannot go on without its distances.
     """
 
     def __init__(self, model: ModelSpec, *, batch: int = 64, chars: int = 24_000) -> None:
@@ -35,7 +36,9 @@ class RemoteEmbedder(Embedder):
         self.name = model.name
 
     def embed(self, texts: Sequence[str]) -> Any:
-        """Array of shape (len(texts), width), float32. Not to be called from a running event loop."""
+        """Array of shape (len(texts), width), float32. Not to be called from a running event
+        loop.
+        """
         return self.embed_with_usage(texts)[0]
 
     def embed_with_usage(self, texts: Sequence[str]) -> tuple[Any, Usage]:
@@ -60,8 +63,14 @@ class RemoteEmbedder(Embedder):
             await providers.close()
         for outcome in outcomes:
             if outcome.fault:
-                raise Unavailable(f"no embeddings from {self.name}: {outcome.fault}", fix="resume the run later")
-        rows = [msgspec.json.decode(c.text, type=list[float]) for outcome in outcomes for c in outcome.choices]
+                raise Unavailable(
+                    f"no embeddings from {self.name}: {outcome.fault}", fix="resume the run later"
+                )
+        rows = [
+            msgspec.json.decode(c.text, type=list[float])
+            for outcome in outcomes
+            for c in outcome.choices
+        ]
         return _unit(rows), total(outcome.usage for outcome in outcomes)
 
     def _call(self, texts: Sequence[str]) -> Call:
@@ -81,7 +90,9 @@ class _Embeddings:
         raw = await self._endpoint.post("/embeddings", asked)
         body = read_body(raw)
         tokens = read_tokens(body.get("usage"))
-        return Reply(tuple(Completion(text) for text in _vectors(body.get("data"), len(texts), raw)), tokens)
+        return Reply(
+            tuple(Completion(text) for text in _vectors(body.get("data"), len(texts), raw)), tokens
+        )
 
     async def close(self) -> None:
         await self._endpoint.close()
@@ -103,7 +114,11 @@ def _vectors(data: object, count: int, raw: str) -> list[str]:
 
 
 def _numbers(vector: object) -> bool:
-    return isinstance(vector, list) and bool(vector) and all(isinstance(x, int | float) for x in vector)
+    return (
+        isinstance(vector, list)
+        and bool(vector)
+        and all(isinstance(x, int | float) for x in vector)
+    )
 
 
 def _unit(rows: list[list[float]]) -> Any:
@@ -115,7 +130,8 @@ def _unit(rows: list[list[float]]) -> Any:
 
 
 class PatientEmbedder(Embedder):
-    """An embedder with a model's retries: repeated after the errors of `culmen.llm.call`, with growing pauses.
+    """An embedder with a model's retries: repeated after the errors of `culmen.llm.call`, with
+    growing pauses.
 
     Raises `Unavailable` where all attempts failed: a search cannot go on without its distances.
     """
@@ -134,7 +150,9 @@ class PatientEmbedder(Embedder):
         call = Call(self.name, (), max_tokens=0)
         outcome = asyncio.run(Caller(attempt, policy=self._policy).call(call, PriceList(self.name)))
         if outcome.fault:
-            raise Unavailable(f"no embeddings from {self.name}: {outcome.fault}", fix="resume the run later")
+            raise Unavailable(
+                f"no embeddings from {self.name}: {outcome.fault}", fix="resume the run later"
+            )
         return attempt.vectors, attempt.usage + (outcome.usage - Usage(calls=1))
 
 
@@ -152,13 +170,16 @@ class _Attempt(ModelBackend):
 
 
 class LocalEmbedder(Embedder):
-    """A model by name or path, loaded when first used (its weights are downloaded then if they are not here).
+    """A model by name or path, loaded when first used (its weights are downloaded then if they are
+    not here).
 
-    `device` is "cpu", "cuda", ... or None for the library's choice. Raises `UserError` if the library is missing or
-    the model cannot be loaded.
+    `device` is "cpu", "cuda", ... or None for the library's choice. Raises `UserError` if the
+    library is missing or the model cannot be loaded.
     """
 
-    def __init__(self, model: str = "sentence-transformers/all-MiniLM-L6-v2", *, device: str | None = None) -> None:
+    def __init__(
+        self, model: str = "sentence-transformers/all-MiniLM-L6-v2", *, device: str | None = None
+    ) -> None:
         self._name, self._device = model, device
         self._model: Any = None
         self.name = f"local:{model}"
@@ -166,7 +187,9 @@ class LocalEmbedder(Embedder):
     def embed(self, texts: Sequence[str]) -> Any:
         """Array of shape (len(texts), width), float32, rows of length 1."""
         model = self._load()
-        return model.encode(list(texts), normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False)
+        return model.encode(
+            list(texts), normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
+        )
 
     def _load(self) -> Any:
         if self._model is None:
@@ -181,21 +204,29 @@ class LocalEmbedder(Embedder):
             try:
                 self._model = SentenceTransformer(self._name, device=self._device)
             except (OSError, ValueError) as error:
-                raise UserError(f"cannot load the model: {error}", where=f"embedder {self.name}") from error
+                raise UserError(
+                    f"cannot load the model: {error}", where=f"embedder {self.name}"
+                ) from error
         return self._model
 
 
 class UnixcoderEmbedder(Embedder):
-    """UniXcoder (Guo et al., 2022), as TurboEvolve uses it for its seed pools: the mean of the encoder's last hidden
-    states over a program's tokens, scaled to length 1.
+    """UniXcoder (Guo et al., 2022), as TurboEvolve uses it for its seed pools: the mean of the
+    encoder's last hidden states over a program's tokens, scaled to length 1.
 
-    Programs longer than the model's window (512 tokens) are read in windows, whose means are averaged by their number
-    of tokens. `model` is a name on the Hugging Face hub or a folder; weights are loaded when first used. Raises
-    `UserError` if the libraries are missing or the model cannot be loaded.
+    Programs longer than the model's window (512 tokens) are read in windows, whose means are
+    averaged by their number of tokens. `model` is a name on the Hugging Face hub or a folder;
+    weights are loaded when first used. Raises `UserError` if the libraries are missing or the model
+    cannot be loaded.
     """
 
     def __init__(
-        self, model: str = "microsoft/unixcoder-base", *, device: str | None = None, batch: int = 8, windows: int = 8
+        self,
+        model: str = "microsoft/unixcoder-base",
+        *,
+        device: str | None = None,
+        batch: int = 8,
+        windows: int = 8,
     ) -> None:
         self._path, self._device, self._batch, self._windows = model, device, batch, windows
         self._loaded: tuple[Any, Any, Any] | None = None
@@ -213,7 +244,9 @@ class UnixcoderEmbedder(Embedder):
         sums = np.zeros((len(texts), int(model.config.hidden_size)), dtype=np.float64)
         for start in range(0, len(pieces), self._batch):
             batch = pieces[start : start + self._batch]
-            for (row, window), vector in zip(batch, self._means(torch, tokenizer, model, [w for _, w in batch])):
+            for (row, window), vector in zip(
+                batch, self._means(torch, tokenizer, model, [w for _, w in batch])
+            ):
                 sums[row] += vector * max(len(window), 1)
         lengths = np.linalg.norm(sums, axis=1, keepdims=True)
         return (sums / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
@@ -221,9 +254,14 @@ class UnixcoderEmbedder(Embedder):
     def _means(self, torch: Any, tokenizer: Any, model: Any, batch: list[list[int]]) -> Any:
         """Mean hidden state of each window, shape (len(batch), width)."""
         mode = tokenizer.convert_tokens_to_ids(_MODE)
-        rows = [[tokenizer.cls_token_id, mode, tokenizer.sep_token_id, *ids, tokenizer.sep_token_id] for ids in batch]
+        rows = [
+            [tokenizer.cls_token_id, mode, tokenizer.sep_token_id, *ids, tokenizer.sep_token_id]
+            for ids in batch
+        ]
         longest = max(map(len, rows))
-        padded = torch.tensor([row + [tokenizer.pad_token_id] * (longest - len(row)) for row in rows])
+        padded = torch.tensor(
+            [row + [tokenizer.pad_token_id] * (longest - len(row)) for row in rows]
+        )
         padded = padded.to(model.device)
         mask = padded.ne(tokenizer.pad_token_id)
         with torch.inference_mode():
@@ -246,12 +284,16 @@ class UnixcoderEmbedder(Embedder):
                 tokenizer = AutoTokenizer.from_pretrained(self._path)
                 model = AutoModel.from_pretrained(self._path, add_pooling_layer=False)
             except (OSError, ValueError) as error:
-                raise UserError(f"cannot load the model: {error}", where=f"embedder {self.name}") from error
+                raise UserError(
+                    f"cannot load the model: {error}", where=f"embedder {self.name}"
+                ) from error
             device = self._device or ("cuda" if torch.cuda.is_available() else "cpu")
             self._loaded = torch, tokenizer, model.to(device).eval()
         return self._loaded
 
 
 def windows(ids: Sequence[int], size: int, most: int) -> list[list[int]]:
-    """Consecutive windows of at most `size` token ids, the first `most` of them; one empty window of no tokens."""
+    """Consecutive windows of at most `size` token ids, the first `most` of them; one empty window
+    of no tokens.
+    """
     return [list(ids[start : start + size]) for start in range(0, max(len(ids), 1), size)][:most]

@@ -1,1 +1,1 @@
-"""The loop: a search as a state machine without I/O, its driver, hard budgets, replay and the final choice."""
+"""The search loop: a state machine without I/O, its driver, budgets, replay, final choice."""

@@ -1,10 +1,12 @@
-"""The live driver: performs a search's effects with asyncio, journals each completion, then delivers it.
+"""The live driver: performs a search's effects with asyncio, journals each completion, then
+delivers it.
 
-    admitted effect -> (started journaled) -> world -> done journaled with its neighbours -> delivered -> new effects
+    admitted effect -> (started journaled) -> world -> done journaled with its neighbours ->
+    delivered -> new effects
 
-Evaluations and model calls wait in separate queues, so a hung candidate never starves a model call. What costs money is
-journaled as started before it starts. Evaluations cost only time and custom effects are idempotent, so their started
-rows may be written a moment later.
+Evaluations and model calls wait in separate queues, so a hung candidate never starves a model call.
+What costs money is journaled as started before it starts. Evaluations cost only time and custom
+effects are idempotent, so their started rows may be written a moment later.
 """
 
 from __future__ import annotations
@@ -42,18 +44,32 @@ from culmen.engine.ledger import PERFORMING
 from culmen.engine.search import Estimate, Search
 
 _GRACE = 10.0  # seconds that running evaluations get to finish after the first interrupt
-_SOON = 0.05  # seconds after which the start of an evaluation is journaled even if nothing else happens
-_TOLD = ("agent", "kind", "tool", "reason", "closing")  # fields of a custom effect's payload that are journaled
-_PAUSES = (1.0, 2.0, 5.0, 10.0)  # seconds between attempts to write to a full disk; the last one repeats
+_SOON = (
+    0.05  # seconds after which the start of an evaluation is journaled even if nothing else happens
+)
+_TOLD = (
+    "agent",
+    "kind",
+    "tool",
+    "reason",
+    "closing",
+)  # fields of a custom effect's payload that are journaled
+_PAUSES = (
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+)  # seconds between attempts to write to a full disk; the last one repeats
 
 
 class Driver:
     """Runs one search until it ends, is interrupted or fails.
 
-    `workers` evaluations and `calls` other effects run at once. `patience` is how many seconds a journal that cannot
-    be written (disk full) is retried before `Unavailable` is raised; nothing is lost meanwhile. `before_final` is
-    awaited once the search is over, before the final choice asks for anything. `estimate` is what effects are admitted
-    by, `most` the strict bound by which model calls are made (None: the same).
+    `workers` evaluations and `calls` other effects run at once. `patience` is how many seconds a
+    journal that cannot be written (disk full) is retried before `Unavailable` is raised; nothing is
+    lost meanwhile. `before_final` is awaited once the search is over, before the final choice asks
+    for anything. `estimate` is what effects are admitted by, `most` the strict bound by which model
+    calls are made (None: the same).
     """
 
     def __init__(
@@ -72,7 +88,11 @@ class Driver:
         before_final: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.search, self._world, self._journal = search, world, journal
-        self._clock, self._observers, self._most = clock or SystemClock(), observers, most or estimate
+        self._clock, self._observers, self._most = (
+            clock or SystemClock(),
+            observers,
+            most or estimate,
+        )
         self._patience, self._before_final = patience, before_final
         self._slots = {"evaluate": workers, "other": calls}
         self._lines: dict[str, deque[Effect]] = {"evaluate": deque(), "other": deque()}
@@ -89,12 +109,16 @@ class Driver:
         self._base = self._began = 0.0
 
     def interrupt(self) -> None:
-        """First call: start nothing new, give running effects a grace period. Second call: stop at once."""
+        """First call: start nothing new, give running effects a grace period. Second call: stop at
+        once.
+        """
         self._interrupts += 1
         self._wake.set()
 
     def take(self, entries: Sequence[Entry]) -> None:
-        """Journal and deliver a person's input (`tell`, `stop`). Call it from the event loop's thread."""
+        """Journal and deliver a person's input (`tell`, `stop`). Call it from the event loop's
+        thread.
+        """
         self._outbox += entries
         self._wake.set()
 
@@ -104,7 +128,9 @@ class Driver:
         return self._base + self._clock.monotonic() - self._began
 
     async def run(self) -> str:
-        """Replay the journal, then run live. Returns finished | interrupted. Errors are journaled, then raised."""
+        """Replay the journal, then run live. Returns finished | interrupted. Errors are journaled,
+        then raised.
+        """
         self._began = self._clock.monotonic()
         replayed = self._replay()
         self._base = replayed.elapsed
@@ -125,7 +151,9 @@ class Driver:
         return self._end_state()
 
     def _replay(self) -> Replayed:
-        """Replay with the garbage collector off: it would traverse the growing state again and again."""
+        """Replay with the garbage collector off: it would traverse the growing state again and
+        again.
+        """
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -139,7 +167,9 @@ class Driver:
             if self._interrupts:
                 return await self._wind_down()
             self._launch()
-            await self._sleep_until_woken(min(self._seconds_left(), _SOON if self._outbox else math.inf))
+            await self._sleep_until_woken(
+                min(self._seconds_left(), _SOON if self._outbox else math.inf)
+            )
             if self._seconds_left() <= 0:
                 self._outbox.append(Entry("stop", body={"reason": "seconds"}))
             await self._commit()
@@ -170,14 +200,18 @@ class Driver:
             self._lines[_line(effect)].append(effect)
 
     def _launch(self) -> None:
-        """Start admitted effects: evaluations now, everything else once its `started` row is durable."""
+        """Start admitted effects: evaluations now, everything else once its `started` row is
+        durable.
+        """
         for name, line in self._lines.items():
             while line and self._busy[name] < self._slots[name]:
                 effect = line.popleft()
                 if effect.key not in self.search.in_flight:
                     continue  # abandoned while it waited
                 self._busy[name] += 1
-                self._outbox.append(Entry("started", effect.key, effect.mark, effect.kind, subject(effect)))
+                self._outbox.append(
+                    Entry("started", effect.key, effect.mark, effect.kind, subject(effect))
+                )
                 if name == "evaluate" or isinstance(effect.request, CustomRequest):
                     self._start(effect)
                 else:
@@ -198,12 +232,17 @@ class Driver:
         refused = await self.search.reservations.open(effect.key, self._most(effect.request))
         if refused:
             fault = no_budget(refused)
-            return Proposal(fault=fault) if isinstance(effect.request, ProposeRequest) else Text(fault=fault)
+            return (
+                Proposal(fault=fault)
+                if isinstance(effect.request, ProposeRequest)
+                else Text(fault=fault)
+            )
         return await self._world.perform(effect)  # pyright: ignore[reportReturnType]
 
     async def hold(self, most: Usage) -> str:
-        """Wait until the effect that the calling task performs may cost so much in all, and journal it: a process that
-        dies then knows what it may have lost. The name of the budget if it never may, else ""."""
+        """Wait until the effect that the calling task performs may cost so much in all, and journal
+        it: a process that dies then knows what it may have lost. The name of the budget if it never
+        may, else ""."""
         key, reservations = PERFORMING.get(), self.search.reservations
         if key not in self._performed:  # nobody would release what an effect reserves after its end
             return self.search.ledger.over(most)
@@ -228,7 +267,11 @@ class Driver:
         self._wake.set()
         if task.cancelled() and abandoned:
             return
-        error = RuntimeError(f"{effect.kind} {effect.key} cancelled itself") if task.cancelled() else task.exception()
+        error = (
+            RuntimeError(f"{effect.kind} {effect.key} cancelled itself")
+            if task.cancelled()
+            else task.exception()
+        )
         if error is not None:
             self._failure = self._failure or error
             return
@@ -236,14 +279,18 @@ class Driver:
         self._outbox.append(Entry("done", effect.key, effect.mark, effect.kind, body, result))
 
     async def _commit(self) -> None:
-        """Make the outbox durable in one transaction, then deliver it; the search's notes go with the next one.
+        """Make the outbox durable in one transaction, then deliver it; the search's notes go with
+        the next one.
 
-        Rows that say no more than that an evaluation has started wait for company: the next result, or `_SOON`.
+        Rows that say no more than that an evaluation has started wait for company: the next result,
+        or `_SOON`.
         """
         while self._outbox or self.search.outbox:
             elapsed = self.elapsed
             notes, self.search.outbox = self.search.outbox, []
-            batch = [msgspec.structs.replace(entry, elapsed=elapsed) for entry in (*self._outbox, *notes)]
+            batch = [
+                msgspec.structs.replace(entry, elapsed=elapsed) for entry in (*self._outbox, *notes)
+            ]
             self._outbox = []
             paid, self._durable_first = self._durable_first, []
             held, self._held = self._held, []
@@ -268,7 +315,9 @@ class Driver:
 
     def _pressing(self) -> bool:
         """Whether what is to be written cannot wait: more than the starts of evaluations."""
-        return bool(self._durable_first or self.search.outbox) or any(e.kind != "started" for e in self._outbox)
+        return bool(self._durable_first or self.search.outbox) or any(
+            e.kind != "started" for e in self._outbox
+        )
 
     async def _append(self, batch: list[Entry]) -> list[Event]:
         """Append to the journal; retry while it cannot be written."""
@@ -292,12 +341,16 @@ class Driver:
         raise AssertionError("unreachable")
 
     def _tell(self, events: list[Event]) -> None:
-        for observer in self._observers:  # through the event loop: an observer's error is reported, not ours
+        for (
+            observer
+        ) in self._observers:  # through the event loop: an observer's error is reported, not ours
             asyncio.get_running_loop().call_soon(observer.see, events)
         for event in events:
             if event.entry.kind == "note" and "told" in event.entry.body:
                 for observer in self._observers:
-                    asyncio.get_running_loop().call_soon(observer.remarked, str(event.entry.body["told"]))
+                    asyncio.get_running_loop().call_soon(
+                        observer.remarked, str(event.entry.body["told"])
+                    )
 
     def _say(self, text: str) -> None:
         """Send a message to all observers."""
@@ -305,7 +358,9 @@ class Driver:
             asyncio.get_running_loop().call_soon(observer.told, text)
 
     async def _abandon(self, keys: list[int]) -> None:
-        """Cancel what is running. What cannot be asked again may have cost what was reserved for it."""
+        """Cancel what is running. What cannot be asked again may have cost what was reserved for
+        it.
+        """
         tasks = {key: task for key in keys if (task := self._running.pop(key, None)) is not None}
         effects = {key: self._performed[key] for key in tasks}
         for task in tasks.values():
@@ -324,7 +379,9 @@ class Driver:
         return "failed" if self._failure is not None and not self._interrupts else "interrupted"
 
     async def _last_words(self) -> None:
-        """Journal the end state and late completions. A failing journal has been reported already."""
+        """Journal the end state and late completions. A failing journal has been reported
+        already.
+        """
         body: dict[str, object] = {"state": self._end_state(), "reason": self.search.reason}
         if self._failure is not None:
             body["error"] = f"{type(self._failure).__name__}: {self._failure}"
@@ -334,7 +391,9 @@ class Driver:
         elapsed = self.elapsed
         batch = [msgspec.structs.replace(entry, elapsed=elapsed) for entry in entries]
         try:
-            events = await asyncio.get_running_loop().run_in_executor(self._writer, self._journal.append, batch)
+            events = await asyncio.get_running_loop().run_in_executor(
+                self._writer, self._journal.append, batch
+            )
         except CulmenError as error:
             self._failure = self._failure or error
             return
@@ -358,7 +417,9 @@ def about(effect: Effect, purpose: str) -> dict[str, Any]:
 
 
 def subject(effect: Effect) -> dict[str, Any]:
-    """Of which candidate an effect is, and on which case, for those who look while it runs: it may hang."""
+    """Of which candidate an effect is, and on which case, for those who look while it runs: it may
+    hang.
+    """
     request = effect.request
     if isinstance(request, EvaluateRequest):
         case = {} if request.case is None else {"case": request.case.id}
@@ -371,7 +432,8 @@ def subject(effect: Effect) -> dict[str, Any]:
 def canonical(result: Result) -> Result:
     """The result as the journal will return it: an observation's numbers become floats."""
     if not isinstance(result, Observation) or (
-        type(result.score) in (float, type(None)) and all(type(value) is float for value in result.metrics.values())
+        type(result.score) in (float, type(None))
+        and all(type(value) is float for value in result.metrics.values())
     ):
         return result
     score = None if result.score is None else float(result.score)
@@ -406,7 +468,9 @@ class SystemClock:
 
 @dataclass
 class Replayed:
-    """Result of a replay: effects to start (again), entries still to journal, active seconds so far."""
+    """Result of a replay: effects to start (again), entries still to journal, active seconds so
+    far.
+    """
 
     pending: list[Effect]
     missing: list[Entry] = field(default_factory=list[Entry])
@@ -415,9 +479,11 @@ class Replayed:
 
 
 def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Replayed:
-    """Feed the journal to a fresh search. Raises `JournalMismatch` where the search asks for something else.
+    """Feed the journal to a fresh search. Raises `JournalMismatch` where the search asks for
+    something else.
 
-    Effects that were started and never finished are pending again; what they may have cost is entered as `torn`.
+    Effects that were started and never finished are pending again; what they may have cost is
+    entered as `torn`.
     """
     pending = {effect.key: effect for effect in search.start()}
     started = set[int]()
@@ -444,7 +510,9 @@ def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Repla
             if entry.kind == "torn" and entry.key in search.in_flight:
                 pending[entry.key] = search.in_flight[entry.key]
             if entry.kind == "stop":
-                pending = {key: effect for key, effect in pending.items() if key in search.in_flight}
+                pending = {
+                    key: effect for key, effect in pending.items() if key in search.in_flight
+                }
     cut = [
         torn(effect, estimate(effect.request) + held.get(key, Usage()), elapsed)
         for key, effect in pending.items()
@@ -455,7 +523,9 @@ def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Repla
 
 
 def _drop(outbox: list[Entry], number: int) -> None:
-    """Drop the search's notes up to this one: the journal holds them. Done at each note, to bound memory."""
+    """Drop the search's notes up to this one: the journal holds them. Done at each note, to bound
+    memory.
+    """
     kept = 0
     for entry in outbox:
         if entry.key > number:
@@ -472,10 +542,12 @@ def torn(effect: Effect, cost: Usage, elapsed: float) -> Entry:
 
 
 def graft(search: Search, finished: Mapping[str, Result]) -> list[Entry]:
-    """Feed a fresh search what another run finished, in that run's order, wherever it asks for the same.
+    """Feed a fresh search what another run finished, in that run's order, wherever it asks for the
+    same.
 
-    Returns the entries that make this a journal of its own. A fork with a larger budget thus repeats its parent's
-    search exactly before it goes on; one with another strategy takes what it happens to ask for first.
+    Returns the entries that make this a journal of its own. A fork with a larger budget thus
+    repeats its parent's search exactly before it goes on; one with another strategy takes what it
+    happens to ask for first.
     """
     entries: list[Entry] = []
     asked = {effect.mark: effect for effect in search.start()}

@@ -1,11 +1,11 @@
 """The end of a search: the final choice, and stopping at a confirmed score.
 
 The finalists are evaluated afresh, from a reserve. One part of it picks the winner together with
-what the search knows: by sequential halving on the cases of a data set, otherwise by a race in which
-the leader and its strongest rival are looked at in turn. The other part, spent on the winner and the
-initial program, gives the scores that are reported: it took no part in the choice, so it has no
-selection bias (winner's curse). All are evaluated on the same cases, and a failed evaluation counts
-as the floor. What follows from the evaluations is said by `culmen.evidence`.
+what the search knows: by sequential halving on the cases of a data set, otherwise by a race in
+which the leader and its strongest rival are looked at in turn. The other part, spent on the winner
+and the initial program, gives the scores that are reported: it took no part in the choice, so it
+has no selection bias (winner's curse). All are evaluated on the same cases, and a failed evaluation
+counts as the floor. What follows from the evaluations is said by `culmen.evidence`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Finale:
         """Count one evaluation of the final choice."""
         self._evidence.observe(candidate, observation, self.purpose)
 
-    # -- who is looked at, on which cases, and how often ---------------------------------------------
+    # -- who is looked at, on which cases, and how often
+    # ---------------------------------------------
 
     def _plan(self) -> _Plan:
         """Whole splits where they fit, otherwise as many cases for both as remain."""
@@ -122,7 +123,8 @@ class Finale:
             drawn += lab.rng.sample(pool, len(pool))
         return drawn[:times] if pool else [None] * times
 
-    # -- the choice -----------------------------------------------------------------------------------
+    # -- the choice
+    # ------------------------------------------------------------------------------
 
     async def _race(self, lab: EngineLab, choosing: int) -> list[str]:
         """Look at the leader and its strongest rivals until it is clear or `choosing` evaluations
@@ -163,7 +165,8 @@ class Finale:
             dropped, field = field[half:] + dropped, field[:half]
         return [*field, *dropped]
 
-    # -- the confirmation -----------------------------------------------------------------------------
+    # -- the confirmation
+    # -----------------------------------------------------------------------------
 
     async def _confirm(
         self,
@@ -189,7 +192,12 @@ class Finale:
             waiting = [each for each in order if not self._is_barred(each)] if left > 0 else []
 
     async def _evaluate(
-        self, lab: EngineLab, name: str, rivals: Sequence[str], cases: Sequence[Case | None], left: int
+        self,
+        lab: EngineLab,
+        name: str,
+        rivals: Sequence[str],
+        cases: Sequence[Case | None],
+        left: int,
     ) -> int:
         """Evaluate in parts, each one only if those before were no failure; the number of
         evaluations made.
@@ -243,7 +251,9 @@ class Finale:
         names = list(dict.fromkeys([chosen, self._initial or chosen]))
         kept = (self._account.looks, self._account.fresh)
         used = sum(len(seen) for each in kept for seen in each.values())
-        more = [None] * int(min(self._kept - used - self._checks, lab.left("evaluations")) // len(names))
+        more = [None] * int(
+            min(self._kept - used - self._checks, lab.left("evaluations")) // len(names)
+        )
         await lab.gather(*(lab.evaluate_afresh(lab.find(name), more) for name in names))
 
     def _is_as_expected(self, name: str) -> bool:
@@ -252,9 +262,12 @@ class Finale:
         values = [v for each in self._evidence.verdict.values(name).values() for v in each]
         return tally is not None and all(value == tally.mean for value in values)
 
-    # -- with a verifier ------------------------------------------------------------------------------
+    # -- with a verifier
+    # ------------------------------------------------------------------------------
 
-    async def _certify(self, lab: EngineLab, field: list[str], cases: Sequence[Case | None]) -> None:
+    async def _certify(
+        self, lab: EngineLab, field: list[str], cases: Sequence[Case | None]
+    ) -> None:
         """Evaluate finalists until those that follow were never seen to do better.
 
         Luck plays no part: a certified value belongs to an output that exists. Accepted finalists
@@ -339,7 +352,8 @@ class Goal:
         return mean >= self._level and fmean(rewards) >= self._level
 
 
-# -- several objectives -----------------------------------------------------------------------------
+# -- several objectives
+# -----------------------------------------------------------------------------
 
 
 class FrontFinale(Finale):

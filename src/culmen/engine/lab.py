@@ -1,4 +1,6 @@
-"""The lab: the effects a strategy may ask for (core.ports.Lab), issued through one function given by the search."""
+"""The lab: the effects a strategy may ask for (core.ports.Lab), issued through one function given
+by the search.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,19 @@ from culmen.engine.ledger import Ledger
 from culmen.engine.loop import Future, Loop
 from culmen.evidence.evidence import Evidence
 
-# How many turns a strategy had: a budget that holds only a few gives it no chance to learn, and that is told.
+# How many turns a strategy had: a budget that holds only a few gives it no chance to learn, and
+# that is told.
 
-ENOUGH, SIZEABLE = 10, 100  # turns that a search should have, in a budget of at least so many evaluations
+ENOUGH, SIZEABLE = (
+    10,
+    100,
+)  # turns that a search should have, in a budget of at least so many evaluations
 
 
 class Turns:
-    """Counts turns by the proposals asked for: those with nothing delivered between them are of one turn."""
+    """Counts turns by the proposals asked for: those with nothing delivered between them are of one
+    turn.
+    """
 
     def __init__(self) -> None:
         self._begun = self._under_way = 0
@@ -68,16 +76,23 @@ class Turns:
         return self._begun - (self._under_way > 0)
 
     def few(self, evaluations: int | None, spent: int) -> dict[str, Any] | None:
-        """Fields of the note `few_turns` for a search that spent its budget of `evaluations`; None where it had turns
-        enough, never asked for a proposal, or had too small a budget to expect more."""
-        if evaluations is None or evaluations < SIZEABLE or not self._begun or self.finished >= ENOUGH:
+        """Fields of the note `few_turns` for a search that spent its budget of `evaluations`; None
+        where it had turns enough, never asked for a proposal, or had too small a budget to expect
+        more."""
+        if (
+            evaluations is None
+            or evaluations < SIZEABLE
+            or not self._begun
+            or self.finished >= ENOUGH
+        ):
             return None
         needed = math.ceil(evaluations * ENOUGH / max(self.finished, 1))
         return {"turns": self.finished, "evaluations": spent, "needed": needed}
 
 
 T = TypeVar("T")
-_STALL = 100_000  # remembered answers in a row, without a single effect, after which a strategy counts as spinning
+# remembered answers in a row, without a single effect, after which a strategy counts as spinning
+_STALL = 100_000
 
 
 class DirectProposer:
@@ -88,16 +103,19 @@ class DirectProposer:
 
 
 class Issue(Protocol):
-    """Turns a request into a future; `brief` is its brief as `encode` wrote it, where that is at hand."""
+    """Turns a request into a future; `brief` is its brief as `encode` wrote it, where that is at
+    hand.
+    """
 
     def __call__(self, request: Request, brief: bytes = b"") -> Future[Any]: ...
 
 
 class SearchPort(NamedTuple):
-    """What a lab does through its search: `issue` turns a request into a future, `remembered` gives the future of an
-    evaluation that was issued before (None: none was), `find` a candidate that was evaluated, `remark` journals a note,
-    `short` names the budget that has no room for a request or so much usage, `informed` fills a brief with what is
-    known, `turns` counts those of the strategy."""
+    """What a lab does through its search: `issue` turns a request into a future, `remembered` gives
+    the future of an evaluation that was issued before (None: none was), `find` a candidate that was
+    evaluated, `remark` journals a note, `short` names the budget that has no room for a request or
+    so much usage, `informed` fills a brief with what is known, `turns` counts those of the
+    strategy."""
 
     issue: Issue
     remembered: Callable[[EvaluateRequest], Future[Any] | None]
@@ -126,7 +144,15 @@ class EngineLab:
         self.evidence = evidence
         self.seeds = task.candidates()
         self._proposer, self._ledger, self._loop = proposer, ledger, loop
-        self._issue, self._remembered, self._find, self._remark, self._short, self._informed, self._turns = outlets
+        (
+            self._issue,
+            self._remembered,
+            self._find,
+            self._remark,
+            self._short,
+            self._informed,
+            self._turns,
+        ) = outlets
         self.embedder = ""
         self._seed = str(seed)
         self._known: set[int] = set()  # candidates, by the key of their id
@@ -143,7 +169,9 @@ class EngineLab:
         return self._ledger.progress
 
     def left(self, budget: str) -> float:
-        """What remains of one budget for the search, reservations counted as spent; infinity without a limit."""
+        """What remains of one budget for the search, reservations counted as spent; infinity
+        without a limit.
+        """
         return self._ledger.left(budget)
 
     @property
@@ -151,8 +179,12 @@ class EngineLab:
         """Active seconds of the run up to the effect that finished last."""
         return self._ledger.elapsed
 
-    def lacks(self, evaluations: int = 0, brief: Brief | None = None, role: str = "", **slots: Any) -> str:
-        """The budget without room for these evaluations, this brief or this question to a role's model; "" for none."""
+    def lacks(
+        self, evaluations: int = 0, brief: Brief | None = None, role: str = "", **slots: Any
+    ) -> str:
+        """The budget without room for these evaluations, this brief or this question to a role's
+        model; "" for none.
+        """
         needs: list[Usage | Request] = [Usage(evaluations=evaluations)] if evaluations else []
         if brief is not None:
             brief = self._ready(brief)
@@ -162,7 +194,9 @@ class EngineLab:
         return next((name for need in needs if (name := self._short(need))), "")
 
     def minibatch(self, n: int) -> tuple[Case | None, ...]:
-        """`n` training cases with replacement (paper POLCA, Section 3); n times None without a data set."""
+        """`n` training cases with replacement (paper POLCA, Section 3); n times None without a data
+        set.
+        """
         if self.task.deterministic:  # repeating a case teaches nothing: draw without replacement
             return tuple(self.rng.sample(self._train, k=min(n, len(self._train))))
         return tuple(self.rng.choices(self._train, k=n))
@@ -178,20 +212,29 @@ class EngineLab:
         """One effect per (case, repeat), all in flight together; observations in that order."""
         certify = certify and bool(self.task.evaluator.verifier)
         chosen = self._train if cases is None else cases
-        futures = [self._observe(candidate, case, certify) for case in chosen for _ in range(repeats)]
+        futures = [
+            self._observe(candidate, case, certify) for case in chosen for _ in range(repeats)
+        ]
         observations = [await future for future in futures]
-        return Rollout(candidate, tuple(observations), tuple(self.task.worth(o) for o in observations))
+        return Rollout(
+            candidate, tuple(observations), tuple(self.task.worth(o) for o in observations)
+        )
 
-    async def evaluate_afresh(self, candidate: Candidate, cases: Sequence[Case | None], checks: int = 0) -> Rollout:
-        """Like `evaluate`, but never answered from memory, and certified where the task has a verifier; for the
-        engine's final choice. Up to `checks` further evaluations look into the first of these."""
+    async def evaluate_afresh(
+        self, candidate: Candidate, cases: Sequence[Case | None], checks: int = 0
+    ) -> Rollout:
+        """Like `evaluate`, but never answered from memory, and certified where the task has a
+        verifier; for the engine's final choice. Up to `checks` further evaluations look into the
+        first of these."""
         certify = bool(self.task.evaluator.verifier)
         requests = [self._evaluation(candidate, case, certify) for case in cases]
         if checks and requests:
             requests[0] = msgspec.structs.replace(requests[0], checks=checks)
         futures = [self._issue(request) for request in requests]
         observations: list[Observation] = [await future for future in futures]
-        return Rollout(candidate, tuple(observations), tuple(self.task.worth(o) for o in observations))
+        return Rollout(
+            candidate, tuple(observations), tuple(self.task.worth(o) for o in observations)
+        )
 
     def find(self, id: str) -> Candidate:
         """A candidate that was evaluated, by its id; KeyError for any other."""
@@ -202,7 +245,9 @@ class EngineLab:
         self._issue(self._evaluation(candidate, case))
 
     async def propose(self, brief: Brief, through: Lab | None = None) -> Proposal:
-        """Ask the run's proposer; what it evaluates itself goes `through` another lab, where one is given."""
+        """Ask the run's proposer; what it evaluates itself goes `through` another lab, where one is
+        given.
+        """
         self._turns.asked()
         proposal = await self._proposer.propose(through or self, brief)
         self._turns.answered()
@@ -210,10 +255,14 @@ class EngineLab:
         return proposal
 
     async def ask(self, brief: Brief) -> Proposal:
-        """Ask the model of `brief.role`; the prompt has a person's hints and what is known of the candidates."""
+        """Ask the model of `brief.role`; the prompt has a person's hints and what is known of the
+        candidates.
+        """
         brief = self._ready(brief)
         written = encode(brief)
-        proposal: Proposal = await self._issue(ProposeRequest(brief, self._seed_for("propose", written)), written)
+        proposal: Proposal = await self._issue(
+            ProposeRequest(brief, self._seed_for("propose", written)), written
+        )
         self._meet(proposal.candidates)
         return proposal
 
@@ -232,21 +281,33 @@ class EngineLab:
     async def edit(self, tool: str, candidates: Sequence[Candidate], **options: Any) -> Edits:
         """Heavy pure work done outside."""
         digest = encode([tool, [c.digest for c in candidates], options])
-        return await self._issue(EditRequest(tool, tuple(candidates), options, self._seed_for("edit", digest)))
+        return await self._issue(
+            EditRequest(tool, tuple(candidates), options, self._seed_for("edit", digest))
+        )
 
     async def effect(self, kind: str, /, **payload: Any) -> Custom:
         """A custom effect, performed by a custom world."""
-        return await self._issue(CustomRequest(kind, payload, self._seed_for(kind, encode(payload))))
+        return await self._issue(
+            CustomRequest(kind, payload, self._seed_for(kind, encode(payload)))
+        )
 
     async def gather(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
         """Run side by side; results in the order given."""
         return await self._loop.gather(*coroutines)
 
-    async def within(self, seconds: float | None, *coroutines: Coroutine[Any, Any, T]) -> list[T | None]:
-        """Run side by side for at most `seconds`; None for what was not done by then. The clock is an effect."""
+    async def within(
+        self, seconds: float | None, *coroutines: Coroutine[Any, Any, T]
+    ) -> list[T | None]:
+        """Run side by side for at most `seconds`; None for what was not done by then. The clock is
+        an effect.
+        """
         if not coroutines:
             return []
-        limit = Future[Any]() if seconds is None else self._issue(CustomRequest(WAIT, {"seconds": seconds}, 0))
+        limit = (
+            Future[Any]()
+            if seconds is None
+            else self._issue(CustomRequest(WAIT, {"seconds": seconds}, 0))
+        )
         return await self._loop.within(limit, *coroutines)
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
@@ -267,7 +328,9 @@ class EngineLab:
         return tuple(told.candidate for told in fresh if told.candidate is not None)
 
     async def hear(self, told: HumanInput) -> None:
-        """Take a person's input. A candidate is evaluated on as many training cases as the budget has room for."""
+        """Take a person's input. A candidate is evaluated on as many training cases as the budget
+        has room for.
+        """
         self._told.append(told)
         room = self._ledger.left("evaluations")
         cases = self._train if room >= len(self._train) else self._train[: int(room)]
@@ -280,7 +343,9 @@ class EngineLab:
         self._idle = 0
 
     def _ready(self, brief: Brief) -> Brief:
-        """The brief as a model gets it: its format settled, filled with what is known and with a person's hints."""
+        """The brief as a model gets it: its format settled, filled with what is known and with a
+        person's hints.
+        """
         form = settled(brief.format, brief.parent, self.task.surface.frozen)
         return self._hinted(msgspec.structs.replace(self._informed(brief), format=form))
 
@@ -292,7 +357,9 @@ class EngineLab:
         context = "\n".join(["Hints from the person who watches this search:", *hints])
         return msgspec.structs.replace(brief, context=f"{context}\n\n{brief.context}".strip())
 
-    def _observe(self, candidate: Candidate, case: Case | None, certify: bool) -> Future[Observation]:
+    def _observe(
+        self, candidate: Candidate, case: Case | None, certify: bool
+    ) -> Future[Observation]:
         request = self._evaluation(candidate, case, certify)
         remembered = self._remembered(request) if self.task.deterministic else None
         if remembered is None:
@@ -300,7 +367,9 @@ class EngineLab:
         self._count_idle()
         return remembered
 
-    def _evaluation(self, candidate: Candidate, case: Case | None, certify: bool = False) -> EvaluateRequest:
+    def _evaluation(
+        self, candidate: Candidate, case: Case | None, certify: bool = False
+    ) -> EvaluateRequest:
         self._admit((candidate,))
         name = case.id if case else ""
         if self.task.deterministic:
@@ -325,7 +394,9 @@ class EngineLab:
         return tuple(fresh)
 
     def _seed_for(self, kind: str, content: bytes) -> int:
-        """A random seed from the run's, the request, and how often it was made: the same in a fork of the run."""
+        """A random seed from the run's, the request, and how often it was made: the same in a fork
+        of the run.
+        """
         name = fingerprint(kind, content)
         key = key_of(name)
         times = self._occurrences[key] = self._occurrences.get(key, 0) + 1

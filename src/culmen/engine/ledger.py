@@ -1,4 +1,5 @@
-"""Hard budgets: reserved when an effect is admitted, settled at its cost when its completion is delivered.
+"""Hard budgets: reserved when an effect is admitted, settled at its cost when its completion is
+delivered.
 
 Everything is counted in journal order, so a replay admits and refuses exactly the same effects.
 """
@@ -21,13 +22,27 @@ from culmen.core.usage import Budget, Usage
 
 _LIMITS = ("evaluations", "calls", "tokens", "dollars")
 
-_FLAKY, _MOST = 3, 0.3  # how much more is kept where candidates fail at times, and the largest share then
-_CHOICE, _WHOLE, _FEW = 0.04, 0.2, 16  # shares of the evaluations, and evaluations: see `final_share`
-MEMBERS, TWICE = 8, 2  # members of a front that are confirmed, and evaluations of each on a noisy task, at least
-_MONEY = 0.1  # share of calls, tokens and dollars kept where evaluations cost them and none is named
+_FLAKY, _MOST = (
+    3,
+    0.3,
+)  # how much more is kept where candidates fail at times, and the largest share then
+_CHOICE, _WHOLE, _FEW = (
+    0.04,
+    0.2,
+    16,
+)  # shares of the evaluations, and evaluations: see `final_share`
+MEMBERS, TWICE = (
+    8,
+    2,
+)  # members of a front that are confirmed, and evaluations of each on a noisy task, at least
+_MONEY = (
+    0.1  # share of calls, tokens and dollars kept where evaluations cost them and none is named
+)
 _SECONDS = 0.1  # share of the seconds kept for the final choice where none is named
 _THRICE = 3  # evaluations of each member that are planned where there is no data set
-CHECKS = 3  # evaluations that a winner takes where its score may rest on a tolerance of the evaluator
+CHECKS = (
+    3  # evaluations that a winner takes where its score may rest on a tolerance of the evaluator
+)
 
 _SLACK = 1e-9  # dollars are floats; sums of reservations must not refuse the last cent by rounding
 
@@ -47,7 +62,9 @@ class Ledger:
         self._held = Usage()
         self._reserve = final_evaluations
         self._limits = tuple(name for name in _LIMITS if getattr(budget, name) is not None)
-        self.dearest = NOTHING  # of what one evaluation has cost so far, where evaluators ask models
+        self.dearest = (
+            NOTHING  # of what one evaluation has cost so far, where evaluators ask models
+        )
         self._share = _MONEY if budget.final is None else budget.final
 
     def keep(self, evaluations: int) -> None:
@@ -55,7 +72,9 @@ class Ledger:
         self._reserve = evaluations
 
     def learn(self, cost: Usage) -> None:
-        """One evaluation cost this: the next may, and the final choice will have to be paid for, too."""
+        """One evaluation cost this: the next may, and the final choice will have to be paid for,
+        too.
+        """
         old = self.dearest
         self.dearest = Usage(
             calls=max(old.calls, cost.calls),
@@ -66,8 +85,8 @@ class Ledger:
     def open_reserve(self) -> None:
         """Release what was kept for the final choice, and the reservations of abandoned effects.
 
-        The final choice only evaluates: where that costs no money, no other budget limits it, even one that is
-        exceeded.
+        The final choice only evaluates: where that costs no money, no other budget limits it, even
+        one that is exceeded.
         """
         self._reserve, self._share = 0, 0.0
         self._limits = ("evaluations",) if self.dearest == NOTHING else _LIMITS
@@ -77,16 +96,21 @@ class Ledger:
     def refusal(self, estimate: Usage) -> str:
         """Name of the budget that an effect of at most this cost would exceed now, "" if it fits.
 
-        An effect that costs nothing always fits, so that work can be wrapped up after a budget is exceeded.
+        An effect that costs nothing always fits, so that work can be wrapped up after a budget is
+        exceeded.
         """
         return self._over(self.spent, self._held, estimate) if estimate != NOTHING else ""
 
     def exhausted(self, estimate: Usage) -> str:
-        """Name of the budget that the effect would exceed even if all effects in flight cost nothing."""
+        """Name of the budget that the effect would exceed even if all effects in flight cost
+        nothing.
+        """
         return self._over(self.spent, estimate) if estimate != NOTHING else ""
 
     def over(self, *usages: Usage) -> str:
-        """Name of the budget that all these together would exceed on top of what is spent, "" if they fit."""
+        """Name of the budget that all these together would exceed on top of what is spent, "" if
+        they fit.
+        """
         return self._over(self.spent, *usages)
 
     def reserve(self, key: int, estimate: Usage) -> None:
@@ -109,17 +133,27 @@ class Ledger:
         self.spent = self.spent + msgspec.structs.replace(usage, evaluations=0)
 
     def left(self, name: str) -> float:
-        """What remains of one budget (infinity if it has no limit), reservations counted as spent."""
+        """What remains of one budget (infinity if it has no limit), reservations counted as
+        spent.
+        """
         if name == "seconds":
             limit = self.budget.seconds
-            return math.inf if limit is None else max(0.0, limit * (1 - final_seconds(self.budget)) - self.elapsed)
+            return (
+                math.inf
+                if limit is None
+                else max(0.0, limit * (1 - final_seconds(self.budget)) - self.elapsed)
+            )
         limit = self._limit(name)
-        return math.inf if limit is None else max(0.0, limit - (self.spent + self._held).at_most(name))
+        return (
+            math.inf if limit is None else max(0.0, limit - (self.spent + self._held).at_most(name))
+        )
 
     @property
     def progress(self) -> float:
         """Share of the tightest budget spent, 0..1; 0 without a budget."""
-        shares = [self.spent.at_most(name) / limit for name in _LIMITS if (limit := self._limit(name))]
+        shares = [
+            self.spent.at_most(name) / limit for name in _LIMITS if (limit := self._limit(name))
+        ]
         if self.budget.seconds:
             shares.append(self.elapsed / self.budget.seconds)
         return min(1.0, max(shares, default=0.0))
@@ -134,8 +168,8 @@ class Ledger:
 
     @property
     def affordable(self) -> float:
-        """How many evaluations as dear as the dearest one the budgets hold besides what is reserved; infinity without a
-        limit."""
+        """How many evaluations as dear as the dearest one the budgets hold besides what is
+        reserved; infinity without a limit."""
         costs = {name: self.dearest.at_most(name) for name in _LIMITS[1:]}
         rooms = [
             math.floor(self.left(name) / cost + _SLACK)
@@ -147,23 +181,28 @@ class Ledger:
     def _over(self, *usages: Usage) -> str:
         for name in self._limits:
             limit = self._limit(name)
-            if limit is not None and sum([usage.at_most(name) for usage in usages]) > limit + _SLACK:
+            if (
+                limit is not None
+                and sum([usage.at_most(name) for usage in usages]) > limit + _SLACK
+            ):
                 return name
         return ""
 
 
 def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = False) -> int:
-    """Evaluations kept for the final choice: the share `budget.final` of them, or as many as the task needs.
+    """Evaluations kept for the final choice: the share `budget.final` of them, or as many as the
+    task needs.
 
-    Where no share is named, a twenty-fifth chooses among the finalists and confirms the winner beside the initial
-    program, at least `_FEW` evaluations or a tenth; three times as many (at most 30 %) where candidates fail at
-    times (`flaky`), to tell their share. With a data set both of these are evaluated on all held-out cases if that
-    fits into a fifth of the budget, else on a sample from a tenth of it. A deterministic task needs little to
-    choose by, so the whole fits sooner, and at most one evaluation on each case, for three finalists (without cases
-    and verifier: two) and the initial program, and `CHECKS` where the winner's score may rest on a tolerance; so
-    does one without cases whose repeats never differed (`exact`), where nothing else was said. With several
-    objectives every member of the front is confirmed: up to a fifth of the evaluations. Budgets under ten
-    evaluations keep none, or one if the task has a verifier.
+    Where no share is named, a twenty-fifth chooses among the finalists and confirms the winner
+    beside the initial program, at least `_FEW` evaluations or a tenth; three times as many (at most
+    30 %) where candidates fail at times (`flaky`), to tell their share. With a data set both of
+    these are evaluated on all held-out cases if that fits into a fifth of the budget, else on a
+    sample from a tenth of it. A deterministic task needs little to choose by, so the whole fits
+    sooner, and at most one evaluation on each case, for three finalists (without cases and
+    verifier: two) and the initial program, and `CHECKS` where the winner's score may rest on a
+    tolerance; so does one without cases whose repeats never differed (`exact`), where nothing else
+    was said. With several objectives every member of the front is confirmed: up to a fifth of the
+    evaluations. Budgets under ten evaluations keep none, or one if the task has a verifier.
     """
     everything = budget.evaluations
     if everything is None or everything < 10:
@@ -199,15 +238,22 @@ def final_seconds(budget: Budget) -> float:
 
 
 def may_rest_on_tolerance(task: Task) -> bool:
-    """Whether a score may rest on what the evaluator forgives: it is Python with a tolerance in it, and no exact
-    verifier looks."""
+    """Whether a score may rest on what the evaluator forgives: it is Python with a tolerance in it,
+    and no exact verifier looks."""
     evaluator = task.evaluator
     return evaluator.is_python and evaluator.tolerances and not evaluator.verifier
 
 
 def once(task: Task) -> int:
-    """Evaluations of one look at a finalist: one for each held-out case (test, else val, else train)."""
-    return max(1, len(next((cases for split in ("test", "val", "train") if (cases := task.split(split))), ())))
+    """Evaluations of one look at a finalist: one for each held-out case (test, else val, else
+    train).
+    """
+    return max(
+        1,
+        len(
+            next((cases for split in ("test", "val", "train") if (cases := task.split(split))), ())
+        ),
+    )
 
 
 Estimate = Callable[[Request], Usage]
@@ -227,10 +273,11 @@ def usage_of(result: Any) -> Usage:
 
 # The one owner of what model calls in flight may cost, while a run is live.
 #
-# The ledger admits effects in journal order, by an estimate, so that a replay admits the same. But what a call costs in
-# the end may be more: a token may be as short as a byte, replies break off and are asked for again. So no attempt is
-# made before what all attempts of its effect may have cost fits into the budget beside everything else in flight, and
-# it is released only when the ledger has settled the effect.
+# The ledger admits effects in journal order, by an estimate, so that a replay admits the same. But
+# what a call costs in the end may be more: a token may be as short as a byte, replies break off and
+# are asked for again. So no attempt is made before what all attempts of its effect may have cost
+# fits into the budget beside everything else in flight, and it is released only when the ledger has
+# settled the effect.
 
 PERFORMING: ContextVar[int] = ContextVar("performing", default=0)
 """Key of the effect that the present task performs."""
@@ -247,9 +294,11 @@ class Reservations:
         self._changed = asyncio.Event()
 
     async def open(self, key: int, need: Usage) -> str:
-        """Wait until this effect may cost so much, and reserve it; name of the budget if it never may, else "".
+        """Wait until this effect may cost so much, and reserve it; name of the budget if it never
+        may, else "".
 
-        Those who came first go first. Whoever waits holds nothing, so those who do not wait come to an end.
+        Those who came first go first. Whoever waits holds nothing, so those who do not wait come to
+        an end.
         """
         self._line[key] = None
         try:
@@ -268,10 +317,11 @@ class Reservations:
         return ""
 
     async def grow(self, key: int, need: Usage) -> str:
-        """Wait until this effect, which may hold something already, may cost so much in all, and reserve it; name of
-        the budget if it never may, else "".
+        """Wait until this effect, which may hold something already, may cost so much in all, and
+        reserve it; name of the budget if it never may, else "".
 
-        Where all that hold something wait for more, the last of them is refused: it ends, and the others go on.
+        Where all that hold something wait for more, the last of them is refused: it ends, and the
+        others go on.
         """
         self._stuck.add(key)
         try:
@@ -286,8 +336,8 @@ class Reservations:
         return ""
 
     def enlarge(self, key: int, need: Usage) -> bool:
-        """Whether an effect may cost so much in all, attempts made and to be made; then that is reserved, unless the
-        effect is over and nobody would release it."""
+        """Whether an effect may cost so much in all, attempts made and to be made; then that is
+        reserved, unless the effect is over and nobody would release it."""
         if self._refusal(key, need):
             return False
         if key in self._needs:
@@ -299,11 +349,15 @@ class Reservations:
         return self.enlarge(PERFORMING.get(), need)
 
     def fits(self, extra: Usage) -> bool:
-        """Whether there is room for something that is no effect of its own; nothing is reserved for it."""
+        """Whether there is room for something that is no effect of its own; nothing is reserved for
+        it.
+        """
         return not self._refusal(0, extra) and not self._ledger.refusal(extra)
 
     def release(self, key: int) -> Usage | None:
-        """The ledger has settled this effect, or it was abandoned: what was reserved for it, None if nothing was."""
+        """The ledger has settled this effect, or it was abandoned: what was reserved for it, None
+        if nothing was.
+        """
         need = self._needs.pop(key, None)
         if need is not None:
             self._changed.set()

@@ -1,7 +1,7 @@
 """A deterministic trampoline for coroutines: no clock, no threads, first in first out.
 
-Strategies run here and not on asyncio, so the order in which their coroutines advance depends only on the order in
-which effects are resolved. That is what makes replay exact.
+Strategies run here and not on asyncio, so the order in which their coroutines advance depends only
+on the order in which effects are resolved. That is what makes replay exact.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ class Fiber(Future[T]):
             cast("Future[Any]", awaited).when_done(lambda _: self._loop.schedule(self))
 
     def close(self) -> None:
-        """End the coroutine where it stands (its `finally` blocks run); the task never settles afterwards."""
+        """End the coroutine where it stands (its `finally` blocks run); the task never settles
+        afterwards.
+        """
         if not self.done:
             self.done = True
             self._coroutine.close()
@@ -125,7 +127,9 @@ class Loop:
         self._ready.clear()
 
     async def gather(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
-        """Run side by side; results in the order given. The first error closes the others and is raised."""
+        """Run side by side; results in the order given. The first error closes the others and is
+        raised.
+        """
         if not coroutines:
             return []
         tasks = [self.spawn(coroutine) for coroutine in coroutines]
@@ -149,8 +153,12 @@ class Loop:
                 task.close()
         return [task.result() for task in tasks]
 
-    async def within(self, limit: Future[Any], *coroutines: Coroutine[Any, Any, T]) -> list[T | None]:
-        """Like `gather`, until `limit` settles: then those still running are ended where they stand and give None."""
+    async def within(
+        self, limit: Future[Any], *coroutines: Coroutine[Any, Any, T]
+    ) -> list[T | None]:
+        """Like `gather`, until `limit` settles: then those still running are ended where they stand
+        and give None.
+        """
         tasks = [self.spawn(coroutine) for coroutine in coroutines]
         over: Future[None] = Future()
 

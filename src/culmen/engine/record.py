@@ -1,4 +1,6 @@
-"""Past evaluations of a search: found again by content, and told to models with the next request."""
+"""Past evaluations of a search: found again by content, and told to models with the next
+request.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,14 @@ from culmen.evidence.intervals import t95
 class Memo:
     """Finds past evaluations. `futures` holds those of unfinished effects, by key."""
 
-    def __init__(self, task: Task, observations: ObservationStore, futures: Mapping[int, Future[Any]]) -> None:
-        self._deterministic, self._observations, self._futures = task.deterministic, observations, futures
+    def __init__(
+        self, task: Task, observations: ObservationStore, futures: Mapping[int, Future[Any]]
+    ) -> None:
+        self._deterministic, self._observations, self._futures = (
+            task.deterministic,
+            observations,
+            futures,
+        )
         self._seeds = {candidate.id: candidate for candidate in task.candidates()}
         self._keys: dict[int, int] = {}  # of the evaluations that need not be made twice, by mark
 
@@ -73,10 +81,11 @@ class MemoryStore:
         return self._observations[mark]
 
 
-# What a search knows of its candidates when it asks for more: how well each is measured, and what was tried on it.
+# What a search knows of its candidates when it asks for more: how well each is measured, and what
+# was tried on it.
 #
-# Fed in journal order, so that a resumed or replayed search asks with the same words. Bounded: what was met long ago is
-# forgotten, a mean and its count excepted.
+# Fed in journal order, so that a resumed or replayed search asks with the same words. Bounded: what
+# was met long ago is forgotten, a mean and its count excepted.
 
 SHOWN = 6  # attempts told of one parent
 _KEPT = 20_000  # parents, failures and metrics remembered
@@ -90,7 +99,9 @@ class Past:
 
     def __init__(self, task: Task, record: Account) -> None:
         self._task, self._record = task, record
-        self._attempts: dict[int, tuple[tuple[str, str], ...]] = {}  # of a parent: (child's id or "", what it was)
+        self._attempts: dict[
+            int, tuple[tuple[str, str], ...]
+        ] = {}  # of a parent: (child's id or "", what it was)
         self._faults: dict[int, str] = {}
         self._metrics: dict[int, dict[str, float]] = {}
 
@@ -105,7 +116,9 @@ class Past:
             _keep(self._faults, key_of(candidate.id), reason(observation))
 
     def asked(self, brief: Brief, answer: Proposal) -> None:
-        """A model's answer: its candidates are attempts on the brief's parent, and so is a change that came to none."""
+        """A model's answer: its candidates are attempts on the brief's parent, and so is a change
+        that came to none.
+        """
         if brief.parent is None:
             return
         fresh = [(child.id, change(brief.parent, child, answer)) for child in answer.candidates]
@@ -122,7 +135,9 @@ class Past:
         if brief.parent is None:
             return msgspec.structs.replace(brief, inspirations=exhibits)
         reward, measured = self._measured(brief.parent.id, brief.reward, brief.measured)
-        attempts = tuple(self._attempt(*each) for each in self._attempts.get(key_of(brief.parent.id), ()))
+        attempts = tuple(
+            self._attempt(*each) for each in self._attempts.get(key_of(brief.parent.id), ())
+        )
         return msgspec.structs.replace(
             brief, reward=reward, measured=measured, attempts=attempts, inspirations=exhibits
         )
@@ -137,11 +152,15 @@ class Past:
             return Attempt(what, fault="no candidate")
         reward, measured = self._measured(child, None, _UNSAID)
         failed = measured.failures and (reward is None or measured.failures > 1)
-        return Attempt(what, reward, measured, self._faults.get(key_of(child), "") if failed else "")
+        return Attempt(
+            what, reward, measured, self._faults.get(key_of(child), "") if failed else ""
+        )
 
-    def _measured(self, id: str, otherwise: float | None, known: Measured) -> tuple[float | None, Measured]:
-        """Mean reward over all evaluations with a score, and how well it is known; a strategy that has said how well
-        it knows its own number keeps it."""
+    def _measured(
+        self, id: str, otherwise: float | None, known: Measured
+    ) -> tuple[float | None, Measured]:
+        """Mean reward over all evaluations with a score, and how well it is known; a strategy that
+        has said how well it knows its own number keeps it."""
         if known is not _UNSAID and known != _UNSAID:
             return otherwise, known
         counts = self._record.counts(id)
@@ -153,7 +172,9 @@ class Past:
         return mean, Measured(count, failures, self._margin(count))
 
     def _margin(self, count: int) -> float | None:
-        """From the spread within candidates, pooled over all of them: two evaluations of one say too little."""
+        """From the spread within candidates, pooled over all of them: two evaluations of one say
+        too little.
+        """
         if self._task.deterministic and count >= len(self._task.split("train")):
             return 0.0
         degrees, squares = self._record.degrees, self._record.squares
@@ -173,17 +194,26 @@ _VAIN = {
 
 
 def change(parent: Candidate, child: Candidate, answer: Proposal) -> str:
-    """What a child changes, in the words that came with it, else by the lines that came and went."""
+    """What a child changes, in the words that came with it, else by the lines that came and
+    went.
+    """
     said = child.origin.note or (answer.hypothesis if len(answer.candidates) == 1 else "")
     return _line(said, _WORDS) or _lines(parent.text, child.text)
 
 
 def reason(observation: Observation) -> str:
-    """Why an evaluation gave no score, in a line: status, reason, and the last line of its feedback."""
+    """Why an evaluation gave no score, in a line: status, reason, and the last line of its
+    feedback.
+    """
     lines = [line for line in observation.feedback.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
     return _line(
-        " ".join(filter(None, (observation.status.value, observation.reason and f"({observation.reason})", last))),
+        " ".join(
+            filter(
+                None,
+                (observation.status.value, observation.reason and f"({observation.reason})", last),
+            )
+        ),
         _REASON,
     )
 
@@ -196,7 +226,9 @@ def _lines(before: str, after: str) -> str:
         were, are = were[:-end], are[:-end]
     gone, come = _surplus(were, are), _surplus(are, were)
     first = _three(new, come) or _three(old, gone)
-    return _line(f"{sum(come.values())} lines in, {sum(gone.values())} out: {'; '.join(first)}", _WORDS)
+    return _line(
+        f"{sum(come.values())} lines in, {sum(gone.values())} out: {'; '.join(first)}", _WORDS
+    )
 
 
 def _alike(old: Sequence[str], new: Sequence[str]) -> int:

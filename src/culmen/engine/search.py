@@ -1,7 +1,8 @@
-"""One search as a state machine without I/O: feed it durable completions, it returns the effects to start.
+"""One search as a state machine without I/O: feed it durable completions, it returns the effects to
+start.
 
-Its state is a function of (code, configuration, seed, fed entries). Live runs, resumed runs and simulations differ only
-in who feeds it: see `driver.py` and `testing/virtual.py`.
+Its state is a function of (code, configuration, seed, fed entries). Live runs, resumed runs and
+simulations differ only in who feeds it: see `driver.py` and `testing/virtual.py`.
 """
 
 from __future__ import annotations
@@ -51,18 +52,21 @@ from culmen.engine.record import Memo, MemoryStore, Past
 from culmen.evidence.evidence import SEARCH, Evidence, Inquiry
 
 _FUTILE_EFFECTS = 1000  # free effects in a row: no budget will ever end the run
-_FUTILE_PROPOSALS = 60  # proposals in a row that brought nothing to evaluate: only money would end the run
+_FUTILE_PROPOSALS = (
+    60  # proposals in a row that brought nothing to evaluate: only money would end the run
+)
 _FUTILE_WRITES = 1000  # the same for prose
 
 
 class Search:
     """Strategy, lab, ledger and final choice of one run.
 
-    phase: search, then final, then done. `outbox` collects notes to journal; `reason` says why the search ended. With
-    `integrity` = stop, the first candidate that is rejected for its integrity ends it; with `stop_at`, the first that
-    is known to score as much (`Goal`). `observations` returns past evaluations; without it they are all kept in
-    memory. `trial`: nothing is paid for before an initial program has scored (`Trial`). `watch` is called with
-    each effect that finished, replayed ones included.
+    phase: search, then final, then done. `outbox` collects notes to journal; `reason` says why the
+    search ended. With `integrity` = stop, the first candidate that is rejected for its integrity
+    ends it; with `stop_at`, the first that is known to score as much (`Goal`). `observations`
+    returns past evaluations; without it they are all kept in memory. `trial`: nothing is paid for
+    before an initial program has scored (`Trial`). `watch` is called with each effect that
+    finished, replayed ones included.
     """
 
     def __init__(
@@ -85,7 +89,9 @@ class Search:
         self._guards = integrity != "warn" and may_rest_on_tolerance(task)
         self._bars, self._confessed = integrity in ("reject", "stop"), False
         self.ledger = Ledger(budget, final_share(budget, task))
-        self.reservations = Reservations(self.ledger)  # for the live driver; a replay reserves nothing
+        self.reservations = Reservations(
+            self.ledger
+        )  # for the live driver; a replay reserves nothing
         self.evidence = Evidence(task, prior_of(strategy))
         self._inquiry = Inquiry(self.evidence, budget.evaluations)
         self._cases = {case.id: case for case in task.cases}
@@ -110,9 +116,18 @@ class Search:
         self._loop = Loop()
         self.turns = Turns()
         known = (self._recall.future, self._recall.find)
-        outlets = SearchPort(self._issue, *known, self._remark, self._short, self._past.informed, self.turns)
+        outlets = SearchPort(
+            self._issue, *known, self._remark, self._short, self._past.informed, self.turns
+        )
         self.lab = EngineLab(
-            task, proposer or DirectProposer(), self.ledger, self._loop, seed, workers, outlets, self.evidence
+            task,
+            proposer or DirectProposer(),
+            self.ledger,
+            self._loop,
+            seed,
+            workers,
+            outlets,
+            self.evidence,
         )
         self._finale: Finale | None = None
         self._root: Coroutine[Any] = self._loop.spawn(strategy.search(self.lab))
@@ -143,20 +158,25 @@ class Search:
     def deadline(self) -> float:
         """Active seconds at which this phase must end: infinity without a limit.
 
-        The search leaves the final choice its share, and at least the time that the slowest candidate took, so that
-        a slow winner can be confirmed; never more than half.
+        The search leaves the final choice its share, and at least the time that the slowest
+        candidate took, so that a slow winner can be confirmed; never more than half.
         """
         limit = self.budget.seconds
         if limit is None or self.phase == "final":
             return float("inf") if limit is None else limit
-        return limit - min(max(limit * final_seconds(self.budget), 1.25 * self.evidence.account.slowest), 0.5 * limit)
+        return limit - min(
+            max(limit * final_seconds(self.budget), 1.25 * self.evidence.account.slowest),
+            0.5 * limit,
+        )
 
     def start(self) -> list[Effect]:
         """Drive the strategy to its first effects."""
         return self._advance()
 
     def feed(self, entry: Entry) -> list[Effect]:
-        """Deliver a durable `done`, `torn`, `tell` or `stop` entry; returns the effects to start now."""
+        """Deliver a durable `done`, `torn`, `tell` or `stop` entry; returns the effects to start
+        now.
+        """
         if entry.elapsed > self.ledger.elapsed:
             self.ledger.elapsed = entry.elapsed
         if entry.kind == "done":
@@ -180,7 +200,9 @@ class Search:
         if self._guards and isinstance(request, EvaluateRequest):
             request = self._guarded(request)
         if isinstance(request, EvaluateRequest):
-            self._proposals = self._writes = 0  # asked for, not made: many lanes may propose before one is evaluated
+            self._proposals = self._writes = (
+                0  # asked for, not made: many lanes may propose before one is evaluated
+            )
         effect = Effect(self.issued, mark(request, brief), request)
         future = self._futures[effect.key] = Future()
         self._waiting[effect.key] = effect
@@ -190,11 +212,15 @@ class Search:
         return future
 
     def _guarded(self, request: EvaluateRequest) -> EvaluateRequest:
-        """The request; an evaluation that makes a new leader also finds out whether its score rests on a tolerance."""
+        """The request; an evaluation that makes a new leader also finds out whether its score rests
+        on a tolerance.
+        """
         best = self.evidence.account.top
         if request.checks or best is None or self._finale is not None:
             return request
-        return msgspec.structs.replace(request, checks=CHECKS, above=self.task.objective.score(best))
+        return msgspec.structs.replace(
+            request, checks=CHECKS, above=self.task.objective.score(best)
+        )
 
     def _remark(self, kind: str, fields: dict[str, Any], candidates: tuple[Candidate, ...]) -> None:
         self._notes += 1
@@ -208,15 +234,25 @@ class Search:
                 self._confessed = self._halts
 
     def _short(self, need: Usage | Request) -> str:
-        """Name of the budget that has no room for this besides the effects already waiting, "" if there is room."""
+        """Name of the budget that has no room for this besides the effects already waiting, "" if
+        there is room.
+        """
         waiting = total(self._cost(effect.request) for effect in self._waiting.values())
-        return self.ledger.refusal(waiting + (need if isinstance(need, Usage) else self._cost(need)))
+        return self.ledger.refusal(
+            waiting + (need if isinstance(need, Usage) else self._cost(need))
+        )
 
     def _cost(self, request: Request) -> Usage:
-        """What an effect is admitted by; an evaluation that asks models counts as the dearest so far."""
+        """What an effect is admitted by; an evaluation that asks models counts as the dearest so
+        far.
+        """
         estimate = self._estimate(request)
         dearest = self.ledger.dearest
-        return estimate + dearest if dearest is not NOTHING and isinstance(request, EvaluateRequest) else estimate
+        return (
+            estimate + dearest
+            if dearest is not NOTHING and isinstance(request, EvaluateRequest)
+            else estimate
+        )
 
     def _hear(self, entry: Entry) -> None:
         """Deliver a person's input; it is ignored once the final choice has begun."""
@@ -229,7 +265,9 @@ class Search:
 
     def _complete(self, entry: Entry) -> None:
         self.reservations.release(entry.key)
-        if entry.key in self._abandoned:  # finished while the search was being stopped: paid for, but not delivered
+        if (
+            entry.key in self._abandoned
+        ):  # finished while the search was being stopped: paid for, but not delivered
             self._abandoned.discard(entry.key)
             self.ledger.settle(entry.key, usage_of(entry.result))
             return
@@ -307,7 +345,9 @@ class Search:
         return admitted
 
     def _try(self) -> bool:
-        """Ask for the evaluation of an initial program if all that the strategy asks for has to wait for one."""
+        """Ask for the evaluation of an initial program if all that the strategy asks for has to
+        wait for one.
+        """
         if self._trial.passed or self.phase != "search":
             return False
         look = self._trial.next(not self._busy)
@@ -316,7 +356,9 @@ class Search:
         return look is not None
 
     def _admit(self) -> bool:
-        """Admit what the budget has room for, in the order of issue. Effects of equal cost are refused together."""
+        """Admit what the budget has room for, in the order of issue. Effects of equal cost are
+        refused together.
+        """
         if self._closing:
             return False
         ledger, fresh = self.ledger, self._fresh
@@ -362,7 +404,9 @@ class Search:
 
     @property
     def _futile(self) -> bool:
-        """Whether so many requests in a row came to nothing that no budget would ever end the run."""
+        """Whether so many requests in a row came to nothing that no budget would ever end the
+        run.
+        """
         many = self._free_effects > _FUTILE_EFFECTS or self._proposals > _FUTILE_PROPOSALS
         return many or self._writes > _FUTILE_WRITES
 
@@ -408,7 +452,9 @@ def prior_of(strategy: object) -> Any:
 
 
 def _refused(result: Any) -> str:
-    """The budget that had no room for what an effect would have asked models, "" for any other result."""
+    """The budget that had no room for what an effect would have asked models, "" for any other
+    result.
+    """
     if isinstance(result, Observation):
         return refused_budget(result.reason) if result.status is Status.LOST else ""
     return refused_budget(result.fault) if isinstance(result, Proposal | Text) else ""
@@ -417,21 +463,34 @@ def _refused(result: Any) -> str:
 def _mismatch(entry: Entry, effect: Effect | None) -> JournalMismatch:
     asked = f"{effect.kind} with mark {effect.mark}" if effect else "nothing under that key"
     return JournalMismatch(
-        f"the journal holds effect {entry.key} ({entry.effect}, mark {entry.mark}), but the strategy asked for {asked}",
-        where="the strategy, its settings, the task or culmen's version differ from when the run was made",
+        f"the journal holds effect {entry.key} ({entry.effect}, mark {entry.mark}), but the "
+        f"strategy asked for {asked}",
+        where=(
+            "the strategy, its settings, the task or culmen's version differ from when the run was "
+            "made"
+        ),
         fix="culmen fork RUN  (a new run that reuses every finished result by content)",
     )
 
 
-# The trial: until an initial program has scored, no model and no agent starts, so nothing is paid for in vain.
+# The trial: until an initial program has scored, no model and no agent starts, so nothing is paid
+# for in vain.
 #
-# The strategy's own first evaluations serve where it makes any; where it would ask a model first, the engine asks for
-# the evaluation of an initial program itself. If all of them fail, the search ends. A task without an initial program
-# cannot be tried so: its search ends if its first evaluations all fail alike.
+# The strategy's own first evaluations serve where it makes any; where it would ask a model first,
+# the engine asks for the evaluation of an initial program itself. If all of them fail, the search
+# ends. A task without an initial program cannot be tried so: its search ends if its first
+# evaluations all fail alike.
 
-LOOKS = 3  # failed evaluations, at least, before initial programs are given up; fewer where all would be the same
-ALIKE = 10  # evaluations that fail alike, from the first one on, of a task without an initial program
-INITIAL_FAILS, ALWAYS_FAILS = "initial_fails", "always_fails"  # why a search ends; `observe.summary` has the words
+# failed evaluations, at least, before initial programs are given up; fewer where all would be the
+# same
+LOOKS = 3
+ALIKE = (
+    10  # evaluations that fail alike, from the first one on, of a task without an initial program
+)
+INITIAL_FAILS, ALWAYS_FAILS = (
+    "initial_fails",
+    "always_fails",
+)  # why a search ends; `observe.summary` has the words
 
 
 class TrialLook(NamedTuple):
@@ -442,7 +501,9 @@ class TrialLook(NamedTuple):
 
 
 class Trial:
-    """Counts evaluations until the first score. `passed`: nothing is held back any more; `fault`: why to end."""
+    """Counts evaluations until the first score. `passed`: nothing is held back any more; `fault`:
+    why to end.
+    """
 
     def __init__(self, task: Task, wanted: bool = True) -> None:
         self._initial = {candidate.id: candidate for candidate in task.candidates()}
@@ -454,7 +515,9 @@ class Trial:
         self.passed, self.fault = not wanted, ""
 
     def holds(self, request: Request) -> bool:
-        """Whether this has to wait until an initial program has scored: what models and agents are paid for."""
+        """Whether this has to wait until an initial program has scored: what models and agents are
+        paid for.
+        """
         if self.passed or not self._initial:
             return False
         if isinstance(request, CustomRequest):
@@ -463,7 +526,11 @@ class Trial:
 
     def asked(self, request: Request) -> None:
         """An effect is asked for."""
-        if not self.passed and isinstance(request, EvaluateRequest) and request.candidate.id in self._initial:
+        if (
+            not self.passed
+            and isinstance(request, EvaluateRequest)
+            and request.candidate.id in self._initial
+        ):
             self._left.pop(request.candidate.id, None)
             self._under_way += 1
 
@@ -481,8 +548,8 @@ class Trial:
                 self.passed, self.fault = True, ALWAYS_FAILS if len(set(self._kinds)) == 1 else ""
 
     def next(self, idle: bool) -> TrialLook | None:
-        """The next evaluation to ask for: None while the strategy's own are under way, or if there is none (see
-        `fault`). `idle`: the strategy waits for nothing else."""
+        """The next evaluation to ask for: None while the strategy's own are under way, or if there
+        is none (see `fault`). `idle`: the strategy waits for nothing else."""
         if self.passed or self._under_way or not self._initial or not (idle or self._failed):
             return None
         if not self._left and self._failed >= self._looks:

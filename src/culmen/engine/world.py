@@ -1,4 +1,6 @@
-"""Performs effects: evaluations, model calls, embeddings, edits. In a fork, the parent's journal answers first."""
+"""Performs effects: evaluations, model calls, embeddings, edits. In a fork, the parent's journal
+answers first.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,11 @@ class Editor(Protocol):
 
 
 class LiveWorld(World):
-    """Performs effects for real. `surface_fault(candidate)` is the reason why it may not run, "" if it may.
+    """Performs effects for real. `surface_fault(candidate)` is the reason why it may not run, "" if
+    it may.
 
-    `crafts` makes the performers of custom effects, by family ("session" for `session.open`); each is made when first
-    needed and closed with the world.
+    `crafts` makes the performers of custom effects, by family ("session" for `session.open`); each
+    is made when first needed and closed with the world.
     """
 
     def __init__(
@@ -60,21 +63,33 @@ class LiveWorld(World):
         self._makers, self._crafts = dict(crafts or {}), dict[str, Craft]()
 
     async def perform(self, effect: Effect) -> Result:
-        """Perform the effect. Failures of candidates and models are returned as results, never raised."""
+        """Perform the effect. Failures of candidates and models are returned as results, never
+        raised.
+        """
         request = effect.request
         match request:
             case EvaluateRequest():
                 return await self._evaluate(request)
             case ProposeRequest():
-                return await self._gateway.propose(request.brief, request.seed) if self._gateway else _NO_PROPOSAL
+                return (
+                    await self._gateway.propose(request.brief, request.seed)
+                    if self._gateway
+                    else _NO_PROPOSAL
+                )
             case WriteRequest():
                 return (
-                    await self._gateway.write(request.role, request.slots, request.seed) if self._gateway else _NO_TEXT
+                    await self._gateway.write(request.role, request.slots, request.seed)
+                    if self._gateway
+                    else _NO_TEXT
                 )
             case EmbedRequest():
                 return await asyncio.to_thread(self._embed, request)
             case EditRequest():
-                return await self._editor.perform(request) if self._editor else Edits(fault="no_editor")
+                return (
+                    await self._editor.perform(request)
+                    if self._editor
+                    else Edits(fault="no_editor")
+                )
             case CustomRequest(kind="clock.wait"):
                 await asyncio.sleep(float(request.payload["seconds"]))
                 return Custom()
@@ -87,7 +102,9 @@ class LiveWorld(World):
             await craft.close()
 
     def estimate(self, request: Request) -> Usage:
-        """Upper bound of an effect's cost: the gateway's for a model call, one evaluation for an evaluation."""
+        """Upper bound of an effect's cost: the gateway's for a model call, one evaluation for an
+        evaluation.
+        """
         if not isinstance(request, ProposeRequest | WriteRequest):
             return at_least(request)
         return self._gateway.estimate(request) if self._gateway else Usage()
@@ -113,9 +130,13 @@ class LiveWorld(World):
     async def _evaluate(self, request: EvaluateRequest) -> Observation:
         fault = self._surface_fault(self._task, request.candidate)
         if not fault:
-            more: dict[str, Any] = {"certify": True} if request.certify else {}  # other backends need not know
+            more: dict[str, Any] = (
+                {"certify": True} if request.certify else {}
+            )  # other backends need not know
             more |= {"checks": request.checks, "above": request.above} if request.checks else {}
-            return await self._backend.evaluate(request.candidate, request.case, request.seed, **more)
+            return await self._backend.evaluate(
+                request.candidate, request.case, request.seed, **more
+            )
         return Observation(
             request.candidate.id,
             Status.REJECTED,
@@ -135,9 +156,11 @@ class LiveWorld(World):
 
 
 class RememberingWorld(World):
-    """A fork's world: what the parent run finished is answered from its journal, by content, at no cost.
+    """A fork's world: what the parent run finished is answered from its journal, by content, at no
+    cost.
 
-    `finished` maps the mark of a request (digest of all its contents, random seed included) to its result.
+    `finished` maps the mark of a request (digest of all its contents, random seed included) to its
+    result.
     """
 
     def __init__(self, world: World, finished: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Running candidates and judging what they give. Import what you need from the modules; nothing is loaded here."""
+"""Running candidates and judging their outputs; importing the package loads nothing."""
 
 from __future__ import annotations
 

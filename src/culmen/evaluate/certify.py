@@ -1,8 +1,10 @@
-"""Exact arithmetic for verifiers: a program's output is read as exact numbers, and judged without tolerance.
+"""Exact arithmetic for verifiers: a program's output is read as exact numbers, and judged without
+tolerance.
 
-A double is a dyadic rational, so everything below is exact: sums and products in integers over one common power of two,
-convolutions by Kronecker substitution (the sequence packed into one big number, multiplied once, cut up again), and
-square roots and pi only as enclosures. Bounds are rounded towards the worse side at the very end, by `down` or `up`.
+A double is a dyadic rational, so everything below is exact: sums and products in integers over one
+common power of two, convolutions by Kronecker substitution (the sequence packed into one big
+number, multiplied once, cut up again), and square roots and pi only as enclosures. Bounds are
+rounded towards the worse side at the very end, by `down` or `up`.
 """
 
 from __future__ import annotations
@@ -16,16 +18,20 @@ from typing import Any
 
 from culmen.evaluate.jail.scorer import Invalid
 
-RANGE_BITS = 256  # entries smaller than the largest by more than 2**-256 are set to zero (they cost time, not value)
+# entries smaller than the largest by more than 2**-256 are set to zero (they cost time, not value)
+RANGE_BITS = 256
 _WHOLE = 2**53
 _TEXT = 400  # characters of a rational before it is shown as an enclosure instead
 
 
-# -- reading -------------------------------------------------------------------------------------------------------
+# -- reading
+# ------------------------------------------------------------------------------
 
 
 def double(value: Any, what: str) -> float:
-    """A finite double. Booleans, NaN, infinities, complex numbers, texts and integers that are no double: Invalid."""
+    """A finite double. Booleans, NaN, infinities, complex numbers, texts and integers that are no
+    double: Invalid.
+    """
     if type(value) is float and math.isfinite(value):
         return value
     if type(value) is int and -_WHOLE <= value <= _WHOLE:
@@ -34,7 +40,9 @@ def double(value: Any, what: str) -> float:
 
 
 def vector(value: Any, what: str, least: int, most: int) -> list[float]:
-    """A sequence (list or 1-d array) of `least` to `most` finite doubles; anything else is Invalid."""
+    """A sequence (list or 1-d array) of `least` to `most` finite doubles; anything else is
+    Invalid.
+    """
     items = _items(value, what)
     if not least <= len(items) <= most:
         size = f"{least}" if least == most else f"{least} to {most}"
@@ -58,7 +66,8 @@ def _items(value: Any, what: str) -> Sequence[Any]:
     raise Invalid(f"{what} must be a list or an array")
 
 
-# -- exact values --------------------------------------------------------------------------------------------------
+# -- exact values
+# ------------------------------------------------------------------------------
 
 
 def dyadic(values: Iterable[float]) -> tuple[list[int], int]:
@@ -69,14 +78,17 @@ def dyadic(values: Iterable[float]) -> tuple[list[int], int]:
 
 
 def without_dust(values: Sequence[float]) -> tuple[list[float], int]:
-    """The values with those below 2**-256 of the largest magnitude set to zero, and how many these were."""
+    """The values with those below 2**-256 of the largest magnitude set to zero, and how many these
+    were.
+    """
     exponent = math.frexp(max(map(abs, values), default=0.0))[1] - RANGE_BITS
     kept = [value if math.frexp(value)[1] > exponent else 0.0 for value in values]
     return kept, sum(1 for old, new in zip(values, kept) if old != new)
 
 
 def convolution(first: Sequence[int], second: Sequence[int]) -> list[int]:
-    """The exact convolution of two sequences of integers >= 0 (Kronecker substitution in base 10**digits).
+    """The exact convolution of two sequences of integers >= 0 (Kronecker substitution in base
+    10**digits).
 
     `decimal` multiplies by a number-theoretic transform, so 30,000 terms take about a second.
     """
@@ -86,7 +98,9 @@ def convolution(first: Sequence[int], second: Sequence[int]) -> list[int]:
     digits = len(str(bound))
     one = _pack(first, digits)
     two = one if first is second else _pack(second, digits)
-    context = Context(prec=min(MAX_PREC, digits * (len(first) + len(second))), Emax=MAX_EMAX, Emin=MIN_EMIN)
+    context = Context(
+        prec=min(MAX_PREC, digits * (len(first) + len(second))), Emax=MAX_EMAX, Emin=MIN_EMIN
+    )
     text = str(context.multiply(one, two))
     count = len(first) + len(second) - 1
     text = text.zfill(count * digits)
@@ -103,17 +117,24 @@ def root_below(square: Fraction, bits: int = 120) -> Fraction:
 
 
 def pi(bits: int = 160) -> tuple[Fraction, Fraction]:
-    """Rationals below and above pi, 2**-bits apart or less (Machin: 16 arctan(1/5) - 4 arctan(1/239))."""
+    """Rationals below and above pi, 2**-bits apart or less (Machin: 16 arctan(1/5) - 4
+    arctan(1/239)).
+    """
     work = bits + 16
     low, high = (Fraction(0), Fraction(0))
     for factor, base in ((16, 5), (-4, 239)):
         value, error = _arctan(base, work)
-        low, high = low + factor * value - abs(factor) * error, high + factor * value + abs(factor) * error
+        low, high = (
+            low + factor * value - abs(factor) * error,
+            high + factor * value + abs(factor) * error,
+        )
     return low, high
 
 
 def _arctan(base: int, bits: int) -> tuple[Fraction, Fraction]:
-    """arctan(1/base) and an error bound: one unit for each rounded term, one for the rest of the series."""
+    """arctan(1/base) and an error bound: one unit for each rounded term, one for the rest of the
+    series.
+    """
     power, total, term, count = (1 << bits) // base, 0, 1, 0
     while power:
         total += (power // term) * (-1 if count % 2 else 1)
@@ -122,7 +143,8 @@ def _arctan(base: int, bits: int) -> tuple[Fraction, Fraction]:
     return Fraction(total, 1 << bits), Fraction(3 * count + 3, 1 << bits)
 
 
-# -- telling -------------------------------------------------------------------------------------------------------
+# -- telling
+# ------------------------------------------------------------------------------
 
 
 def down(value: Fraction) -> float:
@@ -140,7 +162,9 @@ def up(value: Fraction) -> float:
 
 
 def exact_text(low: Fraction, high: Fraction | None = None) -> str:
-    """A rational as `p/q` (or, if that is long, as an enclosure of 30 digits); two of them as their enclosure."""
+    """A rational as `p/q` (or, if that is long, as an enclosure of 30 digits); two of them as their
+    enclosure.
+    """
     high = low if high is None else high
     if low == high and low.numerator.bit_length() + low.denominator.bit_length() < 3.3 * _TEXT:
         return str(low)
@@ -154,13 +178,24 @@ def _decimal(value: Fraction, towards: Any) -> str:
 
 
 def certificate(
-    score: float, exact: str, changes: Sequence[str] = (), feedback: str = "", lead: str = "certified"
+    score: float,
+    exact: str,
+    changes: Sequence[str] = (),
+    feedback: str = "",
+    lead: str = "certified",
 ) -> dict[str, Any]:
-    """What a verifier returns: the certified score and its exact form; `changes` say what had to be repaired.
+    """What a verifier returns: the certified score and its exact form; `changes` say what had to be
+    repaired.
 
     Without changes the output passed as it was given.
     """
     repaired = "; ".join(changes)
     how = f"repaired: {repaired}" if changes else "passes as given, with zero tolerance"
     text = "\n".join(filter(None, (f"{lead} {score!r} ({how})", f"exactly {exact}", feedback)))
-    return {"score": score, "exact": exact, "feasible": not changes, "repaired": repaired, "feedback": text}
+    return {
+        "score": score,
+        "exact": exact,
+        "feasible": not changes,
+        "repaired": repaired,
+        "feedback": text,
+    }

@@ -1,4 +1,6 @@
-"""Try out a task before a search: scores of its initial programs, their noise and time, and what looks wrong."""
+"""Try out a task before a search: scores of its initial programs, their noise and time, and what
+looks wrong.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,16 @@ import msgspec
 
 from culmen.core import errors
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import EVALUATOR_LOG, LOG, Case, Observation, Status, place_in, reaches, weakest
+from culmen.core.evaluation import (
+    EVALUATOR_LOG,
+    LOG,
+    Case,
+    Observation,
+    Status,
+    place_in,
+    reaches,
+    weakest,
+)
 from culmen.core.faults import EvaluationRow, EvaluatorFault, evaluator_faults
 from culmen.core.ports import Backend
 from culmen.core.task import Task
@@ -21,7 +32,12 @@ from culmen.core.usage import total
 from culmen.evaluate.jail.scorer_pool import install_hint
 
 _TOLD = 40  # lines of a traceback or of printed output
-WEAK = ("seatbelt", "limits", "portable", "none")  # levels at which a candidate can reach what it must not
+WEAK = (
+    "seatbelt",
+    "limits",
+    "portable",
+    "none",
+)  # levels at which a candidate can reach what it must not
 CASES = 4  # training cases that are evaluated again and again, spread over the data set
 MOST_CASES = 500  # cases evaluated at least once; of a larger data set a sample
 
@@ -53,9 +69,10 @@ class SeedReport(msgspec.Struct, frozen=True):
 
 
 class TaskReport(msgspec.Struct, frozen=True):
-    """What `check` found. `repeatable` says whether equal evaluations gave equal results, `seed_free` whether the
-    random seed made no difference either (None: cannot be told), `trust` is the level of the weakest score
-    (`core.evaluation`; "" if nothing scored) and `why` it is not stronger. A task is `fit` if no finding is an error.
+    """What `check` found. `repeatable` says whether equal evaluations gave equal results,
+    `seed_free` whether the random seed made no difference either (None: cannot be told), `trust` is
+    the level of the weakest score (`core.evaluation`; "" if nothing scored) and `why` it is not
+    stronger. A task is `fit` if no finding is an error.
     """
 
     task: str
@@ -81,14 +98,19 @@ class TaskReport(msgspec.Struct, frozen=True):
         for seed in self.seeds:
             lines += _in_words(seed)
         for finding in self.findings:
-            lines += [f"{finding.level}: {finding.what}", *([f"  -> {finding.fix}"] if finding.fix else [])]
+            lines += [
+                f"{finding.level}: {finding.what}",
+                *([f"  -> {finding.fix}"] if finding.fix else []),
+            ]
         return "\n".join(lines)
 
 
 def _in_words(seed: SeedReport) -> list[str]:
     score = "no score" if seed.mean is None else f"score {seed.mean:.6g}"
     noise = "" if seed.noise is None else f", noise {max(seed.noise, seed.seed_noise or 0.0):.3g}"
-    lines = [f"initial program {seed.candidate}: {score}{noise}, {seed.seconds:.3g} s an evaluation"]
+    lines = [
+        f"initial program {seed.candidate}: {score}{noise}, {seed.seconds:.3g} s an evaluation"
+    ]
     failed = next((o for o in seed.observations if not o.ok), None)
     told = [("failed", "" if failed is None else failed.feedback), ("printed", seed.printed)]
     for title, text in told:
@@ -97,18 +119,21 @@ def _in_words(seed: SeedReport) -> list[str]:
     return lines
 
 
-Told = Callable[[int, int, float], None]  # evaluations done, evaluations to do in all, seconds of the last
+Told = Callable[
+    [int, int, float], None
+]  # evaluations done, evaluations to do in all, seconds of the last
 
 
 async def check(
     task: Task, backend: Backend, runs: int = 5, told: Told | None = None, most: int = MOST_CASES
 ) -> TaskReport:
-    """Evaluate every initial program on up to four training cases: `runs` times alike, and with `runs` random seeds;
-    and the first one that scores once on every case of every split, or on `most` of them, evenly spread.
+    """Evaluate every initial program on up to four training cases: `runs` times alike, and with
+    `runs` random seeds; and the first one that scores once on every case of every split, or on
+    `most` of them, evenly spread.
 
-    One that fails on each of the four is not repeated. Starts and closes the backend; raises `UserError` if it cannot
-    start (isolation, an evaluator that cannot be loaded). `runs` below 2 counts as 2. `told` is called after every
-    evaluation.
+    One that fails on each of the four is not repeated. Starts and closes the backend; raises
+    `UserError` if it cannot start (isolation, an evaluator that cannot be loaded). `runs` below 2
+    counts as 2. `told` is called after every evaluation.
     """
     runs, most = max(2, runs), max(1, most)
     cases, rest = _cases(task, most)
@@ -127,10 +152,21 @@ async def check(
     observations = [o for seed in seeds for o in seed.observations]
     repeatable, seed_free = _constancy(seeds)
     why = backend.scoring.why
-    found = [*find_problems(task, isolation, observations, repeatable, seed_free, why), *_sample(task, most)]
+    found = [
+        *find_problems(task, isolation, observations, repeatable, seed_free, why),
+        *_sample(task, most),
+    ]
     trust = weakest(o.trust for o in observations if o.ok)
     return TaskReport(
-        task.name, isolation, tuple(seeds), repeatable, seed_free, len(observations), tuple(found), trust, why
+        task.name,
+        isolation,
+        tuple(seeds),
+        repeatable,
+        seed_free,
+        len(observations),
+        tuple(found),
+        trust,
+        why,
     )
 
 
@@ -189,7 +225,9 @@ async def _try(
     runs: int,
     progress: _Progress,
 ) -> SeedReport:
-    """Evaluate one program on `cases` again and again, on the `rest` once; it stops if all of `cases` fail."""
+    """Evaluate one program on `cases` again and again, on the `rest` once; it stops if all of
+    `cases` fail.
+    """
     looks: list[Observation] = []
     for case in cases:
         looks.append(await progress.of(backend.evaluate(seed, case, 0)))
@@ -202,14 +240,20 @@ async def _try(
         progress.skip(len(same) + len(other))
         return summarize(seed, looks, [])
     once = [(case, 0) for case in rest]
-    waiting = (progress.of(backend.evaluate(seed, case, number)) for case, number in [*once, *same, *other])
+    waiting = (
+        progress.of(backend.evaluate(seed, case, number)) for case, number in [*once, *same, *other]
+    )
     results = await asyncio.gather(*waiting)
     alike = len(once) + len(same)
     return summarize(seed, [*looks, *results[:alike]], list(results[alike:]))
 
 
-def summarize(seed: Candidate, same: Sequence[Observation], other: Sequence[Observation]) -> SeedReport:
-    """The report of one initial program from evaluations with random seed 0 (`same`) and with others."""
+def summarize(
+    seed: Candidate, same: Sequence[Observation], other: Sequence[Observation]
+) -> SeedReport:
+    """The report of one initial program from evaluations with random seed 0 (`same`) and with
+    others.
+    """
     everything = [*same, *other]
     groups = _by_case(same)
     across = _by_case([*_first_of_each(same), *other])
@@ -239,7 +283,9 @@ def printed(observation: Observation) -> str:
 
 
 def pooled(groups: Iterable[Sequence[float]]) -> float | None:
-    """Standard deviation within groups, pooled over those of at least two; None if there is none."""
+    """Standard deviation within groups, pooled over those of at least two; None if there is
+    none.
+    """
     usable = [group for group in groups if len(group) > 1]
     if not usable:
         return None
@@ -279,16 +325,19 @@ def _constancy(seeds: Iterable[SeedReport]) -> tuple[bool | None, bool | None]:
     return all(len(v) == 1 for v in alike.values()), all(len(v) == 1 for v in across.values())
 
 
-# -- findings: what looks wrong, each with a remedy ------------------------------------------------------------------
+# -- findings: what looks wrong, each with a remedy
+# ------------------------------------------------------------------
 
-START_SHARE = 0.05  # a mean further than this share (and three standard errors) from the declared start is reported
+# a mean further than this share (and three standard errors) from the declared start is reported
+START_SHARE = 0.05
 SLOW_SHARE = 0.5  # evaluations longer than this share of the limit are reported
 
 
 class TaskFinding(msgspec.Struct, frozen=True):
     """error: no search can start or be trusted · warning: probably a mistake · note: good to know.
 
-    `place` is the line of the evaluator that raised (`evaluator.py:12`), `cases` the ids of the cases on which.
+    `place` is the line of the evaluator that raised (`evaluator.py:12`), `cases` the ids of the
+    cases on which.
     """
 
     level: Literal["error", "warning", "note"]
@@ -310,8 +359,12 @@ class TaskEvidence(msgspec.Struct, frozen=True):
 
     @property
     def scores(self) -> list[float]:
-        """One score for each program and case, or without several cases for each random seed, in the task's unit."""
-        unique = {(o.candidate, o.case, o.seed): o.score for o in self.observations if o.score is not None}
+        """One score for each program and case, or without several cases for each random seed, in
+        the task's unit.
+        """
+        unique = {
+            (o.candidate, o.case, o.seed): o.score for o in self.observations if o.score is not None
+        }
         if len({case for _, case, _ in unique}) < 2:
             return list(unique.values())
         groups: dict[tuple[str, str], list[float]] = {}
@@ -323,7 +376,11 @@ class TaskEvidence(msgspec.Struct, frozen=True):
     def faults(self) -> list[EvaluatorFault]:
         """The lines of the evaluator that raised for a program which scored elsewhere."""
         rows = [EvaluationRow(o.candidate, o.case, o.kind) for o in self.observations]
-        return [fault for fault in evaluator_faults(rows, {row.candidate for row in rows}) if fault.scored]
+        return [
+            fault
+            for fault in evaluator_faults(rows, {row.candidate for row in rows})
+            if fault.scored
+        ]
 
 
 def find_problems(
@@ -348,22 +405,33 @@ def _asked(seen: TaskEvidence) -> Iterator[TaskFinding]:
     for role, model in sorted({(each.role, each.model) for each in asked}):
         spent = total(each.usage for each in asked if (each.role, each.model) == (role, model))
         price = f", {spent.dollars:.4f} dollars" if spent.dollars else ""
-        what = f"the evaluator asked {model} as {role}: {spent.calls} calls, {spent.cache_hits} from the cache"
+        what = (
+            f"the evaluator asked {model} as {role}: {spent.calls} calls, {spent.cache_hits} from "
+            "the cache"
+        )
         yield TaskFinding("note", f"{what}, {spent.tokens:,} tokens{price}", "")
 
 
 def describe(observation: Observation) -> str:
     """Status, reason and the last words of a failed evaluation."""
     case = f" on case {observation.case}" if observation.case else ""
-    reason = f" ({observation.reason})" if observation.reason and observation.reason != observation.status else ""
+    reason = (
+        f" ({observation.reason})"
+        if observation.reason and observation.reason != observation.status
+        else ""
+    )
     last = observation.last_words
     if last and observation.reason in last:
         reason = ""
-    return f"{observation.status.value}{reason}{case}" + (f": {last[:300]}{_where(observation)}" if last else "")
+    return f"{observation.status.value}{reason}{case}" + (
+        f": {last[:300]}{_where(observation)}" if last else ""
+    )
 
 
 def _where(observation: Observation) -> str:
-    """` (evaluator.py line 12)`: the last place of a traceback that is the user's own; "" without one."""
+    """` (evaluator.py line 12)`: the last place of a traceback that is the user's own; "" without
+    one.
+    """
     place = errors.in_text(observation.feedback)
     return "" if place is None else f" ({place.short})"
 
@@ -371,7 +439,9 @@ def _where(observation: Observation) -> str:
 def _failures(seen: TaskEvidence) -> Iterator[TaskFinding]:
     if not seen.task.seeds:
         yield TaskFinding(
-            "note", "the task has no initial program: a model writes the first program, nothing was run", ""
+            "note",
+            "the task has no initial program: a model writes the first program, nothing was run",
+            "",
         )
     shown: set[tuple[str, str]] = set()
     partial = {fault.place for fault in seen.faults}
@@ -380,7 +450,11 @@ def _failures(seen: TaskEvidence) -> Iterator[TaskFinding]:
         if observation.ok or kind in shown or place_in(observation.kind) in partial:
             continue
         shown.add(kind)
-        level = "warning" if any(o.ok and o.candidate == observation.candidate for o in seen.observations) else "error"
+        level = (
+            "warning"
+            if any(o.ok and o.candidate == observation.candidate for o in seen.observations)
+            else "error"
+        )
         if seen.task.evaluator.options.get("made") and seen.scores:
             level = "note"  # several were made on the chance that one of them is acceptable
         yield TaskFinding(
@@ -412,18 +486,27 @@ def _reported(seen: TaskEvidence) -> Iterator[TaskFinding]:
     if seen.task.evaluator.form != "legacy":
         return
     for observation in seen.observations:
-        said = next((line for line in observation.feedback.splitlines() if line.startswith("error: ")), "")
+        said = next(
+            (line for line in observation.feedback.splitlines() if line.startswith("error: ")), ""
+        )
         if observation.ok and said:
             score = f"{observation.score:.6g}"
-            what = f"initial program {observation.candidate} scores {score}, but its evaluator says {said[:300]}"
-            yield TaskFinding("warning", what, "correct the initial program before a search starts from it")
+            what = (
+                f"initial program {observation.candidate} scores {score}, but its evaluator says "
+                f"{said[:300]}"
+            )
+            yield TaskFinding(
+                "warning", what, "correct the initial program before a search starts from it"
+            )
             return
 
 
 def _remedy(seen: TaskEvidence, observation: Observation) -> str:
     remedies = {
         "memory_limit": "raise [limits] memory_mb, or make the initial program need less",
-        "output_limit": "raise [limits] output_kb, or let the initial program print and return less",
+        "output_limit": (
+            "raise [limits] output_kb, or let the initial program print and return less"
+        ),
         "score_out_of_bounds": "correct [objective] bounds, or the evaluator",
         "scorer_error": "correct the evaluator",
         "scorer_raised": "correct the evaluator: it must be able to judge its own initial program",
@@ -436,26 +519,43 @@ def _remedy(seen: TaskEvidence, observation: Observation) -> str:
     if fix := install_hint(observation.feedback):
         return fix
     if "PermissionError" in observation.feedback and "synchronize.py" in observation.feedback:
-        return "multiprocessing's locks need a stronger isolation level: install bubblewrap; culmen doctor says how"
+        return (
+            "multiprocessing's locks need a stronger isolation level: install bubblewrap; culmen "
+            "doctor says how"
+        )
     own = bool(seen.task.root) and f"Permission denied: '{seen.task.root}/" in observation.feedback
     if own or "Read-only file system" in observation.feedback:
-        return "an evaluator's folder is read-only to it: write to its working directory, or with tempfile"
+        return (
+            "an evaluator's folder is read-only to it: write to its working directory, or with "
+            "tempfile"
+        )
     if observation.status is Status.LOST:
-        return "the evaluator or the machine failed, not the initial program: see the feedback, and culmen doctor"
+        return (
+            "the evaluator or the machine failed, not the initial program: see the feedback, and "
+            "culmen doctor"
+        )
     return "correct the initial program, or the evaluator if the program is right"
 
 
 def _limit(task: Task) -> str:
     """The setting that cuts an evaluation off."""
     own = task.evaluator.form != "legacy" or Path(task.root, "task.toml").is_file()
-    return "[limits] seconds" if own else f"timeout under evaluator in config.yaml (now {task.limits.seconds:g} s)"
+    return (
+        "[limits] seconds"
+        if own
+        else f"timeout under evaluator in config.yaml (now {task.limits.seconds:g} s)"
+    )
 
 
 def _determinism(seen: TaskEvidence) -> Iterator[TaskFinding]:
     if seen.repeatable is None:
         return
     if seen.task.deterministic and not seen.seed_free:
-        cause = "the random seed" if seen.repeatable else "one run to the next, even with the same random seed"
+        cause = (
+            "the random seed"
+            if seen.repeatable
+            else "one run to the next, even with the same random seed"
+        )
         yield TaskFinding(
             "warning",
             f"the task is declared deterministic, but results change with {cause}",
@@ -465,12 +565,16 @@ def _determinism(seen: TaskEvidence) -> Iterator[TaskFinding]:
         yield TaskFinding(
             "note",
             "all repeated evaluations agreed",
-            "if candidates use no randomness either, deterministic = true saves evaluating them again",
+            "if candidates use no randomness either, deterministic = true saves evaluating "
+            "them again",
         )
-    elif not seen.task.deterministic and not seen.repeatable and seen.task.evaluator.form != "legacy":
+    elif (
+        not seen.task.deterministic and not seen.repeatable and seen.task.evaluator.form != "legacy"
+    ):
         yield TaskFinding(
             "note",
-            "results change even with the same random seed, so a single result cannot be reproduced",
+            "results change even with the same random seed, so a single result cannot be "
+            "reproduced",
             "draw random numbers from the random seed that the evaluation is given",
         )
 
@@ -484,34 +588,47 @@ def _levels(seen: TaskEvidence) -> Iterator[TaskFinding]:
     if objective.reached(mean):
         yield TaskFinding(
             "warning",
-            f"the initial programs score {mean:.6g} and so already reach the target {objective.target:.6g}",
+            f"the initial programs score {mean:.6g} and so already reach the target "
+            f"{objective.target:.6g}",
             f"raise the target, or check that direction = {objective.direction} is right",
         )
     error = stdev(scores) / len(scores) ** 0.5 if len(scores) > 1 else 0.0
     start = objective.start
-    if start is not None and abs(mean - start) > max(3 * error, START_SHARE * max(abs(start), abs(mean))):
+    if start is not None and abs(mean - start) > max(
+        3 * error, START_SHARE * max(abs(start), abs(mean))
+    ):
         fix = "correct [objective] start, or find out what changed"
-        yield TaskFinding("warning", f"initial programs score {mean:.6g}, the task says they start at {start:.6g}", fix)
+        yield TaskFinding(
+            "warning",
+            f"initial programs score {mean:.6g}, the task says they start at {start:.6g}",
+            fix,
+        )
     worst = objective.floor
     if worst is not None and all(objective.reward(score) <= worst for score in scores):
         fix = "an initial program that scores a little more gives a search something to improve"
-        yield TaskFinding("warning", f"every evaluation scored {mean:.6g}, the worst the bounds allow", fix)
+        yield TaskFinding(
+            "warning", f"every evaluation scored {mean:.6g}, the worst the bounds allow", fix
+        )
 
 
 def _integrity(seen: TaskEvidence) -> Iterator[TaskFinding]:
     if any(o.ok and not reaches(o.trust, "proxied") for o in seen.observations):
         what = (
-            "scores are self-reported: the evaluator runs in the candidate's process and a candidate could forge them"
+            "scores are self-reported: the evaluator runs in the candidate's process and a "
+            "candidate could forge them"
         )
         form = "call" if seen.task.evaluator.suffix == ".py" else "command"
         fix = f"write the evaluator as score(output) with form = {form} to have scores verified"
         if seen.isolation in WEAK:
             fix = "have a stronger isolation first: see culmen doctor"
-        yield TaskFinding("warning" if seen.why else "note", f"{what} ({seen.why})" if seen.why else what, fix)
+        yield TaskFinding(
+            "warning" if seen.why else "note", f"{what} ({seen.why})" if seen.why else what, fix
+        )
     if seen.isolation in WEAK:
         yield TaskFinding(
             "warning",
-            f"isolation is only '{seen.isolation}': candidates can read your files and use the network",
+            f"isolation is only '{seen.isolation}': candidates can read your files and use the "
+            "network",
             "run culmen doctor to see what is missing (usually: apt install bubblewrap)",
         )
 
@@ -521,7 +638,8 @@ def _cascade(seen: TaskEvidence) -> Iterator[TaskFinding]:
     if thresholds and scores and max(scores) < thresholds[0]:
         yield TaskFinding(
             "warning",
-            f"no initial program reaches the first cascade threshold ({max(scores):.6g} < {thresholds[0]:.6g}), "
+            f"no initial program reaches the first cascade threshold ({max(scores):.6g} < "
+            f"{thresholds[0]:.6g}), "
             "so later stages never run",
             "lower cascade_thresholds, or let the stages score on one scale",
         )
@@ -533,7 +651,8 @@ def _time(seen: TaskEvidence) -> Iterator[TaskFinding]:
     if times and max(times) > SLOW_SHARE * limit:
         yield TaskFinding(
             "warning",
-            f"evaluations take up to {max(times):.3g} s (median {median(times):.3g} s) of the {limit:g} s allowed",
+            f"evaluations take up to {max(times):.3g} s (median {median(times):.3g} s) of the "
+            f"{limit:g} s allowed",
             f"raise {_limit(seen.task)}, for slower candidates would be cut off",
         )
 

@@ -1,10 +1,12 @@
-"""A Python callable of the user's own process as evaluator: in processes forked from it, not jailed.
+"""A Python callable of the user's own process as evaluator: in processes forked from it, not
+jailed.
 
-A fork-server is forked from this process when the backend starts, so closures work without pickling. It forks a process
-for each worker, which is called again and again, and is replaced by a fresh copy after a failure that may have harmed
-it, when a call left something behind (`Leftovers`), and after `Limits.calls` calls. Time, memory and
-processor time are limited call by call. Environment, files and network stay the user's: the function is trusted.
-Scores are self-reported, because candidate and function share a process.
+A fork-server is forked from this process when the backend starts, so closures work without
+pickling. It forks a process for each worker, which is called again and again, and is replaced by a
+fresh copy after a failure that may have harmed it, when a call left something behind (`Leftovers`),
+and after `Limits.calls` calls. Time, memory and processor time are limited call by call.
+Environment, files and network stay the user's: the function is trusted. Scores are self-reported,
+because candidate and function share a process.
 """
 
 from __future__ import annotations
@@ -40,10 +42,23 @@ from culmen.core.task import Task
 from culmen.evaluate import outcome
 from culmen.evaluate.jail import kernel, probes, procfs, wire
 from culmen.evaluate.jail.asking import ModelAsk, form_of, settled, wants
-from culmen.evaluate.jail.confine import CHANNEL, ForkRequest, JailPolicy, own_descriptors, set_limits
+from culmen.evaluate.jail.confine import (
+    CHANNEL,
+    ForkRequest,
+    JailPolicy,
+    own_descriptors,
+    set_limits,
+)
 from culmen.evaluate.jail.culprit import is_away
 from culmen.evaluate.jail.evaluation import GRACE_SECONDS, encode_request
-from culmen.evaluate.jail.fork_server import ChildExit, Jail, JailFailed, OutputLog, read_frame, write_frame
+from culmen.evaluate.jail.fork_server import (
+    ChildExit,
+    Jail,
+    JailFailed,
+    OutputLog,
+    read_frame,
+    write_frame,
+)
 from culmen.evaluate.jail.plain import number
 from culmen.evaluate.jail.portable import PortableJail
 from culmen.evaluate.jail.runner import REQUEST_LIMIT, describe, leave
@@ -53,33 +68,52 @@ from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.outcome import EvaluationOutcome
 
 _EVER = 1e6  # seconds; the limit of a call is kept by this side
-_COUNTED_SECONDS = 30.0  # after which the user's processes are counted again, on top of which those of a call come
-_HARMFUL = ("crash", "no_output", "memory_limit", "exit", "bad_frame")  # what earlier calls may have caused
+_COUNTED_SECONDS = (
+    30.0  # after which the user's processes are counted again, on top of which those of a call come
+)
+_HARMFUL = (
+    "crash",
+    "no_output",
+    "memory_limit",
+    "exit",
+    "bad_frame",
+)  # what earlier calls may have caused
 
 
 class FunctionBackend(LocalBackend):
     """Evaluates by calling `fn(candidate)` or `fn(candidate, case)`, up to `workers` calls at once.
 
-    `candidate` is the text of a candidate with one part, else the dict of its parts, as it always is where the initial
-    programs were given as dicts; `case` the `Case` or None; a function with a parameter `ask` gets what asks models
-    (`jail.asking.ModelAsk`). The function returns a number, `(score, feedback or dict)`, or a dict with "score" or
-    "combined_score"; coroutine functions work too. Raising `culmen.Invalid` says that the candidate is not acceptable.
+    `candidate` is the text of a candidate with one part, else the dict of its parts, as it always
+    is where the initial programs were given as dicts; `case` the `Case` or None; a function with a
+    parameter `ask` gets what asks models (`jail.asking.ModelAsk`). The function returns a number,
+    `(score, feedback or dict)`, or a dict with "score" or "combined_score"; coroutine functions
+    work too. Raising `culmen.Invalid` says that the candidate is not acceptable.
 
-    What the function keeps in its variables lives on from call to call within a process, and begins anew, as it was
-    when the backend started, in the next one. `Limits(calls=1)` gives every call a process of its own; the final choice
-    always does.
+    What the function keeps in its variables lives on from call to call within a process, and begins
+    anew, as it was when the backend started, in the next one. `Limits(calls=1)` gives every call a
+    process of its own; the final choice always does.
     """
 
-    def __init__(self, task: Task, fn: Callable[..., Any], workers: int, require: str | None = None) -> None:
+    def __init__(
+        self, task: Task, fn: Callable[..., Any], workers: int, require: str | None = None
+    ) -> None:
         super().__init__(task, workers, require, level="limits" if kernel.LINUX else "portable")
         self.fn, self._calls = fn, max(1, task.limits.calls)
         self._crew: dict[int, _Worker] = {}
 
     async def start(self) -> str:
-        """Fork the server; the level is always "limits". Raises IsolationError if more is required."""
-        self.scoring = Scoring("self-reported", "a Python callable shares a process with the candidate")
+        """Fork the server; the level is always "limits". Raises IsolationError if more is
+        required.
+        """
+        self.scoring = Scoring(
+            "self-reported", "a Python callable shares a process with the candidate"
+        )
         level = self._wanted[0]
-        probes.require_level(level, self.require, {"namespaces": "a Python callable runs as part of your own process"})
+        probes.require_level(
+            level,
+            self.require,
+            {"namespaces": "a Python callable runs as part of your own process"},
+        )
         self._jail = self._new_jail(level)
         await self._jail.start()
         return level
@@ -93,7 +127,9 @@ class FunctionBackend(LocalBackend):
     async def _alone(
         self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool
     ) -> EvaluationOutcome:
-        """One call; what may be the fault of earlier calls in the same process is tried again in a fresh one."""
+        """One call; what may be the fault of earlier calls in the same process is tried again in a
+        fresh one.
+        """
         if (unfit := outcome.of_texts(candidate)) is not None:
             return unfit
         content = {
@@ -136,7 +172,9 @@ class FunctionBackend(LocalBackend):
         return verdict, fresh
 
     async def renew(self) -> None:
-        """From now on every call has a process of its own: what a candidate may have left behind does not count."""
+        """From now on every call has a process of its own: what a candidate may have left behind
+        does not count.
+        """
         self._calls = 1
         crew, self._crew = self._crew, {}
         for worker in crew.values():
@@ -151,7 +189,9 @@ class FunctionBackend(LocalBackend):
 
 
 class _Worker:
-    """One process that calls the function, seen from here. Not to be used again once it is not `sound`."""
+    """One process that calls the function, seen from here. Not to be used again once it is not
+    `sound`.
+    """
 
     def __init__(self, jail: Jail, task: Task, slot: int) -> None:
         limits = task.limits
@@ -160,9 +200,15 @@ class _Worker:
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
         self.number, self.end = jail.submit(
-            theirs, self._log.write, slot=slot, seed=0, seconds=_EVER,
-            memory_mb=limits.memory_mb, processes=limits.processes, files_mb=limits.files_mb,
-        )  # fmt: skip
+            theirs,
+            self._log.write,
+            slot=slot,
+            seed=0,
+            seconds=_EVER,
+            memory_mb=limits.memory_mb,
+            processes=limits.processes,
+            files_mb=limits.files_mb,
+        )
         theirs.close()
         self._log.handed_over()
         self.end.add_done_callback(self._ended)
@@ -193,12 +239,16 @@ class _Worker:
         return replace(verdict, seconds=seconds).with_log(self._log.cut())
 
     async def _answer(self, request: bytes, alarm: asyncio.Timeout) -> EvaluationOutcome | None:
-        """Ask, and read the answer: a capital letter if the process may go on, and the number of the call."""
+        """Ask, and read the answer: a capital letter if the process may go on, and the number of
+        the call.
+        """
         self.sound = False
         await write_frame(self._channel, "Q", request)
         kind, payload = await conversed(self._channel, self._room + 4, alarm)
         if payload[:4] != self.calls.to_bytes(4, "little") or kind.upper() not in ("R", "E", "A"):
-            return EvaluationOutcome(Status.REJECTED, "bad_frame", feedback="the process sent an answer to nothing")
+            return EvaluationOutcome(
+                Status.REJECTED, "bad_frame", feedback="the process sent an answer to nothing"
+            )
         self.sound = kind.isupper()
         if kind.upper() == "R":
             return outcome.of_report(payload[4:], self._task.objective)
@@ -213,9 +263,13 @@ class _Worker:
             self._jail.drop()
         ended = await self.end
         if ended.end == "exit" and not self.calls:
-            return outcome.lost("jail_error", f"the process left with status {ended.code} before it was ready")
+            return outcome.lost(
+                "jail_error", f"the process left with status {ended.code} before it was ready"
+            )
         verdict = outcome.of_end(ended, math.inf)
-        return replace(verdict, feedback=verdict.feedback.replace("the program", "the evaluator's process", 1))
+        return replace(
+            verdict, feedback=verdict.feedback.replace("the program", "the evaluator's process", 1)
+        )
 
     async def dismiss(self) -> None:
         """Kill the process, with whatever it started, and wait until it is gone."""
@@ -248,7 +302,9 @@ class _ForkedJail(Jail):
     async def start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # our threads hold no lock that a child needs
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # our threads hold no lock that a child needs
             self._pid = os.fork()
         if self._pid == 0:
             _serve(theirs.fileno(), self.fn)
@@ -264,7 +320,9 @@ class _ForkedJail(Jail):
             await asyncio.to_thread(os.waitpid, pid, 0)
 
 
-def _forked(fn: Callable[..., Any], born: float, job: ForkRequest, channel: int, log: int, _: int) -> int:
+def _forked(
+    fn: Callable[..., Any], born: float, job: ForkRequest, channel: int, log: int, _: int
+) -> int:
     """A worker's process forked from this one, where there is no fork-server; its number."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -281,7 +339,9 @@ def _forked(fn: Callable[..., Any], born: float, job: ForkRequest, channel: int,
 
 
 class _FunctionServer(Zygote):
-    """A fork-server whose children stay: most of the time they do nothing and have started nothing."""
+    """A fork-server whose children stay: most of the time they do nothing and have started
+    nothing.
+    """
 
     def memory(self) -> dict[int, int]:
         """The whole table of processes is read only where a child has started some."""
@@ -291,7 +351,9 @@ class _FunctionServer(Zygote):
 
 
 def _serve(control: int, fn: Callable[..., Any]) -> NoReturn:
-    """The forked server. Objects of the parent are never freed here: their descriptors are closed already."""
+    """The forked server. Objects of the parent are never freed here: their descriptors are closed
+    already.
+    """
     try:
         gc.disable()
         gc.freeze()
@@ -319,7 +381,12 @@ def _serve(control: int, fn: Callable[..., Any]) -> NoReturn:
 
 
 def _call(
-    fn: Callable[..., Any], cage: JailPolicy, job: ForkRequest, channel_fd: int, log: int, born: float
+    fn: Callable[..., Any],
+    cage: JailPolicy,
+    job: ForkRequest,
+    channel_fd: int,
+    log: int,
+    born: float,
 ) -> NoReturn:
     """A worker's process: one call after the other, until nobody asks any more."""
     os.setsid()
@@ -351,11 +418,15 @@ def _call(
 
 
 def _answer(fn: Callable[..., Any], request: dict[str, Any], ask: ModelAsk) -> tuple[str, bytes]:
-    """The kind and payload of the answer to a request; a small letter if the process should not go on."""
+    """The kind and payload of the answer to a request; a small letter if the process should not go
+    on.
+    """
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu = math.ceil(used.ru_utime + used.ru_stime) + request["cpu"]
     most = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu if most == resource.RLIM_INFINITY else min(cpu, most), most))
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (cpu if most == resource.RLIM_INFINITY else min(cpu, most), most)
+    )
     random.seed(request["seed"])
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
@@ -363,7 +434,13 @@ def _answer(fn: Callable[..., Any], request: dict[str, Any], ask: ModelAsk) -> t
     try:
         answer = "R", wire.encode(report_of(fn, request, ask))
     except Exception as error:  # noqa: BLE001 - the user's function may raise anything; it becomes a value
-        kind = "e" if isinstance(error, MemoryError) else "A" if is_away(error, request["parts"]) else "E"
+        kind = (
+            "e"
+            if isinstance(error, MemoryError)
+            else "A"
+            if is_away(error, request["parts"])
+            else "E"
+        )
         answer = kind, describe(error)
     except BaseException as error:  # noqa: BLE001 - as SystemExit: whoever raises that does not mean to go on
         answer = "e", describe(error)
@@ -373,10 +450,14 @@ def _answer(fn: Callable[..., Any], request: dict[str, Any], ask: ModelAsk) -> t
     return answer
 
 
-def report_of(fn: Callable[..., Any], request: dict[str, Any], ask: ModelAsk | None = None) -> dict[str, Any]:
+def report_of(
+    fn: Callable[..., Any], request: dict[str, Any], ask: ModelAsk | None = None
+) -> dict[str, Any]:
     """Call the function on a request and bring its result into one form."""
     parts = request["parts"]
-    candidate = next(iter(parts.values())) if len(parts) == 1 and not request.get("whole") else parts
+    candidate = (
+        next(iter(parts.values())) if len(parts) == 1 and not request.get("whole") else parts
+    )
     case = None if request["case"] is None else Case(**request["case"])
     more = {"ask": form_of(fn, ask)} if ask is not None and wants(fn) else {}
     result = settled(fn(candidate, case, **more) if takes_case(fn) else fn(candidate, **more))
@@ -387,14 +468,18 @@ def report_of(fn: Callable[..., Any], request: dict[str, Any], ask: ModelAsk | N
         if not {"score", "combined_score"} & score.keys():
             keys = ", ".join(map(str, score)) or "none"
             raise TypeError(f"the evaluator returned a dict without 'score' (its keys: {keys})")
-        info = {key: value for key, value in score.items() if key not in ("score", "combined_score")}
+        info = {
+            key: value for key, value in score.items() if key not in ("score", "combined_score")
+        }
         score = score.get("score", score.get("combined_score"))
     info = info if isinstance(info, dict) else {"feedback": info}
     images = pictures.artifacts(info["images"]) if info.get("images") else {}
     info = {key: value for key, value in info.items() if key != "images"}
     artifacts = info.pop("artifacts", None) if isinstance(info.get("artifacts"), dict) else None
     shown = [
-        str(value) if key == "feedback" else f"{key}: {value}" for key, value in info.items() if not _number(value)
+        str(value) if key == "feedback" else f"{key}: {value}"
+        for key, value in info.items()
+        if not _number(value)
     ]
     return {
         "score": number(score),
@@ -411,7 +496,11 @@ def takes_case(fn: Callable[..., Any]) -> bool:
     except (TypeError, ValueError):
         return False
     parameters = [p for p in parameters if p.name != "ask"]
-    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
+    places = [
+        p
+        for p in parameters
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)
+    ]
     required = [p for p in places if p.default is p.empty]
     return len(required) >= 2 or (len(places) >= 2 and places[1].name in ("case", "example"))
 
@@ -421,17 +510,30 @@ def _number(value: Any) -> bool:
     return isinstance(plain, int | float) and not isinstance(plain, bool)
 
 
-# Whether a call of a Python function left something behind in its process that could reach the next call.
+# Whether a call of a Python function left something behind in its process that could reach the next
+# call.
 #
-# Looked for, after each call: threads and child processes, a pending timer, another working folder, environment or
-# module path, modules whose file is younger than the run or that have none (a candidate that was imported), replaced
-# functions of the modules that scores are made with and of the evaluator's own module, descriptors and memory that keep
-# growing. Values in the function's own variables are its state, and stay.
+# Looked for, after each call: threads and child processes, a pending timer, another working folder,
+# environment or module path, modules whose file is younger than the run or that have none (a
+# candidate that was imported), replaced functions of the modules that scores are made with and of
+# the evaluator's own module, descriptors and memory that keep growing. Values in the function's own
+# variables are its state, and stay.
 
 _GUARDED = (
-    "math", "cmath", "statistics", "random", "time", "json", "itertools", "functools", "operator", "collections",
-    "numpy", "numpy.random", "numpy.linalg",
-)  # fmt: skip
+    "math",
+    "cmath",
+    "statistics",
+    "random",
+    "time",
+    "json",
+    "itertools",
+    "functools",
+    "operator",
+    "collections",
+    "numpy",
+    "numpy.random",
+    "numpy.linalg",
+)
 _FDS = 16  # descriptors more than at the start that are taken for a leak
 _SHARE = 4  # of the memory limit, a quarter may be kept between calls
 
@@ -439,7 +541,8 @@ _SHARE = 4  # of the memory limit, a quarter may be kept between calls
 class Leftovers:
     """The state of this process as it is now, to be compared with later ones.
 
-    `memory_mb` is a call's limit; modules whose file changed after `born` (Unix seconds) are no library's.
+    `memory_mb` is a call's limit; modules whose file changed after `born` (Unix seconds) are no
+    library's.
     """
 
     def __init__(self, fn: Callable[..., Any], memory_mb: int, born: float) -> None:
@@ -487,7 +590,9 @@ class Leftovers:
         spec = getattr(module, "__spec__", None)
         file = getattr(module, "__file__", None)
         if file is None:
-            return spec is None or not (spec.origin in ("built-in", "frozen") or spec.submodule_search_locations)
+            return spec is None or not (
+                spec.origin in ("built-in", "frozen") or spec.submodule_search_locations
+            )
         try:
             return os.stat(file).st_ctime >= self._born
         except OSError:
@@ -495,14 +600,19 @@ class Leftovers:
 
     def _patched(self) -> bool:
         try:
-            pairs = (*self._watched, self._own)  # comparing dicts whole is several times as fast, and mostly enough
+            pairs = (
+                *self._watched,
+                self._own,
+            )  # comparing dicts whole is several times as fast, and mostly enough
             return not all(before == now or before.items() <= now.items() for now, before in pairs)
         except (ValueError, TypeError):  # another object, whose comparison fails
             return True
 
 
 def _environment() -> dict[Any, Any]:
-    """The environment as the bytes that `os.environ` keeps: its texts would be decoded one by one."""
+    """The environment as the bytes that `os.environ` keeps: its texts would be decoded one by
+    one.
+    """
     return dict(getattr(os.environ, "_data", os.environ))
 
 

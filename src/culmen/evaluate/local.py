@@ -1,4 +1,6 @@
-"""The evaluation backend of this machine: jailed fork-server for candidates, separate scorers for judging them."""
+"""The evaluation backend of this machine: jailed fork-server for candidates, separate scorers for
+judging them.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,9 @@ VERIFIER_PATIENCE = 5  # a verifier may take this many times as long as a scorer
 class LocalBackend:
     """Evaluates candidates of `task`, up to `workers` at once.
 
-    `require` is the weakest isolation level accepted (see `levels`); `level` is to be used and no other. `scoring` is
-    the scores' level of trust and its reason: known after `start`, or given by an earlier session.
+    `require` is the weakest isolation level accepted (see `levels`); `level` is to be used and no
+    other. `scoring` is the scores' level of trust and its reason: known after `start`, or given by
+    an earlier session.
     """
 
     attempts = 1  # `evaluate` tries again by itself
@@ -52,9 +55,13 @@ class LocalBackend:
         self.scoring = scoring or Scoring()
         self._seal = EvaluatorSeal(task.evaluator)
         self.task, self.workers, self.require = task, max(1, workers), require
-        self._wanted = tuple(levels.tried_levels(task.evaluator.image)) if level is None else (level,)
+        self._wanted = (
+            tuple(levels.tried_levels(task.evaluator.image)) if level is None else (level,)
+        )
         self._runs_program = not (task.evaluator.form == "call" and not task.evaluator.entry)
-        self._judges = ScorerPool(task.evaluator, task.limits.scorer_seconds, several=bool(task.objective.metrics))
+        self._judges = ScorerPool(
+            task.evaluator, task.limits.scorer_seconds, several=bool(task.objective.metrics)
+        )
         patience = task.limits.scorer_seconds * VERIFIER_PATIENCE
         self._verifiers = ScorerPool(task.evaluator, patience, task.evaluator.verifier)
         self._jail: Jail | None = None
@@ -65,8 +72,8 @@ class LocalBackend:
     async def start(self) -> str:
         """Load the evaluator and start the fork-server; returns the level in force.
 
-        Raises TaskError (evaluator or packages cannot be loaded, or the evaluator is not what the task knows) and
-        IsolationError (level below `require`).
+        Raises TaskError (evaluator or packages cannot be loaded, or the evaluator is not what the
+        task knows) and IsolationError (level below `require`).
         """
         self._seal.check()
         try:
@@ -78,7 +85,9 @@ class LocalBackend:
                 own = next(iter(self.task.evaluator.program), "").startswith(harbor.SCHEME)
                 self.scoring = Scoring("self-reported", harbor.WHY) if own else Scoring("verified")
                 level = "container" if own else levels.LEVELS[0]
-                levels.require_level(level, self.require, {"namespaces": "the task brings a container of its own"})
+                levels.require_level(
+                    level, self.require, {"namespaces": "the task brings a container of its own"}
+                )
                 return level
             why = await self._choose()
             assert self._jail is not None
@@ -132,10 +141,19 @@ class LocalBackend:
         """The scores' level of trust; for OpenEvolve's evaluators it is tested."""
         assert self._jail is not None
         evaluator = self.task.evaluator
-        if isinstance(self._jail, ContainerJail) and evaluator.form == "legacy" and self._jail.inner != "restricted":
-            return Scoring("self-reported", "the container's kernel cannot keep evaluator and program apart (Landlock)")
+        if (
+            isinstance(self._jail, ContainerJail)
+            and evaluator.form == "legacy"
+            and self._jail.inner != "restricted"
+        ):
+            return Scoring(
+                "self-reported",
+                "the container's kernel cannot keep evaluator and program apart (Landlock)",
+            )
         if not levels.separates(self._jail.level):
-            return Scoring("self-reported", f"isolation level {self._jail.level} does not keep processes apart")
+            return Scoring(
+                "self-reported", f"isolation level {self._jail.level} does not keep processes apart"
+            )
         if evaluator.form != "legacy":
             return Scoring("verified")
         why = self._in_process()
@@ -150,7 +168,10 @@ class LocalBackend:
             raise TaskError(
                 f"the evaluator does not work behind a proxy: {found.why}",
                 where=evaluator.path,
-                fix='set [evaluator] proxy = "auto" (its scores are then self-reported), or write score(output)',
+                fix=(
+                    'set [evaluator] proxy = "auto" (its scores are then self-reported), or write '
+                    "score(output)"
+                ),
             )
         return found
 
@@ -161,12 +182,15 @@ class LocalBackend:
             return 'the task says proxy = "never"'
         if not is_python_program(self.task):
             return (
-                f"the program is not a Python module but a {evaluator.suffix or 'text'} file, which the evaluator reads"
+                f"the program is not a Python module but a {evaluator.suffix or 'text'} file, "
+                "which the evaluator reads"
             )
         folder = os.path.dirname(evaluator.path)
         return "the evaluator lies in the root folder" if folder == "/" else ""
 
-    async def _tried(self, seed: Candidate, number: int) -> tuple[EvaluationOutcome, dict[str, Any]]:
+    async def _tried(
+        self, seed: Candidate, number: int
+    ) -> tuple[EvaluationOutcome, dict[str, Any]]:
         """For the trial: behind a proxy that lets everything cross."""
         return await self._proxied(seed, None, number, 0, learn=True)
 
@@ -180,9 +204,14 @@ class LocalBackend:
         shut = (os.path.dirname(evaluator.path),) if evaluator.form == "legacy" else ()
         if level == "container":
             return ContainerJail(
-                evaluator.image, self.task.limits, self.workers, evaluator.packages, evaluator.optional_packages,
-                visible, shut,
-            )  # fmt: skip
+                evaluator.image,
+                self.task.limits,
+                self.workers,
+                evaluator.packages,
+                evaluator.optional_packages,
+                visible,
+                shut,
+            )
         there = (name for name in evaluator.optional_packages if find_spec(name.partition(".")[0]))
         return levels.plain_jail(level, (*evaluator.packages, *there), visible, shut)
 
@@ -242,7 +271,9 @@ class LocalBackend:
             jail = await self._healthy()
         except JailFailed as error:
             return outcome.lost("zygote_died", str(error)), {}
-        with ProxiedEvaluation(self.task, jail, candidate, case, seed, self.scoring.accept, learn) as pair:
+        with ProxiedEvaluation(
+            self.task, jail, candidate, case, seed, self.scoring.accept, learn
+        ) as pair:
             verdict = await pair.perform((slot, slot + self.workers))
         return replace(verdict, seconds=pair.seconds).with_log(pair.printed), pair.account
 
@@ -280,7 +311,12 @@ class LocalBackend:
         output: bytes | None,
         certify: bool = False,
     ) -> EvaluationOutcome:
-        asked: dict[str, Any] = {"case": case, "parts": candidate.parts, "seed": seed, "seconds": seconds}
+        asked: dict[str, Any] = {
+            "case": case,
+            "parts": candidate.parts,
+            "seed": seed,
+            "seconds": seconds,
+        }
         try:
             answer = await self._judges.ask(**asked, output=output)
         except ScorerStalled as error:
@@ -296,12 +332,16 @@ class LocalBackend:
             answer = await self._verifiers.ask(**asked, output=output)
         except AskingFailed as error:
             return outcome.lost(error.reason, str(error))
-        except ScorerFailed:  # the candidate may cause a slow verification: not lost, but not verified either
+        except (
+            ScorerFailed
+        ):  # the candidate may cause a slow verification: not lost, but not verified either
             answer = {"kind": "raised", "feedback": "the verifier did not answer in time"}
         return outcome.with_certificate(verdict, answer, self.task.objective)
 
     async def renew(self) -> None:
-        """Replace the scorers by fresh processes; candidates have a new process each time anyway."""
+        """Replace the scorers by fresh processes; candidates have a new process each time
+        anyway.
+        """
         await self._judges.renew()
         await self._verifiers.renew()
 

@@ -37,13 +37,17 @@ class EvaluationOutcome:
     strict: bool | None = None
 
     def with_log(self, log: str) -> EvaluationOutcome:
-        """What the candidate printed, as an artifact; on failure its end also follows the feedback."""
+        """What the candidate printed, as an artifact; on failure its end also follows the
+        feedback.
+        """
         if not log.strip():
             return self
         feedback = self.feedback
         if self.status is not Status.OK:
             feedback = "\n".join(filter(None, (feedback, PRINTED_MARK, log[-2000:])))
-        return replace(self, feedback=feedback, artifacts={**self.artifacts, "log": clean(log, ARTIFACT_CHARS)})
+        return replace(
+            self, feedback=feedback, artifacts={**self.artifacts, "log": clean(log, ARTIFACT_CHARS)}
+        )
 
 
 _RAISED = ("exception", "exit", "scorer_raised")
@@ -51,10 +55,12 @@ _ENDED = ("crash", "no_output")
 
 
 def certain_culprit(verdict: EvaluationOutcome, evaluator: Evaluator, candidate: Candidate) -> str:
-    """One of `core.evaluation.CULPRITS` where a failure shows more than its status and reason say, else "".
+    """One of `core.evaluation.CULPRITS` where a failure shows more than its status and reason say,
+    else "".
 
-    In a process of its own all that a candidate's text raises, and its end, is its own; where it shares one with the
-    evaluator, the traceback says whose text raised, and nothing says who ended it.
+    In a process of its own all that a candidate's text raises, and its end, is its own; where it
+    shares one with the evaluator, the traceback says whose text raised, and nothing says who ended
+    it.
     """
     if verdict.status is Status.OK:
         return ""
@@ -72,13 +78,17 @@ def lost(reason: str, feedback: str = "") -> EvaluationOutcome:
 
 
 def provider_away(feedback: str) -> EvaluationOutcome:
-    """What the evaluator itself asks, as a model, did not answer: nobody's fault here, least of all the candidate's."""
+    """What the evaluator itself asks, as a model, did not answer: nobody's fault here, least of all
+    the candidate's.
+    """
     return lost("provider_away", f"what the evaluator asks elsewhere did not answer\n{feedback}")
 
 
 def too_large(limit: int) -> EvaluationOutcome:
     """The candidate sent more than it may."""
-    return EvaluationOutcome(Status.REJECTED, "output_limit", feedback=f"the output is larger than {limit} bytes")
+    return EvaluationOutcome(
+        Status.REJECTED, "output_limit", feedback=f"the output is larger than {limit} bytes"
+    )
 
 
 def of_end(end: ChildExit, cpu_limit: float) -> EvaluationOutcome:
@@ -87,18 +97,28 @@ def of_end(end: ChildExit, cpu_limit: float) -> EvaluationOutcome:
         return EvaluationOutcome(Status.TIMEOUT, "timeout", feedback="the time limit passed")
     if end.end == "memory":
         return EvaluationOutcome(
-            Status.REJECTED, "memory_limit", feedback="the program and its children used too much memory"
+            Status.REJECTED,
+            "memory_limit",
+            feedback="the program and its children used too much memory",
         )
     if end.end in ("zygote_died", "jail_error"):
         return lost(end.end, end.text)
     if end.end == "killed":
-        return EvaluationOutcome(Status.ERROR, "no_output", feedback="the program closed its channel without a result")
+        return EvaluationOutcome(
+            Status.ERROR, "no_output", feedback="the program closed its channel without a result"
+        )
     if end.code == -signal.SIGXCPU or (end.code == -signal.SIGKILL and end.cpu >= cpu_limit):
-        return EvaluationOutcome(Status.TIMEOUT, "cpu_limit", feedback="the limit of processor time passed")
+        return EvaluationOutcome(
+            Status.TIMEOUT, "cpu_limit", feedback="the limit of processor time passed"
+        )
     if end.code < 0:
-        return EvaluationOutcome(Status.ERROR, "crash", feedback=f"the program was ended by signal {-end.code}")
+        return EvaluationOutcome(
+            Status.ERROR, "crash", feedback=f"the program was ended by signal {-end.code}"
+        )
     return EvaluationOutcome(
-        Status.ERROR, "no_output", feedback=f"the program exited with status {end.code} without a result"
+        Status.ERROR,
+        "no_output",
+        feedback=f"the program exited with status {end.code} without a result",
     )
 
 
@@ -130,16 +150,24 @@ def of_exception(payload: bytes) -> EvaluationOutcome:
         report = json.loads(payload)
         kind, trace = str(report["type"]), str(report["trace"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        return EvaluationOutcome(Status.REJECTED, "bad_frame", feedback="the program sent an invalid answer")
+        return EvaluationOutcome(
+            Status.REJECTED, "bad_frame", feedback="the program sent an invalid answer"
+        )
     status, reason = _EXCEPTIONS.get(kind, (Status.ERROR, "exception"))
     return EvaluationOutcome(status, reason, feedback=clean(trace, 6000))
 
 
 def of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcome:
-    """A scorer's answer (not `gone`: then the end of the child decides), with what the evaluator printed."""
+    """A scorer's answer (not `gone`: then the end of the child decides), with what the evaluator
+    printed.
+    """
     verdict = _of_answer(answer, objective)
     printed = clean(str(answer.get("printed", "")), ARTIFACT_CHARS)
-    return replace(verdict, artifacts={**verdict.artifacts, EVALUATOR_LOG: printed}) if printed.strip() else verdict
+    return (
+        replace(verdict, artifacts={**verdict.artifacts, EVALUATOR_LOG: printed})
+        if printed.strip()
+        else verdict
+    )
 
 
 def _of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcome:
@@ -155,23 +183,34 @@ def _of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcom
     if kind == "candidate":
         return EvaluationOutcome(Status.ERROR, "exception", feedback=feedback)
     if kind in ("invalid", "bad_output"):
-        return EvaluationOutcome(Status.INVALID, kind, feedback=feedback, artifacts=_texts(answer.get("artifacts", {})))
+        return EvaluationOutcome(
+            Status.INVALID, kind, feedback=feedback, artifacts=_texts(answer.get("artifacts", {}))
+        )
     return scored(answer, objective, feedback)
 
 
 def scored(answer: dict[str, Any], objective: Objective, feedback: str = "") -> EvaluationOutcome:
-    """Check that a score is a finite number inside the bounds; with several objectives, make it of the metrics."""
+    """Check that a score is a finite number inside the bounds; with several objectives, make it of
+    the metrics.
+    """
     if objective.metrics:
         answer = _of_metrics(answer, objective)
     score = answer["score"]
     if isinstance(score, _Lacking):
         feedback = "\n".join(filter(None, (str(score), feedback)))
-        return EvaluationOutcome(Status.INVALID, "metric_missing", feedback=feedback, metrics=answer["metrics"])
-    extras = {"metrics": answer.get("metrics", {}), "artifacts": _texts(answer.get("artifacts", {}))}
+        return EvaluationOutcome(
+            Status.INVALID, "metric_missing", feedback=feedback, metrics=answer["metrics"]
+        )
+    extras = {
+        "metrics": answer.get("metrics", {}),
+        "artifacts": _texts(answer.get("artifacts", {})),
+    }
     fault = objective.fault(score)
     if fault:
         note = _unfit(score, fault, objective)
-        return EvaluationOutcome(Status.INVALID, fault, feedback="\n".join(filter(None, (note, feedback))), **extras)
+        return EvaluationOutcome(
+            Status.INVALID, fault, feedback="\n".join(filter(None, (note, feedback))), **extras
+        )
     return EvaluationOutcome(Status.OK, score=float(score), feedback=feedback, **extras)
 
 
@@ -186,12 +225,21 @@ def _of_metrics(answer: dict[str, Any], objective: Objective) -> dict[str, Any]:
         metrics.setdefault("score", float(answer["score"]))
     missing = lacking(metrics, objective.metrics, objective.constraints)
     if missing:
-        said = f"the evaluator returned no finite number for {', '.join(missing)}, which the task's objectives need"
+        said = (
+            f"the evaluator returned no finite number for {', '.join(missing)}, which the task's "
+            "objectives need"
+        )
         return {**answer, "metrics": metrics, "score": _Lacking(said)}
-    named = {goal.name for goal in objective.metrics} | {each.metric for each in objective.constraints}
+    named = {goal.name for goal in objective.metrics} | {
+        each.metric for each in objective.constraints
+    }
     if "score" not in named:
         metrics.pop("score", None)
-    return {**answer, "metrics": metrics, "score": combined(metrics, objective.metrics, objective.constraints)}
+    return {
+        **answer,
+        "metrics": metrics,
+        "score": combined(metrics, objective.metrics, objective.constraints),
+    }
 
 
 def _unfit(score: object, fault: str, objective: Objective) -> str:
@@ -201,20 +249,32 @@ def _unfit(score: object, fault: str, objective: Objective) -> str:
     if fault == "score_not_a_number":
         return f"{said}, which is not a number: the evaluator must return a float"
     if fault != "score_out_of_bounds":
-        return f"{said}, which is not finite: the evaluator should return None for what it does not accept"
+        return (
+            f"{said}, which is not finite: the evaluator should return None for what it does not "
+            "accept"
+        )
     low, high = ("open" if end is None else f"{end:.10g}" for end in objective.bounds)
     if objective.bounds == (None, None):
         return f"{said}, beyond ±{WIDEST:g}: the evaluator should scale it"
-    return f"{said}, outside the bounds of the task ({low} to {high}): correct the evaluator, or [objective] bounds"
+    return (
+        f"{said}, outside the bounds of the task ({low} to {high}): correct the evaluator, or "
+        "[objective] bounds"
+    )
 
 
-def with_certificate(verdict: EvaluationOutcome, answer: dict[str, Any], objective: Objective) -> EvaluationOutcome:
-    """The evaluation with a verifier's answer: `strict` is set in any case, `certified` only where there is a value."""
+def with_certificate(
+    verdict: EvaluationOutcome, answer: dict[str, Any], objective: Objective
+) -> EvaluationOutcome:
+    """The evaluation with a verifier's answer: `strict` is set in any case, `certified` only where
+    there is a value.
+    """
     said = clean(str(answer.get("feedback", "")), ARTIFACT_CHARS)
     fault = objective.fault(answer["score"]) if answer["kind"] == "certified" else answer["kind"]
     if fault:
         note = "not verified: " + (said or fault.replace("_", " "))
-        return replace(verdict, strict=False, feedback="\n".join(filter(None, (verdict.feedback, note))))
+        return replace(
+            verdict, strict=False, feedback="\n".join(filter(None, (verdict.feedback, note)))
+        )
     texts = {
         "certificate": clean(answer["exact"], ARTIFACT_CHARS),
         "repaired": clean(answer["repaired"], ARTIFACT_CHARS),
@@ -229,22 +289,31 @@ def with_certificate(verdict: EvaluationOutcome, answer: dict[str, Any], objecti
 
 
 def of_report(payload: bytes, objective: Objective) -> EvaluationOutcome:
-    """What a legacy evaluator reported from inside the jail: form and bounds are checked, the numbers are taken as
-    reported."""
+    """What a legacy evaluator reported from inside the jail: form and bounds are checked, the
+    numbers are taken as reported."""
     try:
         report = wire.decode(payload)
         metrics = {
-            str(k): float(v) for k, v in report["metrics"].items() if type(v) in (int, float) and math.isfinite(v)
+            str(k): float(v)
+            for k, v in report["metrics"].items()
+            if type(v) in (int, float) and math.isfinite(v)
         }
         artifacts = {str(k): str(v) for k, v in report["artifacts"].items()}
         answer = {"score": report["score"], "metrics": metrics, "artifacts": artifacts}
         feedback = clean(str(report["feedback"]), ARTIFACT_CHARS)
     except (wire.WireError, KeyError, TypeError, AttributeError, OverflowError):
-        return EvaluationOutcome(Status.REJECTED, "bad_frame", feedback="the evaluator's report is not readable")
+        return EvaluationOutcome(
+            Status.REJECTED, "bad_frame", feedback="the evaluator's report is not readable"
+        )
     if answer["score"] is None:
-        none = "the evaluator returned None as the score: it does not accept this candidate, or lacks a return"
+        none = (
+            "the evaluator returned None as the score: it does not accept this candidate, or lacks "
+            "a return"
+        )
         feedback = "\n".join(filter(None, (none, feedback)))
-        return EvaluationOutcome(Status.INVALID, "score_missing", feedback=feedback, artifacts=_texts(artifacts))
+        return EvaluationOutcome(
+            Status.INVALID, "score_missing", feedback=feedback, artifacts=_texts(artifacts)
+        )
     return scored(answer, objective, feedback)
 
 
@@ -252,4 +321,7 @@ def _texts(artifacts: dict[str, str]) -> dict[str, str]:
     if not artifacts:
         return {}
     kept = list(pictures.checked(artifacts).items())[:_MAX_ARTIFACTS]
-    return {clean(name, 100): text if pictures.picture(text) else clean(text, ARTIFACT_CHARS) for name, text in kept}
+    return {
+        clean(name, 100): text if pictures.picture(text) else clean(text, ARTIFACT_CHARS)
+        for name, text in kept
+    }

@@ -1,8 +1,8 @@
 """Encloses the last sign change of a polynomial with integer coefficients.
 
-Roots of even multiplicity are divided out exactly; what is left is bisected from the right with Descartes' rule of
-signs (Vincent-Collins-Akritas) until one simple root is alone in its interval. Polynomials are lists of integers,
-lowest degree first, without trailing zeros.
+Roots of even multiplicity are divided out exactly; what is left is bisected from the right with
+Descartes' rule of signs (Vincent-Collins-Akritas) until one simple root is alone in its interval.
+Polynomials are lists of integers, lowest degree first, without trailing zeros.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _PRIME = 2**61 - 1
 
 
 def last_sign_change(poly: Sequence[int], bits: int = 100) -> tuple[Fraction, Fraction] | None:
-    """Rationals low <= r <= high around the largest r > 0 where the sign changes, None if there is none.
+    """Rationals low <= r <= high around the largest r > 0 where the sign changes, None if there is
+    none.
 
     They are at most 2**-bits of their size apart (equal if r was met exactly).
     """
@@ -28,14 +29,19 @@ def last_sign_change(poly: Sequence[int], bits: int = 100) -> tuple[Fraction, Fr
         return None
     scale = _bound(found)
     degree = len(found) - 1
-    start = [c << (scale * i) if scale >= 0 else c << (-scale * (degree - i)) for i, c in enumerate(found)]
+    start = [
+        c << (scale * i) if scale >= 0 else c << (-scale * (degree - i))
+        for i, c in enumerate(found)
+    ]
     return _rightmost(start, Fraction(2) ** scale, bits)
 
 
 def odd_part(poly: Poly) -> Poly:
-    """The product of the distinct factors of odd multiplicity (up to a constant): it changes sign where `poly` does.
+    """The product of the distinct factors of odd multiplicity (up to a constant): it changes sign
+    where `poly` does.
 
-    With p_0 = p and p_(i+1) = gcd(p_i, p_i'), w_i = p_i / p_(i+1) has the factors of multiplicity above i.
+    With p_0 = p and p_(i+1) = gcd(p_i, p_i'), w_i = p_i / p_(i+1) has the factors of multiplicity
+    above i.
     """
     if len(poly) < 3 or _coprime_modulo(poly, _derivative(poly)):
         return poly
@@ -81,7 +87,9 @@ def multiply(first: Poly, second: Poly) -> Poly:
 
 
 def _rightmost(poly: Poly, scale: Fraction, bits: int) -> tuple[Fraction, Fraction] | None:
-    """The largest root in (0, 1) of a square-free polynomial, times `scale`. Leaves are visited from the right."""
+    """The largest root in (0, 1) of a square-free polynomial, times `scale`. Leaves are visited
+    from the right.
+    """
     waiting: list[tuple[Poly, Fraction, Fraction]] = [(poly, Fraction(0), Fraction(1))]
     while waiting:
         node, low, high = waiting.pop()
@@ -105,7 +113,9 @@ def _rightmost(poly: Poly, scale: Fraction, bits: int) -> tuple[Fraction, Fracti
     return None
 
 
-def _refined(node: Poly, low: Fraction, high: Fraction, scale: Fraction, bits: int) -> tuple[Fraction, Fraction]:
+def _refined(
+    node: Poly, low: Fraction, high: Fraction, scale: Fraction, bits: int
+) -> tuple[Fraction, Fraction]:
     """Bisect the one root that `node` has in (0, 1), which stands for (low, high)."""
     at, level = 0, 0  # the root lies between at / 2**level and (at + 1) / 2**level
     sign = _sign_at(node, 0, 0)
@@ -190,7 +200,9 @@ def _pseudo_remainder(poly: Poly, by: Poly) -> Poly:
 
 
 def _coprime_modulo(first: Poly, second: Poly) -> bool:
-    """Whether a greatest common divisor modulo a prime is constant: then it is so over the integers, too."""
+    """Whether a greatest common divisor modulo a prime is constant: then it is so over the
+    integers, too.
+    """
     if first[-1] % _PRIME == 0 or second[-1] % _PRIME == 0:
         return False
     first, second = _trimmed([c % _PRIME for c in first]), _trimmed([c % _PRIME for c in second])

@@ -144,7 +144,9 @@ class Tally:
 
 
 LoadedTally = tuple[str, int, int, float, float, float | None, bool, bool, int | None, bool]
-"""id, count, failures, mean, squares, certified reward, refused, barred, rank of trust, repaired."""
+"""id, count, failures, mean, squares, certified reward, refused, barred, rank of trust,
+repaired.
+"""
 
 
 class PooledNoise(NamedTuple):
@@ -203,7 +205,8 @@ class Account:
     def __len__(self) -> int:
         return len(self.places)
 
-    # -- feeding ------------------------------------------------------------------------------------
+    # -- feeding
+    # ------------------------------------------------------------------------------
 
     def observe(self, fact: Fact) -> None:
         """Count one finished evaluation."""
@@ -353,7 +356,8 @@ class Account:
             self._where.append(self._cases.setdefault(fact.case, len(self._cases)))
             self._rewards.append(math.nan if fact.reward is None else fact.reward)
 
-    # -- reading ------------------------------------------------------------------------------------
+    # -- reading
+    # ------------------------------------------------------------------------------
 
     @property
     def rows(self) -> NDArray[np.void]:
@@ -395,7 +399,11 @@ class Account:
 
     def own(self, facts: Iterable[Fact]) -> list[Fact]:
         """These evaluations without failures of a kind that is the evaluator's."""
-        return [fact for fact in facts if fact.reward is not None or not self.judge.is_external(fact.kind)]
+        return [
+            fact
+            for fact in facts
+            if fact.reward is not None or not self.judge.is_external(fact.kind)
+        ]
 
     def failures(self) -> NDArray[np.int64]:
         """Failures of each candidate that count against it.
@@ -434,11 +442,18 @@ class Account:
 
     @property
     def span(self) -> float:
-        """Distance between the bounds of the score, where declared, or else of the few values seen."""
+        """Distance between the bounds of the score, where declared, or else of the few values
+        seen.
+        """
         low, high = self.task.objective.bounds
         if low is not None and high is not None:
             return high - low
-        later = (fact.reward for kept in (self.looks, self.fresh) for seen in kept.values() for fact in seen)
+        later = (
+            fact.reward
+            for kept in (self.looks, self.fresh)
+            for seen in kept.values()
+            for fact in seen
+        )
         values = {*self._values, *(reward for reward in later if reward is not None)}
         return max(values) - min(values) if 0 < len(values) <= FEW_VALUES else 0.0
 
@@ -498,7 +513,8 @@ class Account:
         initial = [t.mean for c in self.task.candidates() if (t := self.tally(c.id)) and t.count]
         return min(low, *initial) if initial else low
 
-    # -- the value model ----------------------------------------------------------------------------
+    # -- the value model
+    # ----------------------------------------------------------------------------
 
     def model(self, longest: int | None = MODELLED) -> ValueModel | None:
         """The value model of the search so far; None if the search is longer than `longest`.
@@ -535,7 +551,9 @@ EXACT_REPEATS = 3
 """Equal repeats after which scores may be taken for exact."""
 
 EXACT_CANDIDATES = 2
-"""Candidates that such repeats are of, at least: the initial program may be exact where others are not."""
+"""Candidates that such repeats are of, at least: the initial program may be exact where others are
+not.
+"""
 
 FEW_VALUES = 4
 """Distinct scores up to which a score counts as few-valued: equal repeats then prove nothing."""

@@ -36,10 +36,18 @@ class Evidence:
         self.task = task
         self.account = Account(task, prior)
         self.ranking = Ranking(self.account)
-        self.front = FrontModel(goals.metrics, goals.constraints, task.deterministic) if goals.metrics else None
-        self.verdict = Verdict(self.ranking) if self.front is None else FrontVerdict(self.ranking, self.front)
+        self.front = (
+            FrontModel(goals.metrics, goals.constraints, task.deterministic)
+            if goals.metrics
+            else None
+        )
+        self.verdict = (
+            Verdict(self.ranking) if self.front is None else FrontVerdict(self.ranking, self.front)
+        )
 
-    def observe(self, candidate: Candidate, observation: Observation, purpose: str = SEARCH) -> None:
+    def observe(
+        self, candidate: Candidate, observation: Observation, purpose: str = SEARCH
+    ) -> None:
         """Count one finished evaluation."""
         self.enter(fact_of(self.task, candidate, observation, purpose))
 
@@ -78,7 +86,9 @@ PROMISING = 0.2
 """Share of the evaluations that goes into promising candidates where candidates fail at times."""
 
 FAILED_EACH = 4
-"""Failed evaluations for each look at a promising candidate before any was seen to fail at times."""
+"""Failed evaluations for each look at a promising candidate before any was seen to fail at
+times.
+"""
 
 FEW_TRIALS = 3
 """Evaluations below which a promising candidate is looked at again there."""
@@ -107,14 +117,20 @@ class Inquiry:
         self._again = room // 10
         self._looked: set[tuple[str, str]] = set()
         self._failed = self._pending = self._spent = 0
-        self._flying: dict[tuple[str, str], int] = {}  # promising candidates looked at, and their trials then
+        self._flying: dict[
+            tuple[str, str], int
+        ] = {}  # promising candidates looked at, and their trials then
 
     def after(self, candidate: Candidate, observation: Observation) -> list[Look]:
         """Looks worth making after this evaluation of the search."""
         if self._evidence.task.deterministic or observation.barred:
             return []
         self._failed += not observation.ok and is_repeatable(observation)
-        found = [*self._second_look(candidate, observation), *self._canary(), *self._repeats(observation)]
+        found = [
+            *self._second_look(candidate, observation),
+            *self._canary(),
+            *self._repeats(observation),
+        ]
         return found or self._promising()
 
     def _second_look(self, candidate: Candidate, observation: Observation) -> list[Look]:
@@ -135,12 +151,16 @@ class Inquiry:
         account = self._account
         if self._evidence.task.cases or self._spent >= self._allowance:
             return []
-        self._flying = {pair: made for pair, made in self._flying.items() if made == self._made(pair[0])}
+        self._flying = {
+            pair: made for pair, made in self._flying.items() if made == self._made(pair[0])
+        }
         beliefs, rows = self._evidence.ranking.beliefs, account.rows
         if not beliefs.known.any():
             return []
         trials = rows["count"] + rows["failures"]
-        reach = np.where(beliefs.known & (trials < FEW_TRIALS), beliefs.worth + beliefs.worth_sd, -np.inf)
+        reach = np.where(
+            beliefs.known & (trials < FEW_TRIALS), beliefs.worth + beliefs.worth_sd, -np.inf
+        )
         for place in np.argsort(-reach, kind="stable")[:FEW_TRIALS].tolist():
             pair = account.name(place), ""
             if reach[place] < beliefs.worth[beliefs.known].max():

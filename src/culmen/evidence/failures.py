@@ -26,7 +26,9 @@ STRENGTHS = (8.0, 16.0, 32.0, 64.0, 128.0)
 """Trials that the rate of a neighbourhood may count as, as prior of one candidate's rate."""
 
 _PSEUDO = 2.0  # pseudo-trials of the run's rate in a neighbourhood's
-_DOUBT = 0.5  # share of the run's rate in a neighbourhood without trials: it may be free of failures
+_DOUBT = (
+    0.5  # share of the run's rate in a neighbourhood without trials: it may be free of failures
+)
 _PROOF = 0.5  # pseudo-failures where a candidate is known to fail at times
 _BINS = 128  # of the candidates' means, for the kernel over similar scores
 _WIDTH = 0.1  # width of the kernel, as a share of the spread of means
@@ -55,7 +57,9 @@ class FailureRates:
         found[: len(rows)][rows["barred"] & (rows["count"] > 0)] = 0.0
         return np.maximum(found, 0.0)
 
-    def chances(self, scored: Floats, failed: Floats, means: Floats, parents: Ints) -> FailureChances:
+    def chances(
+        self, scored: Floats, failed: Floats, means: Floats, parents: Ints
+    ) -> FailureChances:
         """Posterior chances of candidates with these counts; see `FailureModel`."""
         early = np.zeros(len(scored))
         known = self._rows()["early"][: len(scored)]
@@ -63,7 +67,9 @@ class FailureRates:
         return failure_chances(scored, failed, early, means, parents)
 
 
-def failure_chances(scored: Floats, failed: Floats, early: Floats, means: Floats, parents: Ints) -> FailureChances:
+def failure_chances(
+    scored: Floats, failed: Floats, early: Floats, means: Floats, parents: Ints
+) -> FailureChances:
     """Beta posteriors of the chances to fail: mean, standard deviation and step of each.
 
     `early` of the `failed` evaluations came before the candidate's first score.
@@ -126,7 +132,9 @@ def kernel_width(means: Floats) -> float:
     return _WIDTH * float(ordered[int(0.95 * last)] - ordered[int(0.05 * last)])
 
 
-def _near(fails: Floats, trials: Floats, means: Floats, works: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+def _near(
+    fails: Floats, trials: Floats, means: Floats, works: NDArray[np.bool_]
+) -> tuple[Floats, Floats]:
     """Failures and trials of candidates of similar mean, each one's own left out.
 
     A Gaussian kernel over a histogram of the means.
@@ -263,7 +271,9 @@ class CulpritJudge:
         first[list(self._initial_places)] = True
         lost, total = float(struck.sum()), float(trials.sum())
         common = _log_beta(1.0 + lost, 1.0 + total - lost) - _log_beta(1.0, 1.0)
-        own = _log_beta(0.2 + float(struck[first].sum()), 10.0 + float((trials - struck)[first].sum()))
+        own = _log_beta(
+            0.2 + float(struck[first].sum()), 10.0 + float((trials - struck)[first].sum())
+        )
         own -= _log_beta(0.2, 10.0)
         others = ~first & (trials > 0)
         a, b = struck[others], (trials - struck)[others]
@@ -302,7 +312,11 @@ class CulpritJudge:
         failures, evaluations = self._before
         rate = (failures + 1.0) / (evaluations + 2.0)
         many = len({place for place, _ in self._streak})
-        return len(self._streak) >= _STREAK and many >= _STRIKES and rate ** len(self._streak) < _CHANCE
+        return (
+            len(self._streak) >= _STREAK
+            and many >= _STRIKES
+            and rate ** len(self._streak) < _CHANCE
+        )
 
     def excuses_by_place(self) -> dict[int, int]:
         """Failures by place that count against no candidate."""
@@ -330,7 +344,9 @@ class CulpritJudge:
     def is_external(self, kind: str) -> bool:
         """True if failures of this kind are taken to be the evaluator's now."""
         known = self.kinds.get(kind)
-        return known is not None and (known.is_scorers or (self.is_outage and self._streak[-1][1] == kind))
+        return known is not None and (
+            known.is_scorers or (self.is_outage and self._streak[-1][1] == kind)
+        )
 
 
 _FAULTY = ((0.5, 0.5), (2.0, 6.0), (5.0, 5.0), (6.0, 2.0))  # laws of the rate of a faulty candidate

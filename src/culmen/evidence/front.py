@@ -1,4 +1,5 @@
-"""Pareto fronts of noisy candidates: a value model for each metric, domination by what they believe, hypervolume.
+"""Pareto fronts of noisy candidates: a value model for each metric, domination by what they
+believe, hypervolume.
 
 A point is a row of rewards, one per objective, each turned so that higher is better.
 """
@@ -21,7 +22,9 @@ _RHO = 0.05  # weight of the sum in the augmented Chebyshev distance (Steuer and
 
 
 def nondominated(points: Floats) -> list[int]:
-    """Rows that no other row equals or exceeds in every column and exceeds in one; of equal rows the first. Sorted."""
+    """Rows that no other row equals or exceeds in every column and exceeds in one; of equal rows
+    the first. Sorted.
+    """
     order = np.lexsort([np.arange(len(points)), *(-points.T[::-1])])
     if points.shape[1] == 2:
         second = points[order, 1]
@@ -35,9 +38,11 @@ def nondominated(points: Floats) -> list[int]:
 
 
 def hypervolume(points: Floats, reference: Floats) -> float:
-    """Volume of what the points dominate above the reference point: exact, by slices along the last column.
+    """Volume of what the points dominate above the reference point: exact, by slices along the last
+    column.
 
-    Quick for two columns, and for three with fewer than about a hundred points (Zitzler and Thiele, 1998).
+    Quick for two columns, and for three with fewer than about a hundred points (Zitzler and Thiele,
+    1998).
     """
     points = points[(points > reference).all(axis=1)]
     if not len(points):
@@ -56,7 +61,9 @@ def hypervolume(points: Floats, reference: Floats) -> float:
 
 
 def distances(points: Floats, weights: Floats, ideal: Floats, spans: Floats) -> Floats:
-    """Augmented weighted Chebyshev distance of each point from the ideal one, columns in units of `spans`."""
+    """Augmented weighted Chebyshev distance of each point from the ideal one, columns in units of
+    `spans`.
+    """
     short = (ideal - points) / spans * weights
     return short.max(axis=1) + _RHO * short.sum(axis=1)
 
@@ -83,23 +90,33 @@ def dispersed(points: Floats, most: int) -> list[int]:
 
 
 class FrontModel:
-    """What is believed of every candidate's metrics. Equal texts are one candidate, relatives tell of one another.
+    """What is believed of every candidate's metrics. Equal texts are one candidate, relatives tell
+    of one another.
 
-    `exact` is a user's word on whether repeating an evaluation gives the same values; None: found out.
+    `exact` is a user's word on whether repeating an evaluation gives the same values; None: found
+    out.
     """
 
     def __init__(
-        self, objectives: Sequence[MetricGoal], constraints: Sequence[Constraint] = (), exact: bool | None = None
+        self,
+        objectives: Sequence[MetricGoal],
+        constraints: Sequence[Constraint] = (),
+        exact: bool | None = None,
     ) -> None:
         self.objectives, self.constraints = tuple(objectives), tuple(constraints)
         self._signs = {goal.name: goal.reward(1.0) for goal in self.objectives}
         for each in self.constraints:
             self._signs.setdefault(each.metric, -1.0 if each.sense == "<=" else 1.0)
         self._models = {name: ValueModel(None, exact) for name in self._signs}
-        self.models = list(self._models.values())  # first those of the objectives, then of other constrained metrics
+        self.models = list(
+            self._models.values()
+        )  # first those of the objectives, then of other constrained metrics
         self._firsts: dict[str, float] = {}
         self._barred: set[str] = set()
-        self._front: tuple[int, list[int]] = (-1, [])  # after how many evaluations, and the front then
+        self._front: tuple[int, list[int]] = (
+            -1,
+            [],
+        )  # after how many evaluations, and the front then
 
     @property
     def ids(self) -> list[str]:
@@ -125,37 +142,41 @@ class FrontModel:
         self._front = (-1, [])
 
     def rewards(self) -> tuple[Floats, Floats]:
-        """Posterior means of all candidates (rows as `ids`), one column per objective, higher is better, and their
-        standard deviations; nan where a candidate never gave the metric."""
+        """Posterior means of all candidates (rows as `ids`), one column per objective, higher is
+        better, and their standard deviations; nan where a candidate never gave the metric."""
         found = [self._models[goal.name].expected() for goal in self.objectives]
         shifts = [goal.reward(self._firsts.get(goal.name, 0.0)) for goal in self.objectives]
-        return np.column_stack([mean + shift for (mean, _), shift in zip(found, shifts)]), np.column_stack(
-            [sd for _, sd in found]
-        )
+        return np.column_stack(
+            [mean + shift for (mean, _), shift in zip(found, shifts)]
+        ), np.column_stack([sd for _, sd in found])
 
     def excess(self, values: Floats) -> Floats:
-        """By how much values (..., metrics), on the scales of `models`, violate the constraints, in standard deviations
-        of the candidates' means; 0: feasible."""
+        """By how much values (..., metrics), on the scales of `models`, violate the constraints, in
+        standard deviations of the candidates' means; 0: feasible."""
         total = np.zeros(values.shape[:-1])
         for each in self.constraints:
             place, sign = list(self._signs).index(each.metric), self._signs[each.metric]
             model = self.models[place]
             worth = model.worth()
             size = float(np.std(worth[np.isfinite(worth)])) if np.isfinite(worth).any() else 0.0
-            over = (values[..., place] - sign * (each.level - self._firsts.get(each.metric, 0.0))) / (size or 1.0)
+            over = (
+                values[..., place] - sign * (each.level - self._firsts.get(each.metric, 0.0))
+            ) / (size or 1.0)
             total += np.maximum(over if (each.sense == "<=") == (sign > 0) else -over, 0.0)
         return total
 
     def front(self) -> list[int]:
-        """Rows of `ids` that no other dominates by its posterior means: of the feasible ones, or, where none is, of
-        those that violate the constraints least."""
+        """Rows of `ids` that no other dominates by its posterior means: of the feasible ones, or,
+        where none is, of those that violate the constraints least."""
         if self._front[0] != self.models[0].evaluations:
             self._front = self.models[0].evaluations, self._found()
         return self._front[1]
 
     def _found(self) -> list[int]:
         points, _ = self.rewards()
-        known = ~np.isnan(points).any(axis=1) & np.array([id not in self._barred for id in self.ids], bool)
+        known = ~np.isnan(points).any(axis=1) & np.array(
+            [id not in self._barred for id in self.ids], bool
+        )
         worth = np.column_stack([model.worth() for model in self.models])
         known &= np.isfinite(worth).all(axis=1)
         excess = np.where(known, self.excess(np.where(known[:, None], worth, 0.0)), np.inf)
@@ -166,7 +187,13 @@ class FrontModel:
 
     def point(self, row: int) -> FrontPoint:
         """What is believed of one candidate."""
-        id, metrics, margins, count, failures = self.ids[row], dict[str, float](), dict[str, float](), 0, 0
+        id, metrics, margins, count, failures = (
+            self.ids[row],
+            dict[str, float](),
+            dict[str, float](),
+            0,
+            0,
+        )
         for name, model in self._models.items():
             value = model.value(id)
             metrics[name] = self._signs[name] * value.mean + self._firsts.get(name, 0.0)
@@ -184,15 +211,21 @@ def turned(points: Sequence[FrontPoint], objectives: Sequence[MetricGoal]) -> Fl
 
 
 def reference(points: Floats, objectives: Sequence[MetricGoal]) -> Floats:
-    """The point that hypervolume is measured from, as rewards: given ones, else the worst of these points and a tenth
-    of what they span below it."""
+    """The point that hypervolume is measured from, as rewards: given ones, else the worst of these
+    points and a tenth of what they span below it."""
     given = [None if goal.reference is None else goal.reward(goal.reference) for goal in objectives]
     found = points.min(axis=0) - 0.1 * spread(points) if len(points) else np.zeros(len(given))
-    return np.array([float(found[at]) if value is None else value for at, value in enumerate(given)])
+    return np.array(
+        [float(found[at]) if value is None else value for at, value in enumerate(given)]
+    )
 
 
-def chosen(points: Sequence[FrontPoint], objectives: Sequence[MetricGoal], weights: Sequence[float]) -> FrontPoint:
-    """The member nearest to the ideal point by the augmented weighted Chebyshev distance; objectives count in units of
-    what the front spans, `weights` are relative."""
+def chosen(
+    points: Sequence[FrontPoint], objectives: Sequence[MetricGoal], weights: Sequence[float]
+) -> FrontPoint:
+    """The member nearest to the ideal point by the augmented weighted Chebyshev distance;
+    objectives count in units of what the front spans, `weights` are relative."""
     rows = turned(points, objectives)
-    return points[int(distances(rows, np.array(weights, float), rows.max(axis=0), spread(rows)).argmin())]
+    return points[
+        int(distances(rows, np.array(weights, float), rows.max(axis=0), spread(rows)).argmin())
+    ]

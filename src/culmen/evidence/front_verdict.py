@@ -52,7 +52,8 @@ class FrontVerdict(Verdict):
         scored = {
             name: seen
             for name in self.account.fresh
-            if not self.is_barred(name) and (seen := [fact for fact in self.fresh(name) if fact.reward is not None])
+            if not self.is_barred(name)
+            and (seen := [fact for fact in self.fresh(name) if fact.reward is not None])
         }
         if not scored:
             return tuple(map(self.model.point, self.model.front()))
@@ -75,7 +76,9 @@ class FrontVerdict(Verdict):
             margins = {m: mean.margin for m, mean in means.items() if mean.margin is not None}
             held = not any(each.excess(metrics[each.metric]) for each in objective.constraints)
             count = len(self.fresh(name))
-            point = FrontPoint(name, metrics, margins, count, count - len(seen), held, confirmed=True)
+            point = FrontPoint(
+                name, metrics, margins, count, count - len(seen), held, confirmed=True
+            )
             found[name] = point, means
         return found
 
@@ -84,7 +87,9 @@ class FrontVerdict(Verdict):
         groups = [values for seen in others for values in _by_case(seen, metric).values()]
         repeats = sum(len(values) - 1 for values in groups)
         squares = math.fsum((value - fmean(values)) ** 2 for values in groups for value in values)
-        noise = PooledNoise(squares / repeats if repeats else None, repeats=repeats, squares=squares)
+        noise = PooledNoise(
+            squares / repeats if repeats else None, repeats=repeats, squares=squares
+        )
         return Chance(noise, self.of or None, self.account.is_exact)
 
     def _beats(self, known: Mapping[str, Measured], one: str, other: str) -> bool:

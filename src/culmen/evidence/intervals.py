@@ -65,7 +65,9 @@ class Chance(NamedTuple):
 
 
 class Error(NamedTuple):
-    """Standard error and half width of the 95 % interval; None where the evaluations cannot tell."""
+    """Standard error and half width of the 95 % interval; None where the evaluations cannot
+    tell.
+    """
 
     se: float | None
     margin: float | None
@@ -99,7 +101,9 @@ def difference(one: Values, other: Values, chance: Chance) -> tuple[float, Error
         return a.mean - b.mean, Error(error, t95(degrees) * error)
     shared = [case for case in one if case in other]
     if not shared:
-        return fmean(map(fmean, one.values())) - fmean(map(fmean, other.values())), Error(None, None)
+        return fmean(map(fmean, one.values())) - fmean(map(fmean, other.values())), Error(
+            None, None
+        )
     pairs = {case: [x - y for x, y in zip(one[case], other[case])] for case in shared}
     units, repeats, is_sample = _units(pairs, chance)
     return fmean(units), _error(units, repeats, is_sample, chance, 2.0, new=False)
@@ -138,7 +142,9 @@ def _error(
         return _interval((between / many, degrees))
     share = 0.0 if new else many / (chance.of or many)
     noise, known = _noise(repeats, between, chance, times)
-    return _interval(((1 - share) * between / many, degrees), (share * noise / many, known or degrees))
+    return _interval(
+        ((1 - share) * between / many, degrees), (share * noise / many, known or degrees)
+    )
 
 
 def _interval(*parts: tuple[float, float]) -> Error:
@@ -148,7 +154,9 @@ def _interval(*parts: tuple[float, float]) -> Error:
     return Error(error, t95(welch(*parts)) * error) if error else Error(None, None)
 
 
-def _between(units: Sequence[float], chance: Chance, times: float, is_sample: bool) -> tuple[float, float]:
+def _between(
+    units: Sequence[float], chance: Chance, times: float, is_sample: bool
+) -> tuple[float, float]:
     """Variance of the units and its degrees of freedom.
 
     Single evaluations are pooled with the repeats of the whole run; if their own spread is larger
@@ -162,7 +170,9 @@ def _between(units: Sequence[float], chance: Chance, times: float, is_sample: bo
     failing = _failing(units, chance)
     run = (noise.squares / noise.repeats if noise.repeats else 0.0) + failing
     if not own and not run and not chance.exact:
-        unproven = max(_unproven(many, noise), _unseen_flips(many + int(noise.repeats), chance.span))
+        unproven = max(
+            _unproven(many, noise), _unseen_flips(many + int(noise.repeats), chance.span)
+        )
         return unproven, degrees + min(float(noise.repeats), _POOLED)
     if not noise.repeats and not failing:
         return own / degrees, degrees
@@ -180,7 +190,9 @@ def _unproven(many: int, noise: PooledNoise) -> float:
     return noise.between * (1.0 if noise.agreement**told > _UNTOLD else 1.0 / (told + 1.0))
 
 
-def _spread_of_cases(units: Sequence[float], own: float, chance: Chance, times: float) -> tuple[float, float]:
+def _spread_of_cases(
+    units: Sequence[float], own: float, chance: Chance, times: float
+) -> tuple[float, float]:
     """Variance of the cases' means; few equal units do not prove that all are equal, and none that
     failed does not prove that none does."""
     many = len(units)
@@ -217,7 +229,9 @@ def _failing(units: Sequence[float], chance: Chance, times: float = 1.0) -> floa
     return share * (1 - share) * max(0.0, top - chance.floor) ** 2
 
 
-def _noise(repeats: Sequence[Sequence[float]], between: float, chance: Chance, times: float) -> tuple[float, float]:
+def _noise(
+    repeats: Sequence[Sequence[float]], between: float, chance: Chance, times: float
+) -> tuple[float, float]:
     """Variance of a case's mean by noise alone, and its degrees of freedom (0: unknown).
 
     Few repeats tell less of it than the cases do: it is at most as large as their spread. Where no

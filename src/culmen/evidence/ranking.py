@@ -85,15 +85,18 @@ class Ranking:
         return Belief(float(beliefs.worth[tally.order]), float(beliefs.worth_sd[tally.order]))
 
     def worths(self, names: list[str]) -> Floats:
-        """Posterior mean rewards of these candidates, failures at the floor; -inf without a score."""
+        """Posterior mean rewards of these candidates, failures at the floor; -inf without a
+        score.
+        """
         places = [self.account.places.get(key_of(name), -1) for name in names]
         return np.append(self.beliefs.worth, -math.inf)[places]
 
     def best(self, most: int) -> list[str]:
         """Ids of the best `most` candidates, best first.
 
-        Candidates whose output a verifier refused come last; fewer failures, then age break ties, and
-        the shorter text those of the best. Candidates rejected for their integrity are left out.
+        Candidates whose output a verifier refused come last; fewer failures, then age break ties,
+        and the shorter text those of the best. Candidates rejected for their integrity are left
+        out.
         """
         return [self.account.name(place) for place in self.best_places(most)]
 
@@ -108,7 +111,9 @@ class Ranking:
         sizes = np.full(len(places), np.iinfo(np.int64).max)
         order = np.lexsort((places, sizes, failures, -worth, refused))
         first = order[0]
-        equal = (worth == worth[first]) & (failures == failures[first]) & (refused == refused[first])
+        equal = (
+            (worth == worth[first]) & (failures == failures[first]) & (refused == refused[first])
+        )
         if equal.sum() > 1:
             equals = np.flatnonzero(equal)[:_TIES]
             self.account.measure_sizes(places[equals].tolist())
@@ -154,11 +159,14 @@ class Ranking:
         return probability_above(a.mean - b.mean, math.hypot(a.sd, b.sd)) >= BELIEVED
 
     def width(self) -> float:
-        """Distance up to which rewards are similar: chances to fail are learnt from such neighbours."""
+        """Distance up to which rewards are similar: chances to fail are learnt from such
+        neighbours.
+        """
         means = self.beliefs.mean[self.beliefs.known]
         return kernel_width(means) if len(means) else 0.0
 
-    # -- what is believed ---------------------------------------------------------------------------
+    # -- what is believed
+    # ---------------------------------------------------------------------------
 
     def _judge(self) -> Beliefs:
         account, rows = self.account, self.account.rows
@@ -195,7 +203,9 @@ class Ranking:
         return noise.centre + share * (means - noise.centre), sd, parents
 
 
-def with_failures(mean: Floats, sd: Floats, fails: Floats, fails_sd: Floats, floor: float) -> tuple[Floats, Floats]:
+def with_failures(
+    mean: Floats, sd: Floats, fails: Floats, fails_sd: Floats, floor: float
+) -> tuple[Floats, Floats]:
     """Mean and standard deviation of rewards that are `floor` with chance `fails`."""
     fall = np.maximum(mean - floor, 0.0)
     return mean - fails * fall, np.hypot((1.0 - fails) * sd, fails_sd * fall)
@@ -235,7 +245,9 @@ class Race:
         account = ranking.account
         self._account = account
         self._looks = {name: self._seen(name, with_fresh) for name in names}
-        self._places = {name: account.places[key] for name in names if (key := key_of(name)) in account.places}
+        self._places = {
+            name: account.places[key] for name in names if (key := key_of(name)) in account.places
+        }
 
     def _seen(self, name: str, with_fresh: bool) -> list[Fact]:
         fresh = self._account.fresh.get(name, ()) if with_fresh else ()
@@ -254,7 +266,11 @@ class Race:
             seen = self._looks[name]
             mean, sd = self._updated(beliefs, place, seen, noise.within or 0.0, noise.between)
             worth, spread = with_failures(
-                np.array([mean]), np.array([sd]), rates[0][place : place + 1], rates[1][place : place + 1], floor
+                np.array([mean]),
+                np.array([sd]),
+                rates[0][place : place + 1],
+                rates[1][place : place + 1],
+                floor,
             )
             lost = sum(fact.reward is None for fact in seen)
             found.append(Finalist(name, float(worth[0]), float(spread[0]), mean, len(seen), lost))
@@ -278,7 +294,9 @@ class Race:
     def _updated(
         self, beliefs: Beliefs, place: int, seen: list[Fact], within: float, between: float
     ) -> tuple[float, float]:
-        """Reward of one finalist without failures: the search's belief and the looks, by precision."""
+        """Reward of one finalist without failures: the search's belief and the looks, by
+        precision.
+        """
         mean, variance = float(beliefs.mean[place]), float(beliefs.sd[place]) ** 2
         rewards = [fact.reward for fact in seen if fact.reward is not None]
         if not rewards:

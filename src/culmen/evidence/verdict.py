@@ -46,10 +46,13 @@ class Verdict:
         self.split = reported_split(self.task)
         self.of = len(self.task.split(self.split)) if self.split else 0
 
-    # -- what fresh evaluations say ------------------------------------------------------------------
+    # -- what fresh evaluations say
+    # ------------------------------------------------------------------
 
     def fresh(self, name: str) -> list[Fact]:
-        """Evaluations of a candidate made after the choice, failures of its own doing among them."""
+        """Evaluations of a candidate made after the choice, failures of its own doing among
+        them.
+        """
         return self.account.own(self.account.fresh.get(name, ()))
 
     def values(self, name: str) -> dict[str, list[float]]:
@@ -109,7 +112,8 @@ class Verdict:
             variance += 2.0 * self.account.noise().between
         return one.worth - two.worth, math.sqrt(variance)
 
-    # -- who is reported -----------------------------------------------------------------------------
+    # -- who is reported
+    # -----------------------------------------------------------------------------
 
     def chosen(self) -> str | None:
         """The best candidate by all that is known, the initial program apart."""
@@ -197,7 +201,9 @@ class Verdict:
         fresh = self.mean(name)
         if fresh is not None:
             value = self.task.objective.score(fresh.mean)
-            return Score(name, value, fresh.count, fresh.se, fresh.margin, fresh.failures, fresh=True)
+            return Score(
+                name, value, fresh.count, fresh.se, fresh.margin, fresh.failures, fresh=True
+            )
         tally, belief = self.account.tally(name), self.ranking.belief(name)
         if tally is None or belief is None:
             return None
@@ -307,7 +313,9 @@ def expected_score(account: Account, name: str, count: int, mean: float, sd: flo
 
 
 def noise_report(account: Account) -> NoiseReport:
-    """Estimated evaluator noise, from all repeats: those of the search and those made afterwards."""
+    """Estimated evaluator noise, from all repeats: those of the search and those made
+    afterwards.
+    """
     repeats, squares = account.repeats, account.repeated_squares
     for kept in (account.looks, account.fresh):
         for case in (each for seen in kept.values() for each in _rewards_by_case(seen)):

@@ -1,4 +1,5 @@
-"""Model backends: OpenAI-compatible endpoints over HTTP, all others by the optional `litellm` package, and a person.
+"""Model backends: OpenAI-compatible endpoints over HTTP, all others by the optional `litellm`
+package, and a person.
 
 Bodies are read with distrust: whatever is malformed raises `BadResponse`.
 """
@@ -33,12 +34,22 @@ from culmen.llm.spec import Key
 
 
 class OpenAIBackend:
-    """Chat completions. `max_tokens_name` is what the server calls the limit, `send_seed` passes `Call.seed` on."""
+    """Chat completions. `max_tokens_name` is what the server calls the limit, `send_seed` passes
+    `Call.seed` on.
+    """
 
     def __init__(
-        self, endpoint: Endpoint, *, max_tokens_name: str = "max_completion_tokens", send_seed: bool = False
+        self,
+        endpoint: Endpoint,
+        *,
+        max_tokens_name: str = "max_completion_tokens",
+        send_seed: bool = False,
     ) -> None:
-        self._endpoint, self._max_tokens_name, self._send_seed = endpoint, max_tokens_name, send_seed
+        self._endpoint, self._max_tokens_name, self._send_seed = (
+            endpoint,
+            max_tokens_name,
+            send_seed,
+        )
 
     async def complete(self, call: Call) -> Reply:
         """One attempt; see `culmen.llm.call.ModelBackend`."""
@@ -51,7 +62,9 @@ class OpenAIBackend:
 
 
 class LiteLLMBackend:
-    """Chat completions through `litellm.acompletion`, its own retries off. Keys come from the provider's variables."""
+    """Chat completions through `litellm.acompletion`, its own retries off. Keys come from the
+    provider's variables.
+    """
 
     def __init__(self, key: Key, *, base_url: str | None = None, send_seed: bool = False) -> None:
         self._key, self._base_url, self._send_seed = key, base_url, send_seed
@@ -61,7 +74,12 @@ class LiteLLMBackend:
         litellm = await asyncio.to_thread(_load)  # takes seconds
         import openai
 
-        options: dict[str, Any] = {"num_retries": 0, "max_retries": 0, "drop_params": True, **call.extra}
+        options: dict[str, Any] = {
+            "num_retries": 0,
+            "max_retries": 0,
+            "drop_params": True,
+            **call.extra,
+        }
         if self._base_url:
             options["api_base"] = self._base_url
         if self._key.needed:
@@ -78,7 +96,9 @@ class LiteLLMBackend:
             failure = ServerFailed("no_connection", self._key.scrub(str(error))[:200])
         except openai.APIStatusError as error:
             said = f"{error.code or ''} {error.message}"
-            failure = translate(error.status_code, said, error.response.headers, self._key, call.model)
+            failure = translate(
+                error.status_code, said, error.response.headers, self._key, call.model
+            )
         raise failure from None
 
 
@@ -124,7 +144,9 @@ def _content(message: ChatMessage) -> str | list[dict[str, Any]]:
 
 
 def read_body(text: str) -> dict[str, Any]:
-    """The JSON object in a response of status 200. Raises `BadResponse` (html, not_json) otherwise."""
+    """The JSON object in a response of status 200. Raises `BadResponse` (html, not_json)
+    otherwise.
+    """
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):
@@ -139,7 +161,8 @@ def read_body(text: str) -> dict[str, Any]:
 def read_reply(text: str) -> Reply:
     """The reply in a chat completion's body.
 
-    Raises `BadResponse` (html, not_json, no_choices, no_content) and, for errors sent with status 200, what they mean.
+    Raises `BadResponse` (html, not_json, no_choices, no_content) and, for errors sent with status
+    200, what they mean.
     """
     body = read_body(text)
     if body.get("error"):
@@ -160,7 +183,9 @@ def read_tokens(usage: object) -> Tokens | None:
         return None
     details = usage.get("prompt_tokens_details")
     details = details if isinstance(details, dict) else {}
-    cached = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0  # the latter is DeepSeek's
+    cached = (
+        details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0
+    )  # the latter is DeepSeek's
     written = details.get("cache_write_tokens") or 0
     counts = (usage.get("prompt_tokens"), usage.get("completion_tokens", 0), cached, written)
     if not all(isinstance(c, int) and not isinstance(c, bool) and c >= 0 for c in counts):
@@ -205,10 +230,12 @@ def _error_in(error: object, raw: str) -> Exception:
     return BadResponse("error_body", message, raw=raw)
 
 
-# `--model ask`: a person answers the prompts, in $EDITOR on the terminal, in the dashboard, or by files in RUN/ask.
+# `--model ask`: a person answers the prompts, in $EDITOR on the terminal, in the dashboard, or by
+# files in RUN/ask.
 #
-# A reply is journaled as any model's, so a resumed or replayed run asks for none of them again. A prompt that nobody
-# had answered when a run was cut off is not asked anew: its answer, which may be there by now, is waited for.
+# A reply is journaled as any model's, so a resumed or replayed run asks for none of them again. A
+# prompt that nobody had answered when a run was cut off is not asked anew: its answer, which may be
+# there by now, is waited for.
 
 ASKED = "ask"
 _LOOK = 0.3  # seconds between two looks for an answer
@@ -218,9 +245,9 @@ _LINE = "==== Write the answer below this line; leave it empty to answer nothing
 class Person:
     """A model whose replies a person writes, one prompt after the other.
 
-    On a terminal the prompt opens in $VISUAL or $EDITOR; elsewhere it lies in `folder` as N.prompt.md until N.reply.md
-    is there, complete (write it under another name first), by hand or from the dashboard (store/sidecar.py); once it
-    was read the prompt is called N.answered.md.
+    On a terminal the prompt opens in $VISUAL or $EDITOR; elsewhere it lies in `folder` as
+    N.prompt.md until N.reply.md is there, complete (write it under another name first), by hand or
+    from the dashboard (store/sidecar.py); once it was read the prompt is called N.answered.md.
     """
 
     name = ASKED
@@ -234,11 +261,17 @@ class Person:
         async with self._turn:
             self._folder.mkdir(parents=True, exist_ok=True)
             prompt = self._waiting(call.prompt) or self._new(call.prompt)
-            reply, answered = (prompt.with_name(prompt.name.replace("prompt", kind)) for kind in ("reply", "answered"))
+            reply, answered = (
+                prompt.with_name(prompt.name.replace("prompt", kind))
+                for kind in ("reply", "answered")
+            )
             if (editor := _editor()) and not reply.is_file():
                 await self._edit(editor, call.prompt, reply)
             elif not reply.is_file():
-                told = f"the prompt is in {prompt}: answer it in culmen ui, or write the answer to {reply}"
+                told = (
+                    f"the prompt is in {prompt}: answer it in culmen ui, or write the answer to "
+                    f"{reply}"
+                )
                 print(told, file=sys.stderr)  # noqa: T201
             while not reply.is_file():
                 await asyncio.sleep(_LOOK)
@@ -254,7 +287,9 @@ class Person:
         return None
 
     def _new(self, text: str) -> Path:
-        number = 1 + max((int(path.name.partition(".")[0]) for path in self._folder.glob("[0-9]*.md")), default=0)
+        number = 1 + max(
+            (int(path.name.partition(".")[0]) for path in self._folder.glob("[0-9]*.md")), default=0
+        )
         prompt = self._folder / f"{number:04d}.prompt.md"
         prompt.write_text(text, encoding="utf-8")
         return prompt
@@ -270,9 +305,15 @@ class Person:
             process = await asyncio.create_subprocess_exec(*editor, str(draft))
         except OSError as error:
             fix = "set EDITOR to an editor that is installed"
-            raise UserError(f"the editor cannot be started: {error.strerror}", where=editor[0], fix=fix) from None
+            raise UserError(
+                f"the editor cannot be started: {error.strerror}", where=editor[0], fix=fix
+            ) from None
         if code := await process.wait():
-            raise UserError(f"the editor ended with status {code}", where=editor[0], fix="culmen resume RUN asks again")
+            raise UserError(
+                f"the editor ended with status {code}",
+                where=editor[0],
+                fix="culmen resume RUN asks again",
+            )
         answer = draft.read_text(encoding="utf-8", errors="replace").rpartition(_LINE)[2].strip()
         draft.write_text(answer, encoding="utf-8")
         draft.replace(reply)

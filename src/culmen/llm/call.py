@@ -1,4 +1,6 @@
-"""One request to a model and its reply; the protocol of model backends and the errors they raise."""
+"""One request to a model and its reply; the protocol of model backends and the errors they
+raise.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from culmen.prompts.formats import Completion as Completion
 
 
 class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One chat message; `role` is system, user, assistant or tool. `pictures` follow its text (`core.pictures`); `more`
-    are further fields as they are sent (`tool_calls`, `tool_call_id`)."""
+    """One chat message; `role` is system, user, assistant or tool. `pictures` follow its text
+    (`core.pictures`); `more` are further fields as they are sent (`tool_calls`, `tool_call_id`)."""
 
     role: str
     content: str
@@ -28,8 +30,9 @@ _FRAME = 8  # tokens that a message, and a request, has besides its text
 class Call(msgspec.Struct, frozen=True):
     """A request to a model: `samples` independent replies of at most `max_tokens` tokens each.
 
-    `temperature` None leaves the provider's default, `json` asks for its JSON mode, `seed` is the request's random seed
-    (sent only if the model's options say so), `extra` goes into the request body as it is.
+    `temperature` None leaves the provider's default, `json` asks for its JSON mode, `seed` is the
+    request's random seed (sent only if the model's options say so), `extra` goes into the request
+    body as it is.
     """
 
     model: str
@@ -47,13 +50,22 @@ class Call(msgspec.Struct, frozen=True):
         return "\n\n".join(f"=== {m.role} ===\n{m.content}" for m in self.messages)
 
     def prompt_tokens(self) -> int:
-        """What the prompt's tokens are likely to stay below: a third of its UTF-8 bytes, and some for the framing."""
-        text = sum(len(m.content.encode("utf-8", "replace")) // 3 + _FRAME for m in self.messages) + _FRAME
+        """What the prompt's tokens are likely to stay below: a third of its UTF-8 bytes, and some
+        for the framing.
+        """
+        text = (
+            sum(len(m.content.encode("utf-8", "replace")) // 3 + _FRAME for m in self.messages)
+            + _FRAME
+        )
         return text + self._picture_tokens() + self._further() // 3
 
     def most_prompt_tokens(self) -> int:
-        """The most tokens the prompt can be: tokenizers fall back to single bytes, never to less."""
-        text = sum(len(m.content.encode("utf-8", "replace")) + _FRAME for m in self.messages) + _FRAME
+        """The most tokens the prompt can be: tokenizers fall back to single bytes, never to
+        less.
+        """
+        text = (
+            sum(len(m.content.encode("utf-8", "replace")) + _FRAME for m in self.messages) + _FRAME
+        )
         return text + 2 * self._picture_tokens() + self._further()
 
     def _further(self) -> int:
@@ -74,8 +86,8 @@ class Call(msgspec.Struct, frozen=True):
 class Tokens(msgspec.Struct, frozen=True):
     """Tokens of one request as the provider counted them.
 
-    `cached` (read from the provider's cache) and `cache_write` (stored there, where that has a price) are parts of
-    `input`.
+    `cached` (read from the provider's cache) and `cache_write` (stored there, where that has a
+    price) are parts of `input`.
     """
 
     input: int = 0
@@ -85,7 +97,9 @@ class Tokens(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A model's reply: `tokens` None if the provider did not say, `dollars` if the backend knows the price itself."""
+    """A model's reply: `tokens` None if the provider did not say, `dollars` if the backend knows
+    the price itself.
+    """
 
     choices: tuple[Completion, ...]
     tokens: Tokens | None = None
@@ -102,8 +116,9 @@ class MinimalModel(Protocol):
 class ModelBackend(MinimalModel, Protocol):
     """A model: pass in a small class of your own; `complete` is all that it must have.
 
-    `complete` makes exactly one attempt; retries, deadlines, limits and prices are the caller's. It returns a `Reply`
-    and raises one of the errors below. `name` is what the model is called in the journal; "": as its class.
+    `complete` makes exactly one attempt; retries, deadlines, limits and prices are the caller's. It
+    returns a `Reply` and raises one of the errors below. `name` is what the model is called in the
+    journal; "": as its class.
     """
 
     name: str = ""
@@ -113,14 +128,17 @@ class ModelBackend(MinimalModel, Protocol):
 
 
 class CallFailed(CulmenError):
-    """An attempt failed. `kind` is a short word, `raw` what came back, `tokens` what it cost if that is known.
+    """An attempt failed. `kind` is a short word, `raw` what came back, `tokens` what it cost if
+    that is known.
 
     `billed` says whether the provider may have charged for it.
     """
 
     billed = False
 
-    def __init__(self, kind: str, message: str = "", *, raw: str = "", tokens: Tokens | None = None) -> None:
+    def __init__(
+        self, kind: str, message: str = "", *, raw: str = "", tokens: Tokens | None = None
+    ) -> None:
         super().__init__(message or kind)
         self.kind, self.raw, self.tokens = kind, raw, tokens
 
@@ -138,16 +156,22 @@ class ServerFailed(CallFailed):
 
 
 class Interrupted(CallFailed):
-    """The request went out and no whole reply came back (timeout, cut): what it cost is not known."""
+    """The request went out and no whole reply came back (timeout, cut): what it cost is not
+    known.
+    """
 
     billed = True
 
 
 class BadResponse(CallFailed):
-    """A response of status 200 without a usable reply: HTML, broken JSON, no choices, no content."""
+    """A response of status 200 without a usable reply: HTML, broken JSON, no choices, no
+    content.
+    """
 
     billed = True
 
 
 class Declined(CallFailed):
-    """The provider refuses this request for good (kinds: bad_request, too_long, refused); it is not repeated."""
+    """The provider refuses this request for good (kinds: bad_request, too_long, refused); it is not
+    repeated.
+    """

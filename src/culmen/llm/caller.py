@@ -1,4 +1,6 @@
-"""The policy above every backend (lanes, limits, outages, a deadline, retries, spend), and the callers of a run."""
+"""The policy above every backend (lanes, limits, outages, a deadline, retries, spend), and the
+callers of a run.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,14 @@ from culmen.llm.limits import AsyncClock, Health, RateLimiter, RealClock
 from culmen.llm.spec import ModelSpec, PriceList, Provider, RetryPolicy
 
 RAW_KEPT = 20_000  # characters of a bad response that are stored
-DECLINED_IN_A_ROW = 3  # so many refused requests and no success: the settings are wrong, not the requests
+DECLINED_IN_A_ROW = (
+    3  # so many refused requests and no success: the settings are wrong, not the requests
+)
 
 
 class CallOutcome(msgspec.Struct, frozen=True):
-    """Outcome of one call: `choices` (none if `fault` is set), what all attempts cost, the failed ones by kind
-    and their raw texts."""
+    """Outcome of one call: `choices` (none if `fault` is set), what all attempts cost, the failed
+    ones by kind and their raw texts."""
 
     choices: tuple[Completion, ...]
     usage: Usage
@@ -48,8 +52,8 @@ class CallOutcome(msgspec.Struct, frozen=True):
 
 
 class RequestSpending:
-    """What all attempts at one request may cost: those that ended, those in flight, and those to come, which `permit`
-    must allow (it is asked with the sum)."""
+    """What all attempts at one request may cost: those that ended, those in flight, and those to
+    come, which `permit` must allow (it is asked with the sum)."""
 
     def __init__(self, permit: Callable[[Usage], bool] | None = None) -> None:
         self._permit, self.cost, self.flight = permit or _always, Usage(), Usage()
@@ -90,7 +94,9 @@ def _always(_: Usage) -> bool:
 
 
 class Caller:
-    """Calls one provider. `lanes`, `limiter` and `health` are shared by all callers of that provider."""
+    """Calls one provider. `lanes`, `limiter` and `health` are shared by all callers of that
+    provider.
+    """
 
     def __init__(
         self,
@@ -104,20 +110,28 @@ class Caller:
         clock: AsyncClock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self.backend, self.policy, self._scrub = complete(ModelBackend, backend), policy or RetryPolicy(), scrub
+        self.backend, self.policy, self._scrub = (
+            complete(ModelBackend, backend),
+            policy or RetryPolicy(),
+            scrub,
+        )
         self._clock, self._rng = clock or RealClock(), rng or random.Random()
         self._lanes = lanes or asyncio.Semaphore(64)
         self._limiter = limiter or RateLimiter(clock=self._clock)
         self._health = health or Health(clock=self._clock)
         self._declined = 0
-        self._ratios: dict[str, float] = {}  # by model: the most tokens of a prompt for one that we reckoned with
+        self._ratios: dict[
+            str, float
+        ] = {}  # by model: the most tokens of a prompt for one that we reckoned with
 
-    async def call(self, call: Call, prices: PriceList, spending: RequestSpending | None = None) -> CallOutcome:
+    async def call(
+        self, call: Call, prices: PriceList, spending: RequestSpending | None = None
+    ) -> CallOutcome:
         """Make the call until it succeeds, fails for good or its deadline ends.
 
-        `spending` must permit each attempt after a billed one; if it refuses, the call ends with the fault it had. The
-        first attempt has begun there (None: everything is permitted). Raises `UserError` (wrong key or model) and
-        `Unavailable` (outage).
+        `spending` must permit each attempt after a billed one; if it refuses, the call ends with
+        the fault it had. The first attempt has begun there (None: everything is permitted). Raises
+        `UserError` (wrong key or model) and `Unavailable` (outage).
         """
         so_far, most = _Progress(self.policy.deadline), self.most(call, prices)
         if spending is None:
@@ -145,16 +159,22 @@ class Caller:
                 cost = self._paid(call, reply, prices, most, so_far)
                 spending.settle(most, cost)
                 so_far.usage = so_far.usage + cost
-                return so_far.outcome(tuple(msgspec.structs.replace(c, text=clean(c.text)) for c in reply.choices))
+                return so_far.outcome(
+                    tuple(msgspec.structs.replace(c, text=clean(c.text)) for c in reply.choices)
+                )
 
     def most(self, call: Call, prices: PriceList) -> Usage:
-        """The most that one attempt may cost: a token for each byte of the prompt, or more if the provider has ever
-        counted more, and as many as it may answer with."""
+        """The most that one attempt may cost: a token for each byte of the prompt, or more if the
+        provider has ever counted more, and as many as it may answer with."""
         prompt = math.ceil(call.most_prompt_tokens() * self._ratios.get(call.model, 1.0))
         return prices.most(Tokens(prompt, call.samples * call.max_tokens))
 
-    def _paid(self, call: Call, reply: Reply, prices: PriceList, most: Usage, so_far: _Progress) -> Usage:
-        """What a reply cost; learns how the provider counts, and tells where it went beyond its own limit."""
+    def _paid(
+        self, call: Call, reply: Reply, prices: PriceList, most: Usage, so_far: _Progress
+    ) -> Usage:
+        """What a reply cost; learns how the provider counts, and tells where it went beyond its own
+        limit.
+        """
         tokens = reply.tokens
         if tokens is not None:
             ratio = tokens.input / call.most_prompt_tokens()
@@ -164,7 +184,9 @@ class Caller:
         return _uncertain(prices.usage(tokens, reply.dollars), tokens, most)
 
     def sibling(self, backend: MinimalModel) -> Caller:
-        """A caller of another backend of the same provider, with the same lanes, limits and health."""
+        """A caller of another backend of the same provider, with the same lanes, limits and
+        health.
+        """
         return Caller(
             backend,
             policy=self.policy,
@@ -182,7 +204,9 @@ class Caller:
 
     async def _attempt(self, call: Call, so_far: _Progress) -> Reply:
         async with self._lanes, self._health.turn():
-            slot = await self._limiter.acquire(call.prompt_tokens() + call.samples * call.max_tokens)
+            slot = await self._limiter.acquire(
+                call.prompt_tokens() + call.samples * call.max_tokens
+            )
             started = self._clock.now()
             try:
                 reply = await self._complete(call, min(self.policy.timeout, so_far.left))
@@ -218,10 +242,15 @@ class Caller:
             if self._declined >= DECLINED_IN_A_ROW:
                 raise UserError(
                     f"the provider rejects every request: {self._scrub(str(failure))[:300]}",
-                    fix="check the model's options (temperature, max_tokens, extra) in the models file",
+                    fix=(
+                        "check the model's options (temperature, max_tokens, extra) in the models "
+                        "file"
+                    ),
                 ) from None
 
-    def _count(self, failure: CallFailed, prices: PriceList, so_far: _Progress, most: Usage) -> Usage:
+    def _count(
+        self, failure: CallFailed, prices: PriceList, so_far: _Progress, most: Usage
+    ) -> Usage:
         """Note a failed attempt; what it cost."""
         so_far.faults[failure.kind] += 1
         if failure.raw:
@@ -264,7 +293,9 @@ def _log(sentence: str) -> None:
 
 
 class Providers:
-    """One `Caller` for each provider and backend, made when first needed. `tell` gets a message at outages."""
+    """One `Caller` for each provider and backend, made when first needed. `tell` gets a message at
+    outages.
+    """
 
     def __init__(self, clock: AsyncClock | None = None, tell: Callable[[str], None] = _log) -> None:
         self._clock, self._tell = clock or RealClock(), tell
@@ -272,11 +303,20 @@ class Providers:
 
     def caller(self, model: ModelSpec) -> Caller:
         """The caller for this model."""
-        key = id(model.backend) if model.backend else (model.provider.name, model.max_tokens_name, model.send_seed)
+        key = (
+            id(model.backend)
+            if model.backend
+            else (model.provider.name, model.max_tokens_name, model.send_seed)
+        )
         caller = self._callers.get(key)
         if caller is None:
             shared = next(
-                (c for k, c in self._callers.items() if isinstance(k, tuple) and k[0] == model.provider.name), None
+                (
+                    c
+                    for k, c in self._callers.items()
+                    if isinstance(k, tuple) and k[0] == model.provider.name
+                ),
+                None,
             )
             caller = self._callers[key] = self._make(model, None if model.backend else shared)
         return caller
@@ -337,8 +377,12 @@ def _uncertain(cost: Usage, tokens: Tokens | None, most: Usage) -> Usage:
 
 
 def likely(call: Call, prices: PriceList) -> Usage:
-    """What one attempt at this call is likely to stay below; pure, so that a replay reckons the same."""
-    prompt = -(-call.prompt_tokens() // 256) * 256  # rounded up, so that few different prices need to be worked out
+    """What one attempt at this call is likely to stay below; pure, so that a replay reckons the
+    same.
+    """
+    prompt = (
+        -(-call.prompt_tokens() // 256) * 256
+    )  # rounded up, so that few different prices need to be worked out
     return prices.usage(Tokens(prompt, call.samples * call.max_tokens))
 
 
@@ -360,4 +404,6 @@ def _as_reply(reply: object) -> Reply:
         return Reply((Completion(reply),))
     if isinstance(reply, list | tuple) and all(isinstance(text, str) for text in reply):
         return Reply(tuple(Completion(text) for text in reply))
-    raise TypeError(f"a model backend must return a Reply, a str or a list of str, not {type(reply).__name__}")
+    raise TypeError(
+        f"a model backend must return a Reply, a str or a list of str, not {type(reply).__name__}"
+    )

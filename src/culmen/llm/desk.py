@@ -1,5 +1,5 @@
-"""Model calls of evaluators: each goes through the run's own callers, cache, limits and budgets, and onto its
-observation."""
+"""Model calls of evaluators: each goes through the run's own callers, cache, limits and budgets,
+and onto its observation."""
 
 from __future__ import annotations
 
@@ -23,10 +23,14 @@ from culmen.llm.sampler import Answers, ReplyCache, ReplySampler
 from culmen.llm.spec import ModelSpec, Roles
 
 Hold = Callable[[Usage], Awaitable[str]]
-"""Waits until the evaluation of the present task may cost so much in all, and writes that down before it returns; the
-name of the budget if it never may, else ""."""
+"""Waits until the evaluation of the present task may cost so much in all, and writes that down
+before it returns; the name of the budget if it never may, else ""."""
 
-_REFUSED = ("bad_request", "too_long", "refused")  # of the question, which the evaluator may put otherwise
+_REFUSED = (
+    "bad_request",
+    "too_long",
+    "refused",
+)  # of the question, which the evaluator may put otherwise
 _FINISH = {"tools": "tool_calls", "refused": "content_filter"}
 _OURS = ("model", "messages", "n", "stream", "stream_options")
 _SAID = 18_000  # characters of a conversation that are kept
@@ -38,7 +42,9 @@ async def _free(_: Usage) -> str:
 
 
 class ModelDesk:
-    """Answers what evaluators ask, by role. `begin` gives it a run's budgets; without one all is permitted."""
+    """Answers what evaluators ask, by role. `begin` gives it a run's budgets; without one all is
+    permitted.
+    """
 
     def __init__(self, roles: Roles, providers: Providers, cache: ReplyCache | None = None) -> None:
         self.roles, self.providers, self.cache = roles, providers, cache
@@ -46,7 +52,9 @@ class ModelDesk:
         self.hold: Hold = _free
 
     def begin(self, permit: Permit, hold: Hold) -> None:
-        """From now on ask `hold` before a call, and `permit` before a retry that may cost something."""
+        """From now on ask `hold` before a call, and `permit` before a retry that may cost
+        something.
+        """
         self.permit, self.hold = permit, hold
 
     def open(self, seed: int) -> EvaluatorTalk:
@@ -59,15 +67,18 @@ class ModelDesk:
 
 
 class EvaluatorTalk:
-    """All that one evaluation asks; see `core.asking.Asker`. The same question with the same number is the same sample
-    of the cache, so that an evaluation that was cut off and is made again pays only for what is new."""
+    """All that one evaluation asks; see `core.asking.Asker`. The same question with the same number
+    is the same sample of the cache, so that an evaluation that was cut off and is made again pays
+    only for what is new."""
 
     def __init__(self, desk: ModelDesk, seed: int) -> None:
         self._desk, self._seed = desk, seed
         self._spent: dict[tuple[str, str], RoleUsage] = {}
         self._needs: dict[object, Usage] = {}  # of the questions in flight
         self._said: list[str] = []
-        self._before: dict[str, list[Any]] = {}  # messages of each role that the conversation shows already
+        self._before: dict[
+            str, list[Any]
+        ] = {}  # messages of each role that the conversation shows already
 
     async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """See `core.asking.Asker`."""
@@ -86,11 +97,16 @@ class EvaluatorTalk:
         self._note(role, question["messages"], answers)
         if answers.choices:
             return completion_of(model, answers)
-        fault = max(sorted(answers.faults), key=lambda kind: answers.faults[kind], default="no_reply")
+        fault = max(
+            sorted(answers.faults), key=lambda kind: answers.faults[kind], default="no_reply"
+        )
         said = "\n".join(answers.raws)[-2_000:]
         if fault in _REFUSED:
             return {"error": {"kind": fault, "message": said}}
-        raise AskingFailed("provider_away", f"the model of the role '{role}' did not answer ({fault})\n{said}".strip())
+        raise AskingFailed(
+            "provider_away",
+            f"the model of the role '{role}' did not answer ({fault})\n{said}".strip(),
+        )
 
     async def _answers(self, role: str, model: ModelSpec, call: Call) -> Answers:
         """Ask once the budget holds it; what it cost is counted however it ends."""
@@ -117,7 +133,11 @@ class EvaluatorTalk:
             return answers
         except asyncio.CancelledError:  # whoever asked is gone: what it cost will not be known
             most = self._needs.get(token, Usage())
-            cost = Usage(calls=most.calls, uncertain_tokens=most.tokens, uncertain_dollars=most.at_most("dollars"))
+            cost = Usage(
+                calls=most.calls,
+                uncertain_tokens=most.tokens,
+                uncertain_dollars=most.at_most("dollars"),
+            )
             self._count(role, model, cost)
             raise
         finally:
@@ -126,7 +146,9 @@ class EvaluatorTalk:
     def _count(self, role: str, model: ModelSpec, usage: Usage) -> None:
         key = (role, model.name)
         so_far = self._spent.get(key) or RoleUsage(role, model.name)
-        self._spent[key] = msgspec.structs.replace(so_far, asked=so_far.asked + 1, usage=so_far.usage + usage)
+        self._spent[key] = msgspec.structs.replace(
+            so_far, asked=so_far.asked + 1, usage=so_far.usage + usage
+        )
 
     @property
     def usage(self) -> Usage:
@@ -155,18 +177,29 @@ class EvaluatorTalk:
         before = self._before.get(role, [])
         fresh = messages[len(before) :] if messages[: len(before)] == before else messages
         replied = [_reply(answers.choices[0])] if answers.choices else []
-        self._said += [_line(role, m) for m in fresh if not (m in before and m.get("role") == "assistant")]
+        self._said += [
+            _line(role, m) for m in fresh if not (m in before and m.get("role") == "assistant")
+        ]
         self._said += [_line(role, m) for m in replied]
         self._before[role] = [*messages, *replied]
 
 
 def call_of(model: ModelSpec, question: Mapping[str, Any], seed: int) -> Call:
-    """The request. Raises `ValueError` for messages that are none, and for options that only culmen sets."""
+    """The request. Raises `ValueError` for messages that are none, and for options that only culmen
+    sets.
+    """
     options = dict(question.get("options") or {})
     wrong = [name for name in _OURS if name in options]
     if wrong:
-        raise ValueError(f"ask() does not take {wrong[0]}: the model is the role's, and each question has one reply")
-    limit = options.pop("max_tokens", None) or options.pop("max_completion_tokens", None) or model.max_tokens
+        raise ValueError(
+            f"ask() does not take {wrong[0]}: the model is the role's, and each question has "
+            "one reply"
+        )
+    limit = (
+        options.pop("max_tokens", None)
+        or options.pop("max_completion_tokens", None)
+        or model.max_tokens
+    )
     temperature = options.pop("temperature", model.temperature)
     messages = tuple(map(_message, question["messages"]))
     if not messages:
@@ -178,7 +211,10 @@ def call_of(model: ModelSpec, question: Mapping[str, Any], seed: int) -> Call:
 def _message(given: Any) -> ChatMessage:
     if not isinstance(given, Mapping) or not isinstance(given.get("role"), str):
         raise ValueError('each message is {"role": ..., "content": ...}')
-    content, more = given.get("content"), {k: v for k, v in given.items() if k not in ("role", "content")}
+    content, more = (
+        given.get("content"),
+        {k: v for k, v in given.items() if k not in ("role", "content")},
+    )
     if isinstance(content, str):
         return ChatMessage(given["role"], content, (), more)
     return ChatMessage(given["role"], "", (), {**more, "content": content})
@@ -191,7 +227,11 @@ def completion_of(model: ModelSpec, answers: Answers) -> dict[str, Any]:
         "object": "chat.completion",
         "model": model.name,
         "choices": [
-            {"index": 0, "message": _reply(choice), "finish_reason": _FINISH.get(choice.finish, choice.finish)}
+            {
+                "index": 0,
+                "message": _reply(choice),
+                "finish_reason": _FINISH.get(choice.finish, choice.finish),
+            }
         ],
         "usage": {
             "prompt_tokens": usage.input_tokens,
@@ -208,7 +248,13 @@ def _reply(choice: Completion) -> dict[str, Any]:
 
 def _line(role: str, message: Mapping[str, Any]) -> str:
     content = message.get("content")
-    text = content if isinstance(content, str) else "" if content is None else json.dumps(content, ensure_ascii=False)
+    text = (
+        content
+        if isinstance(content, str)
+        else ""
+        if content is None
+        else json.dumps(content, ensure_ascii=False)
+    )
     calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
     called = [f"calls {call.get('name')}({call.get('arguments', '')})" for call in calls]
     who = role if message.get("role") == "assistant" else f"{message.get('role')} to {role}"
@@ -229,8 +275,12 @@ class AskingBackend:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
-    async def evaluate(self, candidate: Candidate, case: Case | None, seed: int, **more: Any) -> Observation:
-        """See `core.ports.Backend`. Raises what a `core.asking.Asker` raises, but for `AskingFailed`."""
+    async def evaluate(
+        self, candidate: Candidate, case: Case | None, seed: int, **more: Any
+    ) -> Observation:
+        """See `core.ports.Backend`. Raises what a `core.asking.Asker` raises, but for
+        `AskingFailed`.
+        """
         talk = self._desk.open(seed)
         token = ASKER.set(talk)
         try:

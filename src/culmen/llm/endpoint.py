@@ -28,15 +28,25 @@ if TYPE_CHECKING:
     import ssl
 
 OPENAI = "https://api.openai.com/v1"
-_TOO_LONG = ("context_length_exceeded", "string_above_max_length", "maximum context length", "too many tokens")
+_TOO_LONG = (
+    "context_length_exceeded",
+    "string_above_max_length",
+    "maximum context length",
+    "too many tokens",
+)
 _FILTERED = ("content_filter", "content_policy", "content management policy")
 _KEPT = 100  # connections that wait for the next request
 _CONNECT_SECONDS = 30.0
-_ACCOUNT = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}  # headers, and variables
+_ACCOUNT = {
+    "OpenAI-Organization": "OPENAI_ORG_ID",
+    "OpenAI-Project": "OPENAI_PROJECT_ID",
+}  # headers, and variables
 
 
 class Endpoint:
-    """One provider's address and key; the connections are made when they are first needed, and kept."""
+    """One provider's address and key; the connections are made when they are first needed, and
+    kept.
+    """
 
     def __init__(self, key: Key, base_url: str | None = None, timeout: float = 300.0) -> None:
         self.key, self.base_url, self._timeout = key, (base_url or OPENAI).rstrip("/"), timeout
@@ -47,8 +57,9 @@ class Endpoint:
     async def post(self, path: str, body: dict[str, Any]) -> str:
         """The text of the response to the JSON `body`, sent to `path` below the address.
 
-        Raises the typed errors of `culmen.llm.call`, and `UserError` for a missing or wrong key, an address that is
-        none, or an unknown model. Exceptions of the clients may hold request headers, so they are never chained.
+        Raises the typed errors of `culmen.llm.call`, and `UserError` for a missing or wrong key, an
+        address that is none, or an unknown model. Exceptions of the clients may hold request
+        headers, so they are never chained.
         """
         self._headers = self._headers or self._authorized()
         said = await self._attempt(path, body)
@@ -57,7 +68,9 @@ class Endpoint:
         return said
 
     async def _attempt(self, path: str, body: dict[str, Any]) -> str | Exception:
-        """The response's text, or what went wrong: raised elsewhere, so that its traceback shows no response."""
+        """The response's text, or what went wrong: raised elsewhere, so that its traceback shows no
+        response.
+        """
         try:
             response = await self._send(path, msgspec.json.encode(body))
         except UnicodeError:
@@ -70,7 +83,9 @@ class Endpoint:
             return Interrupted("timeout")
         if 200 <= response.status < 300:
             return response.text
-        return translate(response.status, response.text, response.headers, self.key, str(body["model"]))
+        return translate(
+            response.status, response.text, response.headers, self.key, str(body["model"])
+        )
 
     async def _send(self, path: str, content: bytes) -> Response:
         """Over our own connections, or by the general client where those do not lead."""
@@ -90,7 +105,9 @@ class Endpoint:
 
         if self._client is None:
             self._client = httpx2.AsyncClient(
-                timeout=httpx2.Timeout(self._timeout, connect=min(_CONNECT_SECONDS, self._timeout), pool=None),
+                timeout=httpx2.Timeout(
+                    self._timeout, connect=min(_CONNECT_SECONDS, self._timeout), pool=None
+                ),
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT),
                 follow_redirects=True,
             )
@@ -103,7 +120,11 @@ class Endpoint:
         except httpx2.TimeoutException:
             raise TimeoutError from None
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
-            said = UserError(f"not an address: {error}", where=f"base_url {self.base_url}", fix="http(s)://HOST/v1")
+            said = UserError(
+                f"not an address: {error}",
+                where=f"base_url {self.base_url}",
+                fix="http(s)://HOST/v1",
+            )
             raise said from None
         except httpx2.HTTPError as error:
             raise Broken(f"{type(error).__name__}: {error}") from None
@@ -113,7 +134,9 @@ class Endpoint:
         key = self.key.reveal()
         if not (key.isascii() and key.isprintable()):
             raise UserError(
-                "the API key holds characters that no key has", where=self.key.name, fix="copy the key again"
+                "the API key holds characters that no key has",
+                where=self.key.name,
+                fix="copy the key again",
             )
         return _headers(key, self.base_url)
 
@@ -136,7 +159,9 @@ def _headers(key: str, base_url: str) -> dict[str, str]:
         "User-Agent": f"culmen/{VERSION}",
     }
     if base_url == OPENAI:
-        headers |= {name: os.environ[source] for name, source in _ACCOUNT.items() if os.environ.get(source)}
+        headers |= {
+            name: os.environ[source] for name, source in _ACCOUNT.items() if os.environ.get(source)
+        }
     return headers
 
 
@@ -146,14 +171,18 @@ def translate(status: int, content: str, headers: Any, key: Key, model: str) -> 
     if status in (401, 403, 404):
         return _mistake(status, key, model, text)
     if status == 402 or "insufficient_quota" in text:
-        return Unavailable(f"the provider says the account has no credit left: {text[:200]}", where=key.name)
+        return Unavailable(
+            f"the provider says the account has no credit left: {text[:200]}", where=key.name
+        )
     if status == 429:
         return RateLimited(text, retry_after=retry_after(headers))
     if status >= 500 or status in (408, 409, 425):
         return ServerFailed("server_error", text)
     if status == 413 or any(mark in text for mark in _TOO_LONG):
         return Declined("too_long", text, raw=text)
-    return Declined("refused" if any(mark in text for mark in _FILTERED) else "bad_request", text, raw=text)
+    return Declined(
+        "refused" if any(mark in text for mark in _FILTERED) else "bad_request", text, raw=text
+    )
 
 
 def told(content: str) -> str:
@@ -163,11 +192,16 @@ def told(content: str) -> str:
         named = {"code": error} if isinstance(error, str) else dict(error)
     except (ValueError, KeyError, TypeError, RecursionError):
         return content
-    return " ".join(str(named[name]) for name in ("code", "type", "message") if named.get(name)) or content
+    return (
+        " ".join(str(named[name]) for name in ("code", "type", "message") if named.get(name))
+        or content
+    )
 
 
 def retry_after(headers: Any) -> float | None:
-    """Seconds that the server asks to wait (`retry-after-ms`, or `Retry-After` in seconds or as a date), or None."""
+    """Seconds that the server asks to wait (`retry-after-ms`, or `Retry-After` in seconds or as a
+    date), or None.
+    """
     for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         value = headers.get(name)
         if value is None:
@@ -184,17 +218,29 @@ def retry_after(headers: Any) -> float | None:
 
 def _mistake(status: int, key: Key, model: str, text: str) -> UserError:
     if status == 404:
-        return UserError(f"the provider knows no model '{model}'", where=text[:200], fix="check --model and base_url")
+        return UserError(
+            f"the provider knows no model '{model}'",
+            where=text[:200],
+            fix="check --model and base_url",
+        )
     what = "rejects the API key" if status == 401 else f"denies access to '{model}'"
-    return UserError(f"the provider {what} (status {status})", where=key.name, fix="check that key and its rights")
+    return UserError(
+        f"the provider {what} (status {status})",
+        where=key.name,
+        fix="check that key and its rights",
+    )
 
 
-# POST requests over HTTP/1.1 connections that are kept: what a model call needs of a client, at a quarter of its cost.
+# POST requests over HTTP/1.1 connections that are kept: what a model call needs of a client, at a
+# quarter of its cost.
 #
-# `h11` reads and writes the protocol, asyncio moves the bytes. There are no redirects, no proxies and no compression:
-# `Connections.plain` says where they are needed, and a general client serves better.
+# `h11` reads and writes the protocol, asyncio moves the bytes. There are no redirects, no proxies
+# and no compression: `Connections.plain` says where they are needed, and a general client serves
+# better.
 
-_IDLE_SECONDS = 5.0  # after which a connection that waits is not used again: a server may be about to close it
+_IDLE_SECONDS = (
+    5.0  # after which a connection that waits is not used again: a server may be about to close it
+)
 _CHUNK = 1 << 16
 _NOT_FOLLOWED = range(300, 400)
 
@@ -217,7 +263,10 @@ class Response(NamedTuple):
     @property
     def elsewhere(self) -> bool:
         """Whether the server sends us somewhere else, or in a form that was not asked for."""
-        return self.status in _NOT_FOLLOWED or self.headers.get("content-encoding", "identity") != "identity"
+        return (
+            self.status in _NOT_FOLLOWED
+            or self.headers.get("content-encoding", "identity") != "identity"
+        )
 
 
 class Connections:
@@ -225,9 +274,15 @@ class Connections:
 
     def __init__(self, base_url: str) -> None:
         parts = urlsplit(base_url)
-        self._secure, self._host, self._path = parts.scheme == "https", parts.hostname or "", parts.path
+        self._secure, self._host, self._path = (
+            parts.scheme == "https",
+            parts.hostname or "",
+            parts.path,
+        )
         self._port = parts.port or (443 if self._secure else 80)
-        self._authority = parts.netloc.rpartition("@")[2].encode("idna" if not parts.netloc.isascii() else "ascii")
+        self._authority = parts.netloc.rpartition("@")[2].encode(
+            "idna" if not parts.netloc.isascii() else "ascii"
+        )
         self._context: ssl.SSLContext | None = None
         self._idle: list[_Connection] = []
 
@@ -235,16 +290,29 @@ class Connections:
     def plain(base_url: str) -> bool:
         """Whether a plain connection leads to this address: no proxy, no credentials in it."""
         parts = urlsplit(base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or "@" in parts.netloc
+            or parts.query
+        ):
             return False
         proxies = getproxies()
-        return not (parts.scheme in proxies or "all" in proxies) or bool(proxy_bypass(parts.hostname))
+        return not (parts.scheme in proxies or "all" in proxies) or bool(
+            proxy_bypass(parts.hostname)
+        )
 
-    async def post(self, path: str, headers: Mapping[str, str], content: bytes, timeout: float) -> Response:
-        """One request. Raises `NotConnected`, `Broken` and, after `timeout` seconds without a byte, TimeoutError."""
+    async def post(
+        self, path: str, headers: Mapping[str, str], content: bytes, timeout: float
+    ) -> Response:
+        """One request. Raises `NotConnected`, `Broken` and, after `timeout` seconds without a byte,
+        TimeoutError.
+        """
         connection = self._kept() or await self._connect(timeout)
         try:
-            response = await connection.post(self._authority, self._path + path, headers, content, timeout)
+            response = await connection.post(
+                self._authority, self._path + path, headers, content, timeout
+            )
         except BaseException:
             connection.close()
             raise
@@ -273,7 +341,9 @@ class Connections:
         if self._secure and self._context is None:
             import httpx2
 
-            self._context = httpx2.create_ssl_context()  # the machine's certificates, as that client finds them
+            self._context = (
+                httpx2.create_ssl_context()
+            )  # the machine's certificates, as that client finds them
         try:
             async with asyncio.timeout(min(timeout, _CONNECT_SECONDS)):
                 streams = await asyncio.open_connection(
@@ -293,14 +363,21 @@ class _Connection:
         self._used = time.monotonic()
 
     async def post(
-        self, authority: bytes, path: str, headers: Mapping[str, str], content: bytes, timeout: float
+        self,
+        authority: bytes,
+        path: str,
+        headers: Mapping[str, str],
+        content: bytes,
+        timeout: float,
     ) -> Response:
         """Send the request, and read the response."""
         named = [("Host", authority), *headers.items(), ("Content-Length", str(len(content)))]
         asked = h11.Request(method="POST", target=path, headers=named)
         http, head, body = self._http, None, bytearray()
         try:
-            self._writer.writelines([http.send(asked) or b"", http.send(h11.Data(data=content)) or b""])
+            self._writer.writelines(
+                [http.send(asked) or b"", http.send(h11.Data(data=content)) or b""]
+            )
             http.send(h11.EndOfMessage())
             async with asyncio.timeout(timeout):
                 await self._writer.drain()
@@ -334,10 +411,17 @@ class _Connection:
         return True
 
     def fresh(self) -> bool:
-        """Whether it has not waited long, and the other side has neither closed it nor said anything unasked."""
+        """Whether it has not waited long, and the other side has neither closed it nor said
+        anything unasked.
+        """
         waited = time.monotonic() - self._used
         unasked = getattr(self._reader, "_buffer", b"")  # as a 408 before a server closes it
-        return waited < _IDLE_SECONDS and not unasked and not self._reader.at_eof() and not self._writer.is_closing()
+        return (
+            waited < _IDLE_SECONDS
+            and not unasked
+            and not self._reader.at_eof()
+            and not self._writer.is_closing()
+        )
 
     def close(self) -> None:
         with contextlib.suppress(OSError, RuntimeError):  # the loop may be closed already

@@ -1,4 +1,6 @@
-"""Asks models: picks the role's model, renders the prompt, calls, parses the reply, counts the cost."""
+"""Asks models: picks the role's model, renders the prompt, calls, parses the reply, counts the
+cost.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,9 @@ def _allow(_: Usage) -> bool:
 class ModelGateway(Gateway):
     """Answers the engine's requests to models; see `culmen.core.ports.Gateway`.
 
-    A retry that is not permitted (`begin`) is left out, and the request ends with the fault it had. `faults` counts
-    everything that went wrong, by kind, also what a retry made good. `desk` answers what evaluators ask, with the same
-    models and limits.
+    A retry that is not permitted (`begin`) is left out, and the request ends with the fault it had.
+    `faults` counts everything that went wrong, by kind, also what a retry made good. `desk` answers
+    what evaluators ask, with the same models and limits.
     """
 
     def __init__(
@@ -64,14 +66,22 @@ class ModelGateway(Gateway):
         self._latest: dict[int, tuple[Brief, str, int, ReplyFormat, Call]] = {}
 
     def begin(self, permit: Permit) -> None:
-        """From now on ask `permit` before a retry, with what the request may then have cost in all."""
+        """From now on ask `permit` before a retry, with what the request may then have cost in
+        all.
+        """
         self._permit = permit
 
     async def propose(self, brief: Brief, seed: int) -> Proposal:
-        """Up to `brief.k` candidates. Model failures come back as `fault`; raises `UserError` and `Unavailable`."""
+        """Up to `brief.k` candidates. Model failures come back as `fault`; raises `UserError` and
+        `Unavailable`.
+        """
         model = self._roles.pick(brief.role, seed)
         if model is None:
-            raise UserError(f"no model for the role '{brief.role}'", where="--model", fix=f"add {brief.role}=MODEL")
+            raise UserError(
+                f"no model for the role '{brief.role}'",
+                where="--model",
+                fix=f"add {brief.role}=MODEL",
+            )
         form, call = self._brief_call(brief, model, seed)
 
         def broken(choice: Completion) -> bool:
@@ -98,7 +108,8 @@ class ModelGateway(Gateway):
     async def write(self, role: str, slots: dict[str, Any], seed: int) -> Text:
         """Prose by the role's model; a role without one gets the fault `no_model`.
 
-        Where the slots hold `messages` (role and content each), these are sent as they are; the reply comes whole.
+        Where the slots hold `messages` (role and content each), these are sent as they are; the
+        reply comes whole.
         """
         model = self._roles.pick(role, seed)
         if model is None:
@@ -116,12 +127,16 @@ class ModelGateway(Gateway):
             text, fault = _whole(answers.choices[0]) if chat else _prose(answers.choices[0])
             faults.update([fault] if fault else [])
         self.faults.update(faults)
-        return Text(text, fault, model.name, answers.usage, call.prompt, _joined(answers), dict(faults))
+        return Text(
+            text, fault, model.name, answers.usage, call.prompt, _joined(answers), dict(faults)
+        )
 
     def estimate(self, request: Request) -> Usage:
-        """What a request is likely to stay below if no attempt has to be repeated; pure, and nothing for other effects.
+        """What a request is likely to stay below if no attempt has to be repeated; pure, and
+        nothing for other effects.
 
-        A token is taken as three bytes of the prompt; the reply as `max_tokens`. Dollars if the price is known.
+        A token is taken as three bytes of the prompt; the reply as `max_tokens`. Dollars if the
+        price is known.
         """
         call, model = self._request_call(request)
         if call is None or model is None:
@@ -129,7 +144,9 @@ class ModelGateway(Gateway):
         return total(likely(part, model.price_list) for part in parts(call, model.samples))
 
     def most(self, request: Request) -> Usage:
-        """The most that it costs if no attempt has to be repeated: a token may be as short as a byte."""
+        """The most that it costs if no attempt has to be repeated: a token may be as short as a
+        byte.
+        """
         call, model = self._request_call(request)
         return Usage() if call is None or model is None else self._sampler.most(model, call)
 
@@ -138,9 +155,15 @@ class ModelGateway(Gateway):
         await self._sampler.close()
 
     async def _ask(
-        self, model: ModelSpec, call: Call, broken: Callable[[Completion], bool], remake: Remake | None
+        self,
+        model: ModelSpec,
+        call: Call,
+        broken: Callable[[Completion], bool],
+        remake: Remake | None,
     ) -> tuple[Call, Answers]:
-        """Ask; what the model refuses as too long is asked again, shorter. Raises `UserError` where it refuses all."""
+        """Ask; what the model refuses as too long is asked again, shorter. Raises `UserError` where
+        it refuses all.
+        """
         call, said = self._contexts.fits(model, call, remake), ""
         answers = await self._sampler.ask(model, call, broken)
         for _ in range(TRIES):
@@ -163,39 +186,64 @@ class ModelGateway(Gateway):
     def _request_call(self, request: Request) -> tuple[Call | None, ModelSpec | None]:
         if isinstance(request, ProposeRequest):
             model = self._roles.pick(request.brief.role, request.seed)
-            return (self._brief_call(request.brief, model, request.seed)[1], model) if model else (None, None)
+            return (
+                (self._brief_call(request.brief, model, request.seed)[1], model)
+                if model
+                else (None, None)
+            )
         if isinstance(request, WriteRequest):
             model = self._roles.pick(request.role, request.seed)
             return (
-                (self._prose_call(request.role, request.slots, model, request.seed), model) if model else (None, None)
+                (self._prose_call(request.role, request.slots, model, request.seed), model)
+                if model
+                else (None, None)
             )
         return None, None
 
     def _brief_call(self, brief: Brief, model: ModelSpec, seed: int) -> tuple[ReplyFormat, Call]:
-        """The request for a brief; what was priced is sent a moment later, so the latest ones are kept."""
+        """The request for a brief; what was priced is sent a moment later, so the latest ones are
+        kept.
+        """
         known = self._latest.get(id(brief))
         if known is None or known[0] is not brief or known[1:3] != (model.name, seed):
-            known = self._latest[id(brief)] = (brief, model.name, seed, *self._made(brief, model, seed))
+            known = self._latest[id(brief)] = (
+                brief,
+                model.name,
+                seed,
+                *self._made(brief, model, seed),
+            )
             while len(self._latest) > _KEPT:
                 del self._latest[next(iter(self._latest))]
         return known[3:]
 
-    def _made(self, brief: Brief, model: ModelSpec, seed: int, shown: Shown | None = None) -> tuple[ReplyFormat, Call]:
+    def _made(
+        self, brief: Brief, model: ModelSpec, seed: int, shown: Shown | None = None
+    ) -> tuple[ReplyFormat, Call]:
         wanted = settled(brief.format, brief.parent, self._task.surface.frozen)
         name = "json" if model.json and wanted == "rewrite" else wanted
         form = self._formats.get(name)
         if form is None:
-            raise UserError(f"no reply format '{name}'", fix=f"use one of {', '.join(sorted(self._formats))}")
+            raise UserError(
+                f"no reply format '{name}'", fix=f"use one of {', '.join(sorted(self._formats))}"
+            )
         if model.sees or shown is not None:
             seen = min(SHOWN, SHOWN if shown is None else shown.pictures) if model.sees else 0
             shown = msgspec.structs.replace(shown or self._writer.shown, pictures=seen)
-        call = _call(_two(self._writer.brief(brief, form, shown)), model, seed, json=model.json and name in _JSON)
+        call = _call(
+            _two(self._writer.brief(brief, form, shown)),
+            model,
+            seed,
+            json=model.json and name in _JSON,
+        )
         return form, msgspec.structs.replace(call, samples=form.samples(max(1, brief.k)))
 
     def _prose_call(self, role: str, slots: dict[str, Any], model: ModelSpec, seed: int) -> Call:
         if "messages" in slots:
             return _call(
-                tuple(ChatMessage(m["role"], m["content"]) for m in slots["messages"]), model, seed, json=False
+                tuple(ChatMessage(m["role"], m["content"]) for m in slots["messages"]),
+                model,
+                seed,
+                json=False,
             )
         return _call(_two(self._writer.prose(role, slots)), model, seed, json=False)
 
@@ -217,7 +265,9 @@ def _call(messages: tuple[ChatMessage, ...], model: ModelSpec, seed: int, json: 
 
 
 def _main(read: dict[str, int], asked: dict[str, int]) -> str:
-    """The fault of a request with fewer results than asked: that of the replies, else that of the calls."""
+    """The fault of a request with fewer results than asked: that of the replies, else that of the
+    calls.
+    """
     for faults in (read, {kind: number for kind, number in asked.items() if kind != OVER_LIMIT}):
         if faults:
             return max(sorted(faults), key=lambda kind: faults[kind])
@@ -237,7 +287,10 @@ def _whole(choice: Completion) -> tuple[str, str]:
     """A reply of a conversation, and its fault; a cut one is kept."""
     if choice.finish == "refused":
         return "", "refused"
-    return choice.text, "truncated" if choice.finish == "length" else "" if choice.text.strip() else "empty"
+    return (
+        choice.text,
+        "truncated" if choice.finish == "length" else "" if choice.text.strip() else "empty",
+    )
 
 
 def _joined(answers: Answers) -> str:
@@ -246,16 +299,22 @@ def _joined(answers: Answers) -> str:
     if len(texts) == 1 and not answers.raws:
         return texts[0]
     shown = [f"=== reply {i} ===\n{text}" for i, text in enumerate(texts, 1)]
-    return "\n\n".join([*shown, *(f"=== failed attempt {i} ===\n{raw}" for i, raw in enumerate(answers.raws, 1))])
+    return "\n\n".join(
+        [*shown, *(f"=== failed attempt {i} ===\n{raw}" for i, raw in enumerate(answers.raws, 1))]
+    )
 
 
-# How long a request to a model may be: its `context` setting, or what a refusal taught. Prompts are made to fit.
+# How long a request to a model may be: its `context` setting, or what a refusal taught. Prompts are
+# made to fit.
 #
-# What an error taught is known to this process alone; it never changes what a request is estimated to cost.
+# What an error taught is known to this process alone; it never changes what a request is estimated
+# to cost.
 
 TRIES = 4  # requests made shorter, before one is given up
 _SCALES = (1.0, 0.5, 0.25, 0.1, 0.0)  # of what a prompt shows beside the current candidate
-_SAID = re.compile(r"(?:context|maximum|max|limit|than|exceeds?)[^0-9]{0,60}?([0-9]{3,8})", re.IGNORECASE)
+_SAID = re.compile(
+    r"(?:context|maximum|max|limit|than|exceeds?)[^0-9]{0,60}?([0-9]{3,8})", re.IGNORECASE
+)
 _LEAST = 64  # tokens of a reply
 _NAMES = {"context": 0.25, "feedback": 0.25}  # what is needed most is never left out wholly
 
@@ -266,7 +325,12 @@ Remake = Callable[[Shown], Call]
 def limited(scale: float) -> Shown:
     """What a prompt shows, at most, at this scale."""
     whole = msgspec.structs.asdict(Shown())
-    return Shown(**{name: max(1, int(value * max(scale, _NAMES.get(name, 0.0)))) for name, value in whole.items()})
+    return Shown(
+        **{
+            name: max(1, int(value * max(scale, _NAMES.get(name, 0.0))))
+            for name, value in whole.items()
+        }
+    )
 
 
 class ContextSizes:
@@ -277,8 +341,9 @@ class ContextSizes:
         self._answered: set[str] = set()
 
     def fits(self, model: ModelSpec, call: Call, remake: Remake | None) -> Call:
-        """The request, made shorter where it is longer than the model's context: first what is shown beside the current
-        candidate, for which `remake` is called, or without that the middle of the prompt; then the reply."""
+        """The request, made shorter where it is longer than the model's context: first what is
+        shown beside the current candidate, for which `remake` is called, or without that the middle
+        of the prompt; then the reply."""
         room = self._size(model)
         if room is None or call.prompt_tokens() + call.max_tokens <= room:
             return call
@@ -297,19 +362,22 @@ class ContextSizes:
         self._answered.add(model.key)
 
     def refused(self, model: ModelSpec, call: Call, said: str) -> None:
-        """Learn from a refusal. Raises `UserError` where every request so far was refused and no shorter one can be
-        made."""
+        """Learn from a refusal. Raises `UserError` where every request so far was refused and no
+        shorter one can be made."""
         total = call.prompt_tokens() + call.max_tokens
         numbers = [int(n) for n in _SAID.findall(said) if int(n) < total]
         known = self._learnt.get(model.key, total)
         self._learnt[model.key] = min(max(numbers), known * 9 // 10) if numbers else known * 2 // 3
 
     def give_up(self, model: ModelSpec, call: Call, said: str) -> None:
-        """Nothing shorter can be asked. Raises `UserError` if the model has answered no request at all."""
+        """Nothing shorter can be asked. Raises `UserError` if the model has answered no request at
+        all.
+        """
         if model.key in self._answered:
             return
         raise UserError(
-            f"{model.name} refuses every request as too long, also the shortest (about {call.prompt_tokens():,} tokens "
+            f"{model.name} refuses every request as too long, also the shortest (about "
+            f"{call.prompt_tokens():,} tokens "
             f"and {call.max_tokens:,} of the reply): {' '.join(said.split())[:300]}",
             where=f"--model {model.model}",
             fix="choose a model with a larger context, give a shorter initial program, or set the model's context and "
@@ -327,4 +395,6 @@ def _clipped(call: Call, tokens: int) -> Call:
     over = call.prompt_tokens() - tokens
     keep = max(200, len(longest.content) - 3 * over - 100)
     short = msgspec.structs.replace(longest, content=clip(longest.content, keep))
-    return msgspec.structs.replace(call, messages=tuple(short if m is longest else m for m in call.messages))
+    return msgspec.structs.replace(
+        call, messages=tuple(short if m is longest else m for m in call.messages)
+    )

@@ -1,6 +1,7 @@
 """Rate limits and outages of a provider, shared by all its callers.
 
-An outage pauses the run instead of using up candidates. The clock is injected, so that tests need not wait.
+An outage pauses the run instead of using up candidates. The clock is injected, so that tests need
+not wait.
 """
 
 from __future__ import annotations
@@ -45,18 +46,24 @@ class Slot:
 
 
 class RateLimiter:
-    """Sliding window: at no moment more than `rpm` requests or `tpm` tokens in the 60 seconds before (None: no limit).
+    """Sliding window: at no moment more than `rpm` requests or `tpm` tokens in the 60 seconds
+    before (None: no limit).
 
-    Requests are admitted in the order they came. A request larger than `tpm` is admitted when the window is empty.
+    Requests are admitted in the order they came. A request larger than `tpm` is admitted when the
+    window is empty.
     """
 
-    def __init__(self, rpm: int | None = None, tpm: int | None = None, clock: AsyncClock | None = None) -> None:
+    def __init__(
+        self, rpm: int | None = None, tpm: int | None = None, clock: AsyncClock | None = None
+    ) -> None:
         self._rpm, self._tpm, self._clock = rpm, tpm, clock or RealClock()
         self._window: deque[Slot] = deque()
         self._turn = asyncio.Lock()
 
     async def acquire(self, tokens: int) -> Slot:
-        """Wait for room for a request of about so many tokens; correct `slot.tokens` once the true number is known."""
+        """Wait for room for a request of about so many tokens; correct `slot.tokens` once the true
+        number is known.
+        """
         async with self._turn:
             while (wait := self._wait(tokens)) > 0:
                 await self._clock.sleep(wait)
@@ -75,7 +82,9 @@ class RateLimiter:
     def _full(self, tokens: int) -> bool:
         if self._rpm is not None and len(self._window) >= self._rpm:
             return True
-        return self._tpm is not None and sum(slot.tokens for slot in self._window) + tokens > self._tpm
+        return (
+            self._tpm is not None and sum(slot.tokens for slot in self._window) + tokens > self._tpm
+        )
 
 
 def _tell_nobody(_: str) -> None:
@@ -85,10 +94,11 @@ def _tell_nobody(_: str) -> None:
 class Health:
     """Shared state of one provider.
 
-    After `threshold` failures in a row, over all callers, the provider is down: everyone waits, one caller at a time
-    tries again, after pauses that double from `first_pause` to `longest_pause` seconds. A success lifts it. When
-    nothing has succeeded for `patience` seconds every caller gets `Unavailable`: the run stops and can be resumed.
-    `tell` is called with one sentence at each change.
+    After `threshold` failures in a row, over all callers, the provider is down: everyone waits, one
+    caller at a time tries again, after pauses that double from `first_pause` to `longest_pause`
+    seconds. A success lifts it. When nothing has succeeded for `patience` seconds every caller gets
+    `Unavailable`: the run stops and can be resumed. `tell` is called with one sentence at each
+    change.
     """
 
     def __init__(
@@ -117,7 +127,9 @@ class Health:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait until an attempt makes sense, then make it inside; report it by `succeeded` or `failed`."""
+        """Wait until an attempt makes sense, then make it inside; report it by `succeeded` or
+        `failed`.
+        """
         await self._ready()
         probe = self._down
         self._probing = self._probing or probe
@@ -136,7 +148,9 @@ class Health:
         self._wake()
 
     def failed(self, reason: str, hold: float = 0.0) -> None:
-        """Report that an attempt was not served; no caller tries again for `hold` seconds (rate limits)."""
+        """Report that an attempt was not served; no caller tries again for `hold` seconds (rate
+        limits).
+        """
         now = self._clock.now()
         self._since = now if self._failures == 0 else self._since
         self._failures, self._reason = self._failures + 1, reason

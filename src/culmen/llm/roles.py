@@ -1,4 +1,6 @@
-"""`--model` texts and models files, read into `Roles`; every mistake is a `UserError` that names its place."""
+"""`--model` texts and models files, read into `Roles`; every mistake is a `UserError` that names
+its place.
+"""
 
 from __future__ import annotations
 
@@ -55,22 +57,31 @@ class ModelBook:
         """`asked` is the folder in which prompts to a person lie."""
         self._where, self._asked = str(file or ""), asked
         content = _read(Path(file).expanduser()) if file else _File()
-        self._providers = {**PROVIDERS, **{n: self._provider(n, t) for n, t in content.providers.items()}}
+        self._providers = {
+            **PROVIDERS,
+            **{n: self._provider(n, t) for n, t in content.providers.items()},
+        }
         self._models, self._roles = content.models, content.roles
 
     def roles(self, text: str | Mapping[str, Any] | None = None) -> Roles:
-        """Roles of a `--model` text (or a mapping role -> name or backend) over those of the models file.
+        """Roles of a `--model` text (or a mapping role -> name or backend) over those of the models
+        file.
 
-        `gpt-5-mini`, `proposer=openai/gpt-5,summarizer=none`, ensembles as `3*gpt-5-mini|1*gpt-5`. Raises `UserError`.
+        `gpt-5-mini`, `proposer=openai/gpt-5,summarizer=none`, ensembles as `3*gpt-5-mini|1*gpt-5`.
+        Raises `UserError`.
         """
         given = _split(text) if isinstance(text, str) else dict(text or {})
-        if given.get(OTHERS) == "offline":  # the search asks no model, the roles of the evaluator may
+        if (
+            given.get(OTHERS) == "offline"
+        ):  # the search asks no model, the roles of the evaluator may
             given[OTHERS] = NONE
         table = {role: self._ensemble(entry) for role, entry in {**self._roles, **given}.items()}
         return Roles(table)
 
     def named(self) -> str:
-        """The models that the file's [roles] name, written as a `--model` text; "" if it has no such table."""
+        """The models that the file's [roles] name, written as a `--model` text; "" if it has no
+        such table.
+        """
 
         def text(entry: str | list[str | _Member]) -> str:
             if isinstance(entry, str):
@@ -84,13 +95,18 @@ class ModelBook:
         return list(self._models)
 
     def model(self, name: str) -> ModelSpec:
-        """The model of this name: one of the file's, `provider/model`, or a model of OpenAI. Raises `UserError`."""
+        """The model of this name: one of the file's, `provider/model`, or a model of OpenAI. Raises
+        `UserError`.
+        """
         name = name.strip()
         if name in self._models:
             return self._configured(name, self._models[name])
         if name == "offline":
-            raise UserError("'offline' cannot be the model of a single role", where=self._where or "--model",
-                            fix="name offline alone, or write ROLE=none for a role without a model")  # fmt: skip
+            raise UserError(
+                "'offline' cannot be the model of a single role",
+                where=self._where or "--model",
+                fix="name offline alone, or write ROLE=none for a role without a model",
+            )
         if name == "ask":
             return _person(self._asked)
         prefix, slash, rest = name.partition("/")
@@ -111,20 +127,28 @@ class ModelBook:
     def _configured(self, name: str, s: _Settings) -> ModelSpec:
         provider = self._providers.get(s.provider)
         if provider is None:
-            raise UserError(f"model '{name}' names an unknown provider '{s.provider}'", where=self._where,
-                            fix=f"define [providers.{s.provider}]{_nearest(s.provider, self._providers)}")  # fmt: skip
+            raise UserError(
+                f"model '{name}' names an unknown provider '{s.provider}'",
+                where=self._where,
+                fix=f"define [providers.{s.provider}]{_nearest(s.provider, self._providers)}",
+            )
         openai_itself = provider.name == "openai" and provider.address is None
         return ModelSpec(
             provider=provider,
             model=s.model or name,
             temperature=s.temperature,
             max_tokens=_positive(s.max_tokens, f"{name}.max_tokens", self._where),
-            samples=_positive(s.samples or (8 if openai_itself else 1), f"{name}.samples", self._where),
+            samples=_positive(
+                s.samples or (8 if openai_itself else 1), f"{name}.samples", self._where
+            ),
             json=s.json,
             send_seed=s.send_seed,
-            max_tokens_name=s.max_tokens_name or ("max_completion_tokens" if openai_itself else "max_tokens"),
+            max_tokens_name=s.max_tokens_name
+            or ("max_completion_tokens" if openai_itself else "max_tokens"),
             price=s.price,
-            context=None if s.context is None else _positive(s.context, f"{name}.context", self._where),
+            context=None
+            if s.context is None
+            else _positive(s.context, f"{name}.context", self._where),
             images=s.images,
             extra=s.extra,
         )
@@ -132,8 +156,11 @@ class ModelBook:
     def _provider(self, name: str, table: dict[str, Any]) -> Provider:
         start = msgspec.to_builtins(PROVIDERS[name]) if name in PROVIDERS else {"name": name}
         if "api_key" in table or "key" in table:
-            raise UserError("a models file holds no keys", where=f"{self._where}: [providers.{name}]",
-                            fix="name the variable (key_env) or the file (key_file) that holds it")  # fmt: skip
+            raise UserError(
+                "a models file holds no keys",
+                where=f"{self._where}: [providers.{name}]",
+                fix="name the variable (key_env) or the file (key_file) that holds it",
+            )
         if "base_url" in table:
             start["prices"] = ""  # elsewhere the known provider's prices need not hold
         provider = _convert({**start, **table}, Provider, f"{self._where}: [providers.{name}]")
@@ -160,7 +187,9 @@ class ModelBook:
 
 
 class FunctionModel:
-    """A model that is a Python function, plain or `async`: it gets the prompt as one text and returns the reply."""
+    """A model that is a Python function, plain or `async`: it gets the prompt as one text and
+    returns the reply.
+    """
 
     def __init__(self, function: Callable[[str], Any]) -> None:
         self._function, self.name = function, getattr(function, "__name__", "function")
@@ -169,15 +198,24 @@ class FunctionModel:
         """One reply to each sample asked for; a plain function runs in a thread."""
         if inspect.iscoroutinefunction(self._function):
             return [self._text(await self._function(call.prompt)) for _ in range(call.samples)]
-        return [self._text(await asyncio.to_thread(self._function, call.prompt)) for _ in range(call.samples)]
+        return [
+            self._text(await asyncio.to_thread(self._function, call.prompt))
+            for _ in range(call.samples)
+        ]
 
     def _text(self, reply: object) -> str:
         if isinstance(reply, str):
             return reply
-        said = "None: is a return missing?" if reply is None else f"a {type(reply).__name__}, not a text"
+        said = (
+            "None: is a return missing?"
+            if reply is None
+            else f"a {type(reply).__name__}, not a text"
+        )
         code = getattr(inspect.unwrap(self._function), "__code__", None)
         where = f"{code.co_filename} line {code.co_firstlineno}" if code else "model="
-        raise UserError(f"the model {self.name} returned {said}", where=where, fix="return the reply as a str")
+        raise UserError(
+            f"the model {self.name} returned {said}", where=where, fix="return the reply as a str"
+        )
 
 
 def _person(folder: Path | None) -> ModelSpec:
@@ -186,7 +224,13 @@ def _person(folder: Path | None) -> ModelSpec:
 
     ever = 30 * 86_400.0
     provider = Provider(name="person", concurrency=1, timeout=ever, deadline=ever)
-    return ModelSpec(provider=provider, model=ASKED, price=Price(0.0, 0.0), backend=Person(folder), cacheable=False)
+    return ModelSpec(
+        provider=provider,
+        model=ASKED,
+        price=Price(0.0, 0.0),
+        backend=Person(folder),
+        cacheable=False,
+    )
 
 
 def of_backend(backend: object) -> ModelSpec:
@@ -211,8 +255,11 @@ def _split(text: str) -> dict[str, str]:
         role, equals, name = piece.rpartition("=")
         role = role.strip() if equals else OTHERS
         if not role or not name.strip() or role in table:
-            raise UserError(f"cannot read '{piece}'", where=f"model {text}",
-                            fix="write MODEL or ROLE=MODEL,ROLE=MODEL, each role once")  # fmt: skip
+            raise UserError(
+                f"cannot read '{piece}'",
+                where=f"model {text}",
+                fix="write MODEL or ROLE=MODEL,ROLE=MODEL, each role once",
+            )
         table[role] = name.strip()
     if not table:
         raise UserError("no model given", where="model", fix="name one: gpt-5-mini, or offline")
@@ -245,7 +292,9 @@ def _convert(data: Any, kind: Any, where: str) -> Any:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         raise UserError(
-            f"the models file is not valid: {error}", where=where, fix="culmen docs models says what it holds"
+            f"the models file is not valid: {error}",
+            where=where,
+            fix="culmen docs models says what it holds",
         ) from None
 
 
@@ -267,7 +316,11 @@ def _weight(raw: object, text: str) -> float:
 
 def _named(name: str, text: str) -> str:
     if not name.strip():
-        raise UserError(f"a model is missing in '{text}'", where="--model", fix="write MODEL|MODEL or 3*MODEL|1*MODEL")
+        raise UserError(
+            f"a model is missing in '{text}'",
+            where="--model",
+            fix="write MODEL|MODEL or 3*MODEL|1*MODEL",
+        )
     return name
 
 

@@ -1,4 +1,6 @@
-"""Samples of one request: from the disk cache, else in as few requests as possible; cut replies are retried."""
+"""Samples of one request: from the disk cache, else in as few requests as possible; cut replies are
+retried.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,11 @@ from culmen.llm.spec import ModelSpec
 
 
 class ReplyCache:
-    """A folder of replies, one small file a sample, keyed by model, request, seed and the sample's number.
+    """A folder of replies, one small file a sample, keyed by model, request, seed and the sample's
+    number.
 
-    Only whole replies are kept. A file that cannot be read is a miss; several processes may share the folder.
+    Only whole replies are kept. A file that cannot be read is a miss; several processes may share
+    the folder.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -32,14 +36,19 @@ class ReplyCache:
     def get(self, model: str, call: Call, sample: int) -> Completion | None:
         """The sample's reply, None if it is not there."""
         try:
-            return msgspec.json.decode(self._path(model, call, sample).read_bytes(), type=Completion)
+            return msgspec.json.decode(
+                self._path(model, call, sample).read_bytes(), type=Completion
+            )
         except (OSError, msgspec.DecodeError):
             return None
 
     def put(self, model: str, call: Call, sample: int, choice: Completion) -> None:
         """Keep a reply; a full disk only means that it is not kept."""
         path = self._path(model, call, sample)
-        draft, raw = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}"), msgspec.json.encode(choice)
+        draft, raw = (
+            path.with_suffix(f".{os.getpid()}-{threading.get_ident()}"),
+            msgspec.json.encode(choice),
+        )
         try:
             try:
                 draft.write_bytes(raw)
@@ -52,12 +61,16 @@ class ReplyCache:
                 draft.unlink()
 
     def _path(self, model: str, call: Call, sample: int) -> Path:
-        name = hashlib.sha256(f"{model}\0{call.digest()}\0{call.seed}\0{sample}".encode()).hexdigest()
+        name = hashlib.sha256(
+            f"{model}\0{call.digest()}\0{call.seed}\0{sample}".encode()
+        ).hexdigest()
         return self._folder / name[:2] / f"{name}.json"
 
 
 class Answers(msgspec.Struct, frozen=True):
-    """All samples of one request, what they cost, and the failed attempts by kind with their raw texts."""
+    """All samples of one request, what they cost, and the failed attempts by kind with their raw
+    texts.
+    """
 
     choices: tuple[Completion, ...] = ()
     usage: Usage = Usage()
@@ -66,9 +79,13 @@ class Answers(msgspec.Struct, frozen=True):
 
 
 class ReplySampler:
-    """Gets samples. `permit` is asked before a request may cost more than `most` told, with what it then may in all."""
+    """Gets samples. `permit` is asked before a request may cost more than `most` told, with what it
+    then may in all.
+    """
 
-    def __init__(self, providers: Providers, cache: ReplyCache | None, permit: Callable[[Usage], bool]) -> None:
+    def __init__(
+        self, providers: Providers, cache: ReplyCache | None, permit: Callable[[Usage], bool]
+    ) -> None:
         self._providers, self._cache, self.permit = providers, cache, permit
 
     def most(self, model: ModelSpec, call: Call) -> Usage:
@@ -79,10 +96,16 @@ class ReplySampler:
     def known(self, model: ModelSpec, call: Call) -> bool:
         """Whether the cache has all samples, so that asking costs nothing."""
         cache = self._cache_for(model)
-        return cache is not None and all(cache.get(model.key, call, i) is not None for i in range(call.samples))
+        return cache is not None and all(
+            cache.get(model.key, call, i) is not None for i in range(call.samples)
+        )
 
-    async def ask(self, model: ModelSpec, call: Call, broken: Callable[[Completion], bool]) -> Answers:
-        """All samples, cached ones first; a cut reply is requested once more with twice the tokens."""
+    async def ask(
+        self, model: ModelSpec, call: Call, broken: Callable[[Completion], bool]
+    ) -> Answers:
+        """All samples, cached ones first; a cut reply is requested once more with twice the
+        tokens.
+        """
         cache = self._cache_for(model)
         cached = [cache.get(model.key, call, i) if cache else None for i in range(call.samples)]
         hits = [choice for choice in cached if choice is not None]
@@ -107,7 +130,12 @@ class ReplySampler:
         return self._cache if model.cacheable else None
 
     async def _longer(
-        self, model: ModelSpec, call: Call, first: Answers, cut: list[Completion], spending: RequestSpending
+        self,
+        model: ModelSpec,
+        call: Call,
+        first: Answers,
+        cut: list[Completion],
+        spending: RequestSpending,
     ) -> Answers:
         longer = msgspec.structs.replace(call, samples=len(cut), max_tokens=2 * call.max_tokens)
         if not spending.again(self.most(model, longer)):
@@ -118,28 +146,43 @@ class ReplySampler:
         faults = Counter(first.faults) + Counter(second.faults)
         if second.choices:
             faults["truncated"] += len(cut)
-        return Answers(tuple(choices), first.usage + second.usage, dict(faults), (*first.raws, *second.raws))
+        return Answers(
+            tuple(choices), first.usage + second.usage, dict(faults), (*first.raws, *second.raws)
+        )
 
     async def _fresh(self, model: ModelSpec, call: Call, spending: RequestSpending) -> Answers:
-        """The samples, in as many requests side by side as the server's `n` makes necessary; all of them have begun.
+        """The samples, in as many requests side by side as the server's `n` makes necessary; all of
+        them have begun.
 
         Servers that send fewer choices than asked for are asked again, one sample a request.
         """
         answers = _merged(await self._side_by_side(model, parts(call, model.samples), spending))
         short = call.samples - len(answers.choices)
-        if short > 0 and model.samples > 1 and answers.choices and not set(answers.faults) - {OVER_LIMIT}:
-            rest, caller = parts(msgspec.structs.replace(call, samples=short), 1), self._providers.caller(model)
+        if (
+            short > 0
+            and model.samples > 1
+            and answers.choices
+            and not set(answers.faults) - {OVER_LIMIT}
+        ):
+            rest, caller = (
+                parts(msgspec.structs.replace(call, samples=short), 1),
+                self._providers.caller(model),
+            )
             if not spending.again(total(caller.most(part, model.price_list) for part in rest)):
                 return answers
             more = _merged(await self._side_by_side(model, rest, spending))
             answers = _merged([answers, more])
         return msgspec.structs.replace(answers, choices=answers.choices[: call.samples])
 
-    async def _side_by_side(self, model: ModelSpec, calls: list[Call], spending: RequestSpending) -> list[CallOutcome]:
+    async def _side_by_side(
+        self, model: ModelSpec, calls: list[Call], spending: RequestSpending
+    ) -> list[CallOutcome]:
         caller = self._providers.caller(model)
         if len(calls) == 1:  # mostly; it needs no task of its own
             return [await caller.call(calls[0], model.price_list, spending)]
-        jobs = [asyncio.ensure_future(caller.call(call, model.price_list, spending)) for call in calls]
+        jobs = [
+            asyncio.ensure_future(caller.call(call, model.price_list, spending)) for call in calls
+        ]
         try:
             return list(await asyncio.gather(*jobs))
         finally:
@@ -147,7 +190,11 @@ class ReplySampler:
                 job.cancel()
 
     def _keep(
-        self, model: ModelSpec, call: Call, cached: list[Completion | None], fresh: tuple[Completion, ...]
+        self,
+        model: ModelSpec,
+        call: Call,
+        cached: list[Completion | None],
+        fresh: tuple[Completion, ...],
     ) -> None:
         cache = self._cache_for(model)
         if cache is None:
@@ -161,7 +208,9 @@ class ReplySampler:
 def parts(call: Call, most: int) -> list[Call]:
     """The call in requests of at most `most` samples, each with a seed of its own."""
     sizes = [min(most, call.samples - start) for start in range(0, call.samples, most)]
-    return [msgspec.structs.replace(call, samples=n, seed=call.seed + i) for i, n in enumerate(sizes)]
+    return [
+        msgspec.structs.replace(call, samples=n, seed=call.seed + i) for i, n in enumerate(sizes)
+    ]
 
 
 def _merged(outcomes: Sequence[CallOutcome | Answers]) -> Answers:

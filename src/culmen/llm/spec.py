@@ -19,7 +19,9 @@ from culmen.core.errors import UserError
 from culmen.core.usage import Usage
 from culmen.llm.call import MinimalModel, Tokens
 
-_LOOKS_LIKE_KEY = re.compile(r"\b(?:sk|pk|gsk|xai|key)-[A-Za-z0-9_\-*.]{6,}|\bBearer\s+\S+|\bAIza[\w-]{20,}")
+_LOOKS_LIKE_KEY = re.compile(
+    r"\b(?:sk|pk|gsk|xai|key)-[A-Za-z0-9_\-*.]{6,}|\bBearer\s+\S+|\bAIza[\w-]{20,}"
+)
 OTHERS = "default"  # the entry of all roles that have none of their own
 
 
@@ -55,7 +57,9 @@ class Key:
         key = self._read()
         if not key:
             fix = f"put the key into {self.file}" if self.file else f"export {self.env}=…"
-            raise UserError("no API key found", where=self.name, fix=f"{fix}, or use --model offline")
+            raise UserError(
+                "no API key found", where=self.name, fix=f"{fix}, or use --model offline"
+            )
         return key
 
     def scrub(self, text: str) -> str:
@@ -73,7 +77,9 @@ class Key:
 
 
 class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Dollars per million tokens; `cached_input` and `cache_write` None: such tokens cost what others do."""
+    """Dollars per million tokens; `cached_input` and `cache_write` None: such tokens cost what
+    others do.
+    """
 
     input: float
     output: float
@@ -87,13 +93,19 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         read_rate = self.input if self.cached_input is None else self.cached_input
         write_rate = self.input if self.cache_write is None else self.cache_write
         plain = tokens.input - cached - written
-        return (self.input * plain + read_rate * cached + write_rate * written + self.output * tokens.output) / 1e6
+        return (
+            self.input * plain
+            + read_rate * cached
+            + write_rate * written
+            + self.output * tokens.output
+        ) / 1e6
 
 
 class PriceList:
     """The price of one model. Models that are not `known` are reported as unpriced, never as free.
 
-    `provider` is the library's name of the provider ("" if it has none: then only the user's table counts).
+    `provider` is the library's name of the provider ("" if it has none: then only the user's table
+    counts).
     """
 
     def __init__(self, model: str, provider: str = "", table: Price | None = None) -> None:
@@ -106,8 +118,13 @@ class PriceList:
         return _listed(self._model, self._provider, tokens) if self._provider else None
 
     def most(self, tokens: Tokens) -> Usage:
-        """The most that a request of so many tokens may cost: its input may be stored in the provider's cache."""
-        plain, stored = self.usage(tokens), self.usage(msgspec.structs.replace(tokens, cache_write=tokens.input))
+        """The most that a request of so many tokens may cost: its input may be stored in the
+        provider's cache.
+        """
+        plain, stored = (
+            self.usage(tokens),
+            self.usage(msgspec.structs.replace(tokens, cache_write=tokens.input)),
+        )
         return stored if stored.dollars > plain.dollars else plain
 
     def usage(self, tokens: Tokens | None, dollars: float | None = None) -> Usage:
@@ -137,7 +154,8 @@ def _listed(model: str, provider: str, tokens: Tokens) -> float | None:
         input_tokens=tokens.input,
         output_tokens=tokens.output,
         cache_read_tokens=min(tokens.cached, tokens.input) or None,
-        cache_write_tokens=min(tokens.cache_write, tokens.input - min(tokens.cached, tokens.input)) or None,
+        cache_write_tokens=min(tokens.cache_write, tokens.input - min(tokens.cached, tokens.input))
+        or None,
     )
     try:
         dollars = float(calc_price(counted, model, provider_id=provider).total_price)
@@ -149,10 +167,10 @@ def _listed(model: str, provider: str, tokens: Tokens) -> float | None:
 class RetryPolicy(msgspec.Struct, frozen=True):
     """Timeouts and retries of one call.
 
-    `timeout` seconds for one attempt, `deadline` seconds for all attempts and the pauses between them (waiting for a
-    free lane, a rate limit or the end of an outage is not counted), `retries` after a failure of the provider,
-    `bad_retries` after a malformed reply, pauses of about `base` seconds doubling up to `cap`, which also bounds what
-    a Retry-After may ask for.
+    `timeout` seconds for one attempt, `deadline` seconds for all attempts and the pauses between
+    them (waiting for a free lane, a rate limit or the end of an outage is not counted), `retries`
+    after a failure of the provider, `bad_retries` after a malformed reply, pauses of about `base`
+    seconds doubling up to `cap`, which also bounds what a Retry-After may ask for.
     """
 
     timeout: float = 300.0
@@ -202,15 +220,21 @@ class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def policy(self) -> RetryPolicy:
         """Timeouts and retries of a call."""
-        return RetryPolicy(self.timeout, self.deadline, self.retries, self.bad_retries, self.base, self.cap)
+        return RetryPolicy(
+            self.timeout, self.deadline, self.retries, self.bad_retries, self.base, self.cap
+        )
 
     @property
     def address(self) -> str | None:
         """The address in use, None for OpenAI's own."""
-        return self.base_url or (os.environ.get("OPENAI_BASE_URL") or None if self.name == "openai" else None)
+        return self.base_url or (
+            os.environ.get("OPENAI_BASE_URL") or None if self.name == "openai" else None
+        )
 
 
-_SEEING = re.compile(r"gpt-4o|gpt-4\.1|gpt-5|\bo[34]\b|claude-|gemini|pixtral|llava|vision|-vl\b|llama-4|gemma-3")
+_SEEING = re.compile(
+    r"gpt-4o|gpt-4\.1|gpt-5|\bo[34]\b|claude-|gemini|pixtral|llava|vision|-vl\b|llama-4|gemma-3"
+)
 """Names of models that are known to see pictures."""
 
 
@@ -282,7 +306,8 @@ class Roles(msgspec.Struct, frozen=True):
     def pick(self, role: str, seed: int) -> ModelSpec | None:
         """The role's model, of an ensemble the one that the seed draws; None if the role has none.
 
-        A step of a role (`advisor.generate`) has the model of the role, unless it has one of its own.
+        A step of a role (`advisor.generate`) has the model of the role, unless it has one of its
+        own.
         """
         names = (role, role.partition(".")[0], OTHERS)
         members = next((self.table[name] for name in names if name in self.table), ())
@@ -307,7 +332,12 @@ PROVIDERS: dict[str, Provider] = {
     for p in (
         _provider("openai", None, "OPENAI_API_KEY", "openai"),
         _provider("anthropic", "https://api.anthropic.com/v1/", "ANTHROPIC_API_KEY", "anthropic"),
-        _provider("gemini", "https://generativelanguage.googleapis.com/v1beta/openai/", "GEMINI_API_KEY", "google"),
+        _provider(
+            "gemini",
+            "https://generativelanguage.googleapis.com/v1beta/openai/",
+            "GEMINI_API_KEY",
+            "google",
+        ),
         _provider("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "openrouter"),
         _provider("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", "deepseek"),
         _provider("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", "mistral"),

@@ -1,1 +1,1 @@
-"""Plain synchronous containers that strategies keep candidates in: queue, epsilon-net, grid, islands, statistics."""
+"""Containers in which strategies keep candidates: queue, epsilon-net, grid, islands."""

@@ -1,4 +1,6 @@
-"""The semantic filter of POLCA (Algorithm 4): a memory in which no two candidates are closer than epsilon."""
+"""The semantic filter of POLCA (Algorithm 4): a memory in which no two candidates are closer than
+epsilon.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,14 @@ _WARM = 20  # distances to see before a quantile of them is used
 _BLOCK = 250_000  # multiplications per block
 _WINDOW = 20  # latest proposals among which the refused must be a minority
 _FAR = 2.0  # distance of a proposal to an empty memory: the most that rows of length 1 can have
-_SLACK = 1e-5  # relative rounding error allowed to the float32 products; closer calls are decided in float64
+# relative rounding error allowed to the float32 products; closer calls are decided in float64
+_SLACK = 1e-5
 
 
 class KeepAll:
-    """The filter of the ablation without an epsilon-net: refuses exact duplicates only and needs no vectors."""
+    """The filter of the ablation without an epsilon-net: refuses exact duplicates only and needs no
+    vectors.
+    """
 
     needs_vectors = False
 
@@ -40,13 +45,19 @@ class KeepAll:
         fresh = {c.digest: c for c in reversed(candidates) if c.digest not in self._digests}
         return list(reversed(fresh.values()))
 
-    def add(self, candidates: Sequence[Candidate], vectors: Sequence[Vector] = ()) -> list[Candidate]:
-        """Take in candidates without a test (seeds), exact duplicates excepted; returns those taken in."""
+    def add(
+        self, candidates: Sequence[Candidate], vectors: Sequence[Vector] = ()
+    ) -> list[Candidate]:
+        """Take in candidates without a test (seeds), exact duplicates excepted; returns those taken
+        in.
+        """
         fresh = self.unknown(candidates)
         self._digests.update((c.digest, None) for c in fresh)
         return fresh
 
-    def admit(self, candidates: Sequence[Candidate], vectors: Sequence[Vector] = ()) -> list[Candidate]:
+    def admit(
+        self, candidates: Sequence[Candidate], vectors: Sequence[Vector] = ()
+    ) -> list[Candidate]:
         """Here the same as `add`; counts what was refused."""
         fresh = self.add(candidates)
         self.refused += len(candidates) - len(fresh)
@@ -58,19 +69,22 @@ class KeepAll:
 
 
 class EpsilonNet:
-    """Admits the candidate farthest from the memory, again and again, while it is at least epsilon away.
+    """Admits the candidate farthest from the memory, again and again, while it is at least epsilon
+    away.
 
-    `epsilon` is a Euclidean distance between embeddings (0..2 for rows of length 1), or a `Quantile` of the distances
-    at which proposals arrived so far: `Quantile(0.1)` refuses about the closest tenth of them, whatever the embedder.
-    Until twenty distances were seen a quantile refuses exact duplicates only. What is proposed has been paid for:
-    `crowded` counts how often more than half of the latest twenty were refused, and with `widens` the distance is then
-    lowered to their lower quartile.
+    `epsilon` is a Euclidean distance between embeddings (0..2 for rows of length 1), or a
+    `Quantile` of the distances at which proposals arrived so far: `Quantile(0.1)` refuses about the
+    closest tenth of them, whatever the embedder. Until twenty distances were seen a quantile
+    refuses exact duplicates only. What is proposed has been paid for: `crowded` counts how often
+    more than half of the latest twenty were refused, and with `widens` the distance is then lowered
+    to their lower quartile.
 
-    The test is `>= epsilon`, as Algorithm 4 prints it; the paper's text says `> epsilon`. They differ at exact ties
-    only, and at epsilon = 0, where `>=` admits everything: exact duplicates are therefore always refused by digest.
+    The test is `>= epsilon`, as Algorithm 4 prints it; the paper's text says `> epsilon`. They
+    differ at exact ties only, and at epsilon = 0, where `>=` admits everything: exact duplicates
+    are therefore always refused by digest.
 
-    Cost of admitting m candidates to a memory of n: one (m x d) by (d x n) product; distances to the growing net are
-    then updated, not recomputed.
+    Cost of admitting m candidates to a memory of n: one (m x d) by (d x n) product; distances to
+    the growing net are then updated, not recomputed.
     """
 
     needs_vectors = True
@@ -107,7 +121,9 @@ class EpsilonNet:
         return list(reversed(fresh.values()))
 
     def add(self, candidates: Sequence[Candidate], vectors: Sequence[Vector]) -> list[Candidate]:
-        """Take in candidates without a test (seeds), exact duplicates excepted; returns those taken in."""
+        """Take in candidates without a test (seeds), exact duplicates excepted; returns those taken
+        in.
+        """
         fresh = self.unknown(candidates)
         rows = {c.digest: v for c, v in zip(candidates, vectors, strict=True)}
         for candidate in fresh:
@@ -115,7 +131,8 @@ class EpsilonNet:
         return fresh
 
     def admit(self, candidates: Sequence[Candidate], vectors: Sequence[Vector]) -> list[Candidate]:
-        """Algorithm 4: returns the admitted candidates in the order of admission, farthest first; ties by order given.
+        """Algorithm 4: returns the admitted candidates in the order of admission, farthest first;
+        ties by order given.
 
         `vectors` holds one embedding per candidate, all of the memory's length.
         """
@@ -133,7 +150,10 @@ class EpsilonNet:
         return new
 
     def _widen(self) -> None:
-        if len(self._latest) < _WINDOW or 2 * sum(refused for _, refused in self._latest) <= _WINDOW:
+        if (
+            len(self._latest) < _WINDOW
+            or 2 * sum(refused for _, refused in self._latest) <= _WINDOW
+        ):
             return
         self.crowded += 1
         if self._widens:
@@ -141,7 +161,11 @@ class EpsilonNet:
         self._latest.clear()
 
     def _select(
-        self, remaining: list[Candidate], points: NDArray[np.float32], distances: NDArray[np.float64], epsilon: float
+        self,
+        remaining: list[Candidate],
+        points: NDArray[np.float32],
+        distances: NDArray[np.float64],
+        epsilon: float,
     ) -> list[Candidate]:
         new: list[Candidate] = []  # line 2
         for _ in remaining:  # line 5
@@ -159,8 +183,9 @@ class EpsilonNet:
     def distances(self, points: NDArray[np.float32]) -> NDArray[np.float64]:
         """Distance of each row of `points` to the nearest member; inf while there is none.
 
-        Products in float32 find the nearest, float64 differences measure them, so the outcome depends neither on the
-        number of threads nor on the instruction set behind the matrix product.
+        Products in float32 find the nearest, float64 differences measure them, so the outcome
+        depends neither on the number of threads nor on the instruction set behind the matrix
+        product.
         """
         size = len(self)
         if size == 0:
@@ -188,15 +213,24 @@ class EpsilonNet:
         self._members[candidate.digest] = candidate
 
     def facts(self) -> dict[str, Any]:
-        """Plain data for a note: size, epsilon in force, and quantiles of the distances at which proposals arrived."""
+        """Plain data for a note: size, epsilon in force, and quantiles of the distances at which
+        proposals arrived.
+        """
         levels = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9)
         values = self._arrivals.quantiles(*levels)
         quantiles = {f"q{level:g}": round(value, 6) for level, value in zip(levels, values)}
-        return {"size": len(self), "refused": self.refused, "epsilon": self.epsilon, "quantiles": quantiles}
+        return {
+            "size": len(self),
+            "refused": self.refused,
+            "epsilon": self.epsilon,
+            "quantiles": quantiles,
+        }
 
 
 def _products(points: NDArray[np.float32], members: NDArray[np.float32]) -> NDArray[np.float32]:
-    """points @ members.T in blocks small enough to stay in cache and on one core: threads cost more than they give."""
+    """points @ members.T in blocks small enough to stay in cache and on one core: threads cost more
+    than they give.
+    """
     block = max(1, _BLOCK // max(points.size, 1))
     products = np.empty((len(points), len(members)), np.float32)
     for start in range(0, len(members), block):

@@ -1,7 +1,8 @@
-"""Knowledge gradient: by how much one more piece of knowledge is expected to raise the best posterior mean.
+"""Knowledge gradient: by how much one more piece of knowledge is expected to raise the best
+posterior mean.
 
-Frazier, Powell and Dayanik, A Knowledge-Gradient Policy for Sequential Information Collection (SIAM J. Control Optim.,
-2008); one step ahead, in closed form for Gaussian beliefs.
+Frazier, Powell and Dayanik, A Knowledge-Gradient Policy for Sequential Information Collection (SIAM
+J. Control Optim., 2008); one step ahead, in closed form for Gaussian beliefs.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ _GRID = np.linspace(-4.0, 9.0, 1301)
 
 
 def gain(gap: Floats, deviation: Floats) -> Floats:
-    """E[max(X, 0)] for X ~ N(-gap, deviation²): what a belief that now lies `gap` below the best may add to it.
+    """E[max(X, 0)] for X ~ N(-gap, deviation²): what a belief that now lies `gap` below the best
+    may add to it.
 
     `deviation` is that of the posterior mean after the observation; 0 gives max(-gap, 0).
     """
     z = _ratio(gap, deviation)
-    sure = deviation * (np.exp(-0.5 * np.minimum(z * z, 1400.0)) / np.sqrt(2 * np.pi) - z * cumulative(-z))
+    sure = deviation * (
+        np.exp(-0.5 * np.minimum(z * z, 1400.0)) / np.sqrt(2 * np.pi) - z * cumulative(-z)
+    )
     return np.where(deviation > 0, np.maximum(sure, 0.0), np.maximum(-gap, 0.0))
 
 
@@ -50,7 +54,9 @@ def largest(values: Floats, n: int) -> list[int]:
 
 
 def _ratio(gap: Floats, deviation: Floats) -> Floats:
-    return np.clip(np.divide(gap, deviation, out=np.full_like(deviation, 1e8), where=deviation > 0), -1e8, 1e8)
+    return np.clip(
+        np.divide(gap, deviation, out=np.full_like(deviation, 1e8), where=deviation > 0), -1e8, 1e8
+    )
 
 
 @cache
@@ -62,11 +68,12 @@ def _excess(k: int) -> Floats:
     return np.concatenate([np.cumsum(pieces[::-1])[::-1], [0.0]])
 
 
-# The normal distribution function for arrays, exact to about 1e-13 of its value also far in the lower tail.
+# The normal distribution function for arrays, exact to about 1e-13 of its value also far in the
+# lower tail.
 #
-# Phi(-x) = phi(x) R(x), R Mills' ratio: smooth, so a Taylor polynomial about the nearest of some hundred points gives
-# it. Its derivatives follow from R' = x R - 1; for large x it is a continued fraction (Abramowitz and Stegun, Handbook
-# of Mathematical Functions, 7.1.14).
+# Phi(-x) = phi(x) R(x), R Mills' ratio: smooth, so a Taylor polynomial about the nearest of some
+# hundred points gives it. Its derivatives follow from R' = x R - 1; for large x it is a continued
+# fraction (Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.14).
 
 _PER_UNIT = 32  # points of the table between two integers
 _END = 39.0  # beyond it Phi(-x) is less than the smallest float
@@ -92,17 +99,24 @@ def cumulative(x: Floats) -> Floats:
 
 
 def _taylor() -> Floats:
-    """R / sqrt(2 pi) about every point: the coefficient of power _TERMS - 1 - n of point i at [n, i]."""
+    """R / sqrt(2 pi) about every point: the coefficient of power _TERMS - 1 - n of point i at [n,
+    i].
+    """
     x = np.arange(int(_END * _PER_UNIT) + 1) / _PER_UNIT
     ratio = np.zeros_like(x)
     late = x >= _EARLY
     for n in range(200, 0, -1):  # R(x) = 1 / (x + 1 / (x + 2 / (x + 3 / ...)))
         ratio[late] = n / (x[late] + ratio[late])
     ratio[late] = 1.0 / (x[late] + ratio[late])
-    early = [math.exp(v * v / 2) * math.erfc(v / math.sqrt(2)) * math.sqrt(math.pi / 2) for v in x[~late].tolist()]
+    early = [
+        math.exp(v * v / 2) * math.erfc(v / math.sqrt(2)) * math.sqrt(math.pi / 2)
+        for v in x[~late].tolist()
+    ]
     ratio[~late] = early
     rows = [ratio, x * ratio - 1.0]
-    for n in range(2, _TERMS):  # n! times a row is the n-th derivative: R^(n) = x R^(n-1) + (n - 1) R^(n-2)
+    for n in range(
+        2, _TERMS
+    ):  # n! times a row is the n-th derivative: R^(n) = x R^(n-1) + (n - 1) R^(n-2)
         rows.append((x * rows[-1] + rows[-2]) / n)
     return np.array(rows[::-1]) / math.sqrt(2 * math.pi)
 

@@ -1,4 +1,6 @@
-"""Grids of MAP-Elites (Mouret and Clune, 2015): the best candidate of every cell; islands draw and exchange them."""
+"""Grids of MAP-Elites (Mouret and Clune, 2015): the best candidate of every cell; islands draw and
+exchange them.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,11 @@ from culmen.core.evaluation import Rollout
 
 @dataclass(frozen=True)
 class Axis:
-    """One feature dimension in `bins` equal bins between `low` and `high`; outside values fall in the end bins.
+    """One feature dimension in `bins` equal bins between `low` and `high`; outside values fall in
+    the end bins.
 
-    Without both bounds the axis adapts: it spans the values seen, and the grid is rebuilt when that range grows.
+    Without both bounds the axis adapts: it spans the values seen, and the grid is rebuilt when that
+    range grows.
     """
 
     name: str
@@ -29,7 +33,9 @@ class Axis:
         if self.bins < 1:
             raise UserError(f"axis '{self.name}' needs at least one bin, not {self.bins}")
         if self.low is not None and self.high is not None and not self.low < self.high:
-            raise UserError(f"axis '{self.name}' must have low below high, not {self.low} to {self.high}")
+            raise UserError(
+                f"axis '{self.name}' must have low below high, not {self.low} to {self.high}"
+            )
 
     @property
     def fixed(self) -> bool:
@@ -39,7 +45,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class Elite:
-    """A cell's occupant: its rollout, its reward (mean, higher is better) and its features, one per axis."""
+    """A cell's occupant: its rollout, its reward (mean, higher is better) and its features, one per
+    axis.
+    """
 
     rollout: Rollout
     reward: float
@@ -50,8 +58,8 @@ Cell = tuple[int, ...]
 
 
 class Placement(NamedTuple):
-    """Outcome of offering a candidate to a grid: its cell, the cell's previous occupant, and whether it was
-    inserted."""
+    """Outcome of offering a candidate to a grid: its cell, the cell's previous occupant, and
+    whether it was inserted."""
 
     cell: Cell
     entered: bool
@@ -64,15 +72,18 @@ class Placement(NamedTuple):
 
 
 class Grid:
-    """Cells by feature values. A cell keeps the highest reward; on a tie the earlier candidate stays.
+    """Cells by feature values. A cell keeps the highest reward; on a tie the earlier candidate
+    stays.
 
-    Occupants are kept in order of reward, so that an insertion and a draw by rank cost O(log n) comparisons.
+    Occupants are kept in order of reward, so that an insertion and a draw by rank cost O(log n)
+    comparisons.
     """
 
     def __init__(self, axes: Sequence[Axis]) -> None:
         self.axes = tuple(axes)
         self._spans: list[tuple[float, float] | None] = [
-            (axis.low, axis.high) if axis.low is not None and axis.high is not None else None for axis in self.axes
+            (axis.low, axis.high) if axis.low is not None and axis.high is not None else None
+            for axis in self.axes
         ]
         self._cells: dict[Cell, tuple[float, int]] = {}
         self._ranks: list[tuple[float, int]] = []  # (-reward, arrival) of the occupants, best first
@@ -83,7 +94,9 @@ class Grid:
         return len(self._cells)
 
     def add(self, rollout: Rollout, reward: float, features: Mapping[str, float]) -> bool:
-        """Offer a candidate; True if it now holds a cell. KeyError if a feature of an axis is missing."""
+        """Offer a candidate; True if it now holds a cell. KeyError if a feature of an axis is
+        missing.
+        """
         return self.offer(Elite(rollout, reward, self.point(features))).entered
 
     def offer(self, elite: Elite) -> Placement:
@@ -122,7 +135,9 @@ class Grid:
                 continue
             low = value if axis.low is None else axis.low
             high = value if axis.high is None else axis.high
-            self._spans[i] = (low, max(low, high)) if span is None else (min(span[0], low), max(span[1], high))
+            self._spans[i] = (
+                (low, max(low, high)) if span is None else (min(span[0], low), max(span[1], high))
+            )
             grown = True
         return grown
 
@@ -138,7 +153,9 @@ class Grid:
         return last if value >= high else min(int((value - low) / (high - low) * (last + 1)), last)
 
     def ranked(self, rank: int) -> Elite:
-        """The occupant at this place, 0 for the best; ties in the order in which their cells were taken."""
+        """The occupant at this place, 0 for the best; ties in the order in which their cells were
+        taken.
+        """
         return self._held[self._ranks[rank][1]]
 
     @property
@@ -162,9 +179,10 @@ _POOL = 16  # occupants among which the most different ones are looked for
 class Selection:
     """How one island chooses parents and inspirations.
 
-    The parent is drawn uniformly from all occupants with probability `exploration`, uniformly from the best `elites`
-    share with probability `exploitation`, otherwise from all, weighted by rank from the bottom. Inspirations are the
-    `top` best occupants and `diverse` ones from cells far from the parent's.
+    The parent is drawn uniformly from all occupants with probability `exploration`, uniformly from
+    the best `elites` share with probability `exploitation`, otherwise from all, weighted by rank
+    from the bottom. Inspirations are the `top` best occupants and `diverse` ones from cells far
+    from the parent's.
     """
 
     exploration: float = 0.2
@@ -205,7 +223,11 @@ class GridIsland:
         shown = shown[: self.selection.top]
         size = len(self)
         drawn = [self.grid.ranked(rank) for rank in rng.sample(range(size), min(_POOL, size))]
-        fresh = [elite for elite in drawn if elite is not parent and not any(elite is other for other in shown)]
+        fresh = [
+            elite
+            for elite in drawn
+            if elite is not parent and not any(elite is other for other in shown)
+        ]
         here, cell = self.grid.cell(parent.features), self.grid.cell
         far = sorted(fresh, key=lambda elite: -math.dist(here, cell(elite.features)))
         return shown + far[: self.selection.diverse]
@@ -215,12 +237,16 @@ class GridIsland:
         return math.dist(self.grid.cell(one.features), self.grid.cell(other.features))
 
     def emigrants(self, rate: float) -> list[Elite]:
-        """The best `rate` share of the occupants, at least one; none from an empty island or at rate 0."""
+        """The best `rate` share of the occupants, at least one; none from an empty island or at
+        rate 0.
+        """
         return self.grid.elites(max(1, math.ceil(rate * len(self)))) if rate > 0 else []
 
 
 def migrate(islands: Sequence[GridIsland], source: int, rate: float) -> list[Placement]:
-    """Send the emigrants of one island to the next one on the ring, where they compete for cells like newcomers."""
+    """Send the emigrants of one island to the next one on the ring, where they compete for cells
+    like newcomers.
+    """
     target = (source + 1) % len(islands)
     if target == source:
         return []

@@ -1,4 +1,6 @@
-"""GEPA's memory: the per-case Pareto frontier (Algorithm 2), and the family tree that merges are made from."""
+"""GEPA's memory: the per-case Pareto frontier (Algorithm 2), and the family tree that merges are
+made from.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,14 @@ class Frontier:
         return key in self._rewards
 
     def add(self, key: str, rewards: Mapping[str, float | None]) -> bool:
-        """Enter a candidate; True if it is now among the best on some case. A known key is not entered again."""
+        """Enter a candidate; True if it is now among the best on some case. A known key is not
+        entered again.
+        """
         if key in self._rewards:
             return False
-        mine = self._rewards[key] = {case: -math.inf if r is None else r for case, r in rewards.items()}
+        mine = self._rewards[key] = {
+            case: -math.inf if r is None else r for case, r in rewards.items()
+        }
         leads = False
         for case, reward in mine.items():
             best = self._best.get(case, -math.inf)
@@ -57,14 +63,22 @@ class Frontier:
         return all(a >= b for a, b in gaps) and any(a > b for a, b in gaps)
 
     def leads(self) -> dict[str, int]:
-        """How many cases each candidate is among the best on, without those another one of them dominates."""
+        """How many cases each candidate is among the best on, without those another one of them
+        dominates.
+        """
         members = list(dict.fromkeys(key for front in self._fronts.values() for key in front))
-        kept = [key for key in members if not any(self.dominates(other, key) for other in members if other != key)]
+        kept = [
+            key
+            for key in members
+            if not any(self.dominates(other, key) for other in members if other != key)
+        ]
         counts = {key: sum(key in front for front in self._fronts.values()) for key in kept}
         return {key: count for key, count in counts.items() if count}
 
     def sample(self, rng: Random) -> str | None:
-        """A candidate with probability proportional to the cases it leads on; None if there is none."""
+        """A candidate with probability proportional to the cases it leads on; None if there is
+        none.
+        """
         counts = self.leads()
         return rng.choices(list(counts), list(counts.values()))[0] if counts else None
 
@@ -105,8 +119,9 @@ class Family:
         return found
 
     def merge(self, frontier: Frontier, rng: Random) -> Merge | None:
-        """Merge two leading candidates, neither descended from the other, through a common ancestor that neither is
-        worse than, where each has a part that only it changed; None if a few draws find no such pair."""
+        """Merge two leading candidates, neither descended from the other, through a common ancestor
+        that neither is worse than, where each has a part that only it changed; None if a few draws
+        find no such pair."""
         leaders = list(frontier.leads())
         for _ in range(_ATTEMPTS if len(leaders) > 1 else 0):
             one, two = rng.sample(leaders, 2)
@@ -114,7 +129,9 @@ class Family:
             if one in beside or two in above:
                 continue
             for ancestor in (name for name in above if name in beside):
-                if (one, two, ancestor) in self._made or not self._worth(frontier, ancestor, one, two):
+                if (one, two, ancestor) in self._made or not self._worth(
+                    frontier, ancestor, one, two
+                ):
                     continue
                 self._made[one, two, ancestor] = self._made[two, one, ancestor] = None
                 better = one if frontier.mean(one) >= frontier.mean(two) else two

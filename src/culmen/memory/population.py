@@ -1,7 +1,8 @@
-"""OpenEvolve's database of programs (0.4.0): islands of programs, cells that thin them out, one archive for all.
+"""OpenEvolve's database of programs (0.4.0): islands of programs, cells that thin them out, one
+archive for all.
 
-A new program enters its island even where it wins no cell; what it displaces from a cell leaves. The archive holds the
-best of all islands.
+A new program enters its island even where it wins no cell; what it displaces from a cell leaves.
+The archive holds the best of all islands.
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ from statistics import fmean
 from culmen.memory.grid import Axis, Cell, Elite, Placement, Selection
 
 _LEAST = 0.001  # weight of a program whose fitness is no higher
-_NEAR, _TRIES = 2, 3  # cells that a near one is away along each axis at most, and tries for each place
+_NEAR, _TRIES = (
+    2,
+    3,
+)  # cells that a near one is away along each axis at most, and tries for each place
 
 
 @dataclass(eq=False)
 class Member:
-    """A program of one island. A `migrant` is a copy that came from another one, and does not go on."""
+    """A program of one island. A `migrant` is a copy that came from another one, and does not go
+    on.
+    """
 
     elite: Elite
     island: int
@@ -27,9 +33,13 @@ class Member:
 
 
 class ProgramPopulation:
-    """All islands of one search. `archive` and `most` are the sizes of the archive and of the whole population."""
+    """All islands of one search. `archive` and `most` are the sizes of the archive and of the whole
+    population.
+    """
 
-    def __init__(self, axes: Sequence[Axis], islands: int, selection: Selection, archive: int, most: int) -> None:
+    def __init__(
+        self, axes: Sequence[Axis], islands: int, selection: Selection, archive: int, most: int
+    ) -> None:
         self.axes, self.selection = tuple(axes), selection
         self._sizes = (archive, most)
         self._best: Member | None = None
@@ -39,8 +49,13 @@ class ProgramPopulation:
         self._generations, self._migrated = [0] * islands, 0
 
     def cell(self, features: Sequence[float]) -> Cell:
-        """The cell of these features within the ranges seen so far; where all values were alike, the middle one."""
-        return tuple(self._bin(axis, *each) for axis, each in zip(self.axes, zip(features, self._spans), strict=True))
+        """The cell of these features within the ranges seen so far; where all values were alike,
+        the middle one.
+        """
+        return tuple(
+            self._bin(axis, *each)
+            for axis, each in zip(self.axes, zip(features, self._spans), strict=True)
+        )
 
     @staticmethod
     def _bin(axis: Axis, value: float, span: tuple[float, float] | None) -> int:
@@ -49,7 +64,9 @@ class ProgramPopulation:
         return min(axis.bins - 1, int(share * axis.bins))
 
     def add(self, member: Member) -> Placement:
-        """Put a program on its island, into its cell if it beats the occupant, and into the archive."""
+        """Put a program on its island, into its cell if it beats the occupant, and into the
+        archive.
+        """
         values, island = member.elite.features, self.islands[member.island]
         self._spans = [
             (min(value, span[0]), max(value, span[1])) if span else (value, value)
@@ -102,7 +119,9 @@ class ProgramPopulation:
             self._drop(member)
 
     def turned(self, island: int, interval: int, rate: float) -> list[Placement]:
-        """An iteration of an island is over; every `interval` of the one that is furthest all islands exchange."""
+        """An iteration of an island is over; every `interval` of the one that is furthest all
+        islands exchange.
+        """
         self._generations[island] += 1
         furthest = max(self._generations)
         if furthest - self._migrated < interval:
@@ -111,14 +130,16 @@ class ProgramPopulation:
         return self.migrate(rate) if rate > 0 else []
 
     def migrate(self, rate: float) -> list[Placement]:
-        """Copy the best `int(rate * size)` of each island, at least one, to both neighbours on the ring, but for those
-        that are copies and those that the neighbour has."""
+        """Copy the best `int(rate * size)` of each island, at least one, to both neighbours on the
+        ring, but for those that are copies and those that the neighbour has."""
         size, placed = len(self.islands), list[Placement]()
         for number, island in enumerate(self.islands if size > 1 else ()):
             best = sorted(island.members, key=lambda member: -member.elite.reward)
             for member in best[: max(1, int(len(best) * rate))]:
                 for target in ((number + 1) % size, (number - 1) % size):
-                    there = {each.elite.rollout.candidate.digest for each in self.islands[target].members}
+                    there = {
+                        each.elite.rollout.candidate.digest for each in self.islands[target].members
+                    }
                     if not member.migrant and member.elite.rollout.candidate.digest not in there:
                         placed.append(self.add(Member(member.elite, target, migrant=True)))
         return placed
@@ -143,7 +164,9 @@ class ProgramIsland:
     @property
     def best(self) -> Elite | None:
         """The program of the highest reward; None while there is none."""
-        return max((member.elite for member in self.members), key=lambda elite: elite.reward, default=None)
+        return max(
+            (member.elite for member in self.members), key=lambda elite: elite.reward, default=None
+        )
 
     @property
     def quality(self) -> float | None:
@@ -159,8 +182,9 @@ class ProgramIsland:
         return self.population.add(Member(elite, self._number))
 
     def parent(self, rng: Random) -> Elite | None:
-        """Draw a parent: from the whole island, from the archive (the island's own part of it, if any), or weighted by
-        reward. An empty island draws from the first one; None while that is empty, too."""
+        """Draw a parent: from the whole island, from the archive (the island's own part of it, if
+        any), or weighted by reward. An empty island draws from the first one; None while that is
+        empty, too."""
         if not self.members:
             first = self.population.islands[0]
             return first.parent(rng) if first.members else None
@@ -169,12 +193,16 @@ class ProgramIsland:
             return rng.choice(self.members).elite
         if draw < chosen.exploration + chosen.exploitation:
             archive = self.population.archive
-            return rng.choice([each for each in archive if each.island == self._number] or archive).elite
+            return rng.choice(
+                [each for each in archive if each.island == self._number] or archive
+            ).elite
         weights = [max(member.elite.reward, _LEAST) for member in self.members]
         return rng.choices(self.members, weights)[0].elite
 
     def inspirations(self, parent: Elite, rng: Random) -> list[Elite]:
-        """The best of the island, then programs of near cells, none of them the parent, none twice."""
+        """The best of the island, then programs of near cells, none of them the parent, none
+        twice.
+        """
         chosen = self.population.selection
         ranked = [each.elite for each in sorted(self.members, key=lambda each: -each.elite.reward)]
         shown = [elite for elite in ranked[: chosen.top + chosen.diverse] if elite is not parent]
@@ -182,9 +210,13 @@ class ProgramIsland:
         return shown + [elite for elite in drawn if not any(elite is other for other in shown)]
 
     def _drawn(self, parent: Elite, ranked: list[Elite], wanted: int, rng: Random) -> list[Elite]:
-        """`wanted` programs: the best ones, then some of cells at most two away along each axis, then any."""
+        """`wanted` programs: the best ones, then some of cells at most two away along each axis,
+        then any.
+        """
         best = [
-            elite for elite in ranked[: max(1, int(wanted * self.population.selection.elites))] if elite is not parent
+            elite
+            for elite in ranked[: max(1, int(wanted * self.population.selection.elites))]
+            if elite is not parent
         ][:wanted]
         if len(ranked) <= wanted or len(best) >= wanted:
             return best
@@ -194,11 +226,22 @@ class ProgramIsland:
         for _ in range(_TRIES * (wanted - len(best))):
             steps = [rng.randint(-_NEAR, _NEAR) for _ in here]
             near = places.get(
-                tuple(max(0, min(top, at + step)) for at, step, top in zip(here, steps, tops, strict=True))
+                tuple(
+                    max(0, min(top, at + step))
+                    for at, step, top in zip(here, steps, tops, strict=True)
+                )
             )
-            if near is not None and near is not parent and not any(near is other for other in found):
+            if (
+                near is not None
+                and near is not parent
+                and not any(near is other for other in found)
+            ):
                 found.append(near)
             if len(found) == wanted:
                 return found
-        rest = [elite for elite in ranked if elite is not parent and not any(elite is other for other in found)]
+        rest = [
+            elite
+            for elite in ranked
+            if elite is not parent and not any(elite is other for other in found)
+        ]
         return found + rng.sample(rest, min(wanted - len(found), len(rest)))

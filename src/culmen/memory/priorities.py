@@ -1,5 +1,5 @@
-"""What POLCA's settings may name, without loading numpy: priorities of its queue (Section 3, eq. 1, Appendix C), tie
-rules, and quantiles as levels.
+"""What POLCA's settings may name, without loading numpy: priorities of its queue (Section 3, eq. 1,
+Appendix C), tie rules, and quantiles as levels.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class Mean:
 
 @dataclass(frozen=True)
 class Ucb:
-    """mean + beta * sqrt(log n / T) with n the observations made so far of all programs (Appendix C)."""
+    """mean + beta * sqrt(log n / T) with n the observations made so far of all programs (Appendix
+    C).
+    """
 
     beta: float = 1.0
 
@@ -89,9 +91,11 @@ class Ucb:
 
 @dataclass(frozen=True)
 class UcbSigma:
-    """mean + 2 sigma sqrt(log n / T): eq. 1, with sigma the noise of one observation in units of the reward.
+    """mean + 2 sigma sqrt(log n / T): eq. 1, with sigma the noise of one observation in units of
+    the reward.
 
-    n is the number of observations made so far, or `horizon` where given: the paper's analysis fixes n to the horizon.
+    n is the number of observations made so far, or `horizon` where given: the paper's analysis
+    fixes n to the horizon.
     """
 
     sigma: float = 0.5
@@ -114,7 +118,9 @@ class Pedigree:
 
 @dataclass(frozen=True)
 class Newest:
-    """Creation order: with one program per iteration, sequential search (Appendix C). Scores play no part."""
+    """Creation order: with one program per iteration, sequential search (Appendix C). Scores play
+    no part.
+    """
 
     def __call__(self, statistics: Observed) -> Floats:
         return (statistics.column("birth") * 0.0 + 1.0).cumsum()
@@ -122,7 +128,8 @@ class Newest:
 
 @dataclass(frozen=True)
 class ThisRound:
-    """Beam search (Appendix C): the newest generation by its mean over its own iteration; older programs are dropped.
+    """Beam search (Appendix C): the newest generation by its mean over its own iteration; older
+    programs are dropped.
 
     A generation none of whose programs was scored does not replace the one before it.
     """
@@ -146,13 +153,17 @@ def _positive(name: str, value: float) -> None:
 
 @dataclass(frozen=True)
 class Quantile:
-    """The level below which a share `q` (0..1) of what was observed lies. Written `q0.1` on the command line."""
+    """The level below which a share `q` (0..1) of what was observed lies. Written `q0.1` on the
+    command line.
+    """
 
     q: float
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.q <= 1.0:
-            raise UserError(f"a quantile lies between 0 and 1, not {self.q}", fix="write for example q0.1")
+            raise UserError(
+                f"a quantile lies between 0 and 1, not {self.q}", fix="write for example q0.1"
+            )
 
     def __str__(self) -> str:
         return f"q{self.q:g}"
@@ -165,7 +176,9 @@ class Quantile:
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """The q-quantile (0..1) of sorted `values` (at least one), interpolated linearly between neighbours."""
+    """The q-quantile (0..1) of sorted `values` (at least one), interpolated linearly between
+    neighbours.
+    """
     place = q * (len(values) - 1)
     below = int(place)
     above = min(below + 1, len(values) - 1)
@@ -175,8 +188,8 @@ def quantile(values: Sequence[float], q: float) -> float:
 class RunningSample:
     """At most `limit` of the values seen, evenly spaced in arrival order.
 
-    When full, every second value is dropped and from then on half as many are kept. No randomness, so a replayed
-    search sees the same quantiles.
+    When full, every second value is dropped and from then on half as many are kept. No randomness,
+    so a replayed search sees the same quantiles.
     """
 
     def __init__(self, limit: int = 512) -> None:

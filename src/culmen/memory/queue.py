@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def top(scores: Floats, k: int, ties: Ties, rng: Random) -> list[int]:
-    """Rows of the k highest scores, highest first; fewer if there are fewer. NaN rows only if all are NaN."""
+    """Rows of the k highest scores, highest first; fewer if there are fewer. NaN rows only if all
+    are NaN.
+    """
     rows = np.flatnonzero(~np.isnan(scores))
     if len(rows) == 0:
         scores, rows = np.zeros(len(scores)), np.arange(len(scores))
@@ -33,8 +35,8 @@ def top(scores: Floats, k: int, ties: Ties, rng: Random) -> list[int]:
 class PriorityQueue:
     """Q: everything admitted to a search, in order of arrival, with its statistics.
 
-    `take` selects programs to explore and marks them as in use until `release`, so that loops sharing one queue work on
-    different programs; when all are in use they are shared.
+    `take` selects programs to explore and marks them as in use until `release`, so that loops
+    sharing one queue work on different programs; when all are in use they are shared.
     """
 
     def __init__(self, floor: float | None = None, ranking: Ranking | None = None) -> None:
@@ -83,11 +85,15 @@ class PriorityQueue:
                 del self._in_hand[candidate.id]
 
     def sample(self, n: int, rng: Random) -> list[int]:
-        """Rows of up to `n` members that were observed: all if they fit, else half the best by mean, half at random."""
+        """Rows of up to `n` members that were observed: all if they fit, else half the best by
+        mean, half at random.
+        """
         seen = np.flatnonzero(self.statistics.counts() > 0)
         if len(seen) <= n:
             return [int(row) for row in seen]
-        best = [int(seen[i]) for i in top(self.statistics.means()[seen], (n + 1) // 2, Earliest(), rng)]
+        best = [
+            int(seen[i]) for i in top(self.statistics.means()[seen], (n + 1) // 2, Earliest(), rng)
+        ]
         drawn = [int(seen[i]) for i in rng.sample(range(len(seen)), n)]
         return best + [row for row in drawn if row not in best][: n - len(best)]
 
@@ -103,8 +109,9 @@ _ROUND = ("round", "round_total", "round_scored", "round_failed")
 class EntrySummary(NamedTuple):
     """One candidate's numbers; rewards are higher-is-better.
 
-    `observations` made in all (lost ones excluded), `failures` of them without a score, `mean` and `sd` (sample
-    standard deviation) with failures at the floor, `latest` the mean of its last round. None: unknown.
+    `observations` made in all (lost ones excluded), `failures` of them without a score, `mean` and
+    `sd` (sample standard deviation) with failures at the floor, `latest` the mean of its last
+    round. None: unknown.
     """
 
     observations: int
@@ -117,9 +124,10 @@ class EntrySummary(NamedTuple):
 class Statistics:
     """Counts, means and spreads by candidate id.
 
-    A failed observation counts as the `floor`: the lowest reward the objective allows if it declares one, otherwise
-    the lowest reward seen so far in this memory (so means of candidates with failures can move as the floor does).
-    A lost observation counts for nothing. A candidate without any score has mean -inf: it ranks last.
+    A failed observation counts as the `floor`: the lowest reward the objective allows if it
+    declares one, otherwise the lowest reward seen so far in this memory (so means of candidates
+    with failures can move as the floor does). A lost observation counts for nothing. A candidate
+    without any score has mean -inf: it ranks last.
     """
 
     _columns = ("scored", "scored_mean", "scored_m2", "failed", "birth", *_ROUND)
@@ -151,12 +159,17 @@ class Statistics:
         return self._total
 
     def add(self, key: str, birth: int) -> int:
-        """Make room for a candidate proposed in round `birth`; returns its row. A known key keeps its row."""
+        """Make room for a candidate proposed in round `birth`; returns its row. A known key keeps
+        its row.
+        """
         if key in self._index:
             return self._index[key]
         row = self._index[key] = len(self._index)
         if row >= len(self._data["scored"]):
-            self._data = {name: np.concatenate([column, np.zeros_like(column)]) for name, column in self._data.items()}
+            self._data = {
+                name: np.concatenate([column, np.zeros_like(column)])
+                for name, column in self._data.items()
+            }
         self._data["birth"][row] = self._data["round"][row] = birth
         return row
 
@@ -219,12 +232,16 @@ class Statistics:
         return np.where(scored > 0, total / np.maximum(scored + failed, 1), -np.inf)
 
     def widths(self, n: int | None = None) -> Floats:
-        """sqrt(log n / T) per candidate (the uncertainty of eq. 1 and Appendix C), 0 without observations.
+        """sqrt(log n / T) per candidate (the uncertainty of eq. 1 and Appendix C), 0 without
+        observations.
 
         `n` defaults to the observations made so far.
         """
         counts = self.counts()
-        return np.where(counts > 0, math.log(max(n or self.total, 1)) / np.maximum(counts, 1), 0.0) ** 0.5
+        return (
+            np.where(counts > 0, math.log(max(n or self.total, 1)) / np.maximum(counts, 1), 0.0)
+            ** 0.5
+        )
 
     def posterior(self) -> Floats:
         """Posterior mean reward of each candidate by the run's evidence; -inf without any score."""
@@ -252,14 +269,24 @@ class Statistics:
         return float((self._data["round_total"][row] + failed * self.floor) / (scored + failed))
 
     def cases(self, key: str) -> dict[str, float]:
-        """Mean reward of one candidate by case id, failures at the floor; empty without a data set."""
+        """Mean reward of one candidate by case id, failures at the floor; empty without a data
+        set.
+        """
         tallies = self._cases.get(key, {})
-        return {case: (total + bad * self.floor) / (good + bad) for case, (good, total, bad) in tallies.items()}
+        return {
+            case: (total + bad * self.floor) / (good + bad)
+            for case, (good, total, bad) in tallies.items()
+        }
 
     def as_dict(self, key: str) -> dict[str, Any]:
         """Plain data for a note."""
         summary = self.summary(key)
-        return {"id": key, "mean": summary.mean, "count": summary.observations, "failures": summary.failures}
+        return {
+            "id": key,
+            "mean": summary.mean,
+            "count": summary.observations,
+            "failures": summary.failures,
+        }
 
 
 _TEXTS = 3  # artifacts that are kept of one observation
@@ -273,13 +300,16 @@ class Trace(NamedTuple):
     status: str
     feedback: str
     metrics: Mapping[str, float] = {}
-    texts: tuple[tuple[str, str], ...] = ()  # artifacts: the output, conversations, and what else there is
+    texts: tuple[
+        tuple[str, str], ...
+    ] = ()  # artifacts: the output, conversations, and what else there is
 
 
 class Traces:
     """The newest `keep` traces of every candidate, each text cut to `chars` characters.
 
-    The paper keeps all trajectories; a bound keeps long searches small, and the newest say most about a candidate.
+    The paper keeps all trajectories; a bound keeps long searches small, and the newest say most
+    about a candidate.
     """
 
     def __init__(self, keep: int = 8, chars: int = 1500) -> None:
@@ -296,7 +326,9 @@ class Traces:
         del traces[: -self._keep]
 
     def _trace(self, observation: Observation, reward: float | None) -> Trace:
-        status = observation.status.value + (f" ({observation.reason})" if observation.reason else "")
+        status = observation.status.value + (
+            f" ({observation.reason})" if observation.reason else ""
+        )
         texts = tuple((name, text[: self._chars // 2]) for name, text in observation.texts[:_TEXTS])
         feedback = observation.feedback[: self._chars]
         return Trace(observation.case, reward, status, feedback, observation.metrics, texts)

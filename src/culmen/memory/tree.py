@@ -15,7 +15,8 @@ _LEAST_SCALE = 1e-6
 class TreeNode:
     """A state: its rollout, its reward R, the state it was made from, and its counts.
 
-    `expansions` is n, how often it or a descendant was expanded; `best` is m, the highest reward of its own children.
+    `expansions` is n, how often it or a descendant was expanded; `best` is m, the highest reward of
+    its own children.
     """
 
     rollout: Rollout
@@ -41,10 +42,12 @@ class TreeNode:
 
 
 class Tree:
-    """At most `most` states, the roots never evicted; of one expansion the best `children` are kept.
+    """At most `most` states, the roots never evicted; of one expansion the best `children` are
+    kept.
 
-    PUCT(s) = Q(s) + c * scale * P(s) * sqrt(1 + T) / (1 + n(s)), where P(s) falls linearly with the rank of R(s) and
-    sums to 1, T counts all expansions, and scale is the range of R over states that are not roots.
+    PUCT(s) = Q(s) + c * scale * P(s) * sqrt(1 + T) / (1 + n(s)), where P(s) falls linearly with the
+    rank of R(s) and sums to 1, T counts all expansions, and scale is the range of R over states
+    that are not roots.
     """
 
     def __init__(self, most: int, children: int) -> None:
@@ -64,7 +67,9 @@ class Tree:
         size = len(self)
         if not size:
             return []
-        grown = [node.reward for node in self.nodes if node.parent is not None] or [node.reward for node in self.nodes]
+        grown = [node.reward for node in self.nodes if node.parent is not None] or [
+            node.reward for node in self.nodes
+        ]
         scale = max(max(grown) - min(grown), _LEAST_SCALE)
         order = sorted(range(size), key=lambda i: -self.nodes[i].reward)
         ranks = {i: rank for rank, i in enumerate(order)}
@@ -76,15 +81,20 @@ class Tree:
         ]
 
     def take(self, c: float) -> TreeNode | None:
-        """The state of highest PUCT, marked as in use; ancestors and descendants of states in use are passed over while
-        others are left. Ties go to the higher reward, then to the older. None from an empty tree."""
+        """The state of highest PUCT, marked as in use; ancestors and descendants of states in use
+        are passed over while others are left. Ties go to the higher reward, then to the older. None
+        from an empty tree."""
         if not self.nodes:
             return None
         scores = self.scores(c)
         order = sorted(range(len(self)), key=lambda i: (-scores[i], -self.nodes[i].reward, i))
         held = {node: None for node in self.nodes if node.hands}
         above = {node: None for one in held for node in one.line()}
-        free = [i for i in order if self.nodes[i] not in above and not any(a in held for a in self.nodes[i].line())]
+        free = [
+            i
+            for i in order
+            if self.nodes[i] not in above and not any(a in held for a in self.nodes[i].line())
+        ]
         chosen = self.nodes[(free or order)[0]]
         chosen.hands += 1
         return chosen
@@ -109,6 +119,8 @@ class Tree:
         """Drop the worst; roots and states in use stay."""
         surplus = len(self) - self._most
         if surplus > 0:
-            loose = [i for i, node in enumerate(self.nodes) if node.parent is not None and not node.hands]
+            loose = [
+                i for i, node in enumerate(self.nodes) if node.parent is not None and not node.hands
+            ]
             gone = dict.fromkeys(sorted(loose, key=lambda i: self.nodes[i].reward)[:surplus])
             self.nodes = [node for i, node in enumerate(self.nodes) if i not in gone]

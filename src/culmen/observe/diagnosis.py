@@ -41,7 +41,9 @@ _STALL = 0.4  # share of the evaluations since the best was found
 _LONG = 30  # evaluations that a stall lasts at least
 _NAMED = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Exit|Interrupt|Invalid))\b")
 _DISK = re.compile(r"No space left on device|Disk quota exceeded|database or disk is full")
-_GAINS = re.compile(r"(^|_)(acc|accuracy|auc|f1|precision|recall|reward|correct|passed|wins?|success)(_|$)")
+_GAINS = re.compile(
+    r"(^|_)(acc|accuracy|auc|f1|precision|recall|reward|correct|passed|wins?|success)(_|$)"
+)
 _LOSSES = re.compile(r"(^|_)(loss|error|errors|cost|regret|latency|mae|mse|rmse|perplexity)(_|$)")
 
 
@@ -109,14 +111,22 @@ class DiagnosedRun:
     def model(self) -> str:
         """The model that proposes, for a sentence."""
         names = self.now.models
-        return "the offline proposer" if self.is_offline else names.get("proposer") or names.get("default", "the model")
+        return (
+            "the offline proposer"
+            if self.is_offline
+            else names.get("proposer") or names.get("default", "the model")
+        )
 
     @property
     def check(self) -> str:
         """The command that tries the task without a search."""
         if self.task.evaluator.form == "function":
             return "culmen.check(seed, evaluator)"
-        return f"culmen check {shlex.quote(short_path(self.task.root))}" if self.task.root else "culmen check TASK"
+        return (
+            f"culmen check {shlex.quote(short_path(self.task.root))}"
+            if self.task.root
+            else "culmen check TASK"
+        )
 
     def fork(self, options: str = "") -> str:
         """The command that goes on with other options, where results of before are reused."""
@@ -129,7 +139,9 @@ class DiagnosedRun:
 
     def with_more(self, options: str) -> str:
         """`fork` with these options, and as much budget again where the budget ended the run."""
-        return self.fork(" ".join(filter(None, [options, f"--budget {self.more}" if self.more else ""])))
+        return self.fork(
+            " ".join(filter(None, [options, f"--budget {self.more}" if self.more else ""]))
+        )
 
 
 Cause = Callable[[DiagnosedRun], Finding | None]
@@ -142,7 +154,8 @@ def diagnose(now: RunStatus, run: Path | None = None, name: str = "") -> list[Fi
     return [finding for finding in found if finding is not None]
 
 
-# -- words ------------------------------------------------------------------------------------------
+# -- words
+# ------------------------------------------------------------------------------
 
 
 def percent(share: float) -> str:
@@ -166,7 +179,8 @@ def _at(place: str) -> str:
     return f" ({place})" if place else ""
 
 
-# -- nothing, or hardly anything, could be evaluated ------------------------------------------------
+# -- nothing, or hardly anything, could be evaluated
+# ------------------------------------------------
 
 
 def _out_of_disk(case: DiagnosedRun) -> Finding | None:
@@ -174,10 +188,16 @@ def _out_of_disk(case: DiagnosedRun) -> Finding | None:
     share = full / max(1, case.now.evaluations)
     if not full and not _DISK.search(case.now.error):
         return None
-    told = f": {percent(share)} of evaluations failed of it" if full else ", so the run could not go on"
+    told = (
+        f": {percent(share)} of evaluations failed of it"
+        if full
+        else ", so the run could not go on"
+    )
     command = case.fork() if case.now.state == "finished" else f"culmen resume {case.name}"
     do = "once there is room: df -h shows which disk is full"
-    return Finding("disk_full", f"no space is left on the disk{told}", do, command, share, "machine")
+    return Finding(
+        "disk_full", f"no space is left on the disk{told}", do, command, share, "machine"
+    )
 
 
 def _nothing_scored(case: DiagnosedRun) -> Finding | None:
@@ -187,7 +207,11 @@ def _nothing_scored(case: DiagnosedRun) -> Finding | None:
     first = case.failed[0]
     alike = sum(each.kind == first.kind for each in case.failed)
     share, place = alike / len(case.failed), place_of(first)
-    who = "the initial program gives no score" if now.reason == "initial_fails" else "nothing has scored"
+    who = (
+        "the initial program gives no score"
+        if now.reason == "initial_fails"
+        else "nothing has scored"
+    )
     of = f"in {alike:,} of {count(len(case.failed), 'evaluation')}"
     what = f"{who}: {last_words(first)}{_at(place)}, {of}"
     if first.reason == "provider_away":
@@ -238,7 +262,9 @@ def _lost(case: DiagnosedRun) -> Finding | None:
         do = "see to that service first: what was lost is evaluated again"
         return Finding("lost", what, do, case.with_more(""), share, "provider")
     do = "fewer at once need less memory; culmen doctor says what this machine lacks"
-    return Finding("lost", f"{told} by this machine", do, case.with_more("--workers 1"), share, "machine")
+    return Finding(
+        "lost", f"{told} by this machine", do, case.with_more("--workers 1"), share, "machine"
+    )
 
 
 _CALL_FAULTS = {
@@ -261,21 +287,41 @@ def _retried(case: DiagnosedRun) -> Finding | None:
     if attempts < ENOUGH or share < _RETRIED:
         return None
     worst = max(failed, key=lambda name: failed[name])
-    what = f"{percent(share)} of {count(attempts, 'attempt')} to ask {case.model} failed: {_CALL_FAULTS[worst]}"
+    what = (
+        f"{percent(share)} of {count(attempts, 'attempt')} to ask {case.model} failed: "
+        f"{_CALL_FAULTS[worst]}"
+    )
     do = "once the provider answers again; fewer workers ask less often"
     return Finding("retried", what, do, case.with_more("--workers 1"), share, "provider")
 
 
-# -- answers and candidates -------------------------------------------------------------------------
+# -- answers and candidates
+# -------------------------------------------------------------------------
 
 _FAULTS = {
     "empty": ("were empty", "a stronger model", "--model NAME"),
     "unparsable": ("held no program in the format asked for", "a stronger model", "--model NAME"),
-    "diff_mismatch": ("quoted text that is not in the program", "a model that quotes exactly", "--model NAME"),
+    "diff_mismatch": (
+        "quoted text that is not in the program",
+        "a model that quotes exactly",
+        "--model NAME",
+    ),
     "outside_blocks": ("changed what may not be changed", "a stronger model", "--model NAME"),
-    "truncated": ("were cut off", "raise max_tokens of the model in a models file", "--models FILE"),
-    "too_long": ("could not be asked for: the prompt is too long", "a model with a larger context", "--model NAME"),
-    "duplicate": ("gave a program that is known already", "another model, or several at once", "--model 'A|B'"),
+    "truncated": (
+        "were cut off",
+        "raise max_tokens of the model in a models file",
+        "--models FILE",
+    ),
+    "too_long": (
+        "could not be asked for: the prompt is too long",
+        "a model with a larger context",
+        "--model NAME",
+    ),
+    "duplicate": (
+        "gave a program that is known already",
+        "another model, or several at once",
+        "--model 'A|B'",
+    ),
     "refused": ("were refusals", "another model, or a goal in other words", "--model NAME"),
     "no_model": ("could not be asked for: no model has this role", "name one", "--model ROLE=NAME"),
 }
@@ -290,7 +336,9 @@ def _vain(case: DiagnosedRun) -> Finding | None:
     share = min(1.0, faults[worst] / asked)
     if worst in ("unchanged", "duplicate"):
         worst, share = "duplicate", max(share, 1 - case.new / asked)
-    fault, do, options = _FAULTS.get(worst, (f"brought nothing ({worst.replace('_', ' ')})", *_FAULTS["empty"][1:]))
+    fault, do, options = _FAULTS.get(
+        worst, (f"brought nothing ({worst.replace('_', ' ')})", *_FAULTS["empty"][1:])
+    )
     if case.is_offline:
         do, options = "a language model finds what edits do not", "--model NAME"
     what = f"{percent(share)} of {count(asked, 'answer')} of {case.model} {fault}"
@@ -308,8 +356,13 @@ def _repeated(case: DiagnosedRun) -> Finding | None:
     ):
         return None
     share = 1 - case.new / case.asked
-    what = f"{percent(share)} of {count(case.asked, 'answer')} of {case.model} gave a program that is known already"
-    return Finding("nothing_accepted", what, _FAULTS["duplicate"][1], case.with_more("--model 'A|B'"), share)
+    what = (
+        f"{percent(share)} of {count(case.asked, 'answer')} of {case.model} gave a program that is "
+        "known already"
+    )
+    return Finding(
+        "nothing_accepted", what, _FAULTS["duplicate"][1], case.with_more("--model 'A|B'"), share
+    )
 
 
 def _failing(case: DiagnosedRun) -> Finding | None:
@@ -320,7 +373,11 @@ def _failing(case: DiagnosedRun) -> Finding | None:
     for words, times in causes.kinds.items():
         kinds[kind_of(words)] = kinds.get(kind_of(words), 0) + times
     kind = max(kinds, key=lambda each: kinds[each], default="")
-    words = next((each for each in causes.kinds if kind_of(each) == kind), "").partition("\n")[2].rstrip(".")
+    words = (
+        next((each for each in causes.kinds if kind_of(each) == kind), "")
+        .partition("\n")[2]
+        .rstrip(".")
+    )
     part = kinds.get(kind, 0) / max(1, sum(kinds.values()))
     share = causes.fruitless / causes.candidates
     of_them = f" ({percent(part)} of failures)" if part < 0.995 else ""
@@ -356,11 +413,19 @@ def _named(kind: str, words: str, case: DiagnosedRun) -> str:
 def _cure(kind: str, case: DiagnosedRun) -> tuple[str, str]:
     """What mends candidates that fail alike, in words, and a command for it."""
     show = next(
-        (f"culmen show {case.name} {each.candidate}" for each in case.failed if kind_of(_key(each)) == kind), ""
+        (
+            f"culmen show {case.name} {each.candidate}"
+            for each in case.failed
+            if kind_of(_key(each)) == kind
+        ),
+        "",
     )
     log = show or f"culmen log {case.name}"
     if kind in _TIMES:
-        return "raise [limits] seconds, and say in the goal how long a candidate may take", case.check
+        return (
+            "raise [limits] seconds, and say in the goal how long a candidate may take",
+            case.check,
+        )
     if kind == "memory limit":
         return "raise [limits] memory_mb, and say in the goal how much memory there is", case.check
     if kind in _IMPORTS:
@@ -376,7 +441,8 @@ def _cure(kind: str, case: DiagnosedRun) -> tuple[str, str]:
     return "see what failed, and say in the goal what a candidate must return", log
 
 
-# -- the score ---------------------------------------------------------------------------------------
+# -- the score
+# ------------------------------------------------------------------------------
 
 
 def _is_met(case: DiagnosedRun, score: float, target: float) -> bool:
@@ -400,32 +466,61 @@ def _direction(case: DiagnosedRun) -> Finding | None:
     do = f'set direction = "{other}" in the task if so'
     if now.target is not None and first != now.target and _is_met(case, first, now.target):
         what = (
-            f"the direction looks wrong: {better} is better here, so that the initial program ({number(first)}) "
+            f"the direction looks wrong: {better} is better here, so that the initial program "
+            f"({number(first)}) "
             f"already meets the target of {number(now.target)}"
         )
         return Finding("direction", what, do, case.check, 1.0, "scorer")
     wrong = _GAINS if now.direction == "min" else _LOSSES
     seen = next((o for o in views.observations(case.path) if o.ok), None)
-    same = [] if seen is None else [k for k, v in seen.metrics.items() if v == seen.score and wrong.search(k.lower())]
+    same = (
+        []
+        if seen is None
+        else [k for k, v in seen.metrics.items() if v == seen.score and wrong.search(k.lower())]
+    )
     if not same:
         return None
-    what = f"the direction looks wrong: the score is {same[0]}, and {better} is taken for better in all evaluations"
+    what = (
+        f"the direction looks wrong: the score is {same[0]}, and {better} is taken for better in "
+        "all evaluations"
+    )
     return Finding("direction", what, do, case.check, 1.0, "scorer")
 
 
 def _alike(case: DiagnosedRun) -> Finding | None:
     best = case.now.best
-    if best is None or best.scored < ENOUGH or best.equal < _ALIKE * best.scored or not best.kept_initial:
+    if (
+        best is None
+        or best.scored < ENOUGH
+        or best.equal < _ALIKE * best.scored
+        or not best.kept_initial
+    ):
         return None
     share, value = best.equal / best.scored, number(best.score)
     if best.equal == best.scored:
-        what = f"all {best.scored:,} programs got the same score, {value} (100 %): the evaluator tells none apart"
-        return Finding(
-            "constant", what, "make the evaluator look at what a candidate returns", case.check, share, "scorer"
+        what = (
+            f"all {best.scored:,} programs got the same score, {value} (100 %): the evaluator "
+            "tells none apart"
         )
-    what = f"{percent(share)} of {best.scored:,} programs got the very score of the initial one, {value}: it is flat"
+        return Finding(
+            "constant",
+            what,
+            "make the evaluator look at what a candidate returns",
+            case.check,
+            share,
+            "scorer",
+        )
+    what = (
+        f"{percent(share)} of {best.scored:,} programs got the very score of the initial one, "
+        f"{value}: it is flat"
+    )
     return Finding(
-        "flat", what, "let the evaluator give part of the score for part of the task", case.check, share, "scorer"
+        "flat",
+        what,
+        "let the evaluator give part of the score for part of the task",
+        case.check,
+        share,
+        "scorer",
     )
 
 
@@ -441,18 +536,33 @@ def _at_bound(case: DiagnosedRun) -> Finding | None:
     if best is None or bound is None or first is None or not _is_met(case, first, bound):
         return None
     what = (
-        f"the initial program scores {number(first)}, the best that the task's bounds allow (100 %): nothing is to gain"
+        f"the initial program scores {number(first)}, the best that the task's bounds allow (100 "
+        "%): nothing is to gain"
     )
-    return Finding("at_bound", what, "make the task harder: more cases, or a finer score", case.check, 1.0, "scorer")
+    return Finding(
+        "at_bound",
+        what,
+        "make the task harder: more cases, or a finer score",
+        case.check,
+        1.0,
+        "scorer",
+    )
 
 
 def _reached(case: DiagnosedRun) -> Finding | None:
     now, best = case.now, case.now.best
     level = now.target if now.target is not None else _bound(case)
-    if best is None or level is None or not now.budget.evaluations or not _is_met(case, best.value, level):
+    if (
+        best is None
+        or level is None
+        or not now.budget.evaluations
+        or not _is_met(case, best.value, level)
+    ):
         return None
     points = views.progress(case.path)
-    met = next((point.evaluations for point in points if _is_met(case, point.mean, level)), now.evaluations)
+    met = next(
+        (point.evaluations for point in points if _is_met(case, point.mean, level)), now.evaluations
+    )
     share = met / now.budget.evaluations
     if share > _EARLY or now.evaluations <= met / _EARLY:
         return None
@@ -464,7 +574,8 @@ def _reached(case: DiagnosedRun) -> Finding | None:
     return Finding("target_met", what, do, command, share)
 
 
-# -- too little to tell ------------------------------------------------------------------------------
+# -- too little to tell
+# ------------------------------------------------------------------------------
 
 
 def _few(case: DiagnosedRun) -> Finding | None:
@@ -482,25 +593,44 @@ def _few(case: DiagnosedRun) -> Finding | None:
         return None
     share, do = now.evaluations / need, "or fewer programs and cases a turn"
     what = f"too few evaluations: {what} ({percent(share)} of what {takes})"
-    return Finding("few_turns", what, do, case.fork(f"--budget evaluations={need}"), share, "budget", leads=share < 0.5)
+    return Finding(
+        "few_turns",
+        what,
+        do,
+        case.fork(f"--budget evaluations={need}"),
+        share,
+        "budget",
+        leads=share < 0.5,
+    )
 
 
 def _one_case(case: DiagnosedRun) -> Finding | None:
     best = case.now.best
     if best is None or best.deciding_share < _DECIDES:
         return None
-    what = f"one case decides: {best.deciding_case} makes up {percent(best.deciding_share)} of all change of the score"
+    what = (
+        f"one case decides: {best.deciding_case} makes up {percent(best.deciding_share)} of all "
+        "change of the score"
+    )
     do = "see what it did to that case; more cases like it would tell more"
     return Finding("one_case", what, do, f"culmen diff {case.name} seed best", best.deciding_share)
 
 
 def _undecided(case: DiagnosedRun) -> Finding | None:
     best = case.now.best
-    if best is None or best.gain is None or not best.gain_margin or abs(best.gain) > best.gain_margin:
+    if (
+        best is None
+        or best.gain is None
+        or not best.gain_margin
+        or abs(best.gain) > best.gain_margin
+    ):
         return None
     gain, margin = difference(best.gain, best.gain_margin), f"{best.gain_margin:.2g}"
     ratio = best.gain_margin / max(abs(best.gain), 1e-12)
-    what = f"the gain of {gain} is within the noise: {percent(min(1.0, 1 / ratio))} of its margin, ± {margin}"
+    what = (
+        f"the gain of {gain} is within the noise: {percent(min(1.0, 1 / ratio))} of its margin, ± "
+        f"{margin}"
+    )
     leads = best.noise.sd > 0 and (best.kept_initial or ratio > 2)
     if leads:
         what = f"noise hides any gain: one evaluation deviates by {best.noise.sd:.2g}, and {what}"
@@ -508,7 +638,9 @@ def _undecided(case: DiagnosedRun) -> Finding | None:
     if best.advantage(best.gain, 0.0) <= 0 or ratio**2 > _BELIEVABLE:
         do = "no budget of this size tells such a gain: less noise or more cases would"
         return Finding("within_noise", what, do, case.check, share, leads=leads)
-    need = math.ceil(budget * max(1.0, ratio**2 - 1))  # a margin shrinks with the root of evaluations
+    need = math.ceil(
+        budget * max(1.0, ratio**2 - 1)
+    )  # a margin shrinks with the root of evaluations
     do = f"about {budget + need:,} evaluations would tell it"
     command = case.fork(f"--budget evaluations=+{need},final=0.3")
     return Finding("within_noise", what, do, command, share, leads=leads)
@@ -520,8 +652,14 @@ def _fallen(case: DiagnosedRun) -> Finding | None:
         return None
     verb = "fell" if case.now.direction == "max" else "rose"
     spread = best.noise.sd or (best.se or 0.0) * math.sqrt(best.count)
-    why = f"noise {spread:.2g} per evaluation" if spread else "fresh evaluations differ from those of the search"
-    what = f"the final value {verb} from {statements.before(best)} to {statements.score(best)}: {why}"
+    why = (
+        f"noise {spread:.2g} per evaluation"
+        if spread
+        else "fresh evaluations differ from those of the search"
+    )
+    what = (
+        f"the final value {verb} from {statements.before(best)} to {statements.score(best)}: {why}"
+    )
     do = "measure longer: more evaluations of each candidate"
     return Finding("fallen", what, do, _longer(case), leads=False)
 
@@ -533,13 +671,20 @@ def _longer(case: DiagnosedRun) -> str:
 def _stalled(case: DiagnosedRun) -> Finding | None:
     now = case.now
     points = views.progress(case.path) if now.evaluations >= 2 * _LONG else []
-    if not points or (now.target is not None and now.best is not None and _is_met(case, now.best.value, now.target)):
+    if not points or (
+        now.target is not None
+        and now.best is not None
+        and _is_met(case, now.best.value, now.target)
+    ):
         return None
     since = next(point.evaluations for point in points if point.candidate == points[-1].candidate)
     idle = now.evaluations - since
     if idle < max(_LONG, _STALL * now.evaluations):
         return None
-    what, share = f"stalled since evaluation {since:,} of {now.evaluations:,}", idle / now.evaluations
+    what, share = (
+        f"stalled since evaluation {since:,} of {now.evaluations:,}",
+        idle / now.evaluations,
+    )
     if now.state == "running":
         do, command = "an idea of yours for the models", f"culmen tell {case.name} --hint TEXT"
         if case.is_offline:
@@ -547,7 +692,10 @@ def _stalled(case: DiagnosedRun) -> Finding | None:
     elif case.is_offline:
         do, command = "a language model finds what edits do not", case.with_more("--model NAME")
     else:
-        do, command = "another method from the same results (culmen strategies)", case.with_more("--strategy NAME")
+        do, command = (
+            "another method from the same results (culmen strategies)",
+            case.with_more("--strategy NAME"),
+        )
     return Finding("stalled", what, do, command, share, leads=False)
 
 
@@ -560,7 +708,23 @@ def _unpriced(case: DiagnosedRun) -> Finding | None:
 
 
 CAUSES: tuple[Cause, ...] = (
-    _out_of_disk, _nothing_scored, _scorer, _lost, _retried, _vain, _repeated, _failing, _direction, _alike,
-    _at_bound, _reached, _few, _one_case, _undecided, _fallen, _stalled, _unpriced,
-)  # fmt: skip
+    _out_of_disk,
+    _nothing_scored,
+    _scorer,
+    _lost,
+    _retried,
+    _vain,
+    _repeated,
+    _failing,
+    _direction,
+    _alike,
+    _at_bound,
+    _reached,
+    _few,
+    _one_case,
+    _undecided,
+    _fallen,
+    _stalled,
+    _unpriced,
+)
 """The causes, the gravest first."""

@@ -1,4 +1,6 @@
-"""Progress on a terminal (a few lines that stay in place) and everywhere else (a line now and then)."""
+"""Progress on a terminal (a few lines that stay in place) and everywhere else (a line now and
+then).
+"""
 
 from __future__ import annotations
 
@@ -63,15 +65,24 @@ def share(now: RunStatus, elapsed: float) -> float | None:
 
 
 def costs(now: RunStatus) -> list[str]:
-    """`312/500 evaluations`, `40 calls`, `$0.31`: what was used, with limits where there are any."""
+    """`312/500 evaluations`, `40 calls`, `$0.31`: what was used, with limits where there are
+    any.
+    """
     usage, budget = now.usage, now.budget
     texts = [f"{_of(now.evaluations, budget.evaluations)} evaluations"]
     if now.agents is not None and now.agents.of:
-        texts.append(f"agent {_of(now.agents.begun, now.agents.of)}, {count(now.agents.experiments, 'experiment')}")
+        texts.append(
+            f"agent {_of(now.agents.begun, now.agents.of)}, "
+            f"{count(now.agents.experiments, 'experiment')}"
+        )
     if usage.calls:
         texts.append(f"{_of(usage.calls, budget.calls)} calls")
         limit = f"/{dollars(budget.dollars)}" if budget.dollars else ""
-        texts.append("price unknown" if usage.unpriced and not usage.dollars else f"{dollars(usage.dollars)}{limit}")
+        texts.append(
+            "price unknown"
+            if usage.unpriced and not usage.dollars
+            else f"{dollars(usage.dollars)}{limit}"
+        )
     return texts
 
 
@@ -85,7 +96,9 @@ def gain(best: RunResult, before: RunResult | None) -> str:
 
 
 class News:
-    """Improvements waiting to be told, at most one telling every `patience` seconds: then all of them in one."""
+    """Improvements waiting to be told, at most one telling every `patience` seconds: then all of
+    them in one.
+    """
 
     def __init__(self, patience: float) -> None:
         self._patience, self._told = patience, 0.0
@@ -149,7 +162,14 @@ class PlainDisplay:
     def _write(self, now: RunStatus, news: str) -> None:
         self._written = time.monotonic()
         best = statements.short(now.best) + ("" if now.best is None else doubt(now.best.trust))
-        parts = [clock(now.elapsed_seconds), best, news, *costs(now), f"{now.in_flight} running", now.sampling]
+        parts = [
+            clock(now.elapsed_seconds),
+            best,
+            news,
+            *costs(now),
+            f"{now.in_flight} running",
+            now.sampling,
+        ]
         self.say("  ".join(part for part in parts if part))
 
 
@@ -184,7 +204,9 @@ class SilentDisplay:
 
 
 class TerminalDisplay:
-    """Two lines that stay at the bottom, and what the last improvement changed; improvements scroll by above them."""
+    """Two lines that stay at the bottom, and what the last improvement changed; improvements scroll
+    by above them.
+    """
 
     every = 0.0
 
@@ -201,12 +223,16 @@ class TerminalDisplay:
         self._change: Change | None = None
 
     def prepare(self, seconds: float) -> None:
-        """What is there before the run has begun: isolation is tried, the seed perhaps scored, a journal replayed."""
+        """What is there before the run has begun: isolation is tried, the seed perhaps scored, a
+        journal replayed.
+        """
         from rich.text import Text
 
         if seconds >= _QUIET:
             self._live.start()
-            self._live.update(Text(f"{clock(seconds):>7}  getting ready", style="dim"), refresh=True)
+            self._live.update(
+                Text(f"{clock(seconds):>7}  getting ready", style="dim"), refresh=True
+            )
 
     def start(self, now: RunStatus) -> None:
         """Take the bottom of the terminal."""
@@ -217,7 +243,9 @@ class TerminalDisplay:
         """Redraw the lines."""
         self._announce(at_once=False)
         elapsed = self._elapsed()
-        self._live.update(_Lines(self, now, elapsed, self._pace.see(elapsed, now.evaluations)), refresh=True)
+        self._live.update(
+            _Lines(self, now, elapsed, self._pace.see(elapsed, now.evaluations)), refresh=True
+        )
 
     def improved(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
         """Announced with the next drawing, though not more than once a second."""
@@ -252,7 +280,11 @@ class TerminalDisplay:
 
     def lines(self, now: RunStatus, elapsed: float, rate: float | None, width: int) -> list[Text]:
         """The two lines and the last change, none wider than `width`."""
-        lines = [self._first(now, elapsed, width), self._second(now, elapsed, rate), *self._changed()]
+        lines = [
+            self._first(now, elapsed, width),
+            self._second(now, elapsed, rate),
+            *self._changed(),
+        ]
         for line in lines:
             line.truncate(width, overflow="ellipsis")
         return lines
@@ -266,7 +298,10 @@ class TerminalDisplay:
         told, margin = self._change, " " * 9
         rest = f", and {count(told.more, 'more line')}" if told.more else ""
         heading = Text(f"{margin}last improvement, since {told.since[:8]}{rest}:", style="dim")
-        return [heading, *(Text(margin + line, style=_INKS.get(line[:1], "dim")) for line in told.lines)]
+        return [
+            heading,
+            *(Text(margin + line, style=_INKS.get(line[:1], "dim")) for line in told.lines),
+        ]
 
     def _first(self, now: RunStatus, elapsed: float, width: int) -> Text:
         from rich.text import Text
@@ -277,9 +312,13 @@ class TerminalDisplay:
         if part is not None:
             room = max(10, min(40, width - len(times) - 36))
             full = int(part * room)
-            line.append("━" * full, style="cyan not dim").append("━" * (room - full)).append(f" {part:4.0%}  ")
+            line.append("━" * full, style="cyan not dim").append("━" * (room - full)).append(
+                f" {part:4.0%}  "
+            )
         line.append("best ")
-        line.append("no score yet" if now.best is None else self._number(now.best), style="bold not dim")
+        line.append(
+            "no score yet" if now.best is None else self._number(now.best), style="bold not dim"
+        )
         line.append("" if now.best is None else doubt(now.best.trust))
         return line
 
@@ -306,7 +345,9 @@ class TerminalDisplay:
 class _Lines:
     """Renderable: the terminal's lines at the width it has right now."""
 
-    def __init__(self, terminal: TerminalDisplay, now: RunStatus, elapsed: float, rate: float | None) -> None:
+    def __init__(
+        self, terminal: TerminalDisplay, now: RunStatus, elapsed: float, rate: float | None
+    ) -> None:
         self._draw = terminal.lines
         self._data = (now, elapsed, rate)
 
@@ -314,15 +355,19 @@ class _Lines:
         yield from self._draw(*self._data, options.max_width)
 
 
-# What changed from a candidate's parent to itself, in a few lines: for places where there is no room for all of it.
+# What changed from a candidate's parent to itself, in a few lines: for places where there is no
+# room for all of it.
 
-_LONG = 4_000  # lines of a text beyond which it is not compared: a view that is drawn while a search runs must be cheap
+# lines of a text beyond which it is not compared: a view that is drawn while a search runs must be
+# cheap
+_LONG = 4_000
 _WIDE = 400  # characters kept of a line
 _BEFORE = 24  # characters kept of a line before the place where it differs
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Lines that begin with `+`, `-`, or with neither where they name a part; `more` lines changed beside these.
+    """Lines that begin with `+`, `-`, or with neither where they name a part; `more` lines changed
+    beside these.
 
     `since` is the id of the candidate that was compared with.
     """
@@ -333,8 +378,8 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def change(run: Path | str, name: str, most: int = 6) -> Change | None:
-    """Candidate `name` of a run against its first parent, in at most `most` lines; None for one without a parent, and
-    where nothing can be said."""
+    """Candidate `name` of a run against its first parent, in at most `most` lines; None for one
+    without a parent, and where nothing can be said."""
     now = views.candidate(run, name, observations=0, children=0)
     if not now.row.parents:
         return None
@@ -348,23 +393,31 @@ def change(run: Path | str, name: str, most: int = 6) -> Change | None:
 
 
 def compared(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Changed lines of all parts, each part under its name where there are several; safe for a terminal."""
+    """Changed lines of all parts, each part under its name where there are several; safe for a
+    terminal.
+    """
     found: list[str] = []
     for name in dict.fromkeys([*before, *after]):
         one, two = (texts.get(name, "").splitlines() for texts in (before, after))
         if max(len(one), len(two)) > _LONG:
             continue
         changed = [clean(line[:_WIDE]) for line in _lines(one, two) if line[1:].strip()]
-        found += [clean(name[:_WIDE]), *changed] if changed and len({*before, *after}) > 1 else changed
+        found += (
+            [clean(name[:_WIDE]), *changed] if changed and len({*before, *after}) > 1 else changed
+        )
     return found
 
 
 def _lines(one: Sequence[str], two: Sequence[str]) -> Iterator[str]:
     """Lines of `one` that went and of `two` that came, place by place."""
-    for kind, low, high, start, end in difflib.SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
+    for kind, low, high, start, end in difflib.SequenceMatcher(
+        None, one, two, autojunk=False
+    ).get_opcodes():
         if kind == "equal":
             continue
-        old, new = ([line.expandtabs(4) for line in each] for each in (one[low:high], two[start:end]))
+        old, new = (
+            [line.expandtabs(4) for line in each] for each in (one[low:high], two[start:end])
+        )
         for place in range(min(len(old), len(new))):
             old[place], new[place] = _from_difference(old[place], new[place])
         yield from (f"-{line}" for line in old)
@@ -372,14 +425,21 @@ def _lines(one: Sequence[str], two: Sequence[str]) -> Iterator[str]:
 
 
 def _from_difference(old: str, new: str) -> tuple[str, str]:
-    """Both from a little before the place where they differ, if that is far from their beginning."""
-    same = next((place for place, (one, other) in enumerate(zip(old, new)) if one != other), min(len(old), len(new)))
+    """Both from a little before the place where they differ, if that is far from their
+    beginning.
+    """
+    same = next(
+        (place for place, (one, other) in enumerate(zip(old, new)) if one != other),
+        min(len(old), len(new)),
+    )
     cut = same - _BEFORE
     return (old, new) if cut < _BEFORE else (f"…{old[cut:]}", f"…{new[cut:]}")
 
 
 def few(lines: list[str], most: int) -> list[str]:
-    """At most `most` of them in their order, of what was taken away half at most: what came is the news."""
+    """At most `most` of them in their order, of what was taken away half at most: what came is the
+    news.
+    """
     if len(lines) <= most:
         return lines
     removed = [place for place, line in enumerate(lines) if line.startswith("-")]
@@ -388,7 +448,8 @@ def few(lines: list[str], most: int) -> list[str]:
     return [lines[place] for place in sorted(removed[:gone] + others[: most - gone])]
 
 
-# A run in a notebook: as HTML (what came out, the best so far as a curve, what changed), and while it goes on.
+# A run in a notebook: as HTML (what came out, the best so far as a curve, what changed), and while
+# it goes on.
 
 _WIDTH, _HEIGHT, _LEFT, _BELOW = 560, 150, 62, 22  # pixels of the curve
 _LINES = 24  # of a change
@@ -398,7 +459,9 @@ _STYLE = "font-family:ui-monospace,monospace;font-size:12px;line-height:1.4;whit
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook: it has loaded IPython itself, which takes long."""
+    """Whether this process is the kernel of a notebook: it has loaded IPython itself, which takes
+    long.
+    """
     if "IPython" not in sys.modules:
         return False
     try:
@@ -410,7 +473,9 @@ def in_notebook() -> bool:
 
 
 def page(run: Path, words: str) -> str:
-    """The run as HTML: `words` (lines of text), the curve of the best so far, the best against its initial program."""
+    """The run as HTML: `words` (lines of text), the curve of the best so far, the best against its
+    initial program.
+    """
     drawn = curve(views.progress(run), views.status(run).evaluations)
     return f"<div>{preformatted(html.escape(words))}{drawn}{_change(run)}</div>"
 
@@ -430,8 +495,13 @@ def curve(points: list[ProgressPoint], evaluations: int) -> str:
         return 8 + (_HEIGHT - _BELOW - 16) * (high - value) / span
 
     path = f"M{x(points[0].evaluations):.1f},{y(values[0]):.1f}"
-    path += "".join(f"H{x(point.evaluations):.1f}V{y(point.mean):.1f}" for point in points[1:]) + f"H{x(last):.1f}"
-    text = '<text font-size="11" fill="currentColor" x="{:.0f}" y="{:.0f}" text-anchor="{}">{}</text>'
+    path += (
+        "".join(f"H{x(point.evaluations):.1f}V{y(point.mean):.1f}" for point in points[1:])
+        + f"H{x(last):.1f}"
+    )
+    text = (
+        '<text font-size="11" fill="currentColor" x="{:.0f}" y="{:.0f}" text-anchor="{}">{}</text>'
+    )
     words = [
         text.format(_LEFT - 6, y(high) + 4, "end", number(high)),
         text.format(_LEFT - 6, y(low) + 4, "end", number(low)),
@@ -456,10 +526,16 @@ def _change(run: Path) -> str:
     if not found:
         return ""
     shown = few(found, _LINES)
-    lines = "\n".join(f'<span style="color:{_HTML_INKS.get(x[:1], "inherit")}">{html.escape(x)}</span>' for x in shown)
+    lines = "\n".join(
+        f'<span style="color:{_HTML_INKS.get(x[:1], "inherit")}">{html.escape(x)}</span>'
+        for x in shown
+    )
     rest = len(found) - _LINES
     more = f"\n… and {count(rest, 'line')} more" if rest > 0 else ""
-    return f"<details><summary>what changed: initial program → best</summary>{preformatted(lines + more)}</details>"
+    return (
+        "<details><summary>what changed: initial program → "
+        f"best</summary>{preformatted(lines + more)}</details>"
+    )
 
 
 def preformatted(inside: str) -> str:
@@ -468,7 +544,9 @@ def preformatted(inside: str) -> str:
 
 
 class NotebookDisplay(PlainDisplay):
-    """One output of a cell that is drawn anew: how far the run is, and the curve of the best so far."""
+    """One output of a cell that is drawn anew: how far the run is, and the curve of the best so
+    far.
+    """
 
     every = _REDRAWN
 
@@ -508,9 +586,16 @@ class NotebookDisplay(PlainDisplay):
         self._drawn = time.monotonic()
         part = share(now, now.elapsed_seconds)
         best = statements.short(now.best)
-        parts = [clock(now.elapsed_seconds), "" if part is None else f"{part:.0%}", best, *costs(now)]
+        parts = [
+            clock(now.elapsed_seconds),
+            "" if part is None else f"{part:.0%}",
+            best,
+            *costs(now),
+        ]
         head = "  ".join(filter(None, parts))
         words = html.escape("\n".join([*self._said, head]))
         self._handle.update(
-            self._html(f"<div>{preformatted(words)}{curve(views.progress(now.path), now.evaluations)}</div>")
+            self._html(
+                f"<div>{preformatted(words)}{curve(views.progress(now.path), now.evaluations)}</div>"
+            )
         )

@@ -12,22 +12,35 @@ from culmen.core.evaluation import LEVELS, reaches
 Bounds = tuple[float | None, float | None]
 
 _DIGITS = 6  # significant digits of a score; more is noise, less hides late improvements
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+_CONTROL = {
+    code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
+}
 
 
 def clean(text: str) -> str:
-    """Text of unknown origin made safe for a terminal: control characters are spelled out, not obeyed."""
+    """Text of unknown origin made safe for a terminal: control characters are spelled out, not
+    obeyed.
+    """
     return text.replace("\r\n", "\n").translate(_CONTROL)
 
 
 def decimals(values: Iterable[float]) -> int:
-    """How many decimals show every value of a column to six significant digits of the largest, and no more."""
+    """How many decimals show every value of a column to six significant digits of the largest, and
+    no more.
+    """
     finite = [v for v in values if math.isfinite(v)]
     top = max((abs(v) for v in finite), default=0.0)
     if top == 0.0 or top >= 10**_DIGITS:
         return 0
     most = min(_DIGITS + 4, max(0, _DIGITS - 1 - math.floor(math.log10(top))))
-    return next((d for d in range(most) if all(float(f"{v:.{d}f}") == float(f"{v:.{most}f}") for v in finite)), most)
+    return next(
+        (
+            d
+            for d in range(most)
+            if all(float(f"{v:.{d}f}") == float(f"{v:.{most}f}") for v in finite)
+        ),
+        most,
+    )
 
 
 def number(value: float | None, places: int | None = None) -> str:
@@ -41,7 +54,9 @@ def number(value: float | None, places: int | None = None) -> str:
 
 
 def doubt(trust: str) -> str:
-    """` (self-reported)` beside a score that candidate code may have had a hand in, "" beside any other."""
+    """` (self-reported)` beside a score that candidate code may have had a hand in, "" beside any
+    other.
+    """
     return "" if reaches(trust, "verified") else f" ({trust or LEVELS[-1]})"
 
 
@@ -127,7 +142,9 @@ RUNS = Path("runs")  # folder of the runs unless --run-dir names another
 
 
 def run_name(run: Path | str) -> str:
-    """A run as a command takes it here: its name if it is under ./runs, else its path or address."""
+    """A run as a command takes it here: its name if it is under ./runs, else its path or
+    address.
+    """
     from culmen.store.address import pointer
 
     path = Path(run)

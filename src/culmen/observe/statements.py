@@ -11,7 +11,9 @@ _FAR = 2.0  # standard errors by which a score has fallen that is worth a word
 
 
 class Doubt(msgspec.Struct, frozen=True):
-    """One thing that speaks against a result: `level` warn or bad, `words` for a pill, and `why`."""
+    """One thing that speaks against a result: `level` warn or bad, `words` for a pill, and
+    `why`.
+    """
 
     level: str
     words: str
@@ -75,17 +77,23 @@ def looks(result: RunResult) -> str:
         return f"from {many} of the search, not confirmed by a fresh one"
     cases = ""
     if result.cases:
-        share = f"all {result.of}" if result.cases == result.of else f"{result.cases} of {result.of}"
+        share = (
+            f"all {result.of}" if result.cases == result.of else f"{result.cases} of {result.of}"
+        )
         cases = f", on {share} {result.split} case{'' if result.of == 1 else 's'}"
     failed = f"{result.failures} of them failed and count as the floor" if result.failures else ""
-    return joined([f"mean of {many} made after it was chosen{cases}", _intervals(result), failed], "; ")
+    return joined(
+        [f"mean of {many} made after it was chosen{cases}", _intervals(result), failed], "; "
+    )
 
 
 def _intervals(result: RunResult) -> str:
     """The interval for the cases of the task and that for new ones, where both are known."""
     if not result.cases or result.margin is None or not result.new_margin:
         return ""
-    here, new = (measured(result.score, m, result.bounds) for m in (result.margin, result.new_margin))
+    here, new = (
+        measured(result.score, m, result.bounds) for m in (result.margin, result.new_margin)
+    )
     here = here if result.margin else f"{here} exactly"
     return f"{here} for the cases of this task, {new} for new cases of the kind"
 
@@ -138,14 +146,22 @@ def noise(report: NoiseReport) -> str:
     """What is known of the evaluator's noise, in a sentence."""
     many = count(report.repeats, "repeated evaluation")
     if report.exact:
-        return f"Scores are exact, as {many} showed." if report.repeats else "Scores are exact, as the task declares."
+        return (
+            f"Scores are exact, as {many} showed."
+            if report.repeats
+            else "Scores are exact, as the task declares."
+        )
     if report.exact is False and not report.sd:
         return f"Evaluations of one program fail now and then; those that scored agreed ({many})."
     if report.exact is False:
         return f"Scores are noisy: one evaluation deviates by about {report.sd:.2g} ({many})."
     if not report.repeats:
         return "Noise is not known: nothing was evaluated twice."
-    bound = "" if report.differing_rate is None else f": up to {report.differing_rate:.0%} of repeats may differ"
+    bound = (
+        ""
+        if report.differing_rate is None
+        else f": up to {report.differing_rate:.0%} of repeats may differ"
+    )
     return f"Noise is not known: {many} agreed, too few to tell{bound}."
 
 

@@ -62,7 +62,9 @@ def summarize(run: Path, now: RunStatus | None = None, name: str = "") -> RunSum
 def result(now: RunStatus, run: Path) -> str:
     """`initial 0.44 ± 0.09 → best 0.52 ± 0.04: +0.08, within noise`."""
     if now.best is None:
-        failed = joined(f"{many:,} {status}" for status, many in now.statuses.items() if status != "ok")
+        failed = joined(
+            f"{many:,} {status}" for status, many in now.statuses.items() if status != "ok"
+        )
         return "nothing has scored" + (f": {failed}" if failed else " yet")
     if (found := views.front(run)) is not None:
         return front_line(found)
@@ -77,8 +79,13 @@ def front_line(found: Front) -> str:
         if (values := [member.metrics[goal.name] for member in found.members])
     ]
     sure = "confirmed" if found.confirmed else "not confirmed by fresh evaluations"
-    broken = "" if all(member.feasible for member in found.members) else "; none holds every constraint"
-    return f"front of {len(found.members)}, {sure}: {joined(spans)}; hypervolume {number(found.hypervolume)}{broken}"
+    broken = (
+        "" if all(member.feasible for member in found.members) else "; none holds every constraint"
+    )
+    return (
+        f"front of {len(found.members)}, {sure}: {joined(spans)}; hypervolume "
+        f"{number(found.hypervolume)}{broken}"
+    )
 
 
 def used(now: RunStatus) -> str:
@@ -92,7 +99,15 @@ def used(now: RunStatus) -> str:
         money = dollars(usage.dollars) + (
             f" and {count(usage.unpriced, 'call')} of unknown price" * bool(usage.unpriced)
         )
-    return joined(["used " + count(now.evaluations, "evaluation"), calls, tokens, money, duration(now.elapsed_seconds)])
+    return joined(
+        [
+            "used " + count(now.evaluations, "evaluation"),
+            calls,
+            tokens,
+            money,
+            duration(now.elapsed_seconds),
+        ]
+    )
 
 
 def _steps(case: DiagnosedRun, found: tuple[Finding, ...]) -> list[tuple[str, str]]:
@@ -103,7 +118,9 @@ def _steps(case: DiagnosedRun, found: tuple[Finding, ...]) -> list[tuple[str, st
     others = [(each.command, each.do) for each in told]
     if now.state == "running":
         steps = [advised[0]] if found and found[0].leads and advised else []
-        return _once([*steps, *_results(case), *others, (f"culmen log {run}", "what happened so far")])
+        return _once(
+            [*steps, *_results(case), *others, (f"culmen log {run}", "what happened so far")]
+        )
     steps = [] if now.state == "finished" else [(f"culmen resume {run}", "go on")]
     if now.findings:
         steps.append((f"culmen audit {run}", "what looks like gaming"))
@@ -122,7 +139,9 @@ _UNSURE = ("within_noise", "fallen")  # findings beside a result that has to be 
 
 
 def _once(steps: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [step for n, step in enumerate(steps) if step[0] not in [command for command, _ in steps[:n]]]
+    return [
+        step for n, step in enumerate(steps) if step[0] not in [command for command, _ in steps[:n]]
+    ]
 
 
 def _results(case: DiagnosedRun) -> list[tuple[str, str]]:
@@ -133,20 +152,26 @@ def _results(case: DiagnosedRun) -> list[tuple[str, str]]:
     return [(f"culmen best {case.name}", "print the best" + " so far" * (not is_over)), *changed]
 
 
-# What to say of a search that has ended without a single score: its evaluator's own words, and the line to change.
+# What to say of a search that has ended without a single score: its evaluator's own words, and the
+# line to change.
 
 _LOOKED = 200  # failed evaluations read
 _LINES = 30  # of a feedback
 
 
 def check_scored(run: Path) -> None:
-    """Raise `NothingScored` for a finished run that has evaluated something, none of which gave a score, unless it was
-    told to put up with that."""
+    """Raise `NothingScored` for a finished run that has evaluated something, none of which gave a
+    score, unless it was told to put up with that."""
     about = views.meta(run)
     if about.allow_failing:
         return
     now = views.status(run)
-    if now.state != "finished" or now.best is not None or not now.evaluations or now.statuses.get("ok"):
+    if (
+        now.state != "finished"
+        or now.best is not None
+        or not now.evaluations
+        or now.statuses.get("ok")
+    ):
         return
     first = next(islice((o for o in views.observations(run) if not o.ok), _LOOKED), None)
     if first is None:
@@ -161,20 +186,32 @@ def check_scored(run: Path) -> None:
 def _headline(reason: str, evaluations: int, calls: int) -> str:
     spent = f"{count(calls, 'model call')} made" if calls else "no model was asked"
     if reason == "initial_fails":
-        return f"the initial program gives no score ({count(evaluations, 'evaluation')} failed, {spent}):"
+        return (
+            f"the initial program gives no score ({count(evaluations, 'evaluation')} failed, "
+            f"{spent}):"
+        )
     if reason == "always_fails":
-        return f"the first {count(evaluations, 'evaluation')} all failed alike, so the search was ended ({spent}):"
+        return (
+            f"the first {count(evaluations, 'evaluation')} all failed alike, so the search was "
+            f"ended ({spent}):"
+        )
     return f"none of {count(evaluations, 'evaluation')} gave a score ({spent}); the first one:"
 
 
 def _quoted(failed: Observation) -> str:
     """Status, reason, and what the evaluator said, indented."""
     case = f" on case {failed.case}" if failed.case else ""
-    reason = "" if failed.reason in ("", failed.status.value) else f" ({failed.reason.replace('_', ' ')})"
+    reason = (
+        ""
+        if failed.reason in ("", failed.status.value)
+        else f" ({failed.reason.replace('_', ' ')})"
+    )
     lines = failed.feedback.strip().splitlines()[-_LINES:]
     if printed := failed.artifacts.get(EVALUATOR_LOG, "").strip():
         lines += ["the evaluator printed:", *printed.splitlines()[-_LINES:]]
-    return "\n".join([f"    {failed.status.value}{reason}{case}", *(f"    {line}".rstrip() for line in lines)])
+    return "\n".join(
+        [f"    {failed.status.value}{reason}{case}", *(f"    {line}".rstrip() for line in lines)]
+    )
 
 
 def _where(task: Task, failed: Observation) -> str:
@@ -183,6 +220,10 @@ def _where(task: Task, failed: Observation) -> str:
 
 
 def _fix(task: Task, failed: Observation, reason: str) -> str:
-    alone = "culmen.check(seed, evaluator)" if task.evaluator.form == "function" else f"culmen check {task.root or '.'}"
+    alone = (
+        "culmen.check(seed, evaluator)"
+        if task.evaluator.form == "function"
+        else f"culmen check {task.root or '.'}"
+    )
     anyway = "; to search all the same: allow_failing (--allow-failing)" if reason else ""
     return f"{remedy(failed)}; {alone} tries it without a search{anyway}"

@@ -11,15 +11,23 @@ from culmen.core.brief import Proposal, Text
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
-from culmen.observe.trackers import EffectSpan, TrackedCandidate, TrackedPoint, TrackedRun, Tracker, Tracking
+from culmen.observe.trackers import (
+    EffectSpan,
+    TrackedCandidate,
+    TrackedPoint,
+    TrackedRun,
+    Tracker,
+    Tracking,
+)
 
 _TAG = "culmen.run"
 _ENDS = {"finished": "FINISHED", "failed": "FAILED"}
 
 
 class MLflow:
-    """Logs to `uri`, or where MLflow's own settings say. Uses its client: nothing global is touched. With `run` to that
-    run of MLflow, which somebody else has begun and will end; all keys begin with `prefix`."""
+    """Logs to `uri`, or where MLflow's own settings say. Uses its client: nothing global is
+    touched. With `run` to that run of MLflow, which somebody else has begun and will end; all keys
+    begin with `prefix`."""
 
     def __init__(self, uri: str, run: str = "", prefix: str = "", texts: bool = False) -> None:
         self._uri, self._given, self._prefix, self.texts = uri, run, prefix, texts
@@ -43,7 +51,9 @@ class MLflow:
             self._run = same[0].info.run_id
             client.update_run(self._run, status="RUNNING")
             return self._known()
-        self._run = client.create_run(experiment, run_name=about.run, tags={_TAG: about.run}).info.run_id
+        self._run = client.create_run(
+            experiment, run_name=about.run, tags={_TAG: about.run}
+        ).info.run_id
         self._params(about, {})
 
     def _known(self) -> None:
@@ -53,7 +63,11 @@ class MLflow:
 
     def _params(self, about: TrackedRun, have: Mapping[str, str]) -> None:
         """Settings that are not there yet: MLflow refuses to change one."""
-        for key, value in {"task": about.task, "strategy": about.strategy, **about.settings}.items():
+        for key, value in {
+            "task": about.task,
+            "strategy": about.strategy,
+            **about.settings,
+        }.items():
             if f"{self._prefix}{key}" not in have:
                 self._client.log_param(self._run, f"{self._prefix}{key}", value[:500])
 
@@ -63,7 +77,8 @@ class MLflow:
 
         at = int(point.time * 1000)
         metrics = [
-            Metric(f"{self._prefix}{name}", value, at, point.evaluations) for name, value in point.figures().items()
+            Metric(f"{self._prefix}{name}", value, at, point.evaluations)
+            for name, value in point.figures().items()
         ]
         self._client.log_batch(self._run, metrics=metrics)
 
@@ -75,7 +90,9 @@ class MLflow:
         columns = [name for name in _COLUMNS if name != "text"]
         data = [_row(each)[: len(columns)] for each in candidates]
         folder = self._prefix.strip("/") or "culmen"
-        self._client.log_dict(self._run, {"columns": columns, "data": data}, f"{folder}/candidates.json")
+        self._client.log_dict(
+            self._run, {"columns": columns, "data": data}, f"{folder}/candidates.json"
+        )
         for each in candidates:
             for name, text in each.parts.items():
                 self._client.log_text(self._run, text, f"{folder}/texts/{each.id}/{name}")
@@ -91,8 +108,9 @@ class MLflow:
 
 
 class WeightsAndBiases:
-    """Logs to `project`; where and whether over the network is for W&B's own variables to say. With `run` to that run,
-    where all keys begin with `prefix` and count their own evaluations; one of this process goes on after."""
+    """Logs to `project`; where and whether over the network is for W&B's own variables to say. With
+    `run` to that run, where all keys begin with `prefix` and count their own evaluations; one of
+    this process goes on after."""
 
     def __init__(self, project: str, run: str = "", prefix: str = "", texts: bool = False) -> None:
         self._project, self._given, self._prefix, self.texts = project, run, prefix, texts
@@ -108,7 +126,9 @@ class WeightsAndBiases:
         if self._given:
             self._borrowed = wandb.run is not None and wandb.run.id == self._given
         names: dict[str, Any] = {} if self._given else {"name": about.run, "group": about.task}
-        self._run = wandb.run if self._borrowed else self._init(config, self._given or about.run, names)
+        self._run = (
+            wandb.run if self._borrowed else self._init(config, self._given or about.run, names)
+        )
         if self._given:
             self._run.config.update(config, allow_val_change=True)
             self._run.define_metric(f"{self._prefix}*", step_metric=f"{self._prefix}evaluations")
@@ -143,7 +163,9 @@ class WeightsAndBiases:
         """A table, texts in its last column where they are wanted."""
         import wandb  # pyright: ignore[reportMissingImports]
 
-        columns: list[Any] = list(_COLUMNS) if self.texts else [name for name in _COLUMNS if name != "text"]
+        columns: list[Any] = (
+            list(_COLUMNS) if self.texts else [name for name in _COLUMNS if name != "text"]
+        )
         rows: list[Any] = [_row(each)[: len(columns)] for each in candidates]
         self._run.log({f"{self._prefix}candidates": wandb.Table(columns=columns, data=rows)})
 
@@ -173,12 +195,16 @@ class TensorBoard:
 
         self._writer = SummaryWriter(str(self._folder / about.run))
         rows = {"task": about.task, "strategy": about.strategy, **about.settings}
-        self._writer.add_text("settings", "\n".join(f"    {name} = {value}" for name, value in rows.items()))
+        self._writer.add_text(
+            "settings", "\n".join(f"    {name} = {value}" for name, value in rows.items())
+        )
 
     def point(self, point: TrackedPoint) -> None:
         """One step of every curve."""
         for name, value in point.figures().items():
-            self._writer.add_scalar(f"{self._prefix}{name}", value, point.evaluations, walltime=point.time)
+            self._writer.add_scalar(
+                f"{self._prefix}{name}", value, point.evaluations, walltime=point.time
+            )
 
     def span(self, span: EffectSpan) -> None:
         """Nothing: there are no spans in TensorBoard."""
@@ -191,14 +217,15 @@ class TensorBoard:
         self._writer.close()
 
 
-# OpenTelemetry: one span per effect; calls of models after the semantic conventions for generative AI.
+# OpenTelemetry: one span per effect; calls of models after the semantic conventions for generative
+# AI.
 
 _NANO = 1_000_000_000
 
 
 class OpenTelemetry:
-    """Sends spans to `endpoint`, or where OTEL_EXPORTER_OTLP_ENDPOINT says, by OTLP over HTTP; `exporter` takes that
-    one's place."""
+    """Sends spans to `endpoint`, or where OTEL_EXPORTER_OTLP_ENDPOINT says, by OTLP over HTTP;
+    `exporter` takes that one's place."""
 
     texts = False
 
@@ -214,8 +241,12 @@ class OpenTelemetry:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
         facts = {"service.name": "culmen", "culmen.run": about.run, "culmen.task": about.task}
-        self._provider = TracerProvider(resource=Resource.create({**facts, "culmen.strategy": about.strategy}))
-        self._provider.add_span_processor(BatchSpanProcessor(self._exporter or _otlp(self._endpoint)))
+        self._provider = TracerProvider(
+            resource=Resource.create({**facts, "culmen.strategy": about.strategy})
+        )
+        self._provider.add_span_processor(
+            BatchSpanProcessor(self._exporter or _otlp(self._endpoint))
+        )
         self._tracer = self._provider.get_tracer("culmen")
 
     def point(self, point: TrackedPoint) -> None:
@@ -231,7 +262,11 @@ class OpenTelemetry:
             f"chat {model}".strip() if called else span.effect,
             kind=SpanKind.CLIENT if called else SpanKind.INTERNAL,
             start_time=int(span.start * _NANO),
-            attributes={"culmen.effect": span.effect, "culmen.key": span.key, **_facts(span, called)},
+            attributes={
+                "culmen.effect": span.effect,
+                "culmen.key": span.key,
+                **_facts(span, called),
+            },
         )
         fault = _fault(result)
         if fault:
@@ -278,7 +313,11 @@ def _fault(result: Any) -> str:
 def _otlp(endpoint: str) -> Any:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    return OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces") if endpoint else OTLPSpanExporter()
+    return (
+        OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
+        if endpoint
+        else OTLPSpanExporter()
+    )
 
 
 # Trackers by what is written behind --track.
@@ -317,8 +356,8 @@ def _row(candidate: TrackedCandidate) -> list[Any]:
 
 
 def trackers(wanted: Sequence[str]) -> tuple[Tracking, ...]:
-    """Observers for `NAME`, `NAME:PLACE` or `NAME:PLACE#run=ID,prefix=TEXT,texts`; raises `UserError` for a name nobody
-    knows or a package that is missing."""
+    """Observers for `NAME`, `NAME:PLACE` or `NAME:PLACE#run=ID,prefix=TEXT,texts`; raises
+    `UserError` for a name nobody knows or a package that is missing."""
     return tuple(_one(each) for each in dict.fromkeys(wanted))
 
 
@@ -326,14 +365,23 @@ def _one(text: str) -> Tracking:
     whole, _, rest = text.partition("#")
     name, _, place = whole.partition(":")
     if name not in _MAKERS:
-        raise UserError(f"there is no tracker '{name}'", where=f"--track {text}", fix=f"use one of {', '.join(NAMES)}")
+        raise UserError(
+            f"there is no tracker '{name}'",
+            where=f"--track {text}",
+            fix=f"use one of {', '.join(NAMES)}",
+        )
     package, make, options = _MAKERS[name]
     asked: dict[str, Any] = {}
     for piece in filter(None, rest.split(",")):
         key, given, value = piece.partition("=")
         if key not in options or bool(given) == (key == "texts") or (given and not value):
-            known = ", ".join(each if each == "texts" else f"{each}=TEXT" for each in options) or "nothing behind #"
-            raise UserError(f"{name} has no option '{piece}'", where=f"--track {text}", fix=f"use {known}")
+            known = (
+                ", ".join(each if each == "texts" else f"{each}=TEXT" for each in options)
+                or "nothing behind #"
+            )
+            raise UserError(
+                f"{name} has no option '{piece}'", where=f"--track {text}", fix=f"use {known}"
+            )
         asked[key] = value or True
     if not _installed(package):
         fix = f"pip install 'culmen[{name}]'"

@@ -32,7 +32,9 @@ Say = Callable[[str], None]
 class Tracking(Observer):
     """Observer that tells `tracker` of a run: `with tracking.of(folder, say): ...`."""
 
-    def __init__(self, name: str, tracker: Tracker, waiting: int = WAITING, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, name: str, tracker: Tracker, waiting: int = WAITING, patience: float = PATIENCE
+    ) -> None:
         self.name, self._tracker, self._patience = name, tracker, patience
         self._queue: queue.Queue[Event] = queue.Queue(waiting)
         self._run, self._say = Path(), _nobody
@@ -53,9 +55,13 @@ class Tracking(Observer):
         self._closing.set()
         self._thread.join(self._patience)
         if self._thread.is_alive():
-            self._say(f"Tracker {self.name} is still busy and was left behind; the run is not affected.")
+            self._say(
+                f"Tracker {self.name} is still busy and was left behind; the run is not affected."
+            )
         elif self._missed:
-            self._say(f"Tracker {self.name} was too slow: {self._missed:,} events were left out of it.")
+            self._say(
+                f"Tracker {self.name} was too slow: {self._missed:,} events were left out of it."
+            )
 
     def see(self, events: Iterable[Event]) -> None:
         """Something new is durable. Returns at once, whatever the tracker does."""
@@ -71,13 +77,16 @@ class Tracking(Observer):
         """Not its business."""
 
     def copy(self, run: Path) -> int:
-        """Tell the tracker of a run from its journal, up to the end of one that still goes on; how many evaluations
-        it was told of. What the tracker has already is not sent again where it can say so (`reached`)."""
+        """Tell the tracker of a run from its journal, up to the end of one that still goes on; how
+        many evaluations it was told of. What the tracker has already is not sent again where it can
+        say so (`reached`)."""
         self._run = run
         points, after, sent = self._begin(), 0, 0
         reached: int = getattr(self._tracker, "reached", 0)
         while True:
-            over = views.status(run).state != "running"  # asked first: what is journaled before the end is still told
+            over = (
+                views.status(run).state != "running"
+            )  # asked first: what is journaled before the end is still told
             page = views.log(run, after, _PAGE)
             for event in page:
                 point, span = points.see(event)
@@ -96,10 +105,15 @@ class Tracking(Observer):
             self._track()
         except Exception as error:  # noqa: BLE001 - the boundary of a foreign library: the run must not end with it
             self._broken.set()
-            self._say(f"Tracker {self.name} failed and is left out from now on: {type(error).__name__}: {error}")
+            self._say(
+                f"Tracker {self.name} failed and is left out from now on: "
+                f"{type(error).__name__}: {error}"
+            )
 
     def _track(self) -> None:
-        """Everything up to the end of the run; whatever was journaled before this process only counts."""
+        """Everything up to the end of the run; whatever was journaled before this process only
+        counts.
+        """
         event = self._next()
         points = self._begin(event.seq if event is not None else 0)
         while event is not None:
@@ -115,7 +129,10 @@ class Tracking(Observer):
             points.see(event)
         strategy = str(meta.strategy.get("path", "")).rpartition(":")[2]
         settings = {"seed": str(meta.seed), "model": meta.model_name}
-        settings |= {f"strategy.{name}": str(value) for name, value in (meta.strategy.get("config") or {}).items()}
+        settings |= {
+            f"strategy.{name}": str(value)
+            for name, value in (meta.strategy.get("config") or {}).items()
+        }
         self._tracker.start(TrackedRun(meta.id, meta.task.name, strategy, settings))
         return points
 
@@ -170,8 +187,8 @@ class TrackedRun(msgspec.Struct, frozen=True):
 
 
 class TrackedPoint(msgspec.Struct, frozen=True):
-    """After so many `evaluations`: the score just seen (None: it failed), the best so far in the task's own direction,
-    everything spent, active `seconds`, and the wall clock in Unix seconds."""
+    """After so many `evaluations`: the score just seen (None: it failed), the best so far in the
+    task's own direction, everything spent, active `seconds`, and the wall clock in Unix seconds."""
 
     evaluations: int
     score: float | None
@@ -183,8 +200,16 @@ class TrackedPoint(msgspec.Struct, frozen=True):
     def figures(self) -> dict[str, float]:
         """What there is to plot, by name."""
         spent = self.usage
-        found: dict[str, float | None] = {"score": self.score, "best": self.best, "seconds": self.seconds}
-        found |= {"dollars": spent.dollars, "calls": float(spent.calls), "tokens": float(spent.tokens)}
+        found: dict[str, float | None] = {
+            "score": self.score,
+            "best": self.best,
+            "seconds": self.seconds,
+        }
+        found |= {
+            "dollars": spent.dollars,
+            "calls": float(spent.calls),
+            "tokens": float(spent.tokens),
+        }
         return {name: value for name, value in found.items() if value is not None}
 
 
@@ -200,8 +225,8 @@ class EffectSpan(msgspec.Struct, frozen=True):
 
 
 class TrackedCandidate(msgspec.Struct, frozen=True):
-    """A candidate: who its parents are, its mean score over `count` evaluations, and its texts where they are wanted
-    (else {})."""
+    """A candidate: who its parents are, its mean score over `count` evaluations, and its texts
+    where they are wanted (else {})."""
 
     id: str
     parents: tuple[str, ...]
@@ -217,12 +242,21 @@ class TrackedCandidate(msgspec.Struct, frozen=True):
 def _tracked(run: Path, row: CandidateRow, texts: bool) -> TrackedCandidate:
     parts = views.candidate(run, row.id, observations=0, children=0).parts if texts else {}
     return TrackedCandidate(
-        row.id, row.parents, row.mean, row.margin, row.count, row.failed, row.operator, row.model, parts
+        row.id,
+        row.parents,
+        row.mean,
+        row.margin,
+        row.count,
+        row.failed,
+        row.operator,
+        row.model,
+        parts,
     )
 
 
 class Tracker(Protocol):
-    """What a tracking library is wrapped in; used from one thread only. Any error ends this tracker alone.
+    """What a tracking library is wrapped in; used from one thread only. Any error ends this tracker
+    alone.
 
     `texts`: whether it may be given candidates' texts.
     """
@@ -262,7 +296,9 @@ class TrackedEvents:
         start, role = self._begun.pop(entry.key, (event.time, ""))
         role = str(entry.body.get("role", "")) or role
         self._usage = self._usage + (getattr(entry.result, "usage", None) or Usage())
-        return self._point(event), EffectSpan(entry.key, entry.effect, role, start, event.time, entry.result)
+        return self._point(event), EffectSpan(
+            entry.key, entry.effect, role, start, event.time, entry.result
+        )
 
     def _point(self, event: Event) -> TrackedPoint | None:
         seen = event.entry.result
@@ -270,4 +306,6 @@ class TrackedEvents:
             return None
         self.evaluations += 1
         best = None if self._leader.best is None else self._leader.best[0]
-        return TrackedPoint(self.evaluations, seen.score, best, self._usage, event.entry.elapsed, event.time)
+        return TrackedPoint(
+            self.evaluations, seen.score, best, self._usage, event.entry.elapsed, event.time
+        )

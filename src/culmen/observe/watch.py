@@ -1,7 +1,8 @@
 """An observer that shows a run's progress from a thread of its own.
 
-It reads the same view as `culmen status`, a few times a second and only after something was journaled, so what it shows
-is durable, is the same in both places, and a slow terminal never holds up the search.
+It reads the same view as `culmen status`, a few times a second and only after something was
+journaled, so what it shows is durable, is the same in both places, and a slow terminal never holds
+up the search.
 """
 
 from __future__ import annotations
@@ -29,12 +30,18 @@ INTERVAL = 0.25  # seconds between two drawings
 _SHARE = 0.05  # of the time may go into reading the run: large tasks are looked at less often
 
 
-_LOOKING = threading.Lock()  # held while a run is read, so that no process is forked from the midst of it
-os.register_at_fork(before=_LOOKING.acquire, after_in_parent=_LOOKING.release, after_in_child=_LOOKING.release)
+_LOOKING = (
+    threading.Lock()
+)  # held while a run is read, so that no process is forked from the midst of it
+os.register_at_fork(
+    before=_LOOKING.acquire, after_in_parent=_LOOKING.release, after_in_child=_LOOKING.release
+)
 
 
 class Display(Protocol):
-    """Draws how a run stands; used from one thread only. It is given news `every` so many seconds at most."""
+    """Draws how a run stands; used from one thread only. It is given news `every` so many seconds
+    at most.
+    """
 
     every: float
 
@@ -91,7 +98,9 @@ class Watch(Observer):
         """Ctrl-C was understood: say what happens now."""
         self._interrupts += 1
         if self._interrupts == 1:
-            self._messages.append("Stopping: waiting for what runs, 10 s at most. Ctrl-C again stops at once.")
+            self._messages.append(
+                "Stopping: waiting for what runs, 10 s at most. Ctrl-C again stops at once."
+            )
         elif self._interrupts == 2:
             self._messages.append("Stopping at once: what was running is done again on resume.")
         self._wake.set()
@@ -121,7 +130,9 @@ class Watch(Observer):
                 self._display.prepare(time.monotonic() - self._entered)
             return
         began, drawn = time.monotonic(), changed(self._run)
-        if drawn != self._drawn:  # the advisor draws replies: minutes may pass without anything to journal
+        if (
+            drawn != self._drawn
+        ):  # the advisor draws replies: minutes may pass without anything to journal
             self._drawn, self._changed = drawn, True
         if self._now is None or last or (self._changed and began >= self._look_at):
             self._changed = False
@@ -129,7 +140,9 @@ class Watch(Observer):
                 Unavailable
             ):  # a database that is away: the driver notices, too, and it decides what that means
                 self._look(views.status(self._run))
-            self._look_at = time.monotonic() + max((time.monotonic() - began) / _SHARE, self._display.every)
+            self._look_at = time.monotonic() + max(
+                (time.monotonic() - began) / _SHARE, self._display.every
+            )
         if self._now is not None:
             self._display.draw(self._now)
 
@@ -148,7 +161,8 @@ class Watch(Observer):
         self._now = now
         best, before = now.best, self._best
         if best is None or (before is not None and now.state == "finished"):
-            return  # the reported score is another mean: no improvement, but news where none was told
+            # the reported score is another mean: no improvement, but news where none was told
+            return
         if before is None or (best.id != before.id and _better(now, best.value, before.value)):
             self._best = best
             self._display.improved(now, best, before)
@@ -159,7 +173,9 @@ def _better(now: RunStatus, score: float, than: float) -> bool:
 
 
 def own_display() -> Display:
-    """What suits the place a Python program runs in: a notebook, a terminal, or anything that takes lines."""
+    """What suits the place a Python program runs in: a notebook, a terminal, or anything that takes
+    lines.
+    """
     from culmen.observe import displays
     from culmen.observe.displays import PlainDisplay, TerminalDisplay
 

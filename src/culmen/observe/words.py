@@ -17,9 +17,16 @@ def words(entry: Entry) -> str:
         return _done(entry)
     if entry.kind == "started":
         of, case = (str(entry.body.get(name, "")) for name in ("of", "case"))
-        return f"{entry.effect} started" + (f" of {of[:8]}" if of else "") + (f" on {case}" if case else "")
+        return (
+            f"{entry.effect} started"
+            + (f" of {of[:8]}" if of else "")
+            + (f" on {case}" if case else "")
+        )
     if entry.kind == "held":
-        return f"{entry.effect} asks a model; it costs at most {_cost(entry.body.get('most', {}))} in all"
+        return (
+            f"{entry.effect} asks a model; it costs at most {_cost(entry.body.get('most', {}))} in "
+            "all"
+        )
     if entry.kind == "torn":
         return f"{entry.effect} was cut off; it may have cost {_cost(entry.body.get('usage', {}))}"
     if entry.kind == "tell":
@@ -29,7 +36,11 @@ def words(entry: Entry) -> str:
         return f"search told to end: {'by a person' if reason == 'user' else reason}"
     if entry.kind == "state":
         return joined(
-            [str(entry.body.get("state", "")), str(entry.body.get("error") or entry.body.get("reason") or "")], ": "
+            [
+                str(entry.body.get("state", "")),
+                str(entry.body.get("error") or entry.body.get("reason") or ""),
+            ],
+            ": ",
         )
     return _note(entry)
 
@@ -77,7 +88,9 @@ def _fault(result: Any) -> str:
 
 
 def _cost(usage: dict[str, Any]) -> str:
-    return joined([count(int(usage.get("calls", 0)), "call"), dollars(float(usage.get("dollars", 0.0)))])
+    return joined(
+        [count(int(usage.get("calls", 0)), "call"), dollars(float(usage.get("dollars", 0.0)))]
+    )
 
 
 def _note(entry: Entry) -> str:
@@ -89,7 +102,10 @@ def _note(entry: Entry) -> str:
         return said
     fields = joined(f"{name} {_short(value)}" for name, value in body.items())
     made = [_made(candidate) for candidate in getattr(entry.result, "candidates", ())]
-    return joined(["seeds" if kind == "seeds" else "new" if made else kind.replace("_", " "), *made, fields], "  ")
+    return joined(
+        ["seeds" if kind == "seeds" else "new" if made else kind.replace("_", " "), *made, fields],
+        "  ",
+    )
 
 
 def noise_note(entry: Entry) -> str:
@@ -103,13 +119,21 @@ def noise_note(entry: Entry) -> str:
 def _made(candidate: Any) -> str:
     """A candidate with what made it."""
     origin = candidate.origin
-    return candidate.id if origin.operator == "seed" else f"{candidate.id} by {joined([origin.operator, origin.note])}"
+    return (
+        candidate.id
+        if origin.operator == "seed"
+        else f"{candidate.id} by {joined([origin.operator, origin.note])}"
+    )
 
 
 def _short(value: Any) -> str:
     """A value in at most 80 characters; of a structure what names it, or how much there is."""
     if isinstance(value, dict):
-        text = str(value["id"]) if "id" in value else " ".join(f"{name} {_short(each)}" for name, each in value.items())
+        text = (
+            str(value["id"])
+            if "id" in value
+            else " ".join(f"{name} {_short(each)}" for name, each in value.items())
+        )
     elif isinstance(value, list | tuple):
         nested = any(isinstance(each, dict | list | tuple) for each in value)
         text = f"({len(value)})" if nested else " ".join(map(_short, value)) or "none"
@@ -119,7 +143,8 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-# What agents do, in plain words: results of session effects, and the notes of a strategy that has agents.
+# What agents do, in plain words: results of session effects, and the notes of a strategy that has
+# agents.
 
 _WORD = 80  # characters of an agent's own words
 
@@ -145,7 +170,9 @@ def tag(agent: Any) -> str:
 def _open(data: dict[str, Any], entry: Entry) -> str:
     if data.get("fault"):
         return f"cannot begin: {_said(data['fault'])}"
-    facts = joined([str(entry.body.get("kind", "")), data.get("version", ""), data.get("isolation", "")])
+    facts = joined(
+        [str(entry.body.get("kind", "")), data.get("version", ""), data.get("isolation", "")]
+    )
     return f"begins ({facts})"
 
 
@@ -155,9 +182,13 @@ def _wait(data: dict[str, Any], entry: Entry) -> str:
     parts = [
         f"asks for {count(asked, 'experiment')}" if asked else "",
         f"has {count(len(data['reports']), 'report')}" if data.get("reports") else "",
-        f"used {usage.tokens:,} tokens, {dollars(usage.dollars)}" if usage is not None and usage.calls else "",
+        f"used {usage.tokens:,} tokens, {dollars(usage.dollars)}"
+        if usage is not None and usage.calls
+        else "",
         f"has been silent for {data['idle']:.0f} s" if data.get("idle") else "",
-        f"is over: {joined([data['ended'], _said(data.get('word', ''))], ': ')}" if data.get("ended") else "",
+        f"is over: {joined([data['ended'], _said(data.get('word', ''))], ': ')}"
+        if data.get("ended")
+        else "",
     ]
     return joined(parts) or "is at work"
 
@@ -197,7 +228,9 @@ def _experiment(body: dict[str, Any]) -> str:
     certified, score = body.get("certified"), body.get("score")
     outcome = joined([str(body.get("status", "")), str(body.get("reason", ""))], ": ")
     if score is not None:
-        outcome = number(score) + (f", certified {number(certified)}" if certified is not None else "")
+        outcome = number(score) + (
+            f", certified {number(certified)}" if certified is not None else ""
+        )
         outcome += f", {body['reason'].replace('_', ' ')}" if body.get("reason") else ""
     who = "seed" if body.get("agent") == -1 else f"agent {tag(body.get('agent'))}"
     return f"experiment {body.get('n')}, {who}: {joined([str(body.get('candidate', '')), outcome])}"
@@ -213,7 +246,9 @@ def _ended(body: dict[str, Any]) -> str:
     gain = "a gain" if body.get("gained") else "no gain"
     cost = f"{body['tokens']:,} tokens, {dollars(body['dollars'])}" if body.get("calls") else ""
     experiments = count(int(body.get("experiments", 0)), "experiment")
-    return joined([f"{who}: {body['ended']}", _said(body.get("word", "")), experiments, gain, cost], "; ")
+    return joined(
+        [f"{who}: {body['ended']}", _said(body.get("word", "")), experiments, gain, cost], "; "
+    )
 
 
 def _report(body: dict[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""A proposer without a language model: edits of Python programs, tuned numbers, and what each edit earned."""
+"""A proposer without a language model: program edits, tuned numbers, and what each earned."""

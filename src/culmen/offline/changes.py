@@ -1,4 +1,6 @@
-"""Changes of a text in one place or a few: its numbers, its statements or lines, and operators inside expressions."""
+"""Changes of a text in one place or a few: its numbers, its statements or lines, and operators
+inside expressions.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from dataclasses import dataclass
 from culmen.offline.source import EditableText, EditContext, Span
 
 _COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
-_ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**"}
+_ARITHMETIC = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+}
 _PAIRS = (
     ("min", "max"),
     ("minimum", "maximum"),
@@ -29,12 +39,14 @@ Change = tuple[Span, str]
 
 def operators(source: EditableText, edit: EditContext) -> str | None:
     """One operator, condition, loop range or function name exchanged for a related one."""
-    return _one_of(source, edit, [change for node in source.nodes() for change in _related(source, edit, node)])
+    return _one_of(
+        source, edit, [change for node in source.nodes() for change in _related(source, edit, node)]
+    )
 
 
 def bounds(source: EditableText, edit: EditContext) -> str | None:
-    """One value given an upper or lower bound: a number of any magnitude between 0.01 and 10, or, for arrays, a level
-    of their own: a multiple of their mean, or a quantile."""
+    """One value given an upper or lower bound: a number of any magnitude between 0.01 and 10, or,
+    for arrays, a level of their own: a multiple of their mean, or a quantile."""
     bound = f"{math.exp(edit.rng.uniform(math.log(0.01), math.log(10.0))):.3g}"
     changes = [change for node in source.nodes() for change in _bounded(source, edit, node, bound)]
     levels = _levels(source, edit) if "np." in source.text else []
@@ -60,7 +72,9 @@ def _related(source: EditableText, edit: EditContext, node: ast.AST) -> Iterator
         case ast.If(test=test) | ast.IfExp(test=test):
             yield (
                 span(test),
-                rng.choice((f"not ({code(test)})", f"({code(test)}) or True", f"({code(test)}) and False")),
+                rng.choice(
+                    (f"not ({code(test)})", f"({code(test)}) or True", f"({code(test)}) and False")
+                ),
             )
         case ast.Call(func=ast.Name(id="range"), args=[*_, last]):
             yield span(last), f"{code(last)} {rng.choice(('+ 1', '- 1', '* 2', '// 2'))}"
@@ -73,8 +87,12 @@ def _related(source: EditableText, edit: EditContext, node: ast.AST) -> Iterator
             return
 
 
-def _bounded(source: EditableText, edit: EditContext, node: ast.AST, bound: str) -> Iterator[Change]:
-    scalar, array = edit.rng.choice((("min", "np.minimum"), ("min", "np.minimum"), ("max", "np.maximum")))
+def _bounded(
+    source: EditableText, edit: EditContext, node: ast.AST, bound: str
+) -> Iterator[Change]:
+    scalar, array = edit.rng.choice(
+        (("min", "np.minimum"), ("min", "np.minimum"), ("max", "np.maximum"))
+    )
     match node:
         case ast.Call(func=ast.Name(id="min" | "max"), args=[_, _, *_] as args, keywords=[]):
             end = source.span(args[-1])[1]
@@ -88,7 +106,8 @@ def _bounded(source: EditableText, edit: EditContext, node: ast.AST, bound: str)
 
 
 def _levels(source: EditableText, edit: EditContext) -> list[Change]:
-    """For each array that is computed outside of loops, a line after it that bounds it by a level of its own.
+    """For each array that is computed outside of loops, a line after it that bounds it by a level
+    of its own.
 
     Lists stay lists.
     """
@@ -96,7 +115,10 @@ def _levels(source: EditableText, edit: EditContext) -> list[Change]:
     loops = [source.span(node) for node in source.nodes() if isinstance(node, ast.For | ast.While)]
     for node in source.nodes():
         match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp() | ast.Call() | ast.Subscript() as value):
+            case ast.Assign(
+                targets=[ast.Name(id=name)],
+                value=ast.BinOp() | ast.Call() | ast.Subscript() as value,
+            ):
                 start, place = source.span(node)[0], source.lines(node)
             case _:
                 continue
@@ -122,8 +144,15 @@ _SENTENCE = re.compile(r"[^.!?\n]+[.!?]?[ \t]*\n?|\n")
 
 
 def statements(source: EditableText, edit: EditContext) -> str | None:
-    """One statement deleted, doubled, swapped with another of its block, or moved to another place."""
-    spots = [(body, node, at) for body in source.bodies() for node in body if (at := _movable(source, node))]
+    """One statement deleted, doubled, swapped with another of its block, or moved to another
+    place.
+    """
+    spots = [
+        (body, node, at)
+        for body in source.bodies()
+        for node in body
+        if (at := _movable(source, node))
+    ]
     if not spots:
         return None
     body, node, at = edit.rng.choice(spots)
@@ -132,23 +161,37 @@ def statements(source: EditableText, edit: EditContext) -> str | None:
     if action == "delete":
         return source.replace((at, "" if len(body) > 1 else f"{source.indent(node)}pass\n"))
     if action == "double":
-        return source.replace(((at[1], at[1]), text if source.text[: at[1]].endswith("\n") else "\n" + text))
+        return source.replace(
+            ((at[1], at[1]), text if source.text[: at[1]].endswith("\n") else "\n" + text)
+        )
     if action == "swap":
         others = [place for block, _, place in spots if block is body and place != at]
         other = edit.rng.choice(others) if others else at
-        return source.replace((at, _ended(source.text[slice(*other)])), (other, text)) if others else None
+        return (
+            source.replace((at, _ended(source.text[slice(*other)])), (other, text))
+            if others
+            else None
+        )
     _, target, there = edit.rng.choice(spots)
     moved = textwrap.indent(textwrap.dedent(text), source.indent(target))
     removed = "" if len(body) > 1 else f"{source.indent(node)}pass\n"
-    return None if at[0] <= there[0] <= at[1] else source.replace((at, removed), ((there[0], there[0]), moved))
+    return (
+        None
+        if at[0] <= there[0] <= at[1]
+        else source.replace((at, removed), ((there[0], there[0]), moved))
+    )
 
 
 def lines(source: EditableText, edit: EditContext) -> str | None:
-    """For texts other than code: a line or sentence deleted, doubled, swapped or moved, or one of its words changed."""
+    """For texts other than code: a line or sentence deleted, doubled, swapped or moved, or one of
+    its words changed.
+    """
     if source.tree is not None:
         return None
     pattern = _SENTENCE if edit.rng.random() < 0.3 else re.compile(r"[^\n]*\n|[^\n]+")
-    units = [m.span() for m in pattern.finditer(source.text) if m[0].strip() and source.allows(*m.span())]
+    units = [
+        m.span() for m in pattern.finditer(source.text) if m[0].strip() and source.allows(*m.span())
+    ]
     if not units:
         return None
     at, other = edit.rng.choice(units), edit.rng.choice(units)
@@ -156,7 +199,9 @@ def lines(source: EditableText, edit: EditContext) -> str | None:
         _ended(source.text[slice(*span)]) if pattern is not _SENTENCE else source.text[slice(*span)]
         for span in (at, other)
     )
-    action = edit.rng.choice(("delete", "double", "swap", "move", "words", "words", "merge", "merge"))
+    action = edit.rng.choice(
+        ("delete", "double", "swap", "move", "words", "words", "merge", "merge")
+    )
     if action == "delete":
         return source.replace((at, ""))
     if action == "double":
@@ -177,12 +222,17 @@ def crossover(source: EditableText, edit: EditContext) -> str | None:
     mates = [mate for mate in edit.mates if mate != source.text]
     if not mates:
         return None
-    mine, theirs = source.text.splitlines(keepends=True), edit.rng.choice(mates).splitlines(keepends=True)
+    mine, theirs = (
+        source.text.splitlines(keepends=True),
+        edit.rng.choice(mates).splitlines(keepends=True),
+    )
     starts = [0]
     for line in mine:
         starts.append(starts[-1] + len(line))
     hunks: list[tuple[Span, str]] = []
-    for tag, low, high, first, last in difflib.SequenceMatcher(None, mine, theirs, autojunk=False).get_opcodes():
+    for tag, low, high, first, last in difflib.SequenceMatcher(
+        None, mine, theirs, autojunk=False
+    ).get_opcodes():
         if tag != "equal" and source.allows(starts[low], starts[high]):
             hunks.append(((starts[low], starts[high]), "".join(theirs[first:last])))
     taken = [hunk for hunk in hunks if edit.rng.random() < 0.5] or hunks[:1]
@@ -190,13 +240,17 @@ def crossover(source: EditableText, edit: EditContext) -> str | None:
 
 
 def _movable(source: EditableText, node: ast.stmt) -> Span | None:
-    fixed = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom)
+    fixed = isinstance(
+        node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
+    )
     docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     return None if fixed or docstring else source.lines(node)
 
 
 def _reworded(line: str, other: str, edit: EditContext, *, keep: bool) -> str:
-    """The line without one of its words (or, with `keep`, with all of them) and maybe with one of another line."""
+    """The line without one of its words (or, with `keep`, with all of them) and maybe with one of
+    another line.
+    """
     words = re.findall(r"\s+|[^\s]+", line)
     own = [i for i, word in enumerate(words) if not word.isspace()]
     foreign = other.split()
@@ -227,9 +281,11 @@ class Literal:
 
 
 def literals(source: EditableText) -> list[Literal]:
-    """All editable numbers: the numeric constants of Python code, or what looks like a number in other texts.
+    """All editable numbers: the numeric constants of Python code, or what looks like a number in
+    other texts.
 
-    The limits of inserted loops (keywords `calls` and `seconds`) are left out: `effort` changes those.
+    The limits of inserted loops (keywords `calls` and `seconds`) are left out: `effort` changes
+    those.
     """
     if source.tree is not None:
         timed = {id(node.value) for node in source.allowances()}
@@ -242,7 +298,9 @@ def literals(source: EditableText) -> list[Literal]:
             and not isinstance(node.value, bool)
         ]
     else:
-        spans = [match.span() for match in _NUMBER.finditer(source.text) if source.allows(*match.span())]
+        spans = [
+            match.span() for match in _NUMBER.finditer(source.text) if source.allows(*match.span())
+        ]
         found = [Literal(span, read(source.text[slice(*span)])) for span in spans]
     return [literal for literal in found if abs(literal.value) < _LARGEST]
 
@@ -258,11 +316,15 @@ def numbers(source: EditableText, edit: EditContext) -> str | None:
         chosen = edit.rng.sample(found, min(len(found), edit.rng.randint(2, 4)))
     elif choice < 0.5:
         chosen = _row(source, edit, found) or chosen
-    return source.replace(*((one.span, write(source, shifted(one.value, found, edit))) for one in chosen))
+    return source.replace(
+        *((one.span, write(source, shifted(one.value, found, edit))) for one in chosen)
+    )
 
 
 def shifted(value: int | float, others: list[Literal], edit: EditContext) -> int | float:
-    """A number near this one: log-normal factor, additive step, changed sign, or a number found elsewhere."""
+    """A number near this one: log-normal factor, additive step, changed sign, or a number found
+    elsewhere.
+    """
     rng, step = edit.rng, edit.step
     kind = rng.random()
     if kind < 0.06 and value:
@@ -293,9 +355,13 @@ def read(text: str) -> int | float:
 def _row(source: EditableText, edit: EditContext, found: list[Literal]) -> list[Literal]:
     """The numbers of one bracketed list, of any depth."""
     if source.tree is not None:
-        rows = [source.span(node) for node in source.nodes() if isinstance(node, ast.List | ast.Tuple)]
+        rows = [
+            source.span(node) for node in source.nodes() if isinstance(node, ast.List | ast.Tuple)
+        ]
     else:
         rows = [match.span() for match in re.finditer(r"[\[(][^\[\]()]*[\])]|[^\n]+", source.text)]
-    inside = [[one for one in found if low <= one.span[0] and one.span[1] <= high] for low, high in rows]
+    inside = [
+        [one for one in found if low <= one.span[0] and one.span[1] <= high] for low, high in rows
+    ]
     several = [row for row in inside if len(row) > 1]
     return edit.rng.choice(several) if several else []

@@ -1,7 +1,9 @@
-"""Inserts loops that refine a computed value by calls of a criterion, and gives such loops more calls.
+"""Inserts loops that refine a computed value by calls of a criterion, and gives such loops more
+calls.
 
-What the loop should improve is unknown, so its criterion is drawn at random: a function of the program that takes the
-value (or what follows it in the same block), how its result is reduced to a number (sum, mean, min, max), and the sign.
+What the loop should improve is unknown, so its criterion is drawn at random: a function of the
+program that takes the value (or what follows it in the same block), how its result is reduced to a
+number (sum, mean, min, max), and the sign.
 """
 
 from __future__ import annotations
@@ -17,7 +19,16 @@ from culmen.offline.source import INSERTED, EditableText, EditContext, Span
 
 _REFINERS = {"refine_by_gradient": 4, "refine_by_climbing": 2}
 _HANDED = 0.6  # probability of choosing a value that one function passes to another
-_LEAVES = ast.Return | ast.Break | ast.Continue | ast.Yield | ast.YieldFrom | ast.Await | ast.Global | ast.Nonlocal
+_LEAVES = (
+    ast.Return
+    | ast.Break
+    | ast.Continue
+    | ast.Yield
+    | ast.YieldFrom
+    | ast.Await
+    | ast.Global
+    | ast.Nonlocal
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +43,9 @@ class Spot:
 
 
 def refine(source: EditableText, edit: EditContext) -> str | None:
-    """Wrap one value, assigned or returned, in a loop that improves it by a criterion drawn from the program."""
+    """Wrap one value, assigned or returned, in a loop that improves it by a criterion drawn from
+    the program.
+    """
     spots = _spots(source)
     if not spots or total(source) + edit.calls > edit.most:
         return None
@@ -44,7 +57,9 @@ def refine(source: EditableText, edit: EditContext) -> str | None:
     else:
         outside = [spot for spot in spots if not spot.looped]
         spot = edit.rng.choice(outside if outside and edit.rng.random() < 0.9 else spots)
-        following = _following(source, edit, spot) if spot.name and edit.rng.random() < 0.5 else None
+        following = (
+            _following(source, edit, spot) if spot.name and edit.rng.random() < 0.5 else None
+        )
         criterion = following or _consumer(source, edit, spot.statement)
     if criterion is None:
         return None
@@ -59,12 +74,19 @@ def method(source: EditableText, edit: EditContext) -> str | None:
     found: list[tuple[ast.Call, Spot]] = []
     for spot in _spots(source):
         for node in ast.walk(spot.value):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _REFINERS:
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id in _REFINERS
+            ):
                 found.append((node, spot))
     if not found:
         return None
     call, spot = edit.rng.choice(found)
-    kept = [source.code(part) for part in (*call.args, *(k for k in call.keywords if k.arg in ("reduce", "sign")))]
+    kept = [
+        source.code(part)
+        for part in (*call.args, *(k for k in call.keywords if k.arg in ("reduce", "sign")))
+    ]
     allowed = [source.code(k) for k in call.keywords if k.arg in ("calls", "seconds")]
     (loop,) = edit.rng.choices(list(_REFINERS), list(_REFINERS.values()))
     settings = _settings(loop, edit, ", ".join(allowed) or _allowed(edit.calls, edit.pace))
@@ -87,7 +109,9 @@ def paced(source: EditableText, calls: int) -> str:
 
 
 def _stretched(source: EditableText, factor: float) -> str | None:
-    return source.replace(*((source.span(each.value), _times(each, factor)) for each in source.allowances()))
+    return source.replace(
+        *((source.span(each.value), _times(each, factor)) for each in source.allowances())
+    )
 
 
 @cache
@@ -110,7 +134,15 @@ def _spots(source: EditableText) -> list[Spot]:
                     continue
             start = source.span(statement)[0]
             if not isinstance(value, ast.Lambda) and source.lines(statement):
-                found.append(Spot(value, statement, body, name, any(low <= start < high for low, high in loops)))
+                found.append(
+                    Spot(
+                        value,
+                        statement,
+                        body,
+                        name,
+                        any(low <= start < high for low, high in loops),
+                    )
+                )
     return found
 
 
@@ -144,11 +176,16 @@ def _settings(loop: str, edit: EditContext, allowed: str) -> str:
     text = f"{allowed}, seed={rng.randrange(1000)}"
     if loop == "refine_by_gradient":
         return f"{text}, step={step}, pairs={rng.choice((4, 8))}"
-    return f"{text}, step={step}, moved={rng.choice((1, 2, 4))}, heat={rng.choice((0.0, 0.003, 0.01, 0.03))}"
+    return (
+        f"{text}, step={step}, moved={rng.choice((1, 2, 4))}, "
+        f"heat={rng.choice((0.0, 0.003, 0.01, 0.03))}"
+    )
 
 
 def _consumer(source: EditableText, edit: EditContext, inside: ast.stmt) -> tuple[str, str] | None:
-    """A function of the program that takes the value, as a whole or item by item; never one that leads back here."""
+    """A function of the program that takes the value, as a whole or item by item; never one that
+    leads back here.
+    """
     here = _enclosing(source, inside)
     choices: list[str] = []
     for node in source.tree.body if source.tree else ():
@@ -165,18 +202,23 @@ def _consumer(source: EditableText, edit: EditContext, inside: ast.stmt) -> tupl
 
 
 def _handed_on(source: EditableText, spots: list[Spot]) -> list[tuple[Spot, str]]:
-    """What a function returns, with the function of the program that takes it: the likeliest places to refine."""
+    """What a function returns, with the function of the program that takes it: the likeliest places
+    to refine.
+    """
     pairs = handed_on(source.tree)
     found: list[tuple[Spot, str]] = []
     for spot in spots:
         here = _enclosing(source, spot.statement) if not spot.name else None
-        found.extend((spot, taker) for maker, taker in pairs if here is not None and maker == here.name)
+        found.extend(
+            (spot, taker) for maker, taker in pairs if here is not None and maker == here.name
+        )
     return found
 
 
 def handed_on(tree: ast.Module | None) -> list[tuple[str, str]]:
-    """Pairs (maker, taker): somewhere the program calls `taker(maker(...))`, or a name is bound to `maker(...)` and
-    given to `taker` alone in the same function. Only functions defined at the top level count; no pair twice."""
+    """Pairs (maker, taker): somewhere the program calls `taker(maker(...))`, or a name is bound to
+    `maker(...)` and given to `taker` alone in the same function. Only functions defined at the top
+    level count; no pair twice."""
     if tree is None:
         return []
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -186,23 +228,35 @@ def handed_on(tree: ast.Module | None) -> list[tuple[str, str]]:
         bound: dict[str, str] = {}
         for node in ast.walk(scope):
             match node:
-                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id=maker))):
+                case ast.Assign(
+                    targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id=maker))
+                ):
                     bound[name] = maker
                 case _:
                     continue
         for node in ast.walk(scope):
             match node:
-                case ast.Call(func=ast.Name(id=taker), args=[ast.Name(id=name)], keywords=[]) if name in bound:
+                case ast.Call(func=ast.Name(id=taker), args=[ast.Name(id=name)], keywords=[]) if (
+                    name in bound
+                ):
                     pairs[bound[name], taker] = None
-                case ast.Call(func=ast.Name(id=taker), args=[ast.Call(func=ast.Name(id=maker))], keywords=[]):
+                case ast.Call(
+                    func=ast.Name(id=taker), args=[ast.Call(func=ast.Name(id=maker))], keywords=[]
+                ):
                     pairs[maker, taker] = None
                 case _:
                     continue
-    return [(maker, taker) for maker, taker in pairs if maker in functions and taker in functions and maker != taker]
+    return [
+        (maker, taker)
+        for maker, taker in pairs
+        if maker in functions and taker in functions and maker != taker
+    ]
 
 
 def _following(source: EditableText, edit: EditContext, spot: Spot) -> tuple[str, str] | None:
-    """The statements after the value, up to one that gives a name a value or returns one, as a criterion function."""
+    """The statements after the value, up to one that gives a name a value or returns one, as a
+    criterion function.
+    """
     at = spot.body.index(spot.statement)
     ends: list[tuple[int, str]] = []
     for index, node in enumerate(spot.body[at + 1 :], at + 1):
@@ -210,7 +264,10 @@ def _following(source: EditableText, edit: EditContext, spot: Spot) -> tuple[str
             parts = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
             ends.extend((index, source.code(part)) for part in parts if part is not None)
             break
-        if any(isinstance(inner, _LEAVES) for inner in ast.walk(node)) or source.lines(node) is None:
+        if (
+            any(isinstance(inner, _LEAVES) for inner in ast.walk(node))
+            or source.lines(node) is None
+        ):
             break
         ends.extend((index, name) for name in sorted(_stores(node)) if name != spot.name)
     if not ends:
@@ -221,14 +278,25 @@ def _following(source: EditableText, edit: EditContext, spot: Spot) -> tuple[str
     indent = source.indent(spot.statement)
     text = "".join(source.text[slice(*span)] for node in block if (span := source.lines(node)))
     earlier = {name for node in spot.body[:at] for name in _stores(node)}
-    bound = "".join(f", {name}={name}" for name in sorted({n for node in block for n in _stores(node)} & earlier))
-    lines = textwrap.dedent(text) + ("" if not text or text.endswith("\n") else "\n") + f"return {result}\n"
+    bound = "".join(
+        f", {name}={name}"
+        for name in sorted({n for node in block for n in _stores(node)} & earlier)
+    )
+    lines = (
+        textwrap.dedent(text)
+        + ("" if not text or text.endswith("\n") else "\n")
+        + f"return {result}\n"
+    )
     function = f"def outcome({spot.name}{bound}):\n{textwrap.indent(lines, '    ')}"
     return textwrap.indent(function, indent), "outcome"
 
 
-def _written(source: EditableText, statement: ast.stmt, loop: str, before: str, change: tuple[Span, str]) -> str | None:
-    """The text with this change in the statement, lines put before it, and the loop's function where it is missing."""
+def _written(
+    source: EditableText, statement: ast.stmt, loop: str, before: str, change: tuple[Span, str]
+) -> str | None:
+    """The text with this change in the statement, lines put before it, and the loop's function
+    where it is missing.
+    """
     place, changes = _home(source, statement), [change]
     helper = _helper(source, loop, source.indent(place))
     if place is statement:
@@ -243,18 +311,24 @@ def _written(source: EditableText, statement: ast.stmt, loop: str, before: str, 
 
 
 def _stores(node: ast.AST) -> set[str]:
-    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)}
+    return {
+        inner.id
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)
+    }
 
 
 def _home(source: EditableText, statement: ast.stmt) -> ast.stmt:
-    """The place for a helper: before the top-level statement around this one if that is editable, else right before
-    it."""
+    """The place for a helper: before the top-level statement around this one if that is editable,
+    else right before it."""
     top = _top(source, statement)
     return top if top is not None and source.lines(top) else statement
 
 
 def _helper(source: EditableText, loop: str, indent: str) -> str:
-    """The helper's text for this place, without the first line's indent; "" if the program already has it."""
+    """The helper's text for this place, without the first line's indent; "" if the program already
+    has it.
+    """
     if f"def {loop}(" in source.text:
         return ""
     return textwrap.indent(template(loop), indent).lstrip() + ("\n\n" if not indent else "\n")
@@ -275,9 +349,13 @@ def _enclosing(source: EditableText, inside: ast.stmt) -> ast.FunctionDef | None
 
 
 def _calls(source: EditableText, caller: str, callee: str) -> bool:
-    """Whether running one top-level function may run the other, judged by the names they mention."""
+    """Whether running one top-level function may run the other, judged by the names they
+    mention.
+    """
     bodies = {
-        node.name: node for node in (source.tree.body if source.tree else ()) if isinstance(node, ast.FunctionDef)
+        node.name: node
+        for node in (source.tree.body if source.tree else ())
+        if isinstance(node, ast.FunctionDef)
     }
     seen, queue = set[str](), [caller]
     while queue:

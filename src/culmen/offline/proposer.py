@@ -1,7 +1,8 @@
-"""A proposer without a language model: it edits the parent by general-purpose operators and learns which ones pay.
+"""A proposer without a language model: it edits the parent by general-purpose operators and learns
+which ones pay.
 
-The control of every experiment with a model: it reads neither goals nor feedback, only texts and rewards. The tools of
-`edits` change the texts; this module decides which tool to use.
+The control of every experiment with a model: it reads neither goals nor feedback, only texts and
+rewards. The tools of `edits` change the texts; this module decides which tool to use.
 """
 
 from __future__ import annotations
@@ -32,8 +33,13 @@ OPERATORS = {  # and how many successes in eight trials each is believed to have
     "cma": 0.75,
 }
 _TIMED = ("refine", "method", "effort")
-UNTIMED = {name: prior for name, prior in OPERATORS.items() if name not in _TIMED}  # operators without a time limit
-_FIELD, _ANY = 4, 10**9  # a race has this many times as many variants, and limits their loops itself
+UNTIMED = {
+    name: prior for name, prior in OPERATORS.items() if name not in _TIMED
+}  # operators without a time limit
+_FIELD, _ANY = (
+    4,
+    10**9,
+)  # a race has this many times as many variants, and limits their loops itself
 _AGAIN = 0.25  # probability of one more edit on top of the last
 _PREFIX = "offline:"
 _BARREN = 500  # proposals in a row without a child after which the run ends: nothing can be edited
@@ -41,15 +47,21 @@ _FADE = 0.98  # older trials count less, so that operators that pay only later a
 _OVERHEAD = 0.02  # seconds that an evaluation takes beside the candidate's own, roughly
 _CALL = 1e-4  # seconds that one call of a loop's criterion is reckoned at
 _LONG = 0.8  # seconds that the loops of a program should take in the end
-_FIRST, _SHORT = 0.06, 0.2  # shares of that: all loops at first, and the short ones of a race in the end
-_TURNS = 11  # a strategy's turns that any budget of evaluations has room for; the last one may be cut short
+_FIRST, _SHORT = (
+    0.06,
+    0.2,
+)  # shares of that: all loops at first, and the short ones of a race in the end
+# a strategy's turns that any budget of evaluations has room for; the last one may be cut short
+_TURNS = 11
 _GENERATION = 6  # texts in a generation of CMA-ES, at least
 _GUARD = 5  # times what a loop is reckoned at, after which it ends in any case
 
 
 @dataclass
 class OperatorCredit:
-    """Record of an operator: faded counts of its children and of those better than their parents."""
+    """Record of an operator: faded counts of its children and of those better than their
+    parents.
+    """
 
     prior: float = 1.0
     tried: float = 0.0
@@ -75,7 +87,9 @@ class Birth:
 
 @dataclass
 class Ration:
-    """Evaluations that are left to one child; a text takes `price` of them, one for each of its cases."""
+    """Evaluations that are left to one child; a text takes `price` of them, one for each of its
+    cases.
+    """
 
     left: float
     price: int
@@ -94,9 +108,10 @@ class Ration:
 class EvaluationAllowance:
     """Costs and limits of one search, computed from the journal alone.
 
-    Where evaluations are limited, nothing depends on the clock unless the time limit will end the run first, so choices
-    are the same on slow and fast machines. Up to `most` variants are evaluated side by side, fewer where two of them
-    would cost more than `share` of the budget left. All that one proposal evaluates is rationed (`open`).
+    Where evaluations are limited, nothing depends on the clock unless the time limit will end the
+    run first, so choices are the same on slow and fast machines. Up to `most` variants are
+    evaluated side by side, fewer where two of them would cost more than `share` of the budget left.
+    All that one proposal evaluates is rationed (`open`).
     """
 
     def __init__(self, most: int, share: float) -> None:
@@ -107,9 +122,11 @@ class EvaluationAllowance:
         self._asked = self._beginning = self._together = self._own = 0
 
     async def open(self, lab: Lab) -> float:
-        """A proposal begins: the evaluations that it may take, so that ten turns of the strategy fit into the budget.
+        """A proposal begins: the evaluations that it may take, so that ten turns of the strategy
+        fit into the budget.
 
-        Proposals that begin together share a turn. What the strategy itself evaluated for each comes off its share.
+        Proposals that begin together share a turn. What the strategy itself evaluated for each
+        comes off its share.
         """
         if self._whole == math.inf:
             self._whole = max(1.0, lab.left("evaluations"))
@@ -117,7 +134,11 @@ class EvaluationAllowance:
         self._asked, self._beginning = self._asked + 1, self._beginning + 1
         await lab.spawn(_nothing())  # the others of this turn begin
         self._beginning -= 1
-        others = (self._whole - lab.left("evaluations") - self._own) / self._asked if self._whole < math.inf else 0.0
+        others = (
+            (self._whole - lab.left("evaluations") - self._own) / self._asked
+            if self._whole < math.inf
+            else 0.0
+        )
         return self._whole / (_TURNS * self._together) - max(0.0, others)
 
     def buy(self, count: int) -> None:
@@ -136,39 +157,52 @@ class EvaluationAllowance:
         if self._whole == math.inf:
             return lab.progress
         left, share = lab.left("seconds"), 1 - lab.left("evaluations") / self._whole
-        late = 1.5 * lab.elapsed / (lab.elapsed + left) - 0.45 if lab.elapsed > 0 and left < math.inf else 0.0
+        late = (
+            1.5 * lab.elapsed / (lab.elapsed + left) - 0.45
+            if lab.elapsed > 0 and left < math.inf
+            else 0.0
+        )
         return min(1.0, max(share, late))
 
     def price(self, lab: Lab) -> float:
-        """What a typical evaluation costs as a share of the budget: one of those counted, or the progress so far,
-        shared out by seconds."""
+        """What a typical evaluation costs as a share of the budget: one of those counted, or the
+        progress so far, shared out by seconds."""
         if self._whole < math.inf:
             return 1 / self._whole
         return self._usual * lab.progress / self._spent if self._spent > 0 else 0.0
 
     def width(self, lab: Lab, room: float = math.inf) -> int:
-        """Number of variants to evaluate, at least one: as many as `room` evaluations hold and a small share of the
-        remaining budget pays for.
+        """Number of variants to evaluate, at least one: as many as `room` evaluations hold and a
+        small share of the remaining budget pays for.
 
-        On a deterministic task without cases an evaluation is never wasted, since a strategy that admits the child
-        reuses its score: there is at least one variant per worker.
+        On a deterministic task without cases an evaluation is never wasted, since a strategy that
+        admits the child reuses its score: there is at least one variant per worker.
         """
         price = self.price(lab)
         least = min(self._most, lab.workers) if lab.task.deterministic and not lab.task.cases else 1
-        paid = self._most if price <= 0 else min(self._most, int(self.share * (1 - self.progress(lab)) / price))
+        paid = (
+            self._most
+            if price <= 0
+            else min(self._most, int(self.share * (1 - self.progress(lab)) / price))
+        )
         return max(1, int(min(room, max(least, paid))))
 
     def allowed(self, lab: Lab) -> dict[str, Any]:
-        """Tool options that limit inserted loops (see `edits`): short loops first, long ones last."""
+        """Tool options that limit inserted loops (see `edits`): short loops first, long ones
+        last.
+        """
         longest, progress = self._longest(lab), self.progress(lab)
         first = _FIRST * longest
-        calls, most = (max(10, round(first * growth**progress / _CALL)) for growth in (_SHORT / _FIRST, 1 / _FIRST))
+        calls, most = (
+            max(10, round(first * growth**progress / _CALL))
+            for growth in (_SHORT / _FIRST, 1 / _FIRST)
+        )
         pace = min(_GUARD * _CALL, 0.5 * lab.task.limits.seconds / max(longest / _CALL, 1.0))
         return {"calls": calls, "most": most, "pace": pace}
 
     def race(self, lab: Lab, room: float) -> tuple[int, list[int]] | None:
-        """How many variants a race begins with and the calls of its rungs, so that `room` evaluations hold it; None if
-        they hold none of three variants."""
+        """How many variants a race begins with and the calls of its rungs, so that `room`
+        evaluations hold it; None if they hold none of three variants."""
         rungs = self._rungs(lab)
         for kept in (rungs, [rungs[0], rungs[-1]], rungs[:1]):
             for field in range(_FIELD * self.width(lab), 2, -1):
@@ -185,31 +219,42 @@ class EvaluationAllowance:
         return rungs if allowed["most"] < 1.2 * rungs[-1] else [*rungs, int(allowed["most"])]
 
     def _longest(self, lab: Lab) -> float:
-        """Seconds that the loops of a program should take in the end: less where time is short, and never beyond 0.2 of
-        an evaluation's limit, so that loops that take twice as long still fit."""
+        """Seconds that the loops of a program should take in the end: less where time is short, and
+        never beyond 0.2 of an evaluation's limit, so that loops that take twice as long still fit.
+        """
         whole = round(lab.elapsed + lab.left("seconds"), 3)
         return min(_LONG, 0.1 * whole, 0.2 * lab.task.limits.seconds)
 
 
 def check_installed() -> None:
-    """Raises `UserError` where the package for CMA-ES is missing: a search would differ without it."""
+    """Raises `UserError` where the package for CMA-ES is missing: a search would differ without
+    it.
+    """
     if find_spec("cma") is None:
-        raise missing_extra("searching without a language model", "cma", "offline", "--model offline (the default)")
+        raise missing_extra(
+            "searching without a language model", "cma", "offline", "--model offline (the default)"
+        )
 
 
 class OfflineProposer(Proposer):
-    """Adaptive choice among operators; the step of numeric changes follows their success (1/5 rule).
+    """Adaptive choice among operators; the step of numeric changes follows their success (1/5
+    rule).
 
-    For one child up to `width` variants are made by one operator and evaluated, as ordinary budgeted evaluations on the
-    cases of the brief, and the best goes on, for up to `depth` rounds while it gets better. Where evaluations are
-    expensive (two of them would cost more than `share` of the budget left) and noisy, a single variant is proposed
-    without evaluation, and credited when it comes back as a parent with a higher reward than its own parent.
+    For one child up to `width` variants are made by one operator and evaluated, as ordinary
+    budgeted evaluations on the cases of the brief, and the best goes on, for up to `depth` rounds
+    while it gets better. Where evaluations are expensive (two of them would cost more than `share`
+    of the budget left) and noisy, a single variant is proposed without evaluation, and credited
+    when it comes back as a parent with a higher reward than its own parent.
     """
 
     free = True
 
     def __init__(
-        self, operators: Mapping[str, float] = OPERATORS, width: int = 4, depth: int = 3, share: float = 0.02
+        self,
+        operators: Mapping[str, float] = OPERATORS,
+        width: int = 4,
+        depth: int = 3,
+        share: float = 0.02,
     ) -> None:
         self._credits = {name: OperatorCredit(prior) for name, prior in operators.items()}
         self._births: dict[str, Birth] = {}
@@ -219,11 +264,16 @@ class OfflineProposer(Proposer):
         self._loops = "refine" in operators
 
     async def propose(self, lab: Lab, brief: Brief) -> Proposal:
-        """Up to `brief.k` children of the parent; fault `inapplicable` if no operator found anything to change."""
+        """Up to `brief.k` children of the parent; fault `inapplicable` if no operator found
+        anything to change.
+        """
         if brief.parent is None:
             return Proposal(fault="no_parent", model="offline")
         self._learn(brief)
-        ration, price = await self._allowance.open(lab), len(_cases(lab, brief) or lab.task.split("train") or (None,))
+        ration, price = (
+            await self._allowance.open(lab),
+            len(_cases(lab, brief) or lab.task.split("train") or (None,)),
+        )
         if brief.hypothesis:
             return await self._directed(lab, brief, brief.parent, Ration(ration, price))
         children: dict[str, Candidate] = {}
@@ -231,25 +281,45 @@ class OfflineProposer(Proposer):
             child = await self._child(lab, brief, brief.parent, Ration(ration / brief.k, price))
             if child is not None:
                 children.setdefault(child.id, child)
-        return Proposal(tuple(children.values()), fault="" if children else "inapplicable", model="offline")
+        return Proposal(
+            tuple(children.values()), fault="" if children else "inapplicable", model="offline"
+        )
 
     async def _directed(self, lab: Lab, brief: Brief, parent: Candidate, room: Ration) -> Proposal:
         """Children by the operators that the hypothesis names, not evaluated here."""
-        named = {name: 1.0 for name in OPERATORS if name in brief.hypothesis.partition(":")[0].split("+")}
-        options = self._options(lab) | {"weights": named or {"numbers": 1.0}, "count": brief.k, "again": 0.0}
+        named = {
+            name: 1.0 for name in OPERATORS if name in brief.hypothesis.partition(":")[0].split("+")
+        }
+        options = self._options(lab) | {
+            "weights": named or {"numbers": 1.0},
+            "count": brief.k,
+            "again": 0.0,
+        }
         mates = [exhibit.candidate for exhibit in brief.inspirations]
         if "cma" in named:
             best = await self._tune(lab, brief, parent, room)
-            return Proposal((best.candidate,) if best else (), fault="" if best else "inapplicable", model="offline")
+            return Proposal(
+                (best.candidate,) if best else (),
+                fault="" if best else "inapplicable",
+                model="offline",
+            )
         edits: Edits = await lab.edit("vary", (parent, *mates), **options)
-        children = tuple(_bred(parts, brief, names) for parts, names in zip(edits.parts, edits.notes))
-        return Proposal(children[: brief.k], fault="" if children else "inapplicable", model="offline")
+        children = tuple(
+            _bred(parts, brief, names) for parts, names in zip(edits.parts, edits.notes)
+        )
+        return Proposal(
+            children[: brief.k], fault="" if children else "inapplicable", model="offline"
+        )
 
-    async def _child(self, lab: Lab, brief: Brief, parent: Candidate, room: Ration) -> Candidate | None:
-        """The best of a few rounds of edits, None if nothing could be edited or no variant was scored.
+    async def _child(
+        self, lab: Lab, brief: Brief, parent: Candidate, room: Ration
+    ) -> Candidate | None:
+        """The best of a few rounds of edits, None if nothing could be edited or no variant was
+        scored.
 
-        On a deterministic task without cases a parent that is proposed from again continues at its last improvement: a
-        strategy's filter may refuse small steps, and they need not be found twice.
+        On a deterministic task without cases a parent that is proposed from again continues at its
+        last improvement: a strategy's filter may refuse small steps, and they need not be found
+        twice.
         """
         start, reward = self._reached.get(parent.id, (parent, _level(lab, brief)))
         best, repeats = start, lab.task.deterministic and not lab.task.cases
@@ -276,7 +346,9 @@ class OfflineProposer(Proposer):
     async def _round(
         self, lab: Lab, brief: Brief, parent: Candidate, reward: float | None, room: Ration
     ) -> Rollout | None:
-        """The best of a few variants, or of a tuning of the numbers; None if nothing had an effect that was scored."""
+        """The best of a few variants, or of a tuning of the numbers; None if nothing had an effect
+        that was scored.
+        """
         if room.holds >= _GENERATION and lab.rng.random() < self._odds("cma"):
             top = await self._tune(lab, brief, parent, room)
             self._credit(("cma",), top is not None and _above(top.reward, reward))
@@ -290,15 +362,21 @@ class OfflineProposer(Proposer):
     async def _race(
         self, lab: Lab, brief: Brief, parent: Candidate, room: Ration, race: tuple[int, list[int]]
     ) -> Rollout | None:
-        """Successive halving (Jamieson and Talwalkar 2016, arXiv 1502.07943) over how long inserted loops work: many
-        variants with short loops, the best quarter of them with loops four times as long, and so on.
+        """Successive halving (Jamieson and Talwalkar 2016, arXiv 1502.07943) over how long inserted
+        loops work: many variants with short loops, the best quarter of them with loops four times
+        as long, and so on.
 
-        The parent runs along. Its short form says which variants are better, and its loops get longer like theirs.
+        The parent runs along. Its short form says which variants are better, and its loops get
+        longer like theirs.
         """
         field, rungs = race
         short = (await self._paced(lab, brief, [parent], rungs[0]))[0]
         # not first: it is slow to load
-        tuned = self._credits["refine"].tried and field >= _GENERATION and lab.rng.random() < self._odds("cma")
+        tuned = (
+            self._credits["refine"].tried
+            and field >= _GENERATION
+            and lab.rng.random() < self._odds("cma")
+        )
         if tuned:
             (base,) = await self._try(lab, brief, [short], room)
             top = await self._tune(lab, brief, short, room, field)
@@ -306,26 +384,38 @@ class OfflineProposer(Proposer):
         else:
             variants = await self._variants(lab, brief, short, field, most=_ANY, rung=rungs[0])
             base, *rollouts = await self._try(lab, brief, [short, *variants], room)
-            rollouts = [base, *(each for each in rollouts if each.reward != base.reward)]  # the rest had no effect
+            rollouts = [
+                base,
+                *(each for each in rollouts if each.reward != base.reward),
+            ]  # the rest had no effect
         for each in rollouts[1:]:
             self._credit(_operators(each.candidate), _above(each.reward, base.reward))
         for rung in rungs[1:]:
             ranked = sorted(
-                (each for each in rollouts if each.reward is not None), key=lambda each: -(each.reward or 0)
+                (each for each in rollouts if each.reward is not None),
+                key=lambda each: -(each.reward or 0),
             )
             kept = [each.candidate for each in ranked[: _kept(len(ranked), lab.workers)]]
             rollouts = await self._try(lab, brief, await self._paced(lab, brief, kept, rung), room)
         return _best(rollouts)
 
-    async def _paced(self, lab: Lab, brief: Brief, programs: Sequence[Candidate], calls: int) -> list[Candidate]:
+    async def _paced(
+        self, lab: Lab, brief: Brief, programs: Sequence[Candidate], calls: int
+    ) -> list[Candidate]:
         """These programs with `calls` shared among their loops; those without loops unchanged."""
         options = self._options(lab) | {"calls": calls}
         edits: Edits = await lab.edit("pace", tuple(programs), **options)
         pairs = zip(programs, edits.parts)
-        return [old if old.parts == parts else _bred(parts, brief, _named(old)) for old, parts in pairs]
+        return [
+            old if old.parts == parts else _bred(parts, brief, _named(old)) for old, parts in pairs
+        ]
 
-    async def _variants(self, lab: Lab, brief: Brief, parent: Candidate, count: int, **more: Any) -> list[Candidate]:
-        """Up to `count` different edits of the parent, by operators drawn according to their credit."""
+    async def _variants(
+        self, lab: Lab, brief: Brief, parent: Candidate, count: int, **more: Any
+    ) -> list[Candidate]:
+        """Up to `count` different edits of the parent, by operators drawn according to their
+        credit.
+        """
         mates = [exhibit.candidate for exhibit in brief.inspirations]
         weights = {name: credit.weight for name, credit in self._credits.items() if name != "cma"}
         if "rung" in more:
@@ -337,7 +427,9 @@ class OfflineProposer(Proposer):
             raise _nothing_to_edit()
         return [_bred(parts, brief, names) for parts, names in zip(edits.parts, edits.notes)]
 
-    async def _try(self, lab: Lab, brief: Brief, variants: Sequence[Candidate], room: Ration) -> list[Rollout]:
+    async def _try(
+        self, lab: Lab, brief: Brief, variants: Sequence[Candidate], room: Ration
+    ) -> list[Rollout]:
         """Evaluate on the cases of the brief, and record the cost."""
         cases = _cases(lab, brief)
         self._allowance.buy(room.take(len(variants)))
@@ -348,8 +440,15 @@ class OfflineProposer(Proposer):
     async def _tune(
         self, lab: Lab, brief: Brief, parent: Candidate, room: Ration, count: float = math.inf
     ) -> Rollout | None:
-        """CMA-ES over the parent's numbers until it stalls or its share of the budget is spent; the best seen."""
-        size, best, stalled, rewards = max(_GENERATION, 2 * lab.workers), None, 0, list[list[float | None]]()
+        """CMA-ES over the parent's numbers until it stalls or its share of the budget is spent; the
+        best seen.
+        """
+        size, best, stalled, rewards = (
+            max(_GENERATION, 2 * lab.workers),
+            None,
+            0,
+            list[list[float | None]](),
+        )
         size = int(min(size, max(4.0, room.holds), max(4.0, count)))
         begun = self._allowance.progress(lab)
         most = 5 * self._allowance.share * (1 - begun)
@@ -360,7 +459,9 @@ class OfflineProposer(Proposer):
             edits: Edits = await lab.edit("cma", (parent,), generations=rewards, **options)
             if not edits.parts:
                 break
-            generation = await self._try(lab, brief, [_bred(parts, brief, "cma") for parts in edits.parts], room)
+            generation = await self._try(
+                lab, brief, [_bred(parts, brief, "cma") for parts in edits.parts], room
+            )
             rewards.append([rollout.reward for rollout in generation])
             top, count = _best(generation, best), count - size
             stalled = stalled + 1 if top is best else 0
@@ -382,7 +483,9 @@ class OfflineProposer(Proposer):
     def _odds(self, name: str) -> float:
         """Probability of this operator among all."""
         return (
-            self._credits[name].weight / sum(c.weight for c in self._credits.values()) if name in self._credits else 0.0
+            self._credits[name].weight / sum(c.weight for c in self._credits.values())
+            if name in self._credits
+            else 0.0
         )
 
     def _credit(self, operators: Sequence[str], better: bool) -> None:
@@ -397,15 +500,22 @@ class OfflineProposer(Proposer):
             self._step = 0.5 if self._step < 0.02 else self._step
 
     def _unseen(self, child: Candidate, brief: Brief) -> Candidate:
-        """Remember a child that was not evaluated here; it counts as a failure until it comes back."""
+        """Remember a child that was not evaluated here; it counts as a failure until it comes
+        back.
+        """
         if brief.reward is not None and child.id not in self._births:
             self._births[child.id] = Birth(_operators(child), brief.reward)
             self._credit(_operators(child), better=False)
         return child
 
     def _learn(self, brief: Brief) -> None:
-        """Turn the failures of children that came back better than their parents into successes, once each."""
-        shown = [(brief.parent, brief.reward), *((one.candidate, one.reward) for one in brief.inspirations)]
+        """Turn the failures of children that came back better than their parents into successes,
+        once each.
+        """
+        shown = [
+            (brief.parent, brief.reward),
+            *((one.candidate, one.reward) for one in brief.inspirations),
+        ]
         for candidate, reward in shown:
             birth = self._births.get(candidate.id) if candidate is not None else None
             if candidate is not None and birth is not None and reward is not None:
@@ -420,7 +530,9 @@ def _kept(racing: int, workers: int) -> int:
 
 
 def _race_cost(field: int, rungs: int, workers: int) -> int:
-    """Evaluations that a race takes at most: the parent and `field` variants, and those kept at each further rung."""
+    """Evaluations that a race takes at most: the parent and `field` variants, and those kept at
+    each further rung.
+    """
     racing = cost = 1 + field
     for _ in range(rungs - 1):
         racing = _kept(racing, workers)
@@ -442,8 +554,13 @@ def _nothing_to_edit() -> UserError:
 
 def _bred(parts: dict[str, str], brief: Brief, names: str) -> Candidate:
     mates = brief.inspirations if "crossover" in names else ()
-    parents = (*((brief.parent.id,) if brief.parent else ()), *(mate.candidate.id for mate in mates))
-    return Candidate.of(parts, parents, Origin(_PREFIX + names, model="offline", island=brief.island))
+    parents = (
+        *((brief.parent.id,) if brief.parent else ()),
+        *(mate.candidate.id for mate in mates),
+    )
+    return Candidate.of(
+        parts, parents, Origin(_PREFIX + names, model="offline", island=brief.island)
+    )
 
 
 def _named(candidate: Candidate) -> str:
@@ -463,7 +580,9 @@ def _above(reward: float | None, other: float | None) -> bool:
 def _best(generation: Sequence[Rollout], best: Rollout | None = None) -> Rollout | None:
     """The rollout of the highest reward, the earlier one on a tie."""
     for rollout in generation:
-        if rollout.reward is not None and (best is None or best.reward is None or rollout.reward > best.reward):
+        if rollout.reward is not None and (
+            best is None or best.reward is None or rollout.reward > best.reward
+        ):
             best = rollout
     return best
 

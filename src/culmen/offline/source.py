@@ -1,6 +1,8 @@
-"""A text to edit: which characters may change, and, for Python, its syntax tree with character positions.
+"""A text to edit: which characters may change, and, for Python, its syntax tree with character
+positions.
 
-Edits replace spans of the original text, so comments, layout and everything outside the span stay as they were.
+Edits replace spans of the original text, so comments, layout and everything outside the span stay
+as they were.
 """
 
 from __future__ import annotations
@@ -16,13 +18,17 @@ from random import Random
 
 Span = tuple[int, int]
 _MARKER = re.compile(r"EVOLVE-BLOCK-(START|END)\b")
-INSERTED = frozenset({"refine_by_gradient", "refine_by_climbing"})  # of `evaluate.integrity.inserted`
+INSERTED = frozenset(
+    {"refine_by_gradient", "refine_by_climbing"}
+)  # of `evaluate.integrity.inserted`
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]+$")
 
 
 @dataclass
 class EditableText:
-    """One text. `marked` tells whether EVOLVE-BLOCK markers, where present, bound the editable characters."""
+    """One text. `marked` tells whether EVOLVE-BLOCK markers, where present, bound the editable
+    characters.
+    """
 
     name: str
     text: str
@@ -61,7 +67,9 @@ class EditableText:
 
     def span(self, node: ast.AST) -> Span:
         """Character offsets of a node that has a position, decorators included."""
-        first = min((n for n in getattr(node, "decorator_list", [])), key=lambda n: n.lineno, default=node)
+        first = min(
+            (n for n in getattr(node, "decorator_list", [])), key=lambda n: n.lineno, default=node
+        )
         start = self._offset(first.lineno, first.col_offset)  # pyright: ignore[reportAttributeAccessIssue]
         if first is not node:
             start = self.text.rindex("@", 0, start + 1)
@@ -83,7 +91,9 @@ class EditableText:
         return text
 
     def nodes(self) -> Iterator[ast.AST]:
-        """All editable nodes with a position, in text order, except inside formatted strings and inserted functions."""
+        """All editable nodes with a position, in text order, except inside formatted strings and
+        inserted functions.
+        """
         queue: list[ast.AST] = [self.tree] if self.tree else []
         while queue:
             node = queue.pop()
@@ -95,9 +105,15 @@ class EditableText:
                 queue.extend(reversed(list(ast.iter_child_nodes(node))))
 
     def allowances(self) -> Iterator[ast.keyword]:
-        """Limits of inserted loops: the keywords `calls` and `seconds`, where these are plain numbers."""
+        """Limits of inserted loops: the keywords `calls` and `seconds`, where these are plain
+        numbers.
+        """
         for node in self.nodes():
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in INSERTED:
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id in INSERTED
+            ):
                 for keyword in node.keywords:
                     value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
                     if keyword.arg in ("calls", "seconds") and type(value) in (int, float):
@@ -109,7 +125,11 @@ class EditableText:
         queue: list[ast.AST] = [self.tree] if self.tree else []
         while queue:
             node = queue.pop()
-            queue.extend(child for child in reversed(list(ast.iter_child_nodes(node))) if not _is_inserted(child))
+            queue.extend(
+                child
+                for child in reversed(list(ast.iter_child_nodes(node)))
+                if not _is_inserted(child)
+            )
             for name in ("body", "orelse", "finalbody"):
                 body = getattr(node, name, None)
                 if isinstance(body, list) and body:
@@ -123,7 +143,11 @@ class EditableText:
         high = self.text.find("\n", end)
         high = len(self.text) if high < 0 else high + 1
         after = self.text[end:high].strip()
-        if self.text[low:start].strip() or (after and not after.startswith("#")) or not self.allows(low, high):
+        if (
+            self.text[low:start].strip()
+            or (after and not after.startswith("#"))
+            or not self.allows(low, high)
+        ):
             return None
         return low, high
 
@@ -140,11 +164,12 @@ class EditableText:
 
 @dataclass
 class EditContext:
-    """Arguments of an operator besides the source: randomness, step size, other texts of the same part, limits.
+    """Arguments of an operator besides the source: randomness, step size, other texts of the same
+    part, limits.
 
-    `calls` is how often an inserted loop may call its criterion at first, `most` what the loops of a program may grow
-    to together, `pace` the seconds of processor time per call after which a loop gives up. `sense` is 1 or -1 where the
-    task is known to want its score high or low.
+    `calls` is how often an inserted loop may call its criterion at first, `most` what the loops of
+    a program may grow to together, `pace` the seconds of processor time per call after which a loop
+    gives up. `sense` is 1 or -1 where the task is known to want its score high or low.
     """
 
     rng: Random
@@ -157,8 +182,8 @@ class EditContext:
 
 
 def parse(text: str) -> ast.Module | None:
-    """The syntax tree of a Python text, None for any other (form feeds and lone carriage returns would shift
-    positions)."""
+    """The syntax tree of a Python text, None for any other (form feeds and lone carriage returns
+    would shift positions)."""
     if "\f" in text or "\r" in text or "\0" in text:
         return None
     try:
@@ -182,7 +207,9 @@ def suffix(name: str) -> str:
 
 
 def valid(source: EditableText, text: str) -> bool:
-    """Whether an edited text is as well-formed as its source was: still Python, still JSON, still storable."""
+    """Whether an edited text is as well-formed as its source was: still Python, still JSON, still
+    storable.
+    """
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

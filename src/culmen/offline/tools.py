@@ -1,11 +1,13 @@
-"""Tools that edit texts: pure functions `(candidates, options, rng) -> Edits`, the same result for the same seed.
+"""Tools that edit texts: pure functions `(candidates, options, rng) -> Edits`, the same result for
+the same seed.
 
-They run in worker processes. The first candidate is edited, the others provide material. No tool knows the task: each
-is an operation on any text or any Python program, and only evaluation tells whether it helps. Common options (all
-optional): step (relative size of changes of numbers), frozen (part names), marked (EVOLVE-BLOCK markers bound what may
-change, default true), calls and most (of its criterion, that an inserted loop starts with and may grow to), pace
-(seconds of processor time per call that it may take), sense (1 or -1: whether the task wants its score high or low),
-chars (longest whole candidate).
+They run in worker processes. The first candidate is edited, the others provide material. No tool
+knows the task: each is an operation on any text or any Python program, and only evaluation tells
+whether it helps. Common options (all optional): step (relative size of changes of numbers), frozen
+(part names), marked (EVOLVE-BLOCK markers bound what may change, default true), calls and most (of
+its criterion, that an inserted loop starts with and may grow to), pace (seconds of processor time
+per call that it may take), sense (1 or -1: whether the task wants its score high or low), chars
+(longest whole candidate).
 """
 
 from __future__ import annotations
@@ -60,9 +62,14 @@ def apply(operator: Operator, source: EditableText, edit: EditContext) -> str | 
 
 
 def edited(
-    operators: Mapping[str, float], candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
+    operators: Mapping[str, float],
+    candidates: tuple[Candidate, ...],
+    options: dict[str, Any],
+    rng: Random,
 ) -> tuple[str, Candidate] | None:
-    """One child and the operator that made it, drawn by weight; another is drawn where it does not apply."""
+    """One child and the operator that made it, drawn by weight; another is drawn where it does not
+    apply.
+    """
     parent, mates = candidates[0], candidates[1:]
     left, sources = dict(operators), _sources(parent, options)
     while left and sources:
@@ -71,7 +78,10 @@ def edited(
         for source in rng.sample(sources, len(sources)):
             others = tuple(mate.parts[source.name] for mate in mates if source.name in mate.parts)
             edit = EditContext(
-                rng, options.get("step", 0.3), others, **{k: options[k] for k in _ALLOWED if k in options}
+                rng,
+                options.get("step", 0.3),
+                others,
+                **{k: options[k] for k in _ALLOWED if k in options},
             )
             text = apply(OPERATORS[name], source, edit)
             parts = {**parent.parts, source.name: text or ""}
@@ -81,19 +91,24 @@ def edited(
 
 
 def vary(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
-    """Up to `count` different children of the first candidate, each by one or (probability `again`) more operators.
+    """Up to `count` different children of the first candidate, each by one or (probability `again`)
+    more operators.
 
     `weights` maps operators to their relative probabilities; with `rung` the loops of each child
     get so many calls together. `notes` names the operators of each child, joined by +. Fault
     `inapplicable` if nothing can be edited.
     """
-    weights = {name: float(weight) for name, weight in options["weights"].items() if name in OPERATORS}
+    weights = {
+        name: float(weight) for name, weight in options["weights"].items() if name in OPERATORS
+    }
     found: dict[str, tuple[str, Candidate]] = {}
     for _ in range(2 * int(options.get("count", 1))):
         child, names = candidates[0], list[str]()
         while len(names) < _LONGEST and (not names or rng.random() < options.get("again", 0.0)):
             fresh = {name: weight for name, weight in weights.items() if name not in names}
-            made = edited(fresh, (child, *candidates[1:]), options, rng)  # of several, each on top of the last
+            made = edited(
+                fresh, (child, *candidates[1:]), options, rng
+            )  # of several, each on top of the last
             if made is None:
                 break
             names.append(made[0])
@@ -105,12 +120,20 @@ def vary(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
             break
     children = tuple(found.values())
     fault = "" if children else "inapplicable"
-    return Edits(tuple(child.parts for _, child in children), tuple(names for names, _ in children), fault=fault)
+    return Edits(
+        tuple(child.parts for _, child in children),
+        tuple(names for names, _ in children),
+        fault=fault,
+    )
 
 
 def cma(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
     """One generation of CMA-ES over the numbers of one part (see `tuning.tune` for its options)."""
-    names = [source.name for source in _sources(candidates[0], options) if len(changes.literals(source)) > 0]
+    names = [
+        source.name
+        for source in _sources(candidates[0], options)
+        if len(changes.literals(source)) > 0
+    ]
     if not names:
         return Edits(fault="inapplicable")
     name = Random(options["seed"]).choice(names)
@@ -118,12 +141,20 @@ def cma(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random)
 
 
 def pace(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
-    """Each candidate with `calls` calls for the inserted loops of each part; without loops it stays as it is."""
-    return Edits(tuple(_paced(candidate, options["calls"], options).parts for candidate in candidates))
+    """Each candidate with `calls` calls for the inserted loops of each part; without loops it stays
+    as it is.
+    """
+    return Edits(
+        tuple(_paced(candidate, options["calls"], options).parts for candidate in candidates)
+    )
 
 
 def _paced(candidate: Candidate, calls: int, options: dict[str, Any]) -> Candidate:
-    changed = {source.name: loops.paced(source, calls) for source in _sources(candidate, options) if source.tree}
+    changed = {
+        source.name: loops.paced(source, calls)
+        for source in _sources(candidate, options)
+        if source.tree
+    }
     return Candidate.of({**candidate.parts, **changed})
 
 
@@ -133,19 +164,23 @@ def _sources(parent: Candidate, options: dict[str, Any]) -> list[EditableText]:
     return [EditableText(name, parent.parts[name], options.get("marked", True)) for name in names]
 
 
-# Black-box tuning of a text's numbers by CMA-ES (Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv 1604.00772).
+# Black-box tuning of a text's numbers by CMA-ES (Hansen, "The CMA Evolution Strategy: A Tutorial",
+# arXiv 1604.00772).
 #
-# Stateless: the optimiser is rebuilt from the seed and the rewards so far, so the journal suffices to continue.
+# Stateless: the optimiser is rebuilt from the seed and the rewards so far, so the journal suffices
+# to continue.
 
 _ROW = 4  # floats in a list that have a scale in common
-_MOST = 40  # numbers tuned at once; the covariance of more would not be learnt in the evaluations there are
+# numbers tuned at once; the covariance of more would not be learnt in the evaluations there are
+_MOST = 40
 
 
 def tune(source: EditableText, options: dict[str, Any]) -> list[str]:
     """The next generation of texts.
 
-    options: seed (int), size (texts per generation, >= 4), step (initial deviation, relative), generations (list of
-    lists of rewards, higher is better, None for a failure, one list per earlier generation).
+    options: seed (int), size (texts per generation, >= 4), step (initial deviation, relative),
+    generations (list of lists of rewards, higher is better, None for a failure, one list per
+    earlier generation).
     """
     import numpy as np
 
@@ -154,8 +189,12 @@ def tune(source: EditableText, options: dict[str, Any]) -> list[str]:
         return []
     size, draw = int(options["size"]), np.random.default_rng(int(options["seed"]))
     if len(chosen) == 1:  # CMA-ES needs two dimensions
-        edit = EditContext(Random(f"{options['seed']}/{len(options['generations'])}"), float(options["step"]))
-        return [_with(source, chosen, [shifted(chosen[0].value, chosen, edit)]) for _ in range(size)]
+        edit = EditContext(
+            Random(f"{options['seed']}/{len(options['generations'])}"), float(options["step"])
+        )
+        return [
+            _with(source, chosen, [shifted(chosen[0].value, chosen, edit)]) for _ in range(size)
+        ]
     scales = _scales(source, chosen)
     strategy = _strategy(len(chosen), float(options["step"]), size, draw)
     for rewards in options["generations"]:
@@ -169,7 +208,12 @@ def tune(source: EditableText, options: dict[str, Any]) -> list[str]:
 def _strategy(width: int, step: float, size: int, draw: Any) -> Any:
     import cma
 
-    options = {"popsize": size, "verbose": -9, "seed": math.nan, "randn": lambda n, m: draw.standard_normal((n, m))}
+    options = {
+        "popsize": size,
+        "verbose": -9,
+        "seed": math.nan,
+        "randn": lambda n, m: draw.standard_normal((n, m)),
+    }
     return cma.CMAEvolutionStrategy([0.0] * width, step, options)
 
 
@@ -180,10 +224,14 @@ def _chosen(found: list[Literal], seed: int) -> list[Literal]:
 
 
 def _scales(source: EditableText, chosen: list[Literal]) -> list[float]:
-    """The size of one step of each number: its own (1 for a zero), or that of its list if that is larger:
-    in a list of coordinates a small one is no less free to move than a large one."""
+    """The size of one step of each number: its own (1 for a zero), or that of its list if that is
+    larger: in a list of coordinates a small one is no less free to move than a large one."""
     tree = source.tree is not None
-    lists = [source.span(node) for node in source.nodes() if isinstance(node, ast.List | ast.Tuple)] if tree else []
+    lists = (
+        [source.span(node) for node in source.nodes() if isinstance(node, ast.List | ast.Tuple)]
+        if tree
+        else []
+    )
     scales = [abs(one.value) or 1.0 for one in chosen]
     for low, high in lists:
         inside = [n for n, one in enumerate(chosen) if low <= one.span[0] and one.span[1] <= high]
@@ -198,7 +246,10 @@ def _scales(source: EditableText, chosen: list[Literal]) -> list[float]:
 def _values(chosen: list[Literal], scales: list[float], point: Any) -> list[int | float]:
     """Coordinates count in steps; ints are rounded."""
     moved = [one.value + float(z) * scale for one, scale, z in zip(chosen, scales, point)]
-    return [round(new) if isinstance(one.value, int) else float(f"{new:.8g}") for one, new in zip(chosen, moved)]
+    return [
+        round(new) if isinstance(one.value, int) else float(f"{new:.8g}")
+        for one, new in zip(chosen, moved)
+    ]
 
 
 def _with(source: EditableText, chosen: list[Literal], values: list[int | float]) -> str:
@@ -207,9 +258,14 @@ def _with(source: EditableText, chosen: list[Literal], values: list[int | float]
 
 
 def population(candidate: Candidate, name: str, marked: bool, options: dict[str, Any]) -> Edits:
-    """One part of the candidate, tuned: whole candidates, in the order the rewards are to come back."""
+    """One part of the candidate, tuned: whole candidates, in the order the rewards are to come
+    back.
+    """
     texts = tune(EditableText(name, candidate.parts[name], marked), options)
-    return Edits(tuple({**candidate.parts, name: text} for text in texts), fault="" if texts else "inapplicable")
+    return Edits(
+        tuple({**candidate.parts, name: text} for text in texts),
+        fault="" if texts else "inapplicable",
+    )
 
 
 def kmeans(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
@@ -233,10 +289,11 @@ TOOLS: dict[str, Tool] = {"vary": vary, "cma": cma, "pace": pace}
 _ALL = TOOLS | {"kmeans": kmeans}
 
 
-# Performs `edit` effects in worker processes: parsing and optimiser steps never block the event loop.
+# Performs `edit` effects in worker processes: parsing and optimiser steps never block the event
+# loop.
 #
-# A worker (`python -m culmen.offline.tools`) reads requests and writes results as frames: four bytes, the length
-# (big-endian), and a MessagePack body.
+# A worker (`python -m culmen.offline.tools`) reads requests and writes results as frames: four
+# bytes, the length (big-endian), and a MessagePack body.
 
 _RESULTS = msgspec.msgpack.Decoder(Edits)
 _REQUESTS = msgspec.msgpack.Encoder()
@@ -245,8 +302,8 @@ _REQUESTS = msgspec.msgpack.Encoder()
 class EditWorkers:
     """Up to `workers` processes, started when first needed, one request at a time each.
 
-    A worker that takes longer than `seconds` is killed (fault `timeout`); one that dies is replaced and the request
-    repeated once (then fault `crashed`). No tool or text makes it raise.
+    A worker that takes longer than `seconds` is killed (fault `timeout`); one that dies is replaced
+    and the request repeated once (then fault `crashed`). No tool or text makes it raise.
     """
 
     def __init__(self, workers: int = 1, seconds: float = 20.0) -> None:

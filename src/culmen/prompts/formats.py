@@ -17,14 +17,35 @@ from culmen.core.candidate import Candidate, Origin
 from culmen.core.task import Surface, Task
 from culmen.core.wording import fence, fenced, language
 from culmen.prompts import fragments
-from culmen.prompts.fragments import Mismatch, OutsideBlocks, apply_edits, inherit, read_edits, without_thoughts
+from culmen.prompts.fragments import (
+    Mismatch,
+    OutsideBlocks,
+    apply_edits,
+    inherit,
+    read_edits,
+    without_thoughts,
+)
 from culmen.prompts.template import Templates
 
 _NOTE = 120  # characters of what a reply says of its candidate that are kept with it
 _DECODER = json.JSONDecoder(strict=False)  # line breaks in strings are common
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
-_ALIASES = {"py": "python", "python3": "python", "js": "javascript", "ts": "typescript", "c++": "cpp", "rs": "rust"}
-_SUFFIXES = {"python": ".py", "rust": ".rs", "cpp": ".cpp", "c": ".c", "javascript": ".js", "text": ".txt"}
+_ALIASES = {
+    "py": "python",
+    "python3": "python",
+    "js": "javascript",
+    "ts": "typescript",
+    "c++": "cpp",
+    "rs": "rust",
+}
+_SUFFIXES = {
+    "python": ".py",
+    "rust": ".rs",
+    "cpp": ".cpp",
+    "c": ".c",
+    "javascript": ".js",
+    "text": ".txt",
+}
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -35,7 +56,9 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class Parsed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The parsed reply. `fault` says why there is no draft; `whole` is False if the reply broke off in one."""
+    """The parsed reply. `fault` says why there is no draft; `whole` is False if the reply broke off
+    in one.
+    """
 
     drafts: tuple[Draft, ...] = ()
     hypothesis: str = ""
@@ -52,7 +75,9 @@ class ReplyFormat(Protocol):
         """Number of replies to request for k candidates."""
         ...
 
-    def instructions(self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1) -> str:
+    def instructions(
+        self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
+    ) -> str:
         """Instructions on the form of the answer; `k` is how many candidates are wanted."""
         ...
 
@@ -67,7 +92,9 @@ class Rewrite:
     def samples(self, k: int) -> int:
         return k
 
-    def instructions(self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1) -> str:
+    def instructions(
+        self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
+    ) -> str:
         names = part_names(task, parent)
         example = "\n\n".join(fenced("...", name, language(task)) for name in names)
         return templates.fill("rewrite", example=example)
@@ -79,7 +106,11 @@ class Rewrite:
         before, found = fragments.read_blocks(text, names)
         if not found:
             bare = _bare_program(text, names, task.surface)
-            return drafted(bare, "", task.surface, parent, True) if bare else Parsed(fault="unparsable")
+            return (
+                drafted(bare, "", task.surface, parent, True)
+                if bare
+                else Parsed(fault="unparsable")
+            )
         chosen = _choose(found, names, task.surface)
         if not chosen:
             return Parsed(hypothesis=before, fault="unparsable")
@@ -88,14 +119,18 @@ class Rewrite:
 
 
 class Diff:
-    """SEARCH/REPLACE edits of the parent; one candidate a reply. A whole rewrite is understood, too."""
+    """SEARCH/REPLACE edits of the parent; one candidate a reply. A whole rewrite is understood,
+    too.
+    """
 
     name = "diff"
 
     def samples(self, k: int) -> int:
         return k
 
-    def instructions(self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1) -> str:
+    def instructions(
+        self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
+    ) -> str:
         names = part_names(task, parent)
         heading = f"=== {names[0]} ===\n" if len(names) > 1 else ""
         return templates.fill("diff", heading=heading)
@@ -115,7 +150,9 @@ class JsonParts:
     def samples(self, k: int) -> int:
         return k
 
-    def instructions(self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1) -> str:
+    def instructions(
+        self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
+    ) -> str:
         names = ", ".join(f'{json.dumps(name)}: "..."' for name in part_names(task, parent))
         return templates.fill("json", names=names)
 
@@ -125,27 +162,41 @@ class JsonParts:
         if not isinstance(data, dict):
             return Rewrite().parse(reply, task, parent)
         parts = data.get("parts", data)
-        texts = {n: t for n, t in parts.items() if n in names and isinstance(t, str)} if isinstance(parts, dict) else {}
+        texts = (
+            {n: t for n, t in parts.items() if n in names and isinstance(t, str)}
+            if isinstance(parts, dict)
+            else {}
+        )
         hypothesis = data.get("hypothesis")
         said = hypothesis if isinstance(hypothesis, str) else ""
         return (
-            drafted(texts, said, task.surface, parent, whole) if texts else Parsed(hypothesis=said, fault="unparsable")
+            drafted(texts, said, task.surface, parent, whole)
+            if texts
+            else Parsed(hypothesis=said, fault="unparsable")
         )
 
 
-FORMATS: dict[str, ReplyFormat] = {format.name: format for format in (Rewrite(), Diff(), JsonParts())}
+FORMATS: dict[str, ReplyFormat] = {
+    format.name: format for format in (Rewrite(), Diff(), JsonParts())
+}
 
 
 def part_names(task: Task, parent: Candidate | None) -> tuple[str, ...]:
-    """The parts that a reply may hold: the parent's that are not frozen, or the one that a first candidate has."""
+    """The parts that a reply may hold: the parent's that are not frozen, or the one that a first
+    candidate has.
+    """
     if parent is not None:
         return tuple(name for name in parent.parts if name not in task.surface.frozen)
-    suffix = _SUFFIXES.get(task.surface.language, task.evaluator.suffix if task.surface.language else ".txt")
+    suffix = _SUFFIXES.get(
+        task.surface.language, task.evaluator.suffix if task.surface.language else ".txt"
+    )
     return (task.evaluator.module or f"program{suffix}",)
 
 
 def read_json(text: str) -> tuple[Any, bool]:
-    """JSON data in a reply, repaired if need be (None if there is none), and whether it was whole."""
+    """JSON data in a reply, repaired if need be (None if there is none), and whether it was
+    whole.
+    """
     _, found = fragments.read_blocks(text)
     raw = found[0].text if found and text.lstrip().startswith(("`", "~")) else text
     start = raw.find("{")
@@ -166,13 +217,17 @@ def read_json(text: str) -> tuple[Any, bool]:
 
 
 def _repairable(raw: str) -> bool:
-    """Whether repair ends in about a second: its time grows with the square of nesting, and ours nests twice."""
+    """Whether repair ends in about a second: its time grows with the square of nesting, and ours
+    nests twice.
+    """
     opened = sum(1 for char in _STRING.sub("", raw) if char in "{[")
     return len(raw) <= 200_000 and opened <= 100
 
 
 def edited(text: str, surface: Surface, parent: Candidate) -> Parsed:
-    """The parent after the SEARCH/REPLACE edits of a text; faults `diff_mismatch` and those of `drafted`."""
+    """The parent after the SEARCH/REPLACE edits of a text; faults `diff_mismatch` and those of
+    `drafted`.
+    """
     names = tuple(name for name in parent.parts if name not in surface.frozen)
     edits = read_edits(text, names)
     before = text[: text.find("<<<<<")].strip()
@@ -183,11 +238,17 @@ def edited(text: str, surface: Surface, parent: Candidate) -> Parsed:
     return drafted(parts, before, surface, parent, text.count("SEARCH") <= text.count("REPLACE"))
 
 
-def drafted(parts: dict[str, str], said: str, surface: Surface, parent: Candidate | None, whole: bool) -> Parsed:
-    """One candidate of new texts for some parts; faults `outside_blocks`, `empty` and `too_long`."""
+def drafted(
+    parts: dict[str, str], said: str, surface: Surface, parent: Candidate | None, whole: bool
+) -> Parsed:
+    """One candidate of new texts for some parts; faults `outside_blocks`, `empty` and
+    `too_long`.
+    """
     said = said[:2000]
     try:
-        full = inherit({n: t if parent else t.rstrip("\n") + "\n" for n, t in parts.items()}, parent, surface)
+        full = inherit(
+            {n: t if parent else t.rstrip("\n") + "\n" for n, t in parts.items()}, parent, surface
+        )
     except OutsideBlocks:
         return Parsed(hypothesis=said, fault="outside_blocks", whole=whole)
     if not any(text.strip() for text in full.values()):
@@ -197,8 +258,12 @@ def drafted(parts: dict[str, str], said: str, surface: Surface, parent: Candidat
     return Parsed((Draft(full),), said, whole=whole)
 
 
-def _choose(found: list[fragments.Block], names: tuple[str, ...], surface: Surface) -> dict[str, fragments.Block]:
-    """Which block is which part: the last one that names it; without names, the likeliest block for a lone part."""
+def _choose(
+    found: list[fragments.Block], names: tuple[str, ...], surface: Surface
+) -> dict[str, fragments.Block]:
+    """Which block is which part: the last one that names it; without names, the likeliest block for
+    a lone part.
+    """
     named = {block.name: block for block in found if block.name}
     if named or len(names) != 1:
         return named
@@ -207,7 +272,9 @@ def _choose(found: list[fragments.Block], names: tuple[str, ...], surface: Surfa
 
 
 def _bare_program(text: str, names: tuple[str, ...], surface: Surface) -> dict[str, str]:
-    """A reply without fences is a program only if it is one: Python that parses and defines something."""
+    """A reply without fences is a program only if it is one: Python that parses and defines
+    something.
+    """
     if surface.language != "python" or len(names) != 1 or "\n" not in text.strip():
         return {}
     try:
@@ -216,21 +283,38 @@ def _bare_program(text: str, names: tuple[str, ...], surface: Surface) -> dict[s
             body = ast.parse(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
-    defines = (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef, ast.Assign, ast.Import, ast.ImportFrom)
-    return {names[0]: text.strip() + "\n"} if any(isinstance(node, defines) for node in body) else {}
+    defines = (
+        ast.FunctionDef,
+        ast.ClassDef,
+        ast.AsyncFunctionDef,
+        ast.Assign,
+        ast.Import,
+        ast.ImportFrom,
+    )
+    return (
+        {names[0]: text.strip() + "\n"} if any(isinstance(node, defines) for node in body) else {}
+    )
 
 
-# Several candidates in one reply: as JSON with a stated probability each (TurboEvolve, Appendix A), or as blocks.
+# Several candidates in one reply: as JSON with a stated probability each (TurboEvolve, Appendix A),
+# or as blocks.
 
 _HEADING = re.compile(r"^[^\w\n]{0,8}CANDIDATE \d{1,3}[^\w\n]{0,8}$", re.MULTILINE)
-_TEXTS = ("code", "text", "program", "prompt")  # what models call the one text, whatever they were told
+_TEXTS = (
+    "code",
+    "text",
+    "program",
+    "prompt",
+)  # what models call the one text, whatever they were told
 
 
 class Verbalized:
-    """One JSON object, `responses`: objects with `code` (or `parts` by name) and `probability`; K candidates a reply.
+    """One JSON object, `responses`: objects with `code` (or `parts` by name) and `probability`; K
+    candidates a reply.
 
-    Broken JSON is repaired; a response that broke off at the end of the reply is left out. A reply without such an
-    object gets the fault `not_json`, but programs in fenced blocks are still understood.
+    Broken JSON is repaired; a response that broke off at the end of the reply is left out. A reply
+    without such an object gets the fault `not_json`, but programs in fenced blocks are still
+    understood.
     """
 
     name = "verbalized"
@@ -238,16 +322,24 @@ class Verbalized:
     def samples(self, k: int) -> int:
         return 1
 
-    def instructions(self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1) -> str:
+    def instructions(
+        self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
+    ) -> str:
         fields, meaning = self.fields(part_names(task, parent))
         return templates.fill("verbalized", k=str(k), fields=fields, meaning=meaning)
 
     def fields(self, names: tuple[str, ...]) -> tuple[str, str]:
         """The fields of a response beside its probability, and what they mean."""
         if len(names) == 1:
-            return '"code": "..."', f'"code" is the complete new text of {names[0]}, as a JSON string without fences.'
+            return (
+                '"code": "..."',
+                f'"code" is the complete new text of {names[0]}, as a JSON string without fences.',
+            )
         inside = ", ".join(f'{json.dumps(name)}: "..."' for name in names)
-        told = '"parts" holds the new text of each part that changes, whole; parts you leave out stay as they are.'
+        told = (
+            '"parts" holds the new text of each part that changes, whole; parts you leave out stay '
+            "as they are."
+        )
         return f'"parts": {{{inside}}}', told
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
@@ -264,31 +356,44 @@ class Verbalized:
 
 
 class VerbalizedDiff(Verbalized):
-    """The same with SEARCH/REPLACE edits of the parent in `diff`; without a parent, whole texts are asked for."""
+    """The same with SEARCH/REPLACE edits of the parent in `diff`; without a parent, whole texts are
+    asked for.
+    """
 
     name = "verbalized_diff"
 
-    def instructions(self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1) -> str:
+    def instructions(
+        self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
+    ) -> str:
         if parent is None:
             return super().instructions(templates, task, parent, k)
         names = part_names(task, parent)
-        meaning = '"diff" is a JSON string of edits of the current candidate, one after the other, each of the form\n\n'
+        meaning = (
+            '"diff" is a JSON string of edits of the current candidate, one after the other, each '
+            "of the form\n\n"
+        )
         meaning += fence(
             (f"=== {names[0]} ===\n" if len(names) > 1 else "")
             + "<<<<<<< SEARCH\nlines copied exactly\n=======\nlines that take their place\n>>>>>>> REPLACE\n"
         )
-        return templates.fill("verbalized", k=str(k), fields='"diff": "..."', meaning=meaning + "\n")
+        return templates.fill(
+            "verbalized", k=str(k), fields='"diff": "..."', meaning=meaning + "\n"
+        )
 
 
 class Blocks:
-    """K candidates in fenced blocks, each under its heading; for models that cannot keep to JSON."""
+    """K candidates in fenced blocks, each under its heading; for models that cannot keep to
+    JSON.
+    """
 
     name = "blocks"
 
     def samples(self, k: int) -> int:
         return 1
 
-    def instructions(self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1) -> str:
+    def instructions(
+        self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
+    ) -> str:
         names = part_names(task, parent)
         example = "\n\n".join(fenced("...", name, language(task)) for name in names)
         return templates.fill("blocks", k=str(k), example=example)
@@ -300,14 +405,24 @@ class Blocks:
             read = [Rewrite().parse(piece, task, parent) for piece in pieces]
         else:
             read = [
-                drafted({n: b.text for n, b in group.items()}, "", task.surface, parent, all(_closed(group)))
-                for group in _groups(fragments.read_blocks(text, names)[1], names, task.surface.language)
+                drafted(
+                    {n: b.text for n, b in group.items()},
+                    "",
+                    task.surface,
+                    parent,
+                    all(_closed(group)),
+                )
+                for group in _groups(
+                    fragments.read_blocks(text, names)[1], names, task.surface.language
+                )
             ]
         if not read:
             return Rewrite().parse(reply, task, parent)
         kept = [one for one in read if one.whole]
         drafts = tuple(draft for one in kept for draft in one.drafts)
-        return Parsed(drafts, fault=next((one.fault for one in read if one.fault), ""), whole=bool(drafts))
+        return Parsed(
+            drafts, fault=next((one.fault for one in read if one.fault), ""), whole=bool(drafts)
+        )
 
 
 def _responses(text: str) -> tuple[list[dict[str, Any]], bool]:
@@ -325,18 +440,30 @@ def _response(item: dict[str, Any], task: Task, parent: Candidate | None) -> Par
     """One candidate; its weight is what was stated, None where that is no probability."""
     names, diff = part_names(task, parent), item.get("diff")
     if isinstance(diff, str) and parent is not None:
-        found = edited(diff, task.surface, parent) if "SEARCH" in diff else Parsed(fault="diff_mismatch")
+        found = (
+            edited(diff, task.surface, parent)
+            if "SEARCH" in diff
+            else Parsed(fault="diff_mismatch")
+        )
     else:
         texts = _texts(item, names)
-        found = drafted(texts, "", task.surface, parent, True) if texts else Parsed(fault="unparsable")
+        found = (
+            drafted(texts, "", task.surface, parent, True) if texts else Parsed(fault="unparsable")
+        )
     weight = _probability(item.get("probability"))
-    return msgspec.structs.replace(found, drafts=tuple(Draft(draft.parts, weight) for draft in found.drafts))
+    return msgspec.structs.replace(
+        found, drafts=tuple(Draft(draft.parts, weight) for draft in found.drafts)
+    )
 
 
 def _texts(item: dict[str, Any], names: tuple[str, ...]) -> dict[str, str]:
     parts = item.get("parts")
     if isinstance(parts, dict):
-        return {name: _bare(text) for name, text in parts.items() if name in names and isinstance(text, str)}
+        return {
+            name: _bare(text)
+            for name, text in parts.items()
+            if name in names and isinstance(text, str)
+        }
     text = next((item[key] for key in _TEXTS if isinstance(item.get(key), str)), None)
     return {names[0]: _bare(text)} if text is not None and len(names) == 1 else {}
 
@@ -360,10 +487,16 @@ def _probability(value: object) -> float | None:
     return float(value) if math.isfinite(value) and 0.0 <= value <= 1.0 else None
 
 
-def _groups(found: list[fragments.Block], names: tuple[str, ...], language: str) -> list[dict[str, fragments.Block]]:
-    """Blocks as candidates where no headings say which is which: a part that comes again begins the next one."""
+def _groups(
+    found: list[fragments.Block], names: tuple[str, ...], language: str
+) -> list[dict[str, fragments.Block]]:
+    """Blocks as candidates where no headings say which is which: a part that comes again begins the
+    next one.
+    """
     if len(names) == 1:
-        likely = [b for b in found if b.name or b.tag == language.lower()] or [b for b in found if not b.tag]
+        likely = [b for b in found if b.name or b.tag == language.lower()] or [
+            b for b in found if not b.tag
+        ]
         return [{names[0]: block} for block in likely]
     groups: list[dict[str, fragments.Block]] = []
     for block in found:
@@ -378,10 +511,13 @@ def _closed(group: dict[str, fragments.Block]) -> list[bool]:
     return [block.closed for block in group.values()]
 
 
-SEVERAL: dict[str, ReplyFormat] = {form.name: form for form in (Verbalized(), VerbalizedDiff(), Blocks())}
+SEVERAL: dict[str, ReplyFormat] = {
+    form.name: form for form in (Verbalized(), VerbalizedDiff(), Blocks())
+}
 
 
-# All replies to a brief: parsed, told apart from candidates that are known already, faults counted by kind.
+# All replies to a brief: parsed, told apart from candidates that are known already, faults counted
+# by kind.
 
 _SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
 _REASONING = re.compile(r"<reasoning>.*?(?:</reasoning>|\Z)", re.DOTALL | re.IGNORECASE)
@@ -392,7 +528,9 @@ _REFUSAL = re.compile(
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """One reply: its text, how it ended (stop | length | refused | tools), and the tools it wants called, as sent."""
+    """One reply: its text, how it ended (stop | length | refused | tools), and the tools it wants
+    called, as sent.
+    """
 
     text: str
     finish: str = "stop"
@@ -407,11 +545,13 @@ class Read(msgspec.Struct, frozen=True):
     faults: dict[str, int]
 
 
-def read_replies(samples: tuple[Completion, ...], form: ReplyFormat, task: Task, brief: Brief, model: str) -> Read:
+def read_replies(
+    samples: tuple[Completion, ...], form: ReplyFormat, task: Task, brief: Brief, model: str
+) -> Read:
     """Candidates of all replies in their order, each once.
 
-    Faults: empty, refused, truncated, unparsable, diff_mismatch, outside_blocks, too_long, unchanged (the parent
-    again), duplicate (another candidate of the brief or of an earlier reply).
+    Faults: empty, refused, truncated, unparsable, diff_mismatch, outside_blocks, too_long,
+    unchanged (the parent again), duplicate (another candidate of the brief or of an earlier reply).
     """
     known = {brief.parent.id} if brief.parent else set()
     known |= {exhibit.candidate.id for exhibit in brief.inspirations}
@@ -427,7 +567,9 @@ def read_replies(samples: tuple[Completion, ...], form: ReplyFormat, task: Task,
             said = parsed.hypothesis if len(samples) > 1 else ""  # one alone is the proposal's
             made = _candidate(draft.parts, draft.weight, form.name, model, len(found), brief, said)
             if made.id in known:
-                faults["unchanged" if brief.parent and made.id == brief.parent.id else "duplicate"] += 1
+                faults[
+                    "unchanged" if brief.parent and made.id == brief.parent.id else "duplicate"
+                ] += 1
             else:
                 known.add(made.id)
                 found.append(made)
@@ -454,17 +596,29 @@ def broken_off(sample: Completion, form: ReplyFormat, task: Task, parent: Candid
 
 
 def summary(reply: str) -> str:
-    """What stands between <summary> tags (an unclosed one runs to the end); without them, all but the reasoning."""
+    """What stands between <summary> tags (an unclosed one runs to the end); without them, all but
+    the reasoning.
+    """
     text = without_thoughts(reply)
     found = _SUMMARY.search(text)
     return found[1].strip() if found else _REASONING.sub("", text).strip()
 
 
 def _candidate(
-    parts: dict[str, str], weight: float | None, operator: str, model: str, rank: int, brief: Brief, said: str
+    parts: dict[str, str],
+    weight: float | None,
+    operator: str,
+    model: str,
+    rank: int,
+    brief: Brief,
+    said: str,
 ) -> Candidate:
     parents = tuple(
-        c.id for c in (*((brief.parent,) if brief.parent else ()), *(e.candidate for e in brief.inspirations))
+        c.id
+        for c in (
+            *((brief.parent,) if brief.parent else ()),
+            *(e.candidate for e in brief.inspirations),
+        )
     )
     origin = Origin(operator=operator, model=model, rank=rank, weight=weight, island=brief.island)
     if said:

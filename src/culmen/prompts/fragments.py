@@ -1,4 +1,6 @@
-"""Pieces of a model's reply: fenced blocks, SEARCH/REPLACE edits, and which of them may enter the parent's text."""
+"""Pieces of a model's reply: fenced blocks, SEARCH/REPLACE edits, and which of them may enter the
+parent's text.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _LEAD = re.compile(r"^(?:name|file|filename|path|title|part)[=:]", re.IGNORECASE
 
 
 class Block(msgspec.Struct, frozen=True):
-    """One fenced block: `name` the part it names ("" if none), `tag` its language, `closed` whether it has an end."""
+    """One fenced block: `name` the part it names ("" if none), `tag` its language, `closed` whether
+    it has an end.
+    """
 
     text: str
     name: str = ""
@@ -32,8 +36,9 @@ def without_thoughts(reply: str) -> str:
 def read_blocks(reply: str, names: tuple[str, ...] = ()) -> tuple[str, list[Block]]:
     """The text before the first block, and the blocks in order.
 
-    A block is closed by a bare fence as long as its own; fences with a language inside it open a nested block, unless
-    they name another part of the candidate. A block left open ends with the reply.
+    A block is closed by a bare fence as long as its own; fences with a language inside it open a
+    nested block, unless they name another part of the candidate. A block left open ends with the
+    reply.
     """
     before: list[str] = []
     blocks: list[Block] = []
@@ -41,13 +46,19 @@ def read_blocks(reply: str, names: tuple[str, ...] = ()) -> tuple[str, list[Bloc
     marks = info = heading = ""
     depth = 0
     for line in reply.split("\n"):
-        fence = _FENCE.match(line) if "`" in line or "~" in line else None  # most lines are a program's
+        fence = (
+            _FENCE.match(line) if "`" in line or "~" in line else None
+        )  # most lines are a program's
         if current is None:
             if fence:
                 marks, info, current, depth = fence[1], fence[2].strip(), [], 1
             elif not blocks:
                 before.append(line)
-            heading = (named_in(line, names) or (heading if not line.strip() else "")) if not fence else heading
+            heading = (
+                (named_in(line, names) or (heading if not line.strip() else ""))
+                if not fence
+                else heading
+            )
             continue
         if fence is None:
             current.append(line)
@@ -66,7 +77,9 @@ def read_blocks(reply: str, names: tuple[str, ...] = ()) -> tuple[str, list[Bloc
 
 
 def _step(fence: re.Match[str], marks: str, names: tuple[str, ...], depth: int) -> int:
-    """By how much a fence changes the depth: -1 closes, 1 nests, below zero in all starts the next part."""
+    """By how much a fence changes the depth: -1 closes, 1 nests, below zero in all starts the next
+    part.
+    """
     if fence[1][0] != marks[0] or len(fence[1]) < len(marks):
         return 0
     info = fence[2].strip()
@@ -75,13 +88,17 @@ def _step(fence: re.Match[str], marks: str, names: tuple[str, ...], depth: int) 
     return -depth - 1 if _info(info, names)[0] else 1
 
 
-def _block(lines: list[str], info: str, heading: str, names: tuple[str, ...], closed: bool) -> Block:
+def _block(
+    lines: list[str], info: str, heading: str, names: tuple[str, ...], closed: bool
+) -> Block:
     name, tag = _info(info, names)
     return Block("\n".join(lines), name or heading, tag, closed)
 
 
 def _info(info: str, names: tuple[str, ...]) -> tuple[str, str]:
-    """Part and language of an info string (`python main.py`, `main.py`, `python:main.py`, `python name=main.py`)."""
+    """Part and language of an info string (`python main.py`, `main.py`, `python:main.py`, `python
+    name=main.py`).
+    """
     words = info.split()
     if not words:
         return "", ""
@@ -102,7 +119,9 @@ _REPLACE = re.compile(r"^>{5,}\s*REPLACE\s*$")
 
 
 class SearchReplace(msgspec.Struct, frozen=True):
-    """Replace the lines `search` by the lines `replace`, in the part `part` ("" if the reply did not say)."""
+    """Replace the lines `search` by the lines `replace`, in the part `part` ("" if the reply did
+    not say).
+    """
 
     search: tuple[str, ...]
     replace: tuple[str, ...]
@@ -114,7 +133,9 @@ class Mismatch(ValueError):
 
 
 def read_edits(reply: str, names: tuple[str, ...]) -> list[SearchReplace]:
-    """The complete edits of a reply, in order; a part's name on a line before an edit holds for those that follow."""
+    """The complete edits of a reply, in order; a part's name on a line before an edit holds for
+    those that follow.
+    """
     edits: list[SearchReplace] = []
     part, state = "", "outside"
     search: list[str] = []
@@ -139,7 +160,9 @@ def read_edits(reply: str, names: tuple[str, ...]) -> list[SearchReplace]:
 
 
 def named_in(line: str, names: tuple[str, ...]) -> str:
-    """The part that a heading-like line names (`=== main.py ===`, `**main.py**`, `File: main.py`), or ""."""
+    """The part that a heading-like line names (`=== main.py ===`, `**main.py**`, `File: main.py`),
+    or "".
+    """
     words = line.strip().strip("#=*-`:>[]() \t")
     for lead in ("file", "part", "path", "name"):
         head, colon, rest = words.partition(":")
@@ -149,7 +172,9 @@ def named_in(line: str, names: tuple[str, ...]) -> str:
 
 
 def apply_edits(parts: Mapping[str, str], edits: list[SearchReplace]) -> dict[str, str]:
-    """The parts after all edits, each applied at the first place that fits. Raises `Mismatch` if one fits nowhere."""
+    """The parts after all edits, each applied at the first place that fits. Raises `Mismatch` if
+    one fits nowhere.
+    """
     changed = dict(parts)
     for edit in edits:
         name, text = _placed(changed, edit)
@@ -184,14 +209,18 @@ def _loose_end(text: str, edit: SearchReplace) -> str | None:
 
 
 def _loose(text: str, edit: SearchReplace) -> str | None:
-    """Indentation may differ; the replacement is moved by the difference at the first line that has text."""
+    """Indentation may differ; the replacement is moved by the difference at the first line that has
+    text.
+    """
     lines = text.split("\n")
     start = _find([line.strip() for line in lines], [line.strip() for line in edit.search])
     if start is None or not any(line.strip() for line in edit.search):
         return None
     at = next(i for i, line in enumerate(edit.search) if line.strip())
     there, here = _indent(lines[start + at]), _indent(edit.search[at])
-    return _spliced(lines, start, len(edit.search), [_moved(line, here, there) for line in edit.replace])
+    return _spliced(
+        lines, start, len(edit.search), [_moved(line, here, there) for line in edit.replace]
+    )
 
 
 def _framed(lines: Sequence[str]) -> str:
@@ -200,7 +229,9 @@ def _framed(lines: Sequence[str]) -> str:
 
 
 def _find(lines: list[str], search: list[str]) -> int | None:
-    """Where the lines first occur. A search in one joined text takes time in proportion to its length."""
+    """Where the lines first occur. A search in one joined text takes time in proportion to its
+    length.
+    """
     found = _framed(lines).find(_framed(search)) if search else -1
     return None if found < 0 else _framed(lines).count("\n", 0, found)
 
@@ -231,9 +262,11 @@ class OutsideBlocks(ValueError):
 
 
 def inherit(parts: Mapping[str, str], parent: Candidate | None, surface: Surface) -> dict[str, str]:
-    """The parent's parts with those of the reply put in; unknown and frozen names are left as the parent has them.
+    """The parent's parts with those of the reply put in; unknown and frozen names are left as the
+    parent has them.
 
-    Raises `OutsideBlocks` where markers are enforced and the reply does not show what belongs between them.
+    Raises `OutsideBlocks` where markers are enforced and the reply does not show what belongs
+    between them.
     """
     if parent is None:
         return dict(parts)
@@ -256,7 +289,10 @@ def into_blocks(parent: str, child: str) -> str:
         return parent  # no block, nothing may change
     pieces = _pieces(child)
     if len(pieces) == len(frame):
-        merged = [mine if i % 2 else theirs for i, (theirs, mine) in enumerate(zip(frame, pieces, strict=True))]
+        merged = [
+            mine if i % 2 else theirs
+            for i, (theirs, mine) in enumerate(zip(frame, pieces, strict=True))
+        ]
         return "\n".join(line for piece in merged for line in piece)
     if len(pieces) > 1 or len(frame) != 3:
         raise OutsideBlocks(f"{len(frame) // 2} blocks expected, {len(pieces) // 2} found")
@@ -264,7 +300,9 @@ def into_blocks(parent: str, child: str) -> str:
 
 
 def _pieces(text: str) -> list[list[str]]:
-    """Lines outside, inside, outside, ... of the outermost blocks; the marker lines belong to the outside."""
+    """Lines outside, inside, outside, ... of the outermost blocks; the marker lines belong to the
+    outside.
+    """
     pieces: list[list[str]] = [[]]
     depth = 0
     for line in text.split("\n"):
@@ -288,7 +326,9 @@ def _between(lines: list[str], before: list[str], after: list[str]) -> list[str]
 
 
 def _skip(lines: list[str], expected: list[str]) -> int | None:
-    """How many lines stand for the expected ones, empty lines not counted; None if they are not there."""
+    """How many lines stand for the expected ones, empty lines not counted; None if they are not
+    there.
+    """
     wanted = [line.strip() for line in expected if line.strip()]
     taken = 0
     for index, line in enumerate(lines):

@@ -1,4 +1,6 @@
-"""Prompt templates: plain files with `$name` slots, each of which a file of the user's may replace."""
+"""Prompt templates: plain files with `$name` slots, each of which a file of the user's may
+replace.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 class Templates:
-    """The files of this package's `templates` folder; texts of the same names in `own` come first."""
+    """The files of this package's `templates` folder; texts of the same names in `own` come
+    first.
+    """
 
     def __init__(self, own: Mapping[str, str] | None = None) -> None:
         self._own = dict(own or {})
@@ -25,11 +29,15 @@ class Templates:
         return name in self._own or _shipped(name) is not None
 
     def fill(self, name: str, **slots: str) -> str:
-        """The template with its slots filled. Empty slots leave no gap, and no heading above nothing. Raises
-        `UserError` for a slot without a value."""
+        """The template with its slots filled. Empty slots leave no gap, and no heading above
+        nothing. Raises `UserError` for a slot without a value."""
         text = self._own.get(name) or _shipped(name)
         if text is None:
-            raise UserError(f"there is no template '{name}'", where="templates", fix="culmen templates lists them")
+            raise UserError(
+                f"there is no template '{name}'",
+                where="templates",
+                fix="culmen templates lists them",
+            )
         text = _without(text, tuple(slot for slot, value in slots.items() if not value))
         try:
             filled = Template(text).substitute(slots)
@@ -40,10 +48,14 @@ class Templates:
 
 @lru_cache(256)
 def _without(text: str, empty: tuple[str, ...]) -> str:
-    """A template without its lines that hold nothing but one of these slots, and without sections of such lines."""
+    """A template without its lines that hold nothing but one of these slots, and without sections
+    of such lines.
+    """
     if not empty:
         return text
-    line = re.compile(rf"^(?:\w+: )?\$(?:{'|'.join(map(re.escape, empty))})(?:\n+|\Z)", re.MULTILINE)
+    line = re.compile(
+        rf"^(?:\w+: )?\$(?:{'|'.join(map(re.escape, empty))})(?:\n+|\Z)", re.MULTILINE
+    )
     kept: list[str] = []
     for section in re.split(r"(?m)^(?=# )", text):
         rest = line.sub("", section)
@@ -55,8 +67,8 @@ def _without(text: str, empty: tuple[str, ...]) -> str:
 def read_folder(folder: str | Path) -> dict[str, str]:
     """The texts of a folder's `NAME.md` files by name.
 
-    Raises `UserError` if there is no folder or no such file in it, and for a slot that the template it replaces does
-    not have.
+    Raises `UserError` if there is no folder or no such file in it, and for a slot that the template
+    it replaces does not have.
     """
     place = Path(folder).expanduser()
     fix = f"culmen templates {folder} writes those that culmen brings there, to be changed"
@@ -69,7 +81,9 @@ def read_folder(folder: str | Path) -> dict[str, str]:
     for name, text in texts.items():
         shipped = _shipped(name)
         known = _GENERAL if shipped is None else _GENERAL | set(Template(shipped).get_identifiers())
-        unknown = [slot for slot in _slots(text, files[name]) if shipped is not None and slot not in known]
+        unknown = [
+            slot for slot in _slots(text, files[name]) if shipped is not None and slot not in known
+        ]
         if unknown:
             raise _unknown(str(files[name]), unknown[0], sorted(known))
     return texts
@@ -81,7 +95,11 @@ _GENERAL = {"goal"}
 def _slots(text: str, path: Path) -> list[str]:
     template = Template(text)
     if not template.is_valid():
-        raise UserError("a template has a $ that begins no slot", where=str(path), fix="write $$ for a dollar sign")
+        raise UserError(
+            "a template has a $ that begins no slot",
+            where=str(path),
+            fix="write $$ for a dollar sign",
+        )
     return template.get_identifiers()
 
 
@@ -99,7 +117,9 @@ def slots_of(text: str) -> list[str]:
 def shipped() -> dict[str, str]:
     """The texts of all templates that culmen brings, by name."""
     folder = resources.files("culmen.prompts").joinpath("templates")
-    names = sorted(file.name.removesuffix(".md") for file in folder.iterdir() if file.name.endswith(".md"))
+    names = sorted(
+        file.name.removesuffix(".md") for file in folder.iterdir() if file.name.endswith(".md")
+    )
     return {name: _shipped(name) or "" for name in names}
 
 

@@ -35,24 +35,35 @@ class Prompt(msgspec.Struct, frozen=True):
 class PromptWriter:
     """Renders briefs and slots for one task."""
 
-    def __init__(self, task: Task, templates: Templates | None = None, shown: Shown | None = None) -> None:
+    def __init__(
+        self, task: Task, templates: Templates | None = None, shown: Shown | None = None
+    ) -> None:
         self._task, self._templates, self.shown = task, templates or Templates(), shown or Shown()
         self._cases = {case.id: case for case in task.cases}
 
     def brief(self, brief: Brief, form: ReplyFormat, shown: Shown | None = None) -> Prompt:
-        """The prompt of a request for candidates, with no more than `shown` beside the current one."""
+        """The prompt of a request for candidates, with no more than `shown` beside the current
+        one.
+        """
         task, shown = self._task, shown or self.shown
         common = {
             "goal": task.goal.strip() or "Improve the candidate's score.",
             "direction": wording.direction(task.objective),
             "rules": wording.rules(task, brief.parent),
-            "context": _titled("Lessons of the search so far", wording.clip(brief.context.strip(), shown.context)),
+            "context": _titled(
+                "Lessons of the search so far", wording.clip(brief.context.strip(), shown.context)
+            ),
             "hypothesis": _titled("What to try, and nothing else", brief.hypothesis.strip()),
             "inspirations": inspirations(brief, task.objective, wording.language(task), shown),
-            "reply": form.instructions(self._templates, task, brief.parent, max(1, brief.k)).strip(),
+            "reply": form.instructions(
+                self._templates, task, brief.parent, max(1, brief.k)
+            ).strip(),
         }
         if brief.parent is None:
-            known = filter(None, (wording.contract(task), wording.stub(task), examples(task.split("train"), shown)))
+            known = filter(
+                None,
+                (wording.contract(task), wording.stub(task), examples(task.split("train"), shown)),
+            )
             contract = _titled("How a candidate is used", "\n\n".join(known))
             advice = _FACTS if wording.is_text(task) else ""
             user = self._templates.fill("seedless", contract=contract, advice=advice, **common)
@@ -66,7 +77,9 @@ class PromptWriter:
                 advice=_FACTS if wording.is_text(task) else "",
                 **common,
             )
-        told = tuple(text for _, text in _pictures(brief.observations, task.objective)[: shown.pictures])
+        told = tuple(
+            text for _, text in _pictures(brief.observations, task.objective)[: shown.pictures]
+        )
         return Prompt(task.system.strip() or self._templates.fill("system").strip(), user, told)
 
     def prose(self, role: str, slots: dict[str, Any]) -> Prompt:
@@ -87,7 +100,9 @@ class PromptWriter:
             "rules": wording.rules(self._task, next(iter(self._task.candidates()), None)),
             "direction": direction,
         }
-        user = self._templates.fill(name, **{**known, **filled, "goal": goal, "role": role, "slots": everything})
+        user = self._templates.fill(
+            name, **{**known, **filled, "goal": goal, "role": role, "slots": everything}
+        )
         systems = (f"{role}.system", f"{role.partition('.')[0]}.system", "system")
         system = next(name for name in systems if self._templates.has(name))
         return Prompt(self._templates.fill(system).strip(), user)
@@ -98,7 +113,8 @@ class PromptWriter:
 
 
 _FACTS = (
-    "The candidate is a text. Work out the facts and rules of the domain that the results reveal, and state them so "
+    "The candidate is a text. Work out the facts and rules of the domain that the results "
+    "reveal, and state them so "
     "that they hold for cases that are not shown. Do not copy cases or their answers into it."
 )
 
@@ -111,7 +127,9 @@ def _titled(title: str, text: str) -> str:
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """Limits on what a prompt shows: number of items and characters of each; the current candidate is never cut."""
+    """Limits on what a prompt shows: number of items and characters of each; the current candidate
+    is never cut.
+    """
 
     observations: int = 8
     inspirations: int = 6
@@ -131,14 +149,18 @@ def candidate(shown: Candidate, language: str) -> str:
     return "\n\n".join(fenced(text, name, language) for name, text in shown.parts.items())
 
 
-def rated(reward: float | None, measured: Measured, objective: Objective, interval: str = "") -> str:
-    """A mean score ± half of its 95 % interval (in words, if `interval` gives them), and how many evaluations it was
-    made of; "" where nothing is known."""
+def rated(
+    reward: float | None, measured: Measured, objective: Objective, interval: str = ""
+) -> str:
+    """A mean score ± half of its 95 % interval (in words, if `interval` gives them), and how many
+    evaluations it was made of; "" where nothing is known."""
     failed = f"{measured.failures} failed" if measured.failures else ""
     if reward is None:
         return f"none ({failed})" if failed else ""
     count = (
-        "" if not measured.count or measured.margin == 0 else f"{measured.count} evaluation{'s'[: measured.count - 1]}"
+        ""
+        if not measured.count or measured.margin == 0
+        else f"{measured.count} evaluation{'s'[: measured.count - 1]}"
     )
     said, known = number(objective.score(reward)), [count, failed]
     if measured.margin:
@@ -175,13 +197,19 @@ def _came_of(attempt: Attempt, brief: Brief, objective: Objective) -> str:
     return f"{said}, {verdict}{', within the noise' if gain and abs(gain) <= noise else ''}"
 
 
-def observations(seen: tuple[Observation, ...], cases: Mapping[str, Case], shown: Shown, objective: Objective) -> str:
-    """The results of the current candidate, the worst first, as many as `shown` allows; no text of them twice."""
+def observations(
+    seen: tuple[Observation, ...], cases: Mapping[str, Case], shown: Shown, objective: Objective
+) -> str:
+    """The results of the current candidate, the worst first, as many as `shown` allows; no text of
+    them twice.
+    """
     if not seen:
         return ""
 
     def worth(observation: Observation) -> tuple[bool, float]:
-        return observation.ok, 0.0 if observation.score is None else objective.reward(observation.score)
+        return observation.ok, 0.0 if observation.score is None else objective.reward(
+            observation.score
+        )
 
     ordered, told = sorted(seen, key=worth)[: shown.observations], set[str]()
     blocks = [_observation(o, cases.get(o.case), shown, told) for o in ordered]
@@ -195,8 +223,16 @@ def observations(seen: tuple[Observation, ...], cases: Mapping[str, Case], shown
 
 def _pictures(seen: Iterable[Observation], objective: Objective) -> list[tuple[str, str]]:
     """Pictures of the results, no one twice, each with its name; those of the best result first."""
-    best = sorted((o for o in seen), key=lambda o: -objective.reward(o.score) if o.score is not None else math.inf)
-    found = {text: name for one in reversed(best) for name, text in sorted(one.artifacts.items()) if picture(text)}
+    best = sorted(
+        (o for o in seen),
+        key=lambda o: -objective.reward(o.score) if o.score is not None else math.inf,
+    )
+    found = {
+        text: name
+        for one in reversed(best)
+        for name, text in sorted(one.artifacts.items())
+        if picture(text)
+    }
     return [(name, text) for text, name in reversed(found.items())]
 
 
@@ -225,7 +261,9 @@ def _observation(seen: Observation, case: Case | None, shown: Shown, told: set[s
 
 
 def _output(seen: Observation) -> list[tuple[str, str]]:
-    """What the candidate printed, unless the feedback ends with it, and the evaluator's artifacts."""
+    """What the candidate printed, unless the feedback ends with it, and the evaluator's
+    artifacts.
+    """
     log = seen.artifacts.get("log", "").strip()
     return ([("It printed", log)] if log and log[-200:] not in seen.feedback else []) + seen.texts
 
@@ -238,12 +276,14 @@ def _once(title: str, text: str, limit: int, told: set[str]) -> str:
 
 
 def _metrics(metrics: Mapping[str, float], shown: Shown) -> str:
-    return ", ".join(f"{name} = {value:.6g}" for name, value in sorted(metrics.items())[: shown.metrics])
+    return ", ".join(
+        f"{name} = {value:.6g}" for name, value in sorted(metrics.items())[: shown.metrics]
+    )
 
 
 def inspirations(brief: Brief, objective: Objective, language: str, shown: Shown) -> str:
-    """Other candidates to learn from, with scores and metrics; one that is nearly the current candidate, or nearly
-    one shown before it, as the lines that differ."""
+    """Other candidates to learn from, with scores and metrics; one that is nearly the current
+    candidate, or nearly one shown before it, as the lines that differ."""
     exhibits = brief.inspirations[: shown.inspirations]
     whole = [("the current candidate", brief.parent)] if brief.parent else []
     most = min(shown.exhibit, shown.exhibits // max(1, len(exhibits)))
@@ -256,9 +296,13 @@ def inspirations(brief: Brief, objective: Objective, language: str, shown: Shown
         if not text:
             whole.append((title, exhibit.candidate))
             share = max(200, most // len(exhibit.candidate.parts or ("",)))
-            cut = Candidate.of({name: clip(part, share) for name, part in exhibit.candidate.parts.items()})
+            cut = Candidate.of(
+                {name: clip(part, share) for name, part in exhibit.candidate.parts.items()}
+            )
             text = candidate(cut, language)
-        blocks.append("\n\n".join([f"## {title.capitalize()}{_facts(exhibit, objective, shown)}", text]))
+        blocks.append(
+            "\n\n".join([f"## {title.capitalize()}{_facts(exhibit, objective, shown)}", text])
+        )
     return "\n\n".join(["# Other candidates to learn from", *blocks]) if blocks else ""
 
 
@@ -273,15 +317,23 @@ def _facts(exhibit: Exhibit, objective: Objective, shown: Shown) -> str:
 
 
 def _unlike(shown: Candidate, others: Sequence[tuple[str, Candidate]]) -> str:
-    """The shortest diff from one of the others, "" if none takes less than half of the text itself."""
+    """The shortest diff from one of the others, "" if none takes less than half of the text
+    itself.
+    """
     found = [(difference(other.text, shown.text), title) for title, other in others]
-    text, title = min(((text, title) for text, title in found if text), key=lambda each: len(each[0]), default=("", ""))
+    text, title = min(
+        ((text, title) for text, title in found if text),
+        key=lambda each: len(each[0]),
+        default=("", ""),
+    )
     return f"It differs from {title} in these lines:\n\n{fence(text, 'diff')}" if text else ""
 
 
 @lru_cache(256)
 def difference(before: str, after: str) -> str:
-    """The lines that differ, with one line around them; "" where that is no shorter than half of the text."""
+    """The lines that differ, with one line around them; "" where that is no shorter than half of
+    the text.
+    """
     old, new = before.splitlines(), after.splitlines()
     shared = (Counter(old) & Counter(new)).total()
     if 2 * shared < len(new):
@@ -303,16 +355,24 @@ def plain(value: Any) -> str:
 
 
 def material(value: Any, level: int = 2) -> str:
-    """Plain data as a readable outline: short entries one a line, long texts fenced, the rest under headings."""
+    """Plain data as a readable outline: short entries one a line, long texts fenced, the rest under
+    headings.
+    """
     if isinstance(value, Mapping):
-        entries = [_entry(str(name), item, level) for name, item in value.items() if item not in (None, "", {}, [])]
+        entries = [
+            _entry(str(name), item, level)
+            for name, item in value.items()
+            if item not in (None, "", {}, [])
+        ]
     elif isinstance(value, list | tuple):
         entries = [_entry(str(place), item, level) for place, item in enumerate(value, 1)]
     else:
         text = number(value) if isinstance(value, float) else plain(value)
         return fence(text) if "\n" in text else text
     short = [entry for entry in entries if "\n" not in entry]
-    return "\n\n".join(filter(None, ["\n".join(short), *(entry for entry in entries if "\n" in entry)]))
+    return "\n\n".join(
+        filter(None, ["\n".join(short), *(entry for entry in entries if "\n" in entry)])
+    )
 
 
 def _entry(name: str, item: Any, level: int) -> str:
@@ -333,11 +393,13 @@ _INSTEAD = {  # the fault that shows that a model cannot keep a format, and what
 
 
 class FallbackProposer(Proposer):
-    """Several candidates as JSON until `patience` replies in a row, to one role, held no such object (`not_json`);
-    from then on, as fenced blocks (`blocks`). Diffs of long parents, where the format is left open, until as many in a
-    row did not fit (`diff_mismatch`); from then on whole texts.
+    """Several candidates as JSON until `patience` replies in a row, to one role, held no such
+    object (`not_json`); from then on, as fenced blocks (`blocks`). Diffs of long parents, where the
+    format is left open, until as many in a row did not fit (`diff_mismatch`); from then on whole
+    texts.
 
-    The proposal at which that happens has the fault kind `format_given_up`, and a note of that kind is journaled.
+    The proposal at which that happens has the fault kind `format_given_up`, and a note of that kind
+    is journaled.
     """
 
     def __init__(self, patience: int = 3) -> None:
@@ -360,5 +422,11 @@ class FallbackProposer(Proposer):
             self._misses[key] = 0
         if not missed or self._misses[key] != self._patience:
             return answer
-        lab.note(GIVEN_UP, role=brief.role, model=answer.model, format=brief.format, replies=self._patience)
+        lab.note(
+            GIVEN_UP,
+            role=brief.role,
+            model=answer.model,
+            format=brief.format,
+            replies=self._patience,
+        )
         return msgspec.structs.replace(answer, faults={**answer.faults, GIVEN_UP: 1})

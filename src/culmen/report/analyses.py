@@ -1,4 +1,6 @@
-"""How runs went on: best-so-far against three budgets, filling of the archive, width of the requests."""
+"""How runs went on: best-so-far against three budgets, filling of the archive, width of the
+requests.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +41,12 @@ class Moving(Protocol):
 
 
 def best_so_far(records: Sequence[Moving], axis: Axis, steps: int = STEPS) -> Table:
-    """Score of the best candidate, in the task's own direction, after equal shares of what the longest run has spent
-    (Section 5.2, Figure 2).
+    """Score of the best candidate, in the task's own direction, after equal shares of what the
+    longest run has spent (Section 5.2, Figure 2).
 
-    Failed evaluations count; the best is the one that `culmen status` would have named at that moment. A run that ended
-    before holds its last value, one that had none yet is left out: `runs` says how many are in a row.
+    Failed evaluations count; the best is the one that `culmen status` would have named at that
+    moment. A run that ended before holds its last value, one that had none yet is left out: `runs`
+    says how many are in a row.
     """
     title = f"best so far against {axis.replace('_', ' ')}"
     missing = _no_axis(records, axis)
@@ -51,16 +54,22 @@ def best_so_far(records: Sequence[Moving], axis: Axis, steps: int = STEPS) -> Ta
         return Table(f"best_by_{axis}", title, skipped=missing)
     series = [_best(record, axis) for record in records]
     rows: Rows = []
-    for x in _marks([each[-1][0] for each in series if each], steps, whole=axis not in ("dollars", "seconds")):
+    for x in _marks(
+        [each[-1][0] for each in series if each], steps, whole=axis not in ("dollars", "seconds")
+    ):
         seen = [_at(each, x) for each in series]
-        rows.append({axis: x, **spread("score", seen), "runs": sum(value is not None for value in seen)})
+        rows.append(
+            {axis: x, **spread("score", seen), "runs": sum(value is not None for value in seen)}
+        )
     return Table(f"best_by_{axis}", title, rows)
 
 
 def coverage(records: Sequence[RunRecord], snapshots: int = SNAPSHOTS) -> Table:
-    """Cells taken, and mean reward of their occupants, at equal shares of the evaluations (Section 6, snapshots).
+    """Cells taken, and mean reward of their occupants, at equal shares of the evaluations (Section
+    6, snapshots).
 
-    Cells are added up over islands, since each keeps a grid of its own; quality is the mean over all of them.
+    Cells are added up over islands, since each keeps a grid of its own; quality is the mean over
+    all of them.
     """
     name, title = "coverage", "cells taken and their mean reward against evaluations"
     having = [record for record in records if record.filled]
@@ -71,13 +80,19 @@ def coverage(records: Sequence[RunRecord], snapshots: int = SNAPSHOTS) -> Table:
         states = [_state(record.filled, mark) for record in having]
         known = [state for state in states if state]
         cells = [float(sum(each.cells for each in state)) for state in known]
-        row = {"evaluations": mark, **spread("cells", cells), **spread("quality", map(_quality, known))}
+        row = {
+            "evaluations": mark,
+            **spread("cells", cells),
+            **spread("quality", map(_quality, known)),
+        }
         rows.append({**row, "runs": len(known)})
     return Table(name, title, rows)
 
 
 def width(records: Sequence[RunRecord], steps: int = STEPS) -> Table:
-    """K, the candidates asked for at once, as the runs went on: the mean over a run's islands, told over runs."""
+    """K, the candidates asked for at once, as the runs went on: the mean over a run's islands, told
+    over runs.
+    """
     name, title = "width", "candidates per request (K) against evaluations"
     having = [record for record in records if _adapts(record)]
     if not having:
@@ -94,7 +109,13 @@ def width_by_island(records: Sequence[RunRecord]) -> Table:
     """K of every request of every island."""
     name, title = "width_by_island", "candidates per request (K), island by island"
     rows: Rows = [
-        {"run": record.run, "island": ask.island, "turn": ask.turn, "evaluations": ask.evaluations, "k": ask.k}
+        {
+            "run": record.run,
+            "island": ask.island,
+            "turn": ask.turn,
+            "evaluations": ask.evaluations,
+            "k": ask.k,
+        }
         for record in records
         if _adapts(record)
         for ask in sorted(record.asks, key=lambda ask: (ask.island, ask.turn))
@@ -114,18 +135,24 @@ def _no_axis(records: Sequence[Moving], axis: Axis) -> str:
             return f"the price of {unpriced} calls is unknown, so dollars cannot be told"
         if not any(record.moments and record.moments[-1].dollars for record in records):
             return "nothing was paid for: the model is offline or free"
-    if axis.startswith("proposal") and not any(record.moments and record.moments[-1].proposals for record in records):
+    if axis.startswith("proposal") and not any(
+        record.moments and record.moments[-1].proposals for record in records
+    ):
         return "no candidate was asked for"
     return ""
 
 
 def _best(record: Moving, axis: Axis) -> Series:
     """The best score against what was spent when it was the best."""
-    return [(getattr(moment, axis), moment.best) for moment in record.moments if moment.best is not None]
+    return [
+        (getattr(moment, axis), moment.best) for moment in record.moments if moment.best is not None
+    ]
 
 
 def _marks(ends: Sequence[float], count: int, whole: bool) -> list[float]:
-    """`count` equal shares of the largest end; whole numbers without repeats where they count something."""
+    """`count` equal shares of the largest end; whole numbers without repeats where they count
+    something.
+    """
     end = max(ends, default=0)
     marks = [end * step / count for step in range(1, count + 1)]
     return sorted({max(1, round(mark)) for mark in marks}) if whole else marks
@@ -155,16 +182,21 @@ def _adapts(record: RunRecord) -> bool:
 
 def _widths(record: RunRecord, mark: float) -> dict[int, float]:
     """K in force on every island after so many evaluations."""
-    return {ask.island: float(ask.next_k or ask.k) for ask in record.asks if ask.evaluations <= mark}
+    return {
+        ask.island: float(ask.next_k or ask.k) for ask in record.asks if ask.evaluations <= mark
+    }
 
 
-# Tables and the statistics in them: everything is computed within a run first, and then told over runs.
+# Tables and the statistics in them: everything is computed within a run first, and then told over
+# runs.
 
 Rows = list[dict[str, Any]]
 
 
 class Table(msgspec.Struct, frozen=True):
-    """One analysis: `rows`, or none and a sentence in `skipped` that says what was missing; `notes` are remarks."""
+    """One analysis: `rows`, or none and a sentence in `skipped` that says what was missing; `notes`
+    are remarks.
+    """
 
     name: str
     title: str
@@ -174,7 +206,9 @@ class Table(msgspec.Struct, frozen=True):
 
 
 def spread(name: str, values: Iterable[float | None]) -> dict[str, float | None]:
-    """Median and quartiles (linear between order statistics) of the values that there are; None without any."""
+    """Median and quartiles (linear between order statistics) of the values that there are; None
+    without any.
+    """
     known = sorted(value for value in values if value is not None)
     if not known:
         return {name: None, f"{name}_q1": None, f"{name}_q3": None}
@@ -194,10 +228,12 @@ def share(flags: Sequence[bool]) -> float | None:
 
 
 def bins(values: Sequence[float], count: int) -> list[int]:
-    """For every value its quantile bin, 1 (lowest) to `count`, by the share of values below it: equal values are in the
-    same bin, so that bins may be empty where values are tied."""
+    """For every value its quantile bin, 1 (lowest) to `count`, by the share of values below it:
+    equal values are in the same bin, so that bins may be empty where values are tied."""
     ranked = sorted(values)
-    return [1 + min(count - 1, bisect_left(ranked, value) * count // len(ranked)) for value in values]
+    return [
+        1 + min(count - 1, bisect_left(ranked, value) * count // len(ranked)) for value in values
+    ]
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
@@ -233,11 +269,13 @@ class Replay(NamedTuple):
 
 
 def top_m(records: Sequence[RunRecord], k: int | None = None) -> Table:
-    """Within-event replay (Section 6.1, Figure 4) of the requests for `k` candidates (None: the widest there are).
+    """Within-event replay (Section 6.1, Figure 4) of the requests for `k` candidates (None: the
+    widest there are).
 
-    `improve`: the share of requests among whose first m at least one is better than the parent; `best_gain`: the mean
-    of the best gain among the first m, over the requests where any of these was scored, `scored` their share. `tier`:
-    a fifth of the run's requests by the highest reward shown as inspiration, 1 the lowest, or `all`.
+    `improve`: the share of requests among whose first m at least one is better than the parent;
+    `best_gain`: the mean of the best gain among the first m, over the requests where any of these
+    was scored, `scored` their share. `tier`: a fifth of the run's requests by the highest reward
+    shown as inspiration, 1 the lowest, or `all`.
     """
     name, title = "top_m", "had only the first m candidates of a request been kept"
     found, why = _wide(records, k)
@@ -257,10 +295,12 @@ def top_m(records: Sequence[RunRecord], k: int | None = None) -> Table:
 
 
 def rank_profile(records: Sequence[RunRecord], k: int | None = None) -> Table:
-    """Validity, gain and cell distance by place in the reply (Section 6.2, Figure 5), of requests for `k` candidates.
+    """Validity, gain and cell distance by place in the reply (Section 6.2, Figure 5), of requests
+    for `k` candidates.
 
-    `valid`: the share with a score among those evaluated; `improve`: the share better than the parent among those
-    returned; `gain`: mean gain of the valid ones; `distance`: their mean distance from the parent's cell, in cells.
+    `valid`: the share with a score among those evaluated; `improve`: the share better than the
+    parent among those returned; `gain`: mean gain of the valid ones; `distance`: their mean
+    distance from the parent's cell, in cells.
     """
     name, title = "rank_profile", "candidates by their place in the reply"
     found, why = _wide(records, k)
@@ -268,41 +308,67 @@ def rank_profile(records: Sequence[RunRecord], k: int | None = None) -> Table:
         return Table(name, title, skipped=why)
     width, runs = found
     ranks = [(str(rank), range(rank, rank + 1)) for rank in range(1, width + 1)]
-    return Table(name, title, _profile("rank", ranks, runs), notes=(*_notes(width, runs), *_novelty(runs)))
+    return Table(
+        name, title, _profile("rank", ranks, runs), notes=(*_notes(width, runs), *_novelty(runs))
+    )
 
 
 def rank_groups(records: Sequence[RunRecord], k: int | None = None) -> Table:
-    """The profile by head, middle and tail of the reply: ranks 1-2, 3-5 and 6-7 for K = 7, in proportion otherwise."""
-    name, title = "rank_groups", "candidates at the head, in the middle and at the tail of the reply"
+    """The profile by head, middle and tail of the reply: ranks 1-2, 3-5 and 6-7 for K = 7, in
+    proportion otherwise.
+    """
+    name, title = (
+        "rank_groups",
+        "candidates at the head, in the middle and at the tail of the reply",
+    )
     found, why = _wide(records, k)
     if why:
         return Table(name, title, skipped=why)
     width, runs = found
     edge = max(1, round(2 * width / 7))
-    parts = (range(1, edge + 1), range(edge + 1, width - edge + 1), range(width - edge + 1, width + 1))
-    groups = [(f"{name} {_span(part)}", part) for name, part in zip(("head", "mid", "tail"), parts) if part]
+    parts = (
+        range(1, edge + 1),
+        range(edge + 1, width - edge + 1),
+        range(width - edge + 1, width + 1),
+    )
+    groups = [
+        (f"{name} {_span(part)}", part)
+        for name, part in zip(("head", "mid", "tail"), parts)
+        if part
+    ]
     return Table(name, title, _profile("group", groups, runs), notes=_notes(width, runs))
 
 
 def distance_by_k(records: Sequence[RunRecord]) -> Table:
-    """Chance and size of an improvement by distance of the inspirations and K (Section 6.3, Figure 6).
+    """Chance and size of an improvement by distance of the inspirations and K (Section 6.3, Figure
+    6).
 
-    `decile`: a tenth of the run's requests by the mean distance between parent and inspirations, 1 the nearest;
-    `improve`: the share of requests with any candidate better than the parent; `best_gain`: the mean of the best gain
-    of a request, 0 where nothing was better. Computed per cell within a run, then told over the runs that have it.
+    `decile`: a tenth of the run's requests by the mean distance between parent and inspirations, 1
+    the nearest; `improve`: the share of requests with any candidate better than the parent;
+    `best_gain`: the mean of the best gain of a request, 0 where nothing was better. Computed per
+    cell within a run, then told over the runs that have it.
     """
-    name, title = "distance_by_k", "improvement by distance of the inspirations and candidates per request (K)"
+    name, title = (
+        "distance_by_k",
+        "improvement by distance of the inspirations and candidates per request (K)",
+    )
     cells: dict[tuple[int, int], list[tuple[float | None, float | None, int]]] = {}
     for record in records:
         asks = [ask for ask in record.asks if ask.distance is not None and ask.parent is not None]
         deciles = bins([ask.distance or 0.0 for ask in asks], DECILES)
         within: dict[tuple[int, int], list[float]] = {}
         for ask, decile in zip(asks, deciles):
-            within.setdefault((ask.k, decile), []).append(max(0.0, _best_gain(ask, len(ask.children)) or 0.0))
+            within.setdefault((ask.k, decile), []).append(
+                max(0.0, _best_gain(ask, len(ask.children)) or 0.0)
+            )
         for key, gains in within.items():
-            cells.setdefault(key, []).append((share([gain > 0 for gain in gains]), mean(gains), len(gains)))
+            cells.setdefault(key, []).append(
+                (share([gain > 0 for gain in gains]), mean(gains), len(gains))
+            )
     if not cells:
-        return Table(name, title, skipped="no request tells how far its inspirations were from its parent")
+        return Table(
+            name, title, skipped="no request tells how far its inspirations were from its parent"
+        )
     rows: Rows = []
     for (k, decile), seen in sorted(cells.items()):
         improve, gain, counts = zip(*seen)
@@ -311,8 +377,12 @@ def distance_by_k(records: Sequence[RunRecord]) -> Table:
     return Table(name, title, rows)
 
 
-def _wide(records: Sequence[RunRecord], k: int | None) -> tuple[tuple[int, list[list[CandidateRequest]]], str]:
-    """The width looked at and, run by run, the requests of that width with a scored parent; or why there are none."""
+def _wide(
+    records: Sequence[RunRecord], k: int | None
+) -> tuple[tuple[int, list[list[CandidateRequest]]], str]:
+    """The width looked at and, run by run, the requests of that width with a scored parent; or why
+    there are none.
+    """
     usable = [[ask for ask in record.asks if ask.parent is not None] for record in records]
     width = k or max((ask.k for asks in usable for ask in asks), default=0)
     found = [chosen for asks in usable if (chosen := [ask for ask in asks if ask.k == width])]
@@ -358,28 +428,38 @@ def _told(replays: Sequence[Replay]) -> dict[str, Any]:
 
 def _best_gain(ask: CandidateRequest, m: int) -> float | None:
     """The highest gain among the first m of the reply; None if none of them has one."""
-    gains = [gain for child in ask.children if child.rank <= m and (gain := ask.gain(child)) is not None]
+    gains = [
+        gain for child in ask.children if child.rank <= m and (gain := ask.gain(child)) is not None
+    ]
     return max(gains, default=None)
 
 
-def _profile(key: str, groups: Iterable[tuple[str, range]], runs: Sequence[Sequence[CandidateRequest]]) -> Rows:
+def _profile(
+    key: str, groups: Iterable[tuple[str, range]], runs: Sequence[Sequence[CandidateRequest]]
+) -> Rows:
     rows: Rows = []
     for name, ranks in groups:
         told = [_features(pairs) for asks in runs if (pairs := list(_pairs(asks, ranks)))]
         row: dict[str, Any] = {key: name}
         for column in ("valid", "improve", "gain", "distance"):
             row |= spread(column, (each[column] for each in told))
-        rows.append({**row, "candidates": sum(int(each["count"] or 0) for each in told), "runs": len(told)})
+        rows.append(
+            {**row, "candidates": sum(int(each["count"] or 0) for each in told), "runs": len(told)}
+        )
     return rows
 
 
-def _pairs(asks: Iterable[CandidateRequest], ranks: range) -> Iterator[tuple[CandidateRequest, ReplyCandidate]]:
+def _pairs(
+    asks: Iterable[CandidateRequest], ranks: range
+) -> Iterator[tuple[CandidateRequest, ReplyCandidate]]:
     return ((ask, child) for ask in asks for child in ask.children if child.rank in ranks)
 
 
 def _features(pairs: Sequence[tuple[CandidateRequest, ReplyCandidate]]) -> dict[str, float | None]:
     """Figures of one run's candidates at some ranks."""
-    counted = Counter("ok" if child.status == "ok" else "other" for _, child in pairs if _evaluated(child))
+    counted = Counter(
+        "ok" if child.status == "ok" else "other" for _, child in pairs if _evaluated(child)
+    )
     gains = [ask.gain(child) for ask, child in pairs]
     return {
         "valid": counted["ok"] / counted.total() if counted else None,
@@ -400,7 +480,9 @@ def _distance(ask: CandidateRequest, child: ReplyCandidate) -> float | None:
 
 
 def _novelty(runs: Sequence[Sequence[CandidateRequest]]) -> tuple[str, ...]:
-    """How far a candidate's distance goes with its gain, over the valid ones (Figure 5, last panel)."""
+    """How far a candidate's distance goes with its gain, over the valid ones (Figure 5, last
+    panel).
+    """
     told: list[float | None] = []
     for asks in runs:
         pairs = [
@@ -414,7 +496,8 @@ def _novelty(runs: Sequence[Sequence[CandidateRequest]]) -> tuple[str, ...]:
     if figures["r"] is None:
         return ()
     return (
-        f"rank correlation of distance and gain: {figures['r']:.2f} ({figures['r_q1']:.2f} to {figures['r_q3']:.2f})",
+        f"rank correlation of distance and gain: {figures['r']:.2f} ({figures['r_q1']:.2f} to "
+        f"{figures['r_q3']:.2f})",
     )
 
 
@@ -425,7 +508,9 @@ def _span(ranks: range) -> str:
 def training(runs: Sequence[Sequence[Barrier]]) -> Table:
     """Diagnostics against barriers: median and quartiles over the runs that got so far (`runs`)."""
     having = [barriers for barriers in runs if barriers]
-    measures = list(dict.fromkeys(key for barriers in having for each in barriers for key in each.measures))
+    measures = list(
+        dict.fromkeys(key for barriers in having for each in barriers for key in each.measures)
+    )
     rows: Rows = []
     for place in range(max(map(len, having))):
         there = [barriers[place] for barriers in having if len(barriers) > place]
@@ -440,7 +525,9 @@ def training(runs: Sequence[Sequence[Barrier]]) -> Table:
 
 
 def training_events(runs: Sequence[Sequence[Barrier]]) -> Table:
-    """How often barriers took no step, raised an alarm or had decisions that failed, by the reason."""
+    """How often barriers took no step, raised an alarm or had decisions that failed, by the
+    reason.
+    """
     name, title = "training_events", "skipped updates, alarms and failed decisions of the training"
     counts = Counter[tuple[str, str]]()
     for each in (each for barriers in runs for each in barriers):
@@ -450,13 +537,18 @@ def training_events(runs: Sequence[Sequence[Barrier]]) -> Table:
     total = sum(map(len, runs))
     rows: Rows = [
         {"what": what, "reason": reason, "times": times, "per_barrier": times / total}
-        for (what, reason), times in sorted(counts.items(), key=lambda pair: (pair[0][0], -pair[1], pair[0][1]))
+        for (what, reason), times in sorted(
+            counts.items(), key=lambda pair: (pair[0][0], -pair[1], pair[0][1])
+        )
     ]
-    return Table(name, title, rows, skipped="" if rows else "every barrier took a step, and nothing failed")
+    return Table(
+        name, title, rows, skipped="" if rows else "every barrier took a step, and nothing failed"
+    )
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Runs of one task by one strategy with the same settings and model, which differ in their seeds.
+    """Runs of one task by one strategy with the same settings and model, which differ in their
+    seeds.
 
     `trust` is the level of the weakest score in them (`core.evaluation`).
     """

@@ -31,7 +31,9 @@ Analysis = Callable[[Sequence[RunRecord]], Table]
 
 
 def analyses(k: int | None = None) -> tuple[Analysis, ...]:
-    """Every analysis; `k` is the width that the top-m replay and the profile by rank look at (None: the widest)."""
+    """Every analysis; `k` is the width that the top-m replay and the profile by rank look at (None:
+    the widest).
+    """
     return (
         *(partial(best_so_far, axis=axis) for axis in AXES),
         coverage,
@@ -44,10 +46,13 @@ def analyses(k: int | None = None) -> tuple[Analysis, ...]:
     )
 
 
-def analyze(runs: Sequence[Path | str], names: Mapping[str, str] | None = None, k: int | None = None) -> list[Group]:
+def analyze(
+    runs: Sequence[Path | str], names: Mapping[str, str] | None = None, k: int | None = None
+) -> list[Group]:
     """The analyses of these runs, group by group in the order in which they are given.
 
-    `names` maps the path of a strategy's class to what it is called. Raises `UserError` where there is no run.
+    `names` maps the path of a strategy's class to what it is called. Raises `UserError` where there
+    is no run.
     """
     grouped: dict[str, list[RunRecord]] = {}
     for record in map(read_run, runs):
@@ -74,7 +79,10 @@ def _of_training(records: Sequence[RunRecord]) -> tuple[Table, ...]:
 
 
 def _key(record: RunRecord) -> str:
-    return json.dumps([record.task, record.direction, record.strategy, record.config, record.model], sort_keys=True)
+    return json.dumps(
+        [record.task, record.direction, record.strategy, record.config, record.model],
+        sort_keys=True,
+    )
 
 
 def _name(record: RunRecord, names: Mapping[str, str]) -> str:
@@ -82,7 +90,9 @@ def _name(record: RunRecord, names: Mapping[str, str]) -> str:
 
 
 def _labels(firsts: Sequence[RunRecord], names: Mapping[str, str]) -> list[str]:
-    """Task and strategy; where that is not enough to tell groups apart, also the model and settings that differ."""
+    """Task and strategy; where that is not enough to tell groups apart, also the model and settings
+    that differ.
+    """
     return told_apart(firsts, [f"{record.task} {_name(record, names)}" for record in firsts])
 
 
@@ -113,7 +123,9 @@ def folders(groups: Sequence[Group], out: Path) -> list[Path]:
     """A folder for each group, named after it; numbered where names would be the same."""
     named: list[str] = []
     for group in groups:
-        name = "-".join("".join(c if c.isalnum() or c in "_." else " " for c in group.label).split())[:80]
+        name = "-".join(
+            "".join(c if c.isalnum() or c in "_." else " " for c in group.label).split()
+        )[:80]
         same = sum(other == name or other.startswith(f"{name}~") for other in named)
         named.append(f"{name}~{same + 1}" if same else name)
     return [out / name for name in named]

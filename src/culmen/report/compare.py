@@ -1,8 +1,10 @@
-"""Strategies compared over seeds and tasks: per task in its own scores, over tasks only on a common scale.
+"""Strategies compared over seeds and tasks: per task in its own scores, over tasks only on a common
+scale.
 
-What a run is worth is told by `report.worth`. The common scale is 0 at the initial program (or the task's start) and 1
-at its best known value, or else its target, or else the best that any of the runs found. Less than 0 counts as 0, for
-the initial program could have been kept; so does a run without a value.
+What a run is worth is told by `report.worth`. The common scale is 0 at the initial program (or the
+task's start) and 1 at its best known value, or else its target, or else the best that any of the
+runs found. Less than 0 counts as 0, for the initial program could have been kept; so does a run
+without a value.
 """
 
 from __future__ import annotations
@@ -34,12 +36,13 @@ _ROUNDING = 1e-12  # by which a profile forgives a value that should lie on its 
 
 
 class StrategyFigures(msgspec.Struct, frozen=True):
-    """A strategy on one task (figures in its own scores, of the `valued` of `runs` that have a value) or over tasks
-    (normalised, of all runs). `best_of[n-1]` is the normalised expected best of n runs; `profile` goes with
-    `THRESHOLDS`, and `steps` is all of it: (level, share of runs above it). `trust` is the level of the weakest score;
-    `reach` is None over tasks. `nothing` counts the runs that found nothing better than the initial program, `margin`
-    is half the width of the best value's 95 % interval (None: not known), `on` the cases it all was measured on ("3 of
-    24"; "": no data set)."""
+    """A strategy on one task (figures in its own scores, of the `valued` of `runs` that have a
+    value) or over tasks (normalised, of all runs). `best_of[n-1]` is the normalised expected best
+    of n runs; `profile` goes with `THRESHOLDS`, and `steps` is all of it: (level, share of runs
+    above it). `trust` is the level of the weakest score; `reach` is None over tasks. `nothing`
+    counts the runs that found nothing better than the initial program, `margin` is half the width
+    of the best value's 95 % interval (None: not known), `on` the cases it all was measured on ("3
+    of 24"; "": no data set)."""
 
     strategy: str
     runs: int
@@ -60,8 +63,9 @@ class StrategyFigures(msgspec.Struct, frozen=True):
 
 
 class RunWorth(msgspec.Struct, frozen=True):
-    """One run in a comparison: its `value` in the task's own direction (None: it has none), half the width of that
-    value's 95 % interval (None: not known), the cases it was measured on, and whether it found nothing."""
+    """One run in a comparison: its `value` in the task's own direction (None: it has none), half
+    the width of that value's 95 % interval (None: not known), the cases it was measured on, and
+    whether it found nothing."""
 
     run: str
     strategy: str
@@ -73,8 +77,9 @@ class RunWorth(msgspec.Struct, frozen=True):
 
 
 class StrategyPair(msgspec.Struct, frozen=True):
-    """Whether `first` beats `second`: probability of improvement (at least 0.5, by the order of the two), p corrected
-    for the number of pairs (Holm), `pairs` of equal seeds (0: they do not pair), and the same as a sentence."""
+    """Whether `first` beats `second`: probability of improvement (at least 0.5, by the order of the
+    two), p corrected for the number of pairs (Holm), `pairs` of equal seeds (0: they do not pair),
+    and the same as a sentence."""
 
     first: str
     second: str
@@ -86,8 +91,8 @@ class StrategyPair(msgspec.Struct, frozen=True):
 
 
 class TaskComparison(msgspec.Struct, frozen=True):
-    """One task; `basis` says what the values are. `unequal`: the runs were measured on different samples of cases, and
-    not together since. `together`: what they returned was scored together."""
+    """One task; `basis` says what the values are. `unequal`: the runs were measured on different
+    samples of cases, and not together since. `together`: what they returned was scored together."""
 
     task: str
     direction: str
@@ -102,8 +107,12 @@ class TaskComparison(msgspec.Struct, frozen=True):
 
     @property
     def worth_scoring(self) -> bool:
-        """Whether scores made together could tell more: on other cases, or of gains that no run showed by itself."""
-        return self.unequal or (not self.together and any(run.nothing and run.value is not None for run in self.runs))
+        """Whether scores made together could tell more: on other cases, or of gains that no run
+        showed by itself.
+        """
+        return self.unequal or (
+            not self.together and any(run.nothing and run.value is not None for run in self.runs)
+        )
 
 
 class Overall(msgspec.Struct, frozen=True):
@@ -115,8 +124,9 @@ class Overall(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """All of it; `overall` is None with one task, or where no task has runs of all. `remarks` are sentences on what
-    was left out and what does not compare. `axis` is what reaching a target is also counted in."""
+    """All of it; `overall` is None with one task, or where no task has runs of all. `remarks` are
+    sentences on what was left out and what does not compare. `axis` is what reaching a target is
+    also counted in."""
 
     tasks: tuple[TaskComparison, ...]
     overall: Overall | None
@@ -127,7 +137,9 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class _Task(msgspec.Struct):
-    """One task's finished runs by strategy, best-known facts, and rewards and normalised values at the same places."""
+    """One task's finished runs by strategy, best-known facts, and rewards and normalised values at
+    the same places.
+    """
 
     part: TaskComparison
     runs: dict[str, list[ComparedRun]]
@@ -141,21 +153,29 @@ def compare(
     left_out: Sequence[LeftOut] = (),
     axis: Axis = "evaluations",
 ) -> Comparison:
-    """Compare the finished ones among these runs; `names` maps the path of a strategy's class to what it is called,
-    `left_out` are those that could not be read. What reaching a target took is also told along `axis`.
+    """Compare the finished ones among these runs; `names` maps the path of a strategy's class to
+    what it is called, `left_out` are those that could not be read. What reaching a target took is
+    also told along `axis`.
 
     Raises `UserError` where none has finished. The order of the runs does not matter.
     """
-    done = sorted((run for run in runs if run.state == "finished"), key=lambda run: (run.task, run.seed, run.run))
+    done = sorted(
+        (run for run in runs if run.state == "finished"),
+        key=lambda run: (run.task, run.seed, run.run),
+    )
     if not done:
-        raise UserError("none of these runs has finished", where=f"{len(runs)} runs", fix="culmen resume RUN")
+        raise UserError(
+            "none of these runs has finished", where=f"{len(runs)} runs", fix="culmen resume RUN"
+        )
     labels = _labels(done, names or {})
     groups = _contenders(done, labels)
     tasks = [_task(title, each, axis) for title, each in groups.items()]
     overall = _overall(tasks) if len(tasks) > 1 else None
     whole = {title: [run for each in by.values() for run in each] for title, by in groups.items()}
     told = remarks(runs, whole, labels, overall is None)
-    return Comparison(tuple(task.part for task in tasks), overall, (*unreadable(left_out), *told), axis)
+    return Comparison(
+        tuple(task.part for task in tasks), overall, (*unreadable(left_out), *told), axis
+    )
 
 
 def contenders(
@@ -166,7 +186,9 @@ def contenders(
     return _contenders(done, _labels(done, names or {}))
 
 
-def document(runs: Sequence[ComparedRun], names: Mapping[str, str] | None = None) -> dict[str, object] | None:
+def document(
+    runs: Sequence[ComparedRun], names: Mapping[str, str] | None = None
+) -> dict[str, object] | None:
     """The comparison as plain data for JSON; None where none of the runs has finished."""
     if not any(run.state == "finished" for run in runs):
         return None
@@ -177,12 +199,19 @@ def _labels(runs: Sequence[ComparedRun], names: Mapping[str, str]) -> dict[str, 
     """What each contender is called: its strategy, with settings and model where they differ."""
     firsts = {run.contender: run for run in runs}
     chosen = [firsts[key] for key in sorted(firsts)]
-    plain = [run.written or names.get(run.strategy) or run.strategy.rpartition(":")[2] or "unknown" for run in chosen]
+    plain = [
+        run.written or names.get(run.strategy) or run.strategy.rpartition(":")[2] or "unknown"
+        for run in chosen
+    ]
     return {run.contender: label for run, label in zip(chosen, told_apart(chosen, plain))}
 
 
-def _contenders(runs: Sequence[ComparedRun], labels: Mapping[str, str]) -> dict[str, dict[str, list[ComparedRun]]]:
-    """Tasks of one name that differ in what they measure are called with the first digits of their digests."""
+def _contenders(
+    runs: Sequence[ComparedRun], labels: Mapping[str, str]
+) -> dict[str, dict[str, list[ComparedRun]]]:
+    """Tasks of one name that differ in what they measure are called with the first digits of their
+    digests.
+    """
     kinds = {(run.task, run.digest) for run in runs}
     found: dict[str, dict[str, list[ComparedRun]]] = {}
     for run in sorted(runs, key=lambda run: (run.task, run.digest, labels[run.contender])):
@@ -199,7 +228,9 @@ def _task(title: str, groups: dict[str, list[ComparedRun]], axis: Axis) -> _Task
     scale, aim = scale_of(objective, runs, known, found.initial), target(objective, known)
     places = _places(groups)
     rewards = {label: found.rewards.at(each) for label, each in places.items()}
-    normal = {label: _on_scale(each, scale, objective, found.start) for label, each in rewards.items()}
+    normal = {
+        label: _on_scale(each, scale, objective, found.start) for label, each in rewards.items()
+    }
     rows = tuple(
         _row(
             label,
@@ -215,11 +246,22 @@ def _task(title: str, groups: dict[str, list[ComparedRun]], axis: Axis) -> _Task
     labels = [label for label, each in groups.items() for _ in each]
     told = tuple(
         RunWorth(run.run, label, run.seed, *facts)
-        for run, label, *facts in zip(runs, labels, found.values, found.margins, found.on, found.nothing)
+        for run, label, *facts in zip(
+            runs, labels, found.values, found.margins, found.on, found.nothing
+        )
     )
     pairs = _pairs([(rewards, seeds)])
     part = TaskComparison(
-        title, objective.direction, found.basis, scale, aim, rows, pairs, told, found.unequal, found.together
+        title,
+        objective.direction,
+        found.basis,
+        scale,
+        aim,
+        rows,
+        pairs,
+        told,
+        found.unequal,
+        found.together,
     )
     return _Task(part, groups, rewards, normal)
 
@@ -236,18 +278,27 @@ def _places(groups: Mapping[str, Sequence[ComparedRun]]) -> dict[str, list[int]]
 
 def _chosen(found: Worth, places: Sequence[int]) -> Worth:
     """Some of the runs."""
-    lists = {name: [getattr(found, name)[place] for place in places] for name in ("values", "margins", "on", "nothing")}
+    lists = {
+        name: [getattr(found, name)[place] for place in places]
+        for name in ("values", "margins", "on", "nothing")
+    }
     return found._replace(**lists, rewards=found.rewards.at(places))
 
 
-def _on_scale(rewards: MeasuredValues, scale: Scale, objective: Objective, start: Any) -> MeasuredValues:
-    """Values on the common scale, with their draws, less those of the initial program where it is 0."""
+def _on_scale(
+    rewards: MeasuredValues, scale: Scale, objective: Objective, start: Any
+) -> MeasuredValues:
+    """Values on the common scale, with their draws, less those of the initial program where it is
+    0.
+    """
     import numpy as np
 
     values = [None if reward == NOTHING else objective.score(reward) for reward in rewards.values]
     zero = objective.reward(scale.start) if start is None else start[:, None]
     width = abs(scale.reference - scale.start)
-    draws = np.maximum(0.0, (rewards.draws - zero) / width) if width else np.zeros_like(rewards.draws)
+    draws = (
+        np.maximum(0.0, (rewards.draws - zero) / width) if width else np.zeros_like(rewards.draws)
+    )
     return MeasuredValues([normalised(value, scale) for value in values], draws)
 
 
@@ -262,7 +313,9 @@ def _row(
     valued = [place for place, value in enumerate(found.values) if value is not None]
     rewards = found.rewards.at(valued)
     best = max(valued, key=lambda place: found.rewards.values[place], default=None)
-    figures = [_turned(measure([rewards]), objective) for measure in (stats.mean, stats.median, stats.iqm)]
+    figures = [
+        _turned(measure([rewards]), objective) for measure in (stats.mean, stats.median, stats.iqm)
+    ]
     return StrategyFigures(
         strategy=label,
         runs=len(runs),
@@ -294,12 +347,18 @@ def _samples(told: Sequence[str]) -> str:
 
 def _turned(rewards: Estimate, objective: Objective) -> Estimate:
     """An estimate of rewards as one of scores."""
-    ends = (rewards.low, rewards.high) if objective.direction == "max" else (rewards.high, rewards.low)
-    return Estimate(*(None if each is None else objective.score(each) for each in (rewards.value, *ends)))
+    ends = (
+        (rewards.low, rewards.high) if objective.direction == "max" else (rewards.high, rewards.low)
+    )
+    return Estimate(
+        *(None if each is None else objective.score(each) for each in (rewards.value, *ends))
+    )
 
 
 def _profile(strata: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    return tuple(stats.profile([[value + _ROUNDING for value in each] for each in strata], THRESHOLDS))
+    return tuple(
+        stats.profile([[value + _ROUNDING for value in each] for each in strata], THRESHOLDS)
+    )
 
 
 def _overall(tasks: Sequence[_Task]) -> Overall | None:
@@ -309,15 +368,20 @@ def _overall(tasks: Sequence[_Task]) -> Overall | None:
     if len(shared) < 2:
         return None
     rows = tuple(
-        _over(label, [(task.runs[label], task.normal[label]) for task in shared], shared) for label in sorted(everyone)
+        _over(label, [(task.runs[label], task.normal[label]) for task in shared], shared)
+        for label in sorted(everyone)
     )
-    seeds = [{label: [run.seed for run in each] for label, each in task.runs.items()} for task in shared]
+    seeds = [
+        {label: [run.seed for run in each] for label, each in task.runs.items()} for task in shared
+    ]
     pairs = _pairs([(task.rewards, each) for task, each in zip(shared, seeds)])
     return Overall(tuple(task.part.task for task in shared), rows, pairs)
 
 
 def _over(
-    label: str, given: Sequence[tuple[Sequence[ComparedRun], MeasuredValues]], tasks: Sequence[_Task]
+    label: str,
+    given: Sequence[tuple[Sequence[ComparedRun], MeasuredValues]],
+    tasks: Sequence[_Task],
 ) -> StrategyFigures:
     strata = [normal for _, normal in given]
     values = [each.values for each in strata]
@@ -336,7 +400,9 @@ def _over(
         profile=_profile(values),
         steps=tuple(stats.steps(values)),
         trust=weakest(run.trust for runs, _ in given for run in runs if run.trust),
-        nothing=sum(row.nothing for task in tasks for row in task.part.rows if row.strategy == label),
+        nothing=sum(
+            row.nothing for task in tasks for row in task.part.rows if row.strategy == label
+        ),
     )
 
 
@@ -349,17 +415,28 @@ def _pairs(tasks: Sequence[tuple[_Rewards, _Seeds]]) -> tuple[StrategyPair, ...]
     couples = list(combinations(sorted(tasks[0][0]), 2))
     found = [_improvement(tasks, one, other) for one, other in couples]
     corrected = stats.holm([each.p for each in found])
-    return tuple(_pair(*couple, each, p, len(couples)) for couple, each, p in zip(couples, found, corrected))
+    return tuple(
+        _pair(*couple, each, p, len(couples)) for couple, each, p in zip(couples, found, corrected)
+    )
 
 
-def _improvement(tasks: Sequence[tuple[_Rewards, _Seeds]], one: str, other: str) -> stats.Improvement:
-    """Paired where on every task at least two seeds occur once on both sides; seeds without a partner are left out."""
+def _improvement(
+    tasks: Sequence[tuple[_Rewards, _Seeds]], one: str, other: str
+) -> stats.Improvement:
+    """Paired where on every task at least two seeds occur once on both sides; seeds without a
+    partner are left out.
+    """
     matched: list[tuple[MeasuredValues, MeasuredValues]] = []
     for rewards, seeds in tasks:
-        left, right = ({seed: place for place, seed in enumerate(seeds[name])} for name in (one, other))
+        left, right = (
+            {seed: place for place, seed in enumerate(seeds[name])} for name in (one, other)
+        )
         repeats = len(left) < len(seeds[one]) or len(right) < len(seeds[other])
         common = [] if repeats else sorted(left.keys() & right.keys())
-        sides = (rewards[one].at([left[seed] for seed in common]), rewards[other].at([right[seed] for seed in common]))
+        sides = (
+            rewards[one].at([left[seed] for seed in common]),
+            rewards[other].at([right[seed] for seed in common]),
+        )
         matched.append(sides)
     if all(len(left.values) > 1 for left, _ in matched):
         return stats.improvement(matched, paired=True)
@@ -367,7 +444,9 @@ def _improvement(tasks: Sequence[tuple[_Rewards, _Seeds]], one: str, other: str)
     return stats.improvement(whole, paired=False)
 
 
-def _pair(one: str, other: str, found: stats.Improvement, p: float | None, comparisons: int) -> StrategyPair:
+def _pair(
+    one: str, other: str, found: stats.Improvement, p: float | None, comparisons: int
+) -> StrategyPair:
     value = found.estimate
     if value.value is not None and value.value < 0.5:
         one, other, value = other, one, value.mirrored()
@@ -376,8 +455,8 @@ def _pair(one: str, other: str, found: stats.Improvement, p: float | None, compa
     return StrategyPair(one, other, value, p, found.pairs, apart, sentence)
 
 
-# The common scale: 0 at the initial program or the task's start, 1 at its best known value, else its target, else the
-# best of the runs.
+# The common scale: 0 at the initial program or the task's start, 1 at its best known value, else
+# its target, else the best of the runs.
 
 
 class Scale(msgspec.Struct, frozen=True):
@@ -390,9 +469,14 @@ class Scale(msgspec.Struct, frozen=True):
 
 
 def scale_of(
-    objective: Objective, runs: Sequence[ComparedRun], values: Sequence[float], initial: float | None = None
+    objective: Objective,
+    runs: Sequence[ComparedRun],
+    values: Sequence[float],
+    initial: float | None = None,
 ) -> Scale:
-    """The scale of a task for these runs, whose values those are; `initial` is the initial program's, measured."""
+    """The scale of a task for these runs, whose values those are; `initial` is the initial
+    program's, measured.
+    """
     firsts = [run.moments[0].best for run in runs if run.moments]
     begun = [value for value in firsts if value is not None]
     best = objective.score(max(map(objective.reward, values), default=0.0))
@@ -403,8 +487,15 @@ def scale_of(
     elif begun:
         start, origin = float(median(begun)), "median of the runs' first scores"
     else:
-        start, origin = objective.score(min(map(objective.reward, values), default=0.0)), "lowest value of these runs"
-    candidates = [(objective.known, "best known value"), (objective.target, "target"), (best, "best of these runs")]
+        start, origin = (
+            objective.score(min(map(objective.reward, values), default=0.0)),
+            "lowest value of these runs",
+        )
+    candidates = [
+        (objective.known, "best known value"),
+        (objective.target, "target"),
+        (best, "best of these runs"),
+    ]
     for value, what in candidates:
         if value is not None and objective.reward(value) > objective.reward(start):
             return Scale(start, origin, value, what)
@@ -428,10 +519,11 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """How many runs got there, as their best so far told it. `evaluations` and `dollars` are medians over all runs, a
-    run that did not counting as later than any; `expected_*` what all runs spent per run that got there. None: too few
-    did, or a price is unknown. `steps` and `expected_steps` are the same along the axis asked for, None if it is one of
-    these two, or nothing of it was told."""
+    """How many runs got there, as their best so far told it. `evaluations` and `dollars` are
+    medians over all runs, a run that did not counting as later than any; `expected_*` what all runs
+    spent per run that got there. None: too few did, or a price is unknown. `steps` and
+    `expected_steps` are the same along the axis asked for, None if it is one of these two, or
+    nothing of it was told."""
 
     reached: int
     evaluations: float | None
@@ -453,16 +545,22 @@ def target(objective: Objective, values: Sequence[float]) -> Target:
     return Target(float(median(values)), "the median of all runs, for the task declares none")
 
 
-def reach(runs: Sequence[ComparedRun], objective: Objective, aim: Target, axis: Axis = "evaluations") -> Reach:
+def reach(
+    runs: Sequence[ComparedRun], objective: Objective, aim: Target, axis: Axis = "evaluations"
+) -> Reach:
     """What the runs of one strategy took."""
     first = [_first(run, objective, aim.score) for run in runs]
     reached = [moment is not None for moment in first]
-    evaluations = _both(runs, first, lambda moment: moment.evaluations, lambda run: run.evaluations, reached)
+    evaluations = _both(
+        runs, first, lambda moment: moment.evaluations, lambda run: run.evaluations, reached
+    )
     priced = not any(run.unpriced for run in runs)
     money = _both(runs, first, lambda moment: moment.dollars, lambda run: run.dollars, reached)
     steps: tuple[float | None, float | None] = (None, None)
     if axis not in ("evaluations", "dollars") and any(_end(run, axis) for run in runs):
-        steps = _both(runs, first, lambda moment: getattr(moment, axis), lambda run: _end(run, axis), reached)
+        steps = _both(
+            runs, first, lambda moment: getattr(moment, axis), lambda run: _end(run, axis), reached
+        )
     return Reach(sum(reached), *evaluations, *(money if priced else (None, None)), *steps)
 
 
@@ -475,7 +573,11 @@ def _first(run: ComparedRun, objective: Objective, score: float | None) -> Momen
     if score is None:
         return None
     wanted = objective.reward(score)
-    hits = (each for each in run.moments if each.best is not None and objective.reward(each.best) >= wanted)
+    hits = (
+        each
+        for each in run.moments
+        if each.best is not None and objective.reward(each.best) >= wanted
+    )
     return next(hits, None)
 
 
@@ -497,27 +599,51 @@ _MOST = 8  # runs named in a sentence
 
 
 def pair_sentence(
-    one: str, other: str, found: Estimate, p: float | None, pairs: int, apart: bool, comparisons: int
+    one: str,
+    other: str,
+    found: Estimate,
+    p: float | None,
+    pairs: int,
+    apart: bool,
+    comparisons: int,
 ) -> str:
     """Whether `one` is better than `other`, with the figures that say so."""
     if found.value is None or found.low is None or found.high is None or p is None:
-        return f"The data cannot tell {one} and {other} apart: a single run on a task says nothing about chance."
-    figures = f"probability of improvement {found.value:.2f}, {CONFIDENCE:.0%} interval {found.low:.2f} to "
+        return (
+            f"The data cannot tell {one} and {other} apart: a single run on a task says nothing "
+            "about chance."
+        )
+    figures = (
+        f"probability of improvement {found.value:.2f}, {CONFIDENCE:.0%} interval {found.low:.2f} "
+        "to "
+    )
     figures += f"{found.high:.2f}, p = {_p(p)}"
     if apart:
         return f"{one} is better than {other}: {figures}."
     needed = pairs_needed(comparisons)
-    few = f" With {pairs} paired runs no result could; it takes at least {needed}." if 0 < pairs < needed else ""
+    few = (
+        f" With {pairs} paired runs no result could; it takes at least {needed}."
+        if 0 < pairs < needed
+        else ""
+    )
     return f"The data cannot tell {one} and {other} apart: {figures}.{few}"
 
 
 def remarks(
-    runs: Sequence[ComparedRun], groups: Mapping[str, Sequence[ComparedRun]], labels: Mapping[str, str], single: bool
+    runs: Sequence[ComparedRun],
+    groups: Mapping[str, Sequence[ComparedRun]],
+    labels: Mapping[str, str],
+    single: bool,
 ) -> tuple[str, ...]:
     """What does not compare; `single`: nothing is said over tasks."""
     found = [_unfinished(runs)]
     for title, each in groups.items():
-        found += [_budgets(title, each), _unvalued(title, each), _seeds(title, each, labels), _unconfirmed(title, each)]
+        found += [
+            _budgets(title, each),
+            _unvalued(title, each),
+            _seeds(title, each, labels),
+            _unconfirmed(title, each),
+        ]
     several = len(groups) > 1
     names = {title: {labels[run.contender] for run in each} for title, each in groups.items()}
     everyone = set[str]().union(*names.values())
@@ -525,13 +651,17 @@ def remarks(
     if several and single:
         found.append("Nothing is said over tasks: fewer than two have runs of every strategy.")
     elif several and partial:
-        found.append(f"Left out over tasks, for not every strategy has runs there: {', '.join(partial)}.")
+        found.append(
+            f"Left out over tasks, for not every strategy has runs there: {', '.join(partial)}."
+        )
     return tuple(filter(None, found))
 
 
 def unreadable(left_out: Sequence[LeftOut]) -> tuple[str, ...]:
     """Which runs could not be read, each with why."""
-    told = [f"Left out, for it cannot be read: {each.run} ({each.why})." for each in left_out[:_MOST]]
+    told = [
+        f"Left out, for it cannot be read: {each.run} ({each.why})." for each in left_out[:_MOST]
+    ]
     more = len(left_out) - _MOST
     return (*told, f"Left out in the same way: {more} more.") if more > 0 else tuple(told)
 
@@ -544,7 +674,10 @@ def _unfinished(runs: Sequence[ComparedRun]) -> str:
 def _budgets(title: str, runs: Sequence[ComparedRun]) -> str:
     if len({run.budget for run in runs}) < 2:
         return ""
-    return f"Budgets of runs on {title} differ: what looks like a better strategy may be a larger budget."
+    return (
+        f"Budgets of runs on {title} differ: what looks like a better strategy may be a larger "
+        "budget."
+    )
 
 
 def _unvalued(title: str, runs: Sequence[ComparedRun]) -> str:
@@ -554,17 +687,26 @@ def _unvalued(title: str, runs: Sequence[ComparedRun]) -> str:
         return ""
     what = "certified value" if certified else "score"
     return (
-        f"{len(without)} of {len(runs)} runs on {title} have no {what}: they lose against every run that has one, "
-        "count as 0 on the common scale, and are not in the mean, median and IQM of the task's own scores."
+        f"{len(without)} of {len(runs)} runs on {title} have no {what}: they lose against "
+        "every run that has one, "
+        "count as 0 on the common scale, and are not in the mean, median and IQM of the task's "
+        "own scores."
     )
 
 
 def _unconfirmed(title: str, runs: Sequence[ComparedRun]) -> str:
     """Whether scores were chosen for being high, and not made afresh since."""
     unsure = sum(run.score is not None and not run.confirmed and not run.fresh for run in runs)
-    if not unsure or any(run.strict is not None for run in runs) or all(run.deterministic for run in runs):
+    if (
+        not unsure
+        or any(run.strict is not None for run in runs)
+        or all(run.deterministic for run in runs)
+    ):
         return ""
-    return f"{unsure} of {len(runs)} runs on {title} were not evaluated afresh after their search: it may be luck."
+    return (
+        f"{unsure} of {len(runs)} runs on {title} were not evaluated afresh after their search: it "
+        "may be luck."
+    )
 
 
 def _seeds(title: str, runs: Sequence[ComparedRun], labels: Mapping[str, str]) -> str:
@@ -574,7 +716,10 @@ def _seeds(title: str, runs: Sequence[ComparedRun], labels: Mapping[str, str]) -
         seeds.setdefault(labels[run.contender], []).append(run.seed)
     if len({tuple(sorted(each)) for each in seeds.values()}) < 2:
         return ""
-    return f"Strategies have different seeds on {title}: pairs are made of those in common, where each occurs once."
+    return (
+        f"Strategies have different seeds on {title}: pairs are made of those in common, where "
+        "each occurs once."
+    )
 
 
 def _some(names: Sequence[str], most: int = _MOST) -> str:

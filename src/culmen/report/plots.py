@@ -1,5 +1,5 @@
-"""Plots of the tables: lines are medians over runs, bands reach from the first to the third quartile; in the colours of
-the dashboard (`static/style.css`).
+"""Plots of the tables: lines are medians over runs, bands reach from the first to the third
+quartile; in the colours of the dashboard (`static/style.css`).
 
 Needs matplotlib, which is imported with this module and by nothing else.
 """
@@ -24,8 +24,14 @@ _BAND = 5  # runs from which on quartiles say anything
 
 
 def draw_analyses(groups: Sequence[Group], folders: Sequence[Path], out: Path) -> list[Path]:
-    """Draw what has rows: best-so-far of all strategies of a task together, everything else group by group."""
-    drawn = [path for task in dict.fromkeys(group.task for group in groups) for path in _race(task, groups, out)]
+    """Draw what has rows: best-so-far of all strategies of a task together, everything else group
+    by group.
+    """
+    drawn = [
+        path
+        for task in dict.fromkeys(group.task for group in groups)
+        for path in _race(task, groups, out)
+    ]
     for group, folder in zip(groups, folders):
         tables = {table.name: table for table in group.tables if table.rows}
         for name, plot in _PLOTS.items():
@@ -37,7 +43,11 @@ def draw_analyses(groups: Sequence[Group], folders: Sequence[Path], out: Path) -
 def _race(task: str, groups: Sequence[Group], out: Path) -> list[Path]:
     """Best so far of every strategy on one task, one panel for each budget that is known."""
     alike = [group for group in groups if group.task == task]
-    axes = [axis for axis in ("evaluations", "dollars", "seconds") if any(_table(group, axis) for group in alike)]
+    axes = [
+        axis
+        for axis in ("evaluations", "dollars", "seconds")
+        if any(_table(group, axis) for group in alike)
+    ]
     if not axes:
         return []
     figure, panels = paned(len(axes), f"{task}: best so far")
@@ -45,14 +55,23 @@ def _race(task: str, groups: Sequence[Group], out: Path) -> list[Path]:
         for group in alike:
             table = _table(group, axis)
             if table is not None:
-                band(panel, table.rows, axis, "score", group.label.removeprefix(f"{task} "), steps=True)
+                band(
+                    panel,
+                    table.rows,
+                    axis,
+                    "score",
+                    group.label.removeprefix(f"{task} "),
+                    steps=True,
+                )
         panel.set(xlabel=axis, ylabel="score")
     panels[0].legend(fontsize=7)
     return [save(figure, out / f"{task.replace('/', '-')}-best.png")]
 
 
 def _table(group: Group, axis: str) -> Table | None:
-    return next((table for table in group.tables if table.name == f"best_by_{axis}" and table.rows), None)
+    return next(
+        (table for table in group.tables if table.name == f"best_by_{axis}" and table.rows), None
+    )
 
 
 def _coverage(rows: Rows, title: str) -> Figure:
@@ -80,11 +99,17 @@ def _top_m(rows: Rows, title: str) -> Figure:
 
 def _ranks(rows: Rows, title: str) -> Figure:
     key = next(iter(rows[0]))
-    names = [name for name in ("valid", "improve", "gain", "distance") if any(row[name] is not None for row in rows)]
+    names = [
+        name
+        for name in ("valid", "improve", "gain", "distance")
+        if any(row[name] is not None for row in rows)
+    ]
     figure, panels = paned(len(names), title)
     for panel, name in zip(panels, names):
         known = [row for row in rows if row[name] is not None]
-        below, above = ([abs(row[f"{name}_{q}"] - row[name]) for row in known] for q in ("q1", "q3"))
+        below, above = (
+            [abs(row[f"{name}_{q}"] - row[name]) for row in known] for q in ("q1", "q3")
+        )
         heights = [row[name] for row in known]
         style = {"capsize": 3, "color": PALETTE[0], "alpha": 0.7}
         panel.bar([str(row[key]) for row in known], heights, yerr=[below, above], **style)
@@ -130,7 +155,9 @@ def _islands(rows: Rows, title: str) -> Figure:
 
 
 def _training(rows: Rows, title: str) -> Figure:
-    """What the paper's figures of training show, and what else tells a sound one: only what was noted."""
+    """What the paper's figures of training show, and what else tells a sound one: only what was
+    noted.
+    """
     known = [(names, label) for names, label in _CURVES if any(_has(rows, name) for name in names)]
     figure, panels = paned(len(known), title)
     for panel, (names, label) in zip(panels, known):
@@ -191,7 +218,8 @@ def paned(count: int, title: str) -> tuple[Figure, list[Any]]:
 
 
 def band(panel: Any, rows: Rows, x: str, y: str, label: str = "", *, steps: bool = False) -> None:
-    """A line of medians in a band from the first to the third quartile; no band of fewer than `_BAND` runs.
+    """A line of medians in a band from the first to the third quartile; no band of fewer than
+    `_BAND` runs.
 
     `steps`: what holds from each place to the next, as a best so far does.
     """
@@ -220,7 +248,8 @@ _SMALL = 7  # points of a legend's letters
 def draw_comparison(
     made: Comparison, groups: Mapping[str, Mapping[str, Sequence[ComparedRun]]], out: Path
 ) -> list[Path]:
-    """SVG files in `out`: for every task `TASK-best` and `TASK-profile`, and `overall-profile` over tasks.
+    """SVG files in `out`: for every task `TASK-best` and `TASK-profile`, and `overall-profile` over
+    tasks.
 
     `groups` are the runs by task and strategy, as `compare.contenders` tells them.
     """
@@ -229,7 +258,11 @@ def draw_comparison(
     for part in made.tasks:
         name = "".join(c if c.isalnum() or c in "-_." else "-" for c in part.task)
         drawn += _best(part.task, groups[part.task], part.target, out / f"{name}-best.svg", axes)
-        drawn.append(_performance_profile(f"{part.task}: performance profile", part.rows, out / f"{name}-profile.svg"))
+        drawn.append(
+            _performance_profile(
+                f"{part.task}: performance profile", part.rows, out / f"{name}-profile.svg"
+            )
+        )
     if made.overall is not None:
         title = f"over {len(made.overall.tasks)} tasks: performance profile"
         drawn.append(_performance_profile(title, made.overall.rows, out / "overall-profile.svg"))
@@ -237,10 +270,16 @@ def draw_comparison(
 
 
 def _best(
-    task: str, groups: Mapping[str, Sequence[ComparedRun]], aim: Target, path: Path, axes: Sequence[Axis]
+    task: str,
+    groups: Mapping[str, Sequence[ComparedRun]],
+    aim: Target,
+    path: Path,
+    axes: Sequence[Axis],
 ) -> list[Path]:
     """One panel for each axis that is known of all strategies; none where nothing scored."""
-    tables = {axis: {label: best_so_far(runs, axis) for label, runs in groups.items()} for axis in axes}
+    tables = {
+        axis: {label: best_so_far(runs, axis) for label, runs in groups.items()} for axis in axes
+    }
     known = [axis for axis in axes if all(table.rows for table in tables[axis].values())]
     if not known:
         return []
@@ -262,7 +301,14 @@ def _performance_profile(title: str, rows: Sequence[StrategyFigures], path: Path
     end = max(1.0, *(level for row in rows for level, _ in row.steps))
     for row in rows:
         stairs = [*row.steps, (end, row.steps[-1][1])]
-        panel.step([level for level, _ in stairs], [share for _, share in stairs], where="post", label=row.strategy)
-    panel.set(xlabel="level on the common scale", ylabel="share of runs above it", ylim=(-0.02, 1.02))
+        panel.step(
+            [level for level, _ in stairs],
+            [share for _, share in stairs],
+            where="post",
+            label=row.strategy,
+        )
+    panel.set(
+        xlabel="level on the common scale", ylabel="share of runs above it", ylim=(-0.02, 1.02)
+    )
     panel.legend(fontsize=_SMALL)
     return save(figure, path)

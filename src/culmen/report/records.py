@@ -1,7 +1,8 @@
-"""A run as plain tables, read from its journal in one pass: what the analyses of TurboEvolve, Section 6, are made from.
+"""A run as plain tables, read from its journal in one pass: what the analyses of TurboEvolve,
+Section 6, are made from.
 
-Rewards are scores turned so that higher is better; a gain is a candidate's reward minus that of the parent it was
-asked to improve (the paper's delta).
+Rewards are scores turned so that higher is better; a gain is a candidate's reward minus that of the
+parent it was asked to improve (the paper's delta).
 """
 
 from __future__ import annotations
@@ -36,18 +37,21 @@ _GRIDS = ("event", "grid")  # notes that tell how many cells are taken
 Vector = tuple[float, ...]
 
 
-Axis = Literal["evaluations", "dollars", "seconds", "evaluation_steps", "proposal_steps", "proposals"]
+Axis = Literal[
+    "evaluations", "dollars", "seconds", "evaluation_steps", "proposal_steps", "proposals"
+]
 AXES: tuple[Axis, ...] = get_args(Axis)
 BUDGETS: tuple[Axis, ...] = ("evaluations", "dollars", "seconds")  # axes that a budget may limit
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """A run after so many evaluations: active seconds, known dollars, and the score of the candidate that was best then
-    (in the task's own direction, None while nothing had scored).
+    """A run after so many evaluations: active seconds, known dollars, and the score of the
+    candidate that was best then (in the task's own direction, None while nothing had scored).
 
-    `evaluation_steps` counts evaluations that ran side by side once: the most that followed one another, each begun
-    when the one before had ended (POLCA, Section 5). `proposal_steps` does so for requests, `proposals` counts the
-    candidates that these brought. `candidate` is the one that was best ("": none).
+    `evaluation_steps` counts evaluations that ran side by side once: the most that followed one
+    another, each begun when the one before had ended (POLCA, Section 5). `proposal_steps` does so
+    for requests, `proposals` counts the candidates that these brought. `candidate` is the one that
+    was best ("": none).
     """
 
     evaluations: int
@@ -61,8 +65,9 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class ReplyCandidate(msgspec.Struct, frozen=True):
-    """One candidate of a reply. `rank` counts from 1 in the order of the reply; `status` is that of its evaluation, or
-    `known` for a content that had been evaluated before, or `unseen` if it never was. `cell` is its place in the grid.
+    """One candidate of a reply. `rank` counts from 1 in the order of the reply; `status` is that of
+    its evaluation, or `known` for a content that had been evaluated before, or `unseen` if it never
+    was. `cell` is its place in the grid.
     """
 
     rank: int
@@ -74,9 +79,10 @@ class ReplyCandidate(msgspec.Struct, frozen=True):
 class CandidateRequest(msgspec.Struct, frozen=True):
     """One request for candidates (the paper's event), after `evaluations` of the run.
 
-    `k` candidates were asked for. `distance` is how far the parent was from the candidates shown beside it, on average
-    over those, in the grid's features, each scaled to 0..1 by all values that the run has seen; `inspiration` is the
-    highest reward among those shown. None where the journal does not tell.
+    `k` candidates were asked for. `distance` is how far the parent was from the candidates shown
+    beside it, on average over those, in the grid's features, each scaled to 0..1 by all values that
+    the run has seen; `inspiration` is the highest reward among those shown. None where the journal
+    does not tell.
     """
 
     evaluations: int
@@ -96,7 +102,9 @@ class CandidateRequest(msgspec.Struct, frozen=True):
 
 
 class Filled(msgspec.Struct, frozen=True):
-    """The state of one island's grid after `evaluations` of the run: cells taken, mean reward of their occupants."""
+    """The state of one island's grid after `evaluations` of the run: cells taken, mean reward of
+    their occupants.
+    """
 
     evaluations: int
     island: int
@@ -105,8 +113,9 @@ class Filled(msgspec.Struct, frozen=True):
 
 
 class RunRecord(msgspec.Struct, frozen=True):
-    """One run. `moments` has one row per evaluation, those included that failed or were made for the final choice;
-    `unpriced` counts the calls whose price is unknown, `trust` is the level of the weakest score."""
+    """One run. `moments` has one row per evaluation, those included that failed or were made for
+    the final choice; `unpriced` counts the calls whose price is unknown, `trust` is the level of
+    the weakest score."""
 
     run: str
     task: str
@@ -129,7 +138,9 @@ class RunRecord(msgspec.Struct, frozen=True):
 
 
 def read_run(run: Path | str) -> RunRecord:
-    """The tables of one run; raises `UserError` where there is none, `JournalDamaged` where it cannot be read."""
+    """The tables of one run; raises `UserError` where there is none, `JournalDamaged` where it
+    cannot be read.
+    """
     meta = views.meta(run)
     reader = RunReader(meta).follow(run)
     return RunRecord(
@@ -150,7 +161,9 @@ def read_run(run: Path | str) -> RunRecord:
 
 
 class RunReader:
-    """Events in their order, turned into rows; of a run that goes on only what is new is read again."""
+    """Events in their order, turned into rows; of a run that goes on only what is new is read
+    again.
+    """
 
     def __init__(self, meta: RunMeta) -> None:
         self._objective, self._leader, self._last = meta.task.objective, FollowedLeader(meta), 0
@@ -185,12 +198,18 @@ class RunReader:
             self.unpriced += usage.unpriced
         self._leader.see(entry)
         if isinstance(entry.result, Observation):
-            if not entry.body.get("phase"):  # the final choice's are never mixed into the means of the search
+            if not entry.body.get(
+                "phase"
+            ):  # the final choice's are never mixed into the means of the search
                 self._observe(entry.result)
             best, name = self._leader.best or (None, "")
             steps = (self._steps["evaluate"].length, self._steps["propose"].length, self._proposals)
-            self.moments.append(Moment(len(self.moments) + 1, entry.elapsed, self._dollars, best, *steps, name))
-        elif entry.kind == "done" and isinstance(entry.result, Proposal) and entry.result.candidates:
+            self.moments.append(
+                Moment(len(self.moments) + 1, entry.elapsed, self._dollars, best, *steps, name)
+            )
+        elif (
+            entry.kind == "done" and isinstance(entry.result, Proposal) and entry.result.candidates
+        ):
             self._proposals += len(entry.result.candidates)
             self._reply(entry.result)
         elif entry.kind == "note" and entry.body.get("note") in _GRIDS and "cells" in entry.body:
@@ -199,7 +218,9 @@ class RunReader:
             self.barriers.append(barrier(entry.body, len(self.moments)))
 
     def asks(self) -> list[CandidateRequest]:
-        """The requests as the strategy noted them; without such notes, as the replies in the journal tell them."""
+        """The requests as the strategy noted them; without such notes, as the replies in the
+        journal tell them.
+        """
         if self._noted:
             scale = _scale(body for _, body in self._noted)
             return [_noted(evaluations, body, scale) for evaluations, body in self._noted]
@@ -228,7 +249,9 @@ class RunReader:
             self._noted.append((len(self.moments), body))
 
     def _plain(self, evaluations: int, reply: Proposal, parent: float | None) -> CandidateRequest:
-        children = tuple(self._child(rank, candidate.id) for rank, candidate in enumerate(reply.candidates, 1))
+        children = tuple(
+            self._child(rank, candidate.id) for rank, candidate in enumerate(reply.candidates, 1)
+        )
         return CandidateRequest(evaluations, len(children), children, parent)
 
     def _child(self, rank: int, name: str) -> ReplyCandidate:
@@ -240,7 +263,9 @@ class RunReader:
 
 
 class _Chain:
-    """The longest chain of effects of a kind, of which each began when the one before it had ended."""
+    """The longest chain of effects of a kind, of which each began when the one before it had
+    ended.
+    """
 
     def __init__(self) -> None:
         self.length = 0
@@ -254,7 +279,9 @@ class _Chain:
             self.length = max(self.length, self._begun.pop(key, self.length))
 
 
-def _noted(evaluations: int, body: dict[str, Any], scale: list[tuple[float, float]]) -> CandidateRequest:
+def _noted(
+    evaluations: int, body: dict[str, Any], scale: list[tuple[float, float]]
+) -> CandidateRequest:
     parent, shown = body.get("parent") or {}, body.get("inspirations") or []
     rewards = [each["reward"] for each in shown if each.get("reward") is not None]
     return CandidateRequest(
@@ -262,7 +289,10 @@ def _noted(evaluations: int, body: dict[str, Any], scale: list[tuple[float, floa
         k=int(body["k"]),
         children=tuple(
             ReplyCandidate(
-                int(child["rank"]) + 1, str(child["status"]), child.get("reward"), _vector(child.get("cell"))
+                int(child["rank"]) + 1,
+                str(child["status"]),
+                child.get("reward"),
+                _vector(child.get("cell")),
             )
             for child in body["candidates"]
         ),
@@ -285,13 +315,19 @@ def _scale(bodies: Iterable[dict[str, Any]]) -> list[tuple[float, float]]:
     rows = [
         each["features"]
         for body in bodies
-        for each in (body.get("parent") or {}, *(body.get("inspirations") or []), *body["candidates"])
+        for each in (
+            body.get("parent") or {},
+            *(body.get("inspirations") or []),
+            *body["candidates"],
+        )
         if each.get("features")
     ]
     return [(min(column), max(column)) for column in zip(*rows)]
 
 
-def _mean_distance(parent: dict[str, Any], shown: list[dict[str, Any]], scale: list[tuple[float, float]]) -> Any:
+def _mean_distance(
+    parent: dict[str, Any], shown: list[dict[str, Any]], scale: list[tuple[float, float]]
+) -> Any:
     places = [_scaled(each["features"], scale) for each in shown if each.get("features")]
     if not places or not parent.get("features"):
         return None
@@ -300,14 +336,18 @@ def _mean_distance(parent: dict[str, Any], shown: list[dict[str, Any]], scale: l
 
 
 def _scaled(features: list[float], scale: list[tuple[float, float]]) -> list[float]:
-    return [(value - low) / (high - low) if high > low else 0.0 for value, (low, high) in zip(features, scale)]
+    return [
+        (value - low) / (high - low) if high > low else 0.0
+        for value, (low, high) in zip(features, scale)
+    ]
 
 
 # Runs as a comparison needs them: what each came to, on what scale, under which budget.
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """What was measured of a program after the search: its score, or its gain over the initial program.
+    """What was measured of a program after the search: its score, or its gain over the initial
+    program.
 
     `margin` is half the width of the 95 % interval (None: not known), `count` the evaluations.
     """
@@ -318,15 +358,17 @@ class Measurement(msgspec.Struct, frozen=True):
 
 
 class ComparedRun(msgspec.Struct, frozen=True):
-    """One run. `score` and `certified` are those of its best (None: nothing scored, nothing vouched for); `strict` is
-    None where no verifier was asked. `moments` tell the best so far after every evaluation. `written` is how the
-    strategy was asked for with settings, where that is known: a preset or a pool may mean others on another task.
+    """One run. `score` and `certified` are those of its best (None: nothing scored, nothing vouched
+    for); `strict` is None where no verifier was asked. `moments` tell the best so far after every
+    evaluation. `written` is how the strategy was asked for with settings, where that is known: a
+    preset or a pool may mean others on another task.
 
-    `program` is the id of its best ("": not known; equal ids are equal programs), with `margin` and `count` of its
-    score, measured after the search if `confirmed`, on `cases` of the `of` cases of `split` (0: no data set).
-    `initial_program` is the id of the initial program it was measured beside, `initial` that one's score on the same
-    cases, `gain` how much better the best is, case by case (None: not measured). `fresh` are the scores of these two
-    programs that were made for comparisons."""
+    `program` is the id of its best ("": not known; equal ids are equal programs), with `margin` and
+    `count` of its score, measured after the search if `confirmed`, on `cases` of the `of` cases of
+    `split` (0: no data set). `initial_program` is the id of the initial program it was measured
+    beside, `initial` that one's score on the same cases, `gain` how much better the best is, case
+    by case (None: not measured). `fresh` are the scores of these two programs that were made for
+    comparisons."""
 
     run: str
     task: str
@@ -414,8 +456,8 @@ def compared_run(now: views.RunStatus, about: RunMeta, moments: Iterable[Moment]
 
 
 def programs_of(best: RunResult | None, task: Task) -> tuple[str, str]:
-    """Ids of a run's best and of the initial program that it is compared with: that of its final choice, itself where
-    it is one of several, else the first; "" for none."""
+    """Ids of a run's best and of the initial program that it is compared with: that of its final
+    choice, itself where it is one of several, else the first; "" for none."""
     names = [candidate.id for candidate in task.candidates()]
     first = names[0] if names else ""
     if best is None or best.id in names:
@@ -439,7 +481,9 @@ def _measured(best: RunResult) -> dict[str, Any]:
 
 
 def find_runs(place: Path) -> list[Path]:
-    """The run at a place, or all below a folder, by name; raises `UserError` where there is none."""
+    """The run at a place, or all below a folder, by name; raises `UserError` where there is
+    none.
+    """
     found: list[Path] = []
     for folder, below, files in os.walk(place):
         if FILE in files or POINTER in files:
@@ -461,7 +505,9 @@ class LeftOut(msgspec.Struct, frozen=True):
 def read_all(
     runs: Sequence[Path], written: Mapping[Path, str] | None = None
 ) -> tuple[list[ComparedRun], list[LeftOut]]:
-    """Some runs, and those among them that cannot be read; raises the first one's error where none can."""
+    """Some runs, and those among them that cannot be read; raises the first one's error where none
+    can.
+    """
     known = written or {}
     found: list[ComparedRun] = []
     left_out: list[LeftOut] = []
@@ -471,21 +517,32 @@ def read_all(
             found.append(msgspec.structs.replace(read_compared(run), written=known.get(run, "")))
         except CulmenError as error:
             first = first or error
-            left_out.append(LeftOut(str(run), error.what if isinstance(error, UserError) else str(error)))
+            left_out.append(
+                LeftOut(str(run), error.what if isinstance(error, UserError) else str(error))
+            )
     if first is not None and not found:
         raise first
     return found, left_out
 
 
 _AS_NOTED = (
-    "entropy", "grad_norm", "kl", "clip_low", "clip_high", "ratio_max", "gap_mean", "gap_max", "tokens",
+    "entropy",
+    "grad_norm",
+    "kl",
+    "clip_low",
+    "clip_high",
+    "ratio_max",
+    "gap_mean",
+    "gap_max",
+    "tokens",
     "tokens_per_second",
-)  # fmt: skip
+)
 
 
 class Barrier(msgspec.Struct, frozen=True):
-    """One barrier of a run, after `evaluations` of it. `measures` are its diagnostics by name, those of the update only
-    where there was one; `skip` says why there was none, `failures` counts decisions that failed, by class."""
+    """One barrier of a run, after `evaluations` of it. `measures` are its diagnostics by name,
+    those of the update only where there was one; `skip` says why there was none, `failures` counts
+    decisions that failed, by class."""
 
     number: int
     evaluations: int
@@ -499,20 +556,30 @@ def barrier(body: Mapping[str, Any], evaluations: int) -> Barrier:
     """A note `barrier` as a row; figures that it lacks are left out."""
     rewards, advantages = _numbers(body.get("rewards")), _numbers(body.get("advantages"))
     failures = {str(name): int(times) for name, times in dict(body.get("failures") or {}).items()}
-    clamped, tried = _numbers(body.get("clamped")), [_kind(line) for line in body.get("experiments") or () if line]
-    measures: dict[str, float] = {"version": float(body.get("version", 0)), "alpha": float(body.get("alpha", 0.0))}
+    clamped, tried = (
+        _numbers(body.get("clamped")),
+        [_kind(line) for line in body.get("experiments") or () if line],
+    )
+    measures: dict[str, float] = {
+        "version": float(body.get("version", 0)),
+        "alpha": float(body.get("alpha", 0.0)),
+    }
     if rewards:
         measures |= {
             "reward": fmean(rewards),
             "reward_max": max(rewards),
             "failed": share_of(sum(failures.values()), rewards),
         }
-        measures |= {f"at_{end}": share_of(times, rewards) for end, times in zip(("worst", "best"), clamped)}
+        measures |= {
+            f"at_{end}": share_of(times, rewards) for end, times in zip(("worst", "best"), clamped)
+        }
     if advantages:
         measures["advantage_max"] = max(map(abs, advantages))
     if tried:
         measures["different"] = len(set(tried)) / len(tried)
-    measures |= {f"spread_{name}": float(value) for name, value in dict(body.get("spreads") or {}).items()}
+    measures |= {
+        f"spread_{name}": float(value) for name, value in dict(body.get("spreads") or {}).items()
+    }
     measures |= {name: float(body[name]) for name in _AS_NOTED if body.get(name) is not None}
     return Barrier(
         int(body.get("barrier", 0)),
@@ -551,13 +618,19 @@ class Configured(Protocol):
 
 
 def told_apart(firsts: Sequence[Configured], plain: Sequence[str]) -> list[str]:
-    """Plain labels; behind those that occur several times the model and settings in which they differ."""
+    """Plain labels; behind those that occur several times the model and settings in which they
+    differ.
+    """
     labels: list[str] = []
     for label, record in zip(plain, firsts):
         alike = [other for other, name in zip(firsts, plain) if name == label]
         facts = {"model": record.model, **record.config, "pool": record.pool or "none"}
-        kinds = [{"model": other.model, **other.config, "pool": other.pool or "none"} for other in alike]
-        differing = [name for name in facts if any(other.get(name) != facts[name] for other in kinds)]
+        kinds = [
+            {"model": other.model, **other.config, "pool": other.pool or "none"} for other in alike
+        ]
+        differing = [
+            name for name in facts if any(other.get(name) != facts[name] for other in kinds)
+        ]
         told = ", ".join(f"{name}={_short(facts[name])}" for name in differing)
         labels.append(f"{label} ({told})" if told else label)
     return labels
@@ -567,6 +640,8 @@ def _short(value: object) -> str:
     """A setting as text; of an object only its fields."""
     if isinstance(value, dict) and "object" in value:
         kind = str(value["object"]).rpartition(":")[2].lower()
-        inner = ", ".join(f"{name}={_short(each)}" for name, each in value.get("fields", {}).items())
+        inner = ", ".join(
+            f"{name}={_short(each)}" for name, each in value.get("fields", {}).items()
+        )
         return f"{kind}({inner})" if inner else kind
     return str(value)

@@ -1,12 +1,15 @@
-"""Statistics of comparisons: intervals by bootstrap, probability of improvement, profiles, best of n, running time.
+"""Statistics of comparisons: intervals by bootstrap, probability of improvement, profiles, best of
+n, running time.
 
-Measures and the stratified bootstrap follow Agarwal et al. 2021, "Deep reinforcement learning at the edge of the
-statistical precipice", Section 4; the expected running time Hansen et al. 2021 (COCO). Values are such that
-higher is better. Strata are tasks: runs are drawn anew within each of them, tasks are taken as they are.
-Nothing depends on the order of runs: samples are sorted before anything is drawn, and the draws have a fixed seed.
+Measures and the stratified bootstrap follow Agarwal et al. 2021, "Deep reinforcement learning at
+the edge of the statistical precipice", Section 4; the expected running time Hansen et al. 2021
+(COCO). Values are such that higher is better. Strata are tasks: runs are drawn anew within each of
+them, tasks are taken as they are. Nothing depends on the order of runs: samples are sorted before
+anything is drawn, and the draws have a fixed seed.
 
-Values that were measured with an error come with draws of what they may be (`MeasuredValues`). Each resample takes
-one of these, so that intervals hold both the luck of the runs and the error of what they were measured by.
+Values that were measured with an error come with draws of what they may be (`MeasuredValues`). Each
+resample takes one of these, so that intervals hold both the luck of the runs and the error of what
+they were measured by.
 """
 
 from __future__ import annotations
@@ -30,12 +33,14 @@ Sample = Sequence[float]
 
 
 class MeasuredValues(NamedTuple):
-    """Values measured with an error: `draws` of shape (RESAMPLES, number of values), row by row what all may be.
+    """Values measured with an error: `draws` of shape (RESAMPLES, number of values), row by row
+    what all may be.
 
-    Two more of the same shape are for comparing two samples (None: `draws`). Both have the errors that runs share and
-    no others, for the spread of the runs shows those already. In `ruled` values are alike whose difference was not
-    shown, in `raw` they are not: two samples differ only if both say so, for that one is shown to be better than a
-    third and the other is not says nothing of the two.
+    Two more of the same shape are for comparing two samples (None: `draws`). Both have the errors
+    that runs share and no others, for the spread of the runs shows those already. In `ruled` values
+    are alike whose difference was not shown, in `raw` they are not: two samples differ only if both
+    say so, for that one is shown to be better than a third and the other is not says nothing of the
+    two.
     """
 
     values: Sample
@@ -60,7 +65,9 @@ Given = Sample | MeasuredValues
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """A figure and its bootstrap interval; None of nothing, no interval where a stratum has a single value."""
+    """A figure and its bootstrap interval; None of nothing, no interval where a stratum has a
+    single value.
+    """
 
     value: float | None = None
     low: float | None = None
@@ -68,14 +75,16 @@ class Estimate(msgspec.Struct, frozen=True):
 
     def mirrored(self) -> Estimate:
         """One minus it."""
-        return Estimate(*(None if each is None else 1 - each for each in (self.value, self.high, self.low)))
+        return Estimate(
+            *(None if each is None else 1 - each for each in (self.value, self.high, self.low))
+        )
 
 
 class Improvement(msgspec.Struct, frozen=True):
     """How likely a run of one strategy beats a run of another, ties counting half.
 
-    `p` is two-sided, of the hypothesis that both are alike (None: a single run on a side). `pairs` counts those of the
-    same seed, 0 where seeds do not pair.
+    `p` is two-sided, of the hypothesis that both are alike (None: a single run on a side). `pairs`
+    counts those of the same seed, 0 where seeds do not pair.
     """
 
     estimate: Estimate
@@ -96,22 +105,30 @@ def median(strata: Sequence[Given]) -> Estimate:
 
 
 def iqm(strata: Sequence[Given]) -> Estimate:
-    """Interquartile mean of all values: the lowest and highest quarter (rounded down) are left out."""
+    """Interquartile mean of all values: the lowest and highest quarter (rounded down) are left
+    out.
+    """
     import numpy as np
 
-    return _estimate(strata, lambda *given: _scipy_stats().trim_mean(np.concatenate(given, axis=-1), _CUT, axis=-1))
+    return _estimate(
+        strata,
+        lambda *given: _scipy_stats().trim_mean(np.concatenate(given, axis=-1), _CUT, axis=-1),
+    )
 
 
 def improvement(strata: Sequence[tuple[Given, Given]], paired: bool) -> Improvement:
-    """Of the first over the second sample, mean over strata; `paired` samples hold the same seed at the same place.
+    """Of the first over the second sample, mean over strata; `paired` samples hold the same seed at
+    the same place.
 
-    -inf stands for a run without a score: it loses against all others and ties with its like. Of values with errors the
-    estimate is the mean over their draws, and p the larger of two: of the test over runs, and of the share of the draws
-    in which neither is ahead, for runs that share a program share its error. The interval is never narrower than
-    Wilson's for so many pairs (of unpaired samples: for the size of the smaller one). Raises `ValueError` for an empty
-    sample.
+    -inf stands for a run without a score: it loses against all others and ties with its like. Of
+    values with errors the estimate is the mean over their draws, and p the larger of two: of the
+    test over runs, and of the share of the draws in which neither is ahead, for runs that share a
+    program share its error. The interval is never narrower than Wilson's for so many pairs (of
+    unpaired samples: for the size of the smaller one). Raises `ValueError` for an empty sample.
     """
-    couples, raw = ([(_arrays(_version(a, n)), _arrays(_version(b, n))) for a, b in strata] for n in (0, 1))
+    couples, raw = (
+        [(_arrays(_version(a, n)), _arrays(_version(b, n))) for a, b in strata] for n in (0, 1)
+    )
     pairs = sum(min(one[0].size, other[0].size) for one, other in couples)
     if paired and any(one[0].size != other[0].size for one, other in couples):
         raise ValueError("paired samples of different sizes")
@@ -120,14 +137,21 @@ def improvement(strata: Sequence[tuple[Given, Given]], paired: bool) -> Improvem
     if min(each[0].size for couple in couples for each in couple) < 2:
         p = None if not paired or pairs < 2 else _signs(_soft_wins(couples))
         return Improvement(Estimate(value), p, pairs if paired else 0)
-    p = _signs(_soft_wins(couples)) if paired else _shuffled([(one[0], other[0]) for one, other in couples])
+    p = (
+        _signs(_soft_wins(couples))
+        if paired
+        else _shuffled([(one[0], other[0]) for one, other in couples])
+    )
     low, high = wilson(value, pairs)
     for each in (couples, raw):
         whole = shares(each, None)
         if p is not None and whole.min() < whole.max():
             p = max(p, min(1.0, 2 * float(min((whole <= 0.5).mean(), (whole >= 0.5).mean()))))
         drawn = shares(each, _random())
-        low, high = min(low, _percentile(drawn, 1 - CONFIDENCE)), max(high, _percentile(drawn, 1 + CONFIDENCE))
+        low, high = (
+            min(low, _percentile(drawn, 1 - CONFIDENCE)),
+            max(high, _percentile(drawn, 1 + CONFIDENCE)),
+        )
     return Improvement(Estimate(value, low, high), p, pairs if paired else 0)
 
 
@@ -139,12 +163,16 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     """Wilson's 95 % interval of a share of so many; wide where all of a few agree."""
     square = NORMAL**2
     centre = (share + square / (2 * count)) / (1 + square / count)
-    half = NORMAL / (1 + square / count) * sqrt(share * (1 - share) / count + square / (4 * count**2))
+    half = (
+        NORMAL / (1 + square / count) * sqrt(share * (1 - share) / count + square / (4 * count**2))
+    )
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:
-    """Holm's correction of p-values for how many of them there are; None stays and counts for nothing."""
+    """Holm's correction of p-values for how many of them there are; None stays and counts for
+    nothing.
+    """
     known = sorted((value, place) for place, value in enumerate(p) if value is not None)
     found: list[float | None] = [None] * len(p)
     highest = 0.0
@@ -155,18 +183,24 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
 
 
 def pairs_needed(comparisons: int = 1, level: float = 1 - CONFIDENCE) -> int:
-    """Pairs of seeds below which not even a win in each of them could tell two strategies apart (2^(1-n) > level)."""
+    """Pairs of seeds below which not even a win in each of them could tell two strategies apart
+    (2^(1-n) > level).
+    """
     return ceil(1 + log2(max(1, comparisons) / level))
 
 
 def profile(strata: Sequence[Sample], thresholds: Sequence[float]) -> list[float]:
     """Share of runs at or above each threshold, mean over strata (performance profile)."""
-    shares = [[sum(value >= mark for value in each) / len(each) for each in strata] for mark in thresholds]
+    shares = [
+        [sum(value >= mark for value in each) / len(each) for each in strata] for mark in thresholds
+    ]
     return [sum(each) / len(each) for each in shares]
 
 
 def steps(strata: Sequence[Sample]) -> list[tuple[float, float]]:
-    """The whole performance profile: (level, share of runs above it), from (0, all) down, one step for each value."""
+    """The whole performance profile: (level, share of runs above it), from (0, all) down, one step
+    for each value.
+    """
     levels = sorted({value for each in strata for value in each})
     shares = profile(strata, [0.0, *(nextafter(level, inf) for level in levels)])
     return list(zip([0.0, *levels], shares))
@@ -182,13 +216,19 @@ def best_of(values: Sample) -> list[float]:
 
 
 def expected_running_time(spent: Sample, reached: Sequence[bool]) -> float | None:
-    """What all runs spent, until the target or their end, per run that reached it; None if none did."""
+    """What all runs spent, until the target or their end, per run that reached it; None if none
+    did.
+    """
     return sum(spent) / sum(reached) if any(reached) else None
 
 
 def median_to_target(spent: Sample, reached: Sequence[bool]) -> float | None:
-    """Median of what it took, a run that did not get there counting as later than all; None if the median did not."""
-    ranked = sorted(value if there else float("inf") for value, there in zip(spent, reached, strict=True))
+    """Median of what it took, a run that did not get there counting as later than all; None if the
+    median did not.
+    """
+    ranked = sorted(
+        value if there else float("inf") for value, there in zip(spent, reached, strict=True)
+    )
     if not ranked:
         return None
     low, high = ranked[(len(ranked) - 1) // 2], ranked[len(ranked) // 2]
@@ -241,14 +281,18 @@ def _estimate(strata: Sequence[Given], statistic: Callable[..., Any]) -> Estimat
     """The statistic of the strata, vectorised over leading axes, with its percentile interval."""
     import numpy as np
 
-    if not strata or not all(len(each.values if isinstance(each, MeasuredValues) else each) for each in strata):
+    if not strata or not all(
+        len(each.values if isinstance(each, MeasuredValues) else each) for each in strata
+    ):
         return Estimate()
     given = [_sorted(_arrays(each))[0] for each in strata]
     value = float(statistic(*(values for values, _ in given)))
     if min(values.size for values, _ in given) < 2:
         return Estimate(value)
     random = _random()
-    drawn = [np.take_along_axis(draws, _places(random, values.size), axis=1) for values, draws in given]
+    drawn = [
+        np.take_along_axis(draws, _places(random, values.size), axis=1) for values, draws in given
+    ]
     return _interval(statistic(*drawn), value)
 
 
@@ -282,7 +326,9 @@ def _soft_wins(couples: _Couples) -> list[list[float]]:
 
 
 def _paired_shares(couples: _Couples, random: Any) -> Any:
-    """Share of pairs that the first wins in every draw, of shape (RESAMPLES,); pairs drawn anew with `random`."""
+    """Share of pairs that the first wins in every draw, of shape (RESAMPLES,); pairs drawn anew
+    with `random`.
+    """
     import numpy as np
 
     found: list[Any] = []
@@ -303,12 +349,16 @@ def _all_shares(couples: _Couples, random: Any) -> Any:
     for couple in couples:
         sides = [_sorted(side)[0] for side in couple]
         drawn = [
-            draws if random is None else np.take_along_axis(draws, _places(random, values.size), axis=1)
+            draws
+            if random is None
+            else np.take_along_axis(draws, _places(random, values.size), axis=1)
             for values, draws in sides
         ]
         step = max(1, _WIDE // (drawn[0].shape[1] * drawn[1].shape[1]))
         parts = [
-            _win(drawn[0][at : at + step, :, None], drawn[1][at : at + step, None, :]).mean(axis=(1, 2))
+            _win(drawn[0][at : at + step, :, None], drawn[1][at : at + step, None, :]).mean(
+                axis=(1, 2)
+            )
             for at in range(0, RESAMPLES, step)
         ]
         found.append(np.concatenate(parts))
@@ -344,12 +394,16 @@ def _signs(wins: Sequence[Sample]) -> float | None:
 
 
 def _shuffled(strata: Sequence[tuple[Sample, Sample]]) -> float | None:
-    """Rank-sum test by permutation within each stratum, one-sided ones joined by Fisher's method, then doubled."""
+    """Rank-sum test by permutation within each stratum, one-sided ones joined by Fisher's method,
+    then doubled.
+    """
     sides: dict[str, list[float]] = {"greater": [], "less": []}
     for one, other in strata:
         if min(len(one), len(other)) < 2:
             return None
-        ranks = _scipy_stats().rankdata([*_ranks(sorted(one), (one, other)), *_ranks(sorted(other), (one, other))])
+        ranks = _scipy_stats().rankdata(
+            [*_ranks(sorted(one), (one, other)), *_ranks(sorted(other), (one, other))]
+        )
         for side, found in sides.items():
             found.append(_rank_sum(ranks[: len(one)], ranks[len(one) :], side))
     joined: list[float] = []

@@ -1,10 +1,13 @@
-"""The worth of each of a task's runs, on equal terms: a value, what it may be instead, and on what it was measured.
+"""The worth of each of a task's runs, on equal terms: a value, what it may be instead, and on what
+it was measured.
 
-It is the program that is valued, so equal programs have one value, whichever runs returned them. Certified values are
-exact. Else all programs have one measurement in common where they were scored together (`culmen compare --score`).
-Else each run has its own. If it was made on some of the cases only, which differ from run to run, the run counts by its
-gain over the initial program on the same cases, added to that program's score over all runs; else by its score. A run
-that returned the initial program, or whose gain its interval does not show, found nothing and has that program's value.
+It is the program that is valued, so equal programs have one value, whichever runs returned them.
+Certified values are exact. Else all programs have one measurement in common where they were scored
+together (`culmen compare --score`). Else each run has its own. If it was made on some of the cases
+only, which differ from run to run, the run counts by its gain over the initial program on the same
+cases, added to that program's score over all runs; else by its score. A run that returned the
+initial program, or whose gain its interval does not show, found nothing and has that program's
+value.
 """
 
 from __future__ import annotations
@@ -22,15 +25,19 @@ from culmen.store.scores import FreshScore
 NOTHING = float("-inf")  # the reward of a run without a value
 _SEED = 1
 _ORDER = ("test", "val", "train", "")  # splits, the most telling first
-_Table = dict[str, tuple[float, Any]]  # reward of a program, and draws of shape (RESAMPLES,) of what it may be
+_Table = dict[
+    str, tuple[float, Any]
+]  # reward of a program, and draws of shape (RESAMPLES,) of what it may be
 
 
 class Worth(NamedTuple):
-    """Of some runs, in their order: `values` in the task's own direction (None: nothing scored), `margins`, `on` what
-    they were measured, and whether they found nothing; `rewards` with draws, -inf without a value.
+    """Of some runs, in their order: `values` in the task's own direction (None: nothing scored),
+    `margins`, `on` what they were measured, and whether they found nothing; `rewards` with draws,
+    -inf without a value.
 
-    `basis` says what the values are, `initial` is the initial program's (None: not measured), `start` draws of its
-    reward. `unequal`: they were measured on different samples of cases; `together`: all on the same.
+    `basis` says what the values are, `initial` is the initial program's (None: not measured),
+    `start` draws of its reward. `unequal`: they were measured on different samples of cases;
+    `together`: all on the same.
     """
 
     basis: str
@@ -67,9 +74,9 @@ def _told(
     raw: Sequence[str | None] = (),
     **more: Any,
 ) -> Worth:
-    """The worth of runs by their keys in the table of programs; None: no value. `shared` is the table with errors that
-    runs share alone; `raw` are the keys of what they really returned, where `keys` has the initial program for those
-    that showed no gain."""
+    """The worth of runs by their keys in the table of programs; None: no value. `shared` is the
+    table with errors that runs share alone; `raw` are the keys of what they really returned, where
+    `keys` has the initial program for those that showed no gain."""
     objective = runs[0].objective
     found = [table.get(key) if key is not None else None for key in keys]
     values = [NOTHING if each is None else each[0] for each in found]
@@ -118,8 +125,9 @@ def _exactly(value: float) -> Any:
 
 
 def _together(runs: Sequence[ComparedRun]) -> tuple[str, int, int, dict[str, list[float]]] | None:
-    """Split, number of its cases, repeats and rewards of every program in units that pair: means over the repeats of
-    each case, or where there is no data set single evaluations. None where not all were scored so.
+    """Split, number of its cases, repeats and rewards of every program in units that pair: means
+    over the repeats of each case, or where there is no data set single evaluations. None where not
+    all were scored so.
 
     A failure counts as the floor of the task, or else as the lowest reward among these.
     """
@@ -157,7 +165,12 @@ def _units(
     of: int,
     objective: Objective,
 ) -> dict[str, list[float]]:
-    known = [objective.reward(each.score) for by in scores.values() for each in by.values() if each.score is not None]
+    known = [
+        objective.reward(each.score)
+        for by in scores.values()
+        for each in by.values()
+        if each.score is not None
+    ]
     floor = objective.floor if objective.floor is not None else min(known, default=0.0)
     found: dict[str, list[float]] = {}
     for name, by in scores.items():
@@ -201,8 +214,8 @@ def _in_common(
 def _drawn_units(units: Mapping[str, Sequence[float]], exact: bool) -> _Table:
     """Means of programs, and draws of them by a bootstrap over units, the same for all programs.
 
-    Draws are spread as Student's t has it for so many units, for the bootstrap of few is too narrow. Exact scores have
-    no error.
+    Draws are spread as Student's t has it for so many units, for the bootstrap of few is too
+    narrow. Exact scores have no error.
     """
     import numpy as np
     import scipy.stats
@@ -239,27 +252,36 @@ def _own(runs: Sequence[ComparedRun]) -> Worth:
     unequal = any(0 < run.cases < run.of for run in valued)
     initial, gains = _initial_programs(valued), _gains(valued)
     by_gain = unequal and len(firsts) == 1 and firsts <= initial.keys()
-    nothing = [_found_nothing(run, gains, by_gain) and run.initial_program in initial for run in runs]
+    nothing = [
+        _found_nothing(run, gains, by_gain) and run.initial_program in initial for run in runs
+    ]
     if by_gain:
         (first,) = firsts
         measured = _added(initial, gains, first)
     else:
         measured = {**_scores(valued), **initial}
     keys = [
-        None if run.score is None else run.initial_program if none else _key(run) for run, none in zip(runs, nothing)
+        None if run.score is None else run.initial_program if none else _key(run)
+        for run, none in zip(runs, nothing)
     ]
     margins = [None if key is None else measured[key].margin for key in keys]
     base = next(iter(firsts)) if by_gain else ""
     table = _drawn(measured, gains if by_gain else {}, base)
     several = {*_several(valued), *initial}
-    exact = {name: each if name in several else Measurement(each.value, 0.0) for name, each in measured.items()}
+    exact = {
+        name: each if name in several else Measurement(each.value, 0.0)
+        for name, each in measured.items()
+    }
     first = next((name for name in sorted(firsts) if name in initial), None)
     return _told(
         runs,
         keys,
         table,
         _drawn(exact, gains if by_gain else {}, base),
-        [_key(run) if run.score is not None and _key(run) in table else key for run, key in zip(runs, keys)],
+        [
+            _key(run) if run.score is not None and _key(run) in table else key
+            for run, key in zip(runs, keys)
+        ],
         basis="gains over the initial program" if by_gain else "scores",
         margins=margins,
         on=[_on(run) for run in runs],
@@ -281,7 +303,9 @@ def _on(run: ComparedRun) -> str:
 
 
 def _pooled(measurements: Sequence[Measurement]) -> Measurement:
-    """Several independent measurements of one thing, each by its evaluations; no margin where one has none."""
+    """Several independent measurements of one thing, each by its evaluations; no margin where one
+    has none.
+    """
     total = sum(each.count for each in measurements)
     shares = [each.count / total if total else 1 / len(measurements) for each in measurements]
     value = math.fsum(share * each.value for share, each in zip(shares, measurements))
@@ -313,7 +337,9 @@ def _scores(runs: Iterable[ComparedRun]) -> dict[str, Measurement]:
 
 def _initial_programs(runs: Sequence[ComparedRun]) -> dict[str, Measurement]:
     """The initial programs, as all runs measured them."""
-    beside = [(run.initial_program, _turned(run, run.initial)) for run in runs if run.initial is not None]
+    beside = [
+        (run.initial_program, _turned(run, run.initial)) for run in runs if run.initial is not None
+    ]
     returned = [(run.program, _own_score(run)) for run in runs if run.returned_the_initial_program]
     return _by_program([*beside, *returned])
 
@@ -331,22 +357,34 @@ def _found_nothing(run: ComparedRun, gains: Mapping[str, Measurement], by_gain: 
     return gain.margin is None or gain.value <= gain.margin
 
 
-def _added(initial: Mapping[str, Measurement], gains: Mapping[str, Measurement], first: str) -> dict[str, Measurement]:
-    """Scores of programs as the initial program's plus their gains; margins are those of the gains."""
+def _added(
+    initial: Mapping[str, Measurement], gains: Mapping[str, Measurement], first: str
+) -> dict[str, Measurement]:
+    """Scores of programs as the initial program's plus their gains; margins are those of the
+    gains.
+    """
     base = initial.get(first, Measurement(0.0, 0.0))
     return {
-        **{name: Measurement(base.value + gain.value, gain.margin, gain.count) for name, gain in gains.items()},
+        **{
+            name: Measurement(base.value + gain.value, gain.margin, gain.count)
+            for name, gain in gains.items()
+        },
         **initial,
     }
 
 
-def _drawn(measured: Mapping[str, Measurement], gains: Mapping[str, Measurement], first: str) -> _Table:
-    """Draws by the normal law of the same 95 % interval; those of gains share the initial program's error."""
+def _drawn(
+    measured: Mapping[str, Measurement], gains: Mapping[str, Measurement], first: str
+) -> _Table:
+    """Draws by the normal law of the same 95 % interval; those of gains share the initial program's
+    error.
+    """
     import numpy as np
 
     rng = np.random.default_rng(_SEED)
     error = {
-        name: (each.margin or 0.0) / NORMAL * rng.standard_normal(RESAMPLES) for name, each in sorted(measured.items())
+        name: (each.margin or 0.0) / NORMAL * rng.standard_normal(RESAMPLES)
+        for name, each in sorted(measured.items())
     }
     shared = error.get(first, 0.0)
     return {

@@ -1,1 +1,1 @@
-"""One run from what a person passes to a live search: options, inputs, assembly, forks, the inbox and seed pools."""
+"""From user input to a live search: options, inputs, assembly, forks, inbox, seed pools."""

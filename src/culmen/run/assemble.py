@@ -1,4 +1,6 @@
-"""One live session of a run: assembles what performs it, drives it on asyncio, and takes everything down again."""
+"""One live session of a run: assembles what performs it, drives it on asyncio, and takes everything
+down again.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,15 @@ from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import IsolationError, Unavailable, UserError
 from culmen.core.event import CustomRequest, Effect, Entry, Event
 from culmen.core.options import BackendChoice
-from culmen.core.ports import Backend, Craft, Embedder, Gateway, ObservationStore, Observer, Proposer
+from culmen.core.ports import (
+    Backend,
+    Craft,
+    Embedder,
+    Gateway,
+    ObservationStore,
+    Observer,
+    Proposer,
+)
 from culmen.engine.driver import Driver, graft
 from culmen.engine.search import Estimate, Search
 from culmen.engine.world import Editor, LiveWorld, RememberingWorld
@@ -40,13 +50,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def live(path: Path, meta: RunMeta, objects: RunObjects, remembered: Mapping[str, Any]) -> str:
-    """Run (or go on with) the run in `path` until it ends or is interrupted; returns finished | interrupted.
+async def live(
+    path: Path, meta: RunMeta, objects: RunObjects, remembered: Mapping[str, Any]
+) -> str:
+    """Run (or go on with) the run in `path` until it ends or is interrupted; returns finished |
+    interrupted.
 
-    `meta` is what its journal says, but for what this session was told otherwise; `remembered` the results, by mark,
-    of the run that it was forked from.
+    `meta` is what its journal says, but for what this session was told otherwise; `remembered` the
+    results, by mark, of the run that it was forked from.
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small products only; idle BLAS threads would spin on all cores
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # small products only; idle BLAS threads would spin on all cores
     from culmen.evaluate.integrity.guard import IntegrityBackend, reapply_policy
     from culmen.llm.desk import AskingBackend
     from culmen.store.journal import SqlJournal
@@ -62,7 +77,11 @@ async def live(path: Path, meta: RunMeta, objects: RunObjects, remembered: Mappi
         inner = objects.backend or _backend(meta, objects)
         backend = IntegrityBackend(inner, meta.task, meta.integrity, _tolerances(meta, objects))
         stack.push_async_callback(backend.close)
-        found = {"isolation": await backend.start(), "scoring": inner.scoring, "workers": meta.workers or inner.workers}
+        found = {
+            "isolation": await backend.start(),
+            "scoring": inner.scoring,
+            "workers": meta.workers or inner.workers,
+        }
         journal.set_meta(**found)
         meta = msgspec.structs.replace(meta, **found)
         if inner.scoring.why:
@@ -74,7 +93,9 @@ async def live(path: Path, meta: RunMeta, objects: RunObjects, remembered: Mappi
             if part is not None:
                 stack.push_async_callback(part.close)
         crafts = {**_crafts(path, meta, objects, lambda: search), **objects.crafts}
-        world = objects.world or _world(meta, asked, gateway, _embedder(meta, objects), editor, crafts)
+        world = objects.world or _world(
+            meta, asked, gateway, _embedder(meta, objects), editor, crafts
+        )
         stack.push_async_callback(world.close)
         search = _search(meta, objects, proposer, world.estimate, JournalObservations(path))
         stack.callback(search.close)
@@ -112,7 +133,8 @@ def _permit(search: Search) -> Callable[[Usage], bool]:
 
 
 def rebuild(meta: RunMeta, objects: RunObjects) -> tuple[Search, Estimate]:
-    """The run's search as it was at the start, and what its effects are taken to cost: for replaying a journal.
+    """The run's search as it was at the start, and what its effects are taken to cost: for
+    replaying a journal.
 
     Starts nothing and can perform nothing.
     """
@@ -132,8 +154,12 @@ def _grafted(meta: RunMeta, objects: RunObjects, remembered: Mapping[str, Any]) 
 
 
 def run_blocking(session: Coroutine[Any, Any, T]) -> T:
-    """Run a session to its end from ordinary code; in a notebook, whose loop is taken, on a thread of its own."""
-    if not _in_loop():  # not asked for inside `except`: its error would stand in every traceback of the session
+    """Run a session to its end from ordinary code; in a notebook, whose loop is taken, on a thread
+    of its own.
+    """
+    if (
+        not _in_loop()
+    ):  # not asked for inside `except`: its error would stand in every traceback of the session
         return asyncio.run(session)
     outcome: list[Any] = []
 
@@ -226,7 +252,9 @@ def _backend(meta: RunMeta, objects: RunObjects) -> Backend:
     chosen = meta.backend or BackendChoice()
     if meta.task.evaluator.form != "function" or chosen.name != "local":
         tell = partial(_say, objects)
-        return cluster.make(chosen, meta.task, meta.workers, meta.require, meta.scoring, tell, level=meta.level)
+        return cluster.make(
+            chosen, meta.task, meta.workers, meta.require, meta.scoring, tell, level=meta.level
+        )
     if objects.evaluator is None:
         raise UserError(
             "this run's evaluator is a Python function of the program that made it",
@@ -245,7 +273,9 @@ def _backend(meta: RunMeta, objects: RunObjects) -> Backend:
 
 
 def _tolerances(meta: RunMeta, objects: RunObjects) -> Callable[[], ToleranceCheck] | None:
-    """Makes what checks a winner against the evaluator's tolerances: on this machine, on copies of its files."""
+    """Makes what checks a winner against the evaluator's tolerances: on this machine, on copies of
+    its files.
+    """
     task = meta.task
     if objects.backend is not None or task.evaluator.verifier or not task.evaluator.is_python:
         return None
@@ -255,7 +285,10 @@ def _tolerances(meta: RunMeta, objects: RunObjects) -> Callable[[], ToleranceChe
         from culmen.evaluate.local import LocalBackend
 
         return TightenedEvaluator(
-            task, lambda copy: LocalBackend(copy, 1, meta.require, level=meta.level, scoring=meta.scoring)
+            task,
+            lambda copy: LocalBackend(
+                copy, 1, meta.require, level=meta.level, scoring=meta.scoring
+            ),
         )
 
     return make
@@ -277,13 +310,17 @@ def _models(
 
     tell = partial(_say, objects) if objects.observers else None
     model = meta.model if objects.model is None else objects.model
-    gateway = make_gateway(meta.task, model, meta.models_file, _cache_dir(), meta.templates, tell, asked)
+    gateway = make_gateway(
+        meta.task, model, meta.models_file, _cache_dir(), meta.templates, tell, asked
+    )
     return gateway, objects.proposer or FallbackProposer(), EditWorkers()
 
 
-def _desk(meta: RunMeta, objects: RunObjects, gateway: Gateway | None, asked: Path) -> ModelDesk | None:
-    """What answers the evaluator's questions: that of the gateway, or where the search is offline, one of its own for
-    the roles that have a model; None where there is none."""
+def _desk(
+    meta: RunMeta, objects: RunObjects, gateway: Gateway | None, asked: Path
+) -> ModelDesk | None:
+    """What answers the evaluator's questions: that of the gateway, or where the search is offline,
+    one of its own for the roles that have a model; None where there is none."""
     if gateway is not None:
         return getattr(gateway, "desk", None)
     model = meta.model if objects.model is None else objects.model
@@ -297,7 +334,8 @@ def _desk(meta: RunMeta, objects: RunObjects, gateway: Gateway | None, asked: Pa
 
 
 def judging(meta: RunMeta, objects: RunObjects) -> Backend:
-    """The backend that judges a run's candidates, at its level of isolation: for evaluations outside of the run.
+    """The backend that judges a run's candidates, at its level of isolation: for evaluations
+    outside of the run.
 
     Raises `UserError` where the evaluator is a Python function that was not given.
     """
@@ -305,7 +343,8 @@ def judging(meta: RunMeta, objects: RunObjects) -> Backend:
 
     if meta.task.evaluator.form == "function" and objects.evaluator is None:
         raise UserError(
-            "its evaluator is a Python function of the program that made the run, so nothing can be scored here",
+            "its evaluator is a Python function of the program that made the run, so nothing "
+            "can be scored here",
             where=f"run {meta.id}",
             fix="write the evaluator as a task folder: culmen new DIR",
         )
@@ -313,13 +352,17 @@ def judging(meta: RunMeta, objects: RunObjects) -> Backend:
     backend = IntegrityBackend(inner, meta.task, meta.integrity)
     if not meta.task.evaluator.options.get("roles"):
         return backend
-    return asking(meta.task, backend, meta.model if objects.model is None else objects.model, meta.models_file)
+    return asking(
+        meta.task, backend, meta.model if objects.model is None else objects.model, meta.models_file
+    )
 
 
 def asking(task: Task, backend: Backend, model: Any, models_file: str | None = None) -> Backend:
-    """The backend, whose evaluators may ask models by these roles, without a budget: for looks at a task before a run.
+    """The backend, whose evaluators may ask models by these roles, without a budget: for looks at a
+    task before a run.
 
-    Raises `UserError` for roles that the task needs and no model has, and for models that cannot be read.
+    Raises `UserError` for roles that the task needs and no model has, and for models that cannot be
+    read.
     """
     from culmen.llm import make_gateway
     from culmen.llm.desk import AskingBackend
@@ -374,7 +417,9 @@ class _Answers:
 def _crafts(
     path: Path, meta: RunMeta, objects: RunObjects, searching: Callable[[], Search]
 ) -> dict[str, Callable[[], Craft]]:
-    """Makers of what performs custom effects, by family; nothing is imported or started before it is needed."""
+    """Makers of what performs custom effects, by family; nothing is imported or started before it
+    is needed.
+    """
 
     def sessions() -> Craft:
         from culmen.agents.sandbox.settings import SandboxSettings
@@ -417,7 +462,8 @@ _KINDS = ("tell", "stop")
 class InboxWatcher(Observer):
     """Hands messages to the driver, and, as an observer, forgets those that are journaled.
 
-    A message that was journaled before its file was removed is known by its id, and not taken twice.
+    A message that was journaled before its file was removed is known by its id, and not taken
+    twice.
     """
 
     def __init__(self, run: Path) -> None:
@@ -438,7 +484,9 @@ class InboxWatcher(Observer):
             await asyncio.sleep(INTERVAL)
 
     def _waiting(self) -> list[InboxMessage]:
-        """Nothing while a database cannot be asked: the driver notices, too, and it decides what that means."""
+        """Nothing while a database cannot be asked: the driver notices, too, and it decides what
+        that means.
+        """
         with contextlib.suppress(Unavailable):
             return inbox.waiting(self._run)
         return []
@@ -467,5 +515,7 @@ def entry(message: InboxMessage) -> Entry:
     body = {"tell": message.kind, "id": message.id}
     if message.kind == "candidate":
         candidate = Candidate.of(message.parts, (), Origin("person"))
-        return Entry("tell", effect="candidates", body=body, result=Proposal(candidates=(candidate,)))
+        return Entry(
+            "tell", effect="candidates", body=body, result=Proposal(candidates=(candidate,))
+        )
     return Entry("tell", body={**body, "text": message.text} if message.text else body)

@@ -3,11 +3,11 @@
     budget, carry = settle(meta, 180, "evaluations=+100")
     Study.fork(run, budget=budget, carry=carry)
 
-A resumed run replays under the budget it was made with, which decided what it admitted and what it refused. So more
-of it is a new run. Where a model proposes, that retraces the old one from its journal and goes on behind its end. The
-offline proposer and strategies that leave traces outside the journal (`Strategy.retraces`) do not retrace: the one
-looks at how much of the budget is spent, the others act elsewhere. There the new run begins with the best candidates of
-the old one instead.
+A resumed run replays under the budget it was made with, which decided what it admitted and what it
+refused. So more of it is a new run. Where a model proposes, that retraces the old one from its
+journal and goes on behind its end. The offline proposer and strategies that leave traces outside
+the journal (`Strategy.retraces`) do not retrace: the one looks at how much of the budget is spent,
+the others act elsewhere. There the new run begins with the best candidates of the old one instead.
 """
 
 from __future__ import annotations
@@ -34,13 +34,17 @@ MOST_CARRIED = 50  # candidates carried over
 SPENT = ("evaluations", "calls", "tokens", "dollars", "seconds")
 
 
-def settle(meta: RunMeta, evaluations: int, text: str, carry: int | None = None) -> tuple[Budget, int]:
-    """The budget of a fork of a run that made so many `evaluations`, and how many of its candidates to begin with.
+def settle(
+    meta: RunMeta, evaluations: int, text: str, carry: int | None = None
+) -> tuple[Budget, int]:
+    """The budget of a fork of a run that made so many `evaluations`, and how many of its candidates
+    to begin with.
 
-    `NAME=N` is taken as it stands, and alone replaces the old budget. `NAME=+N` is N more; what is not named stays.
-    A run that retraces the old one counts what it takes over, so N comes on top of the old limit. One that begins with
-    candidates makes N evaluations, a quarter of them to look at these. Seconds are those of the new run in any case.
-    Raises `UserError` for more of a budget that had no limit.
+    `NAME=N` is taken as it stands, and alone replaces the old budget. `NAME=+N` is N more; what is
+    not named stays. A run that retraces the old one counts what it takes over, so N comes on top of
+    the old limit. One that begins with candidates makes N evaluations, a quarter of them to look at
+    these. Seconds are those of the new run in any case. Raises `UserError` for more of a budget
+    that had no limit.
     """
     more = {name: value for name, value in _items(text).items() if value.startswith("+")}
     if not more:
@@ -48,7 +52,11 @@ def settle(meta: RunMeta, evaluations: int, text: str, carry: int | None = None)
     named = Budget.parse(text.replace("=+", "="))
     if carry is None:
         wanted = named.evaluations if "evaluations" in more else evaluations
-        carry = 0 if retraces(meta) else min(MOST_CARRIED, pools.allowance(meta.task, wanted) or MOST_CARRIED)
+        carry = (
+            0
+            if retraces(meta)
+            else min(MOST_CARRIED, pools.allowance(meta.task, wanted) or MOST_CARRIED)
+        )
     given = {name: getattr(named, name) for name in _items(text)}
     for name in more:
         old = getattr(meta.budget, name, None)
@@ -56,25 +64,32 @@ def settle(meta: RunMeta, evaluations: int, text: str, carry: int | None = None)
             raise UserError(
                 f"the run has no limit on {name}, so there is nothing to add to",
                 where=f"--budget {text}",
-                fix=f"write --budget {name}={given[name]:g} for a limit, or add to one of {_limits(meta.budget)}",
+                fix=(
+                    f"write --budget {name}={given[name]:g} for a limit, or add to one of "
+                    f"{_limits(meta.budget)}"
+                ),
             )
         if name == "final":
-            raise UserError("a share is not added to", where=f"--budget {text}", fix="write final=0.1")
+            raise UserError(
+                "a share is not added to", where=f"--budget {text}", fix="write final=0.1"
+            )
         if carry == 0 and name != "seconds":
             given[name] += old
     return msgspec.structs.replace(meta.budget, **given), carry
 
 
 def retraces(meta: RunMeta) -> bool:
-    """Whether a fork with a larger budget takes the same path as its parent, from the parent's results."""
+    """Whether a fork with a larger budget takes the same path as its parent, from the parent's
+    results.
+    """
     from culmen.strategies.catalog import find
 
     return not meta.offline and complete(Strategy, find(str(meta.strategy["path"]))).retraces
 
 
 def carried(task: Task, run: Path, most: int) -> Task:
-    """The task with the best `most` candidates of a run as further initial programs; those that never failed, best
-    first."""
+    """The task with the best `most` candidates of a run as further initial programs; those that
+    never failed, best first."""
     own = {candidate.digest: candidate.parts for candidate in task.candidates()}
     for member in pools.build([run], most + len(own)).members:
         own.setdefault(member.candidate.digest, member.parts)
@@ -83,10 +98,12 @@ def carried(task: Task, run: Path, most: int) -> Task:
 
 
 def random_seed(meta: RunMeta, wanted: int | None) -> int:
-    """The random seed of a fork that carries candidates: another than its parent's, unless scores know no chance.
+    """The random seed of a fork that carries candidates: another than its parent's, unless scores
+    know no chance.
 
-    Under the same seed it would be given the very evaluations that made these candidates the best, also for its final
-    choice, and report a score chosen for its luck. Raises `UserError` if the parent's is wanted.
+    Under the same seed it would be given the very evaluations that made these candidates the best,
+    also for its final choice, and report a score chosen for its luck. Raises `UserError` if the
+    parent's is wanted.
     """
     if wanted is None:
         return meta.seed if meta.task.deterministic else meta.seed + 1
@@ -100,10 +117,11 @@ def random_seed(meta: RunMeta, wanted: int | None) -> int:
 
 
 def finished(run: Path, evaluator: str) -> dict[str, Any]:
-    """Results of a run by mark in journal order, the first of each; those of another version of the evaluator, and what
-    our own failure lost, are asked again.
+    """Results of a run by mark in journal order, the first of each; those of another version of the
+    evaluator, and what our own failure lost, are asked again.
 
-    Custom effects leave traces outside the journal (a repository, weights), so they are not taken over.
+    Custom effects leave traces outside the journal (a repository, weights), so they are not taken
+    over.
     """
     from culmen.store.journal import SqlJournal
 
@@ -115,11 +133,17 @@ def finished(run: Path, evaluator: str) -> dict[str, Any]:
                 continue
             if not isinstance(result, Observation) or not is_excused(result):
                 found.setdefault(entry.mark, result)
-    return {m: r for m, r in found.items() if not isinstance(r, Observation) or r.evaluator in ("", evaluator)}
+    return {
+        m: r
+        for m, r in found.items()
+        if not isinstance(r, Observation) or r.evaluator in ("", evaluator)
+    }
 
 
 def remembered(meta: RunMeta) -> dict[str, Any]:
-    """What the run that this one was forked from has finished; nothing if there is no such run any more."""
+    """What the run that this one was forked from has finished; nothing if there is no such run any
+    more.
+    """
     from culmen.store import views
     from culmen.store.address import has_run, is_address
 
@@ -134,7 +158,11 @@ def remembered(meta: RunMeta) -> dict[str, Any]:
 
 def notes(run: str, carry: int) -> list[str]:
     """What to say before such a fork starts."""
-    return [f"the best {carry} candidates of {run} are among the first here, and are evaluated again"] if carry else []
+    return (
+        [f"the best {carry} candidates of {run} are among the first here, and are evaluated again"]
+        if carry
+        else []
+    )
 
 
 def _items(text: str) -> Mapping[str, str]:

@@ -1,4 +1,6 @@
-"""From what a person passes to what a run is made of: its task, initial programs, folder and description."""
+"""From what a person passes to what a run is made of: its task, initial programs, folder and
+description.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,22 @@ from culmen.offline.proposer import check_installed
 from culmen.run.options import RunObjects
 from culmen.store.database import RunMeta
 
-_STEM = 28  # characters of a task's name in a run's: with the time, and beside its score, it fits a line
+# characters of a task's name in a run's: with the time, and beside its score, it fits a line
+_STEM = 28
 
 
-def check_runnable(task: Task, strategy: MinimalStrategy, options: RunOptions, objects: RunObjects) -> None:
+def check_runnable(
+    task: Task, strategy: MinimalStrategy, options: RunOptions, objects: RunObjects
+) -> None:
     """Refuse what could never start or never end."""
     check_ends(strategy, options, objects)
     if options.offline and objects.model is None and objects.proposer is None:
         check_installed()
     check_models(options, objects)
     if objects.world is None:
-        check_roles(task, options.model if objects.model is None else objects.model, options.models_file)
+        check_roles(
+            task, options.model if objects.model is None else objects.model, options.models_file
+        )
     alone = options.offline and objects.proposer is None and not complete(Strategy, strategy).writes
     if not task.seeds and alone:
         uses = ", ".join(task.evaluator.options.get("uses", ()))
@@ -46,8 +53,8 @@ def check_runnable(task: Task, strategy: MinimalStrategy, options: RunOptions, o
 
 
 def check_models(options: RunOptions, objects: RunObjects) -> None:
-    """Refuse models that nobody knows, objects that are none, and models whose key is missing: before there is a
-    run."""
+    """Refuse models that nobody knows, objects that are none, and models whose key is missing:
+    before there is a run."""
     from culmen.core.ports import MinimalGateway
     from culmen.llm.roles import ModelBook
     from culmen.llm.spec import OTHERS
@@ -76,9 +83,13 @@ def check_roles(task: Task, model: Any, models_file: str | None = None) -> None:
     missing = [role for role in wanted if roles.pick(role, 0) is None]
     if missing:
         raise UserError(
-            f"the evaluator asks models as {', '.join(wanted)}; no model is named for {', '.join(missing)}",
+            f"the evaluator asks models as {', '.join(wanted)}; no model is named for "
+            f"{', '.join(missing)}",
             where=f"task {task.name}",
-            fix=f"add {' '.join(f'--model {role}=MODEL' for role in missing)} (the search may stay --model offline)",
+            fix=(
+                f"add {' '.join(f'--model {role}=MODEL' for role in missing)} (the search may stay "
+                "--model offline)"
+            ),
         )
 
 
@@ -86,9 +97,15 @@ def check_ends(strategy: MinimalStrategy, options: RunOptions, objects: RunObjec
     """Refuse what could never end: no budget, or one of which nothing is ever spent."""
     budget = options.budget
     if not budget.bounded:
-        raise UserError("nothing ends this run", where="budget", fix="give a budget, for example evaluations=200")
+        raise UserError(
+            "nothing ends this run",
+            where="budget",
+            fix="give a budget, for example evaluations=200",
+        )
     if budget.evaluations is None and budget.seconds is None and _free(strategy, options, objects):
-        named = [name for name in ("dollars", "calls", "tokens") if getattr(budget, name) is not None]
+        named = [
+            name for name in ("dollars", "calls", "tokens") if getattr(budget, name) is not None
+        ]
         raise UserError(
             f"nothing ends this run: the offline model spends no {' or '.join(named)}",
             where="budget",
@@ -97,12 +114,18 @@ def check_ends(strategy: MinimalStrategy, options: RunOptions, objects: RunObjec
 
 
 def level(task: Task, wanted: float | str | None) -> float | None:
-    """The score at which a search is to end; `target` is the task's own. Raises UserError where that says nothing."""
+    """The score at which a search is to end; `target` is the task's own. Raises UserError where
+    that says nothing.
+    """
     if wanted is None or isinstance(wanted, float | int):
         return None if wanted is None else float(wanted)
     if wanted.strip().lower() == "target":
         if task.objective.target is None:
-            raise UserError("this task declares no target", where="--stop-at target", fix="write --stop-at SCORE")
+            raise UserError(
+                "this task declares no target",
+                where="--stop-at target",
+                fix="write --stop-at SCORE",
+            )
         return task.objective.target
     if wanted.strip().lower() in ("none", "off"):
         return None
@@ -117,8 +140,15 @@ def level(task: Task, wanted: float | str | None) -> float | None:
 
 
 def _free(strategy: MinimalStrategy, options: RunOptions, objects: RunObjects) -> bool:
-    """Whether nothing this run does is ever paid for: the offline proposer, no agents, embedders in this process."""
-    if options.model not in (None, "offline") or complete(Strategy, strategy).writes or objects.crafts or objects.world:
+    """Whether nothing this run does is ever paid for: the offline proposer, no agents, embedders in
+    this process.
+    """
+    if (
+        options.model not in (None, "offline")
+        or complete(Strategy, strategy).writes
+        or objects.crafts
+        or objects.world
+    ):
         return False
     if objects.proposer is not None and not objects.proposer.free:
         return False
@@ -126,9 +156,15 @@ def _free(strategy: MinimalStrategy, options: RunOptions, objects: RunObjects) -
 
 
 def meta(
-    path: Path, task: Task, strategy: Mapping[str, Any], options: RunOptions, workers_of_backend: int = 0
+    path: Path,
+    task: Task,
+    strategy: Mapping[str, Any],
+    options: RunOptions,
+    workers_of_backend: int = 0,
 ) -> RunMeta:
-    """What the journal must know to resume this run; never a key. `strategy` is `catalog.config` of it."""
+    """What the journal must know to resume this run; never a key. `strategy` is `catalog.config` of
+    it.
+    """
     if options.backend is not None:
         cluster.check(options.backend)
     named = options.model
@@ -144,35 +180,50 @@ def meta(
         trial=not options.allow_failing,
         **{
             **msgspec.structs.asdict(options),
-            "workers": options.workers or workers_of_backend or cluster.usual_workers(options.backend),
+            "workers": options.workers
+            or workers_of_backend
+            or cluster.usual_workers(options.backend),
         },
     )
 
 
 def _searched_for_tolerances(task: Task) -> Task:
-    """The task, with a note if its evaluator has no tolerance: then no evaluations need be kept to look into one."""
+    """The task, with a note if its evaluator has no tolerance: then no evaluations need be kept to
+    look into one.
+    """
     evaluator = task.evaluator
     if not evaluator.is_python or evaluator.verifier or not Path(evaluator.path).is_file():
         return task
     from culmen.audit import locate
 
     found = bool(locate.places("tolerance", locate.sources(task)))
-    return msgspec.structs.replace(task, evaluator=msgspec.structs.replace(evaluator, tolerances=found))
+    return msgspec.structs.replace(
+        task, evaluator=msgspec.structs.replace(evaluator, tolerances=found)
+    )
 
 
 def new_path(task: Task, run_dir: str | Path | None) -> Path:
     """The folder of a new run: as asked, else runs/NAME-TIME, numbered if that exists."""
     if run_dir is not None:
         return Path(run_dir).expanduser().resolve()
-    stem = "".join(c if c.isalnum() or c in "-_" else "-" for c in task.name)[:_STEM].rstrip("-_") or "run"
+    stem = (
+        "".join(c if c.isalnum() or c in "-_" else "-" for c in task.name)[:_STEM].rstrip("-_")
+        or "run"
+    )
     base = Path("runs").resolve() / f"{stem}-{time.strftime('%m%d-%H%M%S')}"
     return next(
-        p for n in range(1, 10_000) if not (p := base if n == 1 else base.with_name(f"{base.name}-{n}")).exists()
+        p
+        for n in range(1, 10_000)
+        if not (p := base if n == 1 else base.with_name(f"{base.name}-{n}")).exists()
     )
 
 
-def folder_task(path: str | Path, seed: Any, goal: str, direction: str = "", proxy: str = "") -> Task:
-    """The task on disk, with a goal, initial programs, a direction or a way of evaluating of the caller's own."""
+def folder_task(
+    path: str | Path, seed: Any, goal: str, direction: str = "", proxy: str = ""
+) -> Task:
+    """The task on disk, with a goal, initial programs, a direction or a way of evaluating of the
+    caller's own.
+    """
     from culmen.evaluate.taskfiles import load, with_proxy
 
     task = load(path, goal=goal, seeds=_seed_parts(seed), direction=direction)
@@ -201,12 +252,16 @@ def function_task(
     """A task judged by a Python function."""
     listed = tuple(c if isinstance(c, Case) else Case(str(i), input=c) for i, c in enumerate(cases))
     code = getattr(evaluator, "__code__", None)
-    digest = fingerprint(getattr(evaluator, "__qualname__", ""), code.co_code if code else b"", repr(listed))
+    digest = fingerprint(
+        getattr(evaluator, "__qualname__", ""), code.co_code if code else b"", repr(listed)
+    )
     return Task(
         name=name,
         goal=goal,
         seeds=_seed_parts(seed),
-        evaluator=Evaluator(form="function", digest=digest, options={"parts": True} if _mapped(seed) else {}),
+        evaluator=Evaluator(
+            form="function", digest=digest, options={"parts": True} if _mapped(seed) else {}
+        ),
         cases=listed,
         objective=_objective(direction, objectives, constraints),
         limits=limits or Limits(),
@@ -215,7 +270,9 @@ def function_task(
     )
 
 
-def _objective(direction: str, objectives: Mapping[str, Any] | None, constraints: Iterable[str]) -> Objective:
+def _objective(
+    direction: str, objectives: Mapping[str, Any] | None, constraints: Iterable[str]
+) -> Objective:
     """One score in its direction, or several objectives."""
     limits = tuple(map(constraint, (constraints,) if isinstance(constraints, str) else constraints))
     if not objectives:
@@ -224,7 +281,9 @@ def _objective(direction: str, objectives: Mapping[str, Any] | None, constraints
             raise UserError("constraints need objectives", where="constraints=", fix=fix)
         return Objective(direction=way(direction))
     if direction != "max":
-        fix = f'leave direction out: objectives={{"{next(iter(objectives))}": "{direction}"}} says it'
+        fix = (
+            f'leave direction out: objectives={{"{next(iter(objectives))}": "{direction}"}} says it'
+        )
         raise UserError("direction is that of a single score", where="direction=", fix=fix)
     return Objective(metrics=goals(objectives), constraints=limits)
 
@@ -241,7 +300,9 @@ def _seed_parts(seed: Any) -> tuple[dict[str, str], ...]:
         return ()
     if isinstance(seed, Mapping):
         return ({str(k): str(v) for k, v in seed.items()},)
-    if isinstance(seed, Path) or (isinstance(seed, str) and "\n" not in seed and seed.endswith((".py", ".txt", ".md"))):
+    if isinstance(seed, Path) or (
+        isinstance(seed, str) and "\n" not in seed and seed.endswith((".py", ".txt", ".md"))
+    ):
         path = Path(seed)
         if not path.is_file():
             raise UserError(
@@ -259,7 +320,9 @@ def _seed_parts(seed: Any) -> tuple[dict[str, str], ...]:
             fix='pass its text, a Path, a mapping {"part": text}, or a list of these',
         )
     named = [parts for item in seed for parts in _seed_parts(item)]
-    if all(isinstance(item, Path) for item in seed):  # files are versions of one part, whatever they are called
+    if all(
+        isinstance(item, Path) for item in seed
+    ):  # files are versions of one part, whatever they are called
         first = next(iter(named[0]))
         named = [{first: next(iter(parts.values()))} for parts in named]
     return tuple(named)

@@ -40,10 +40,12 @@ Options = TypeVar("Options", bound=RunOptions)
 
 
 class RunObjects(msgspec.Struct, frozen=True):
-    """What performs a run's effects, where that is an object of the caller's own; the rest is made from the options.
+    """What performs a run's effects, where that is an object of the caller's own; the rest is made
+    from the options.
 
-    `model` is a model, a gateway, or models by role; `evaluator` the function that scores; `crafts` make performers of
-    custom effects (`culmen.core.ports.Craft`) by family. A journal keeps none of these: a resumed run gets them again.
+    `model` is a model, a gateway, or models by role; `evaluator` the function that scores; `crafts`
+    make performers of custom effects (`culmen.core.ports.Craft`) by family. A journal keeps none of
+    these: a resumed run gets them again.
     """
 
     strategy: MinimalStrategy | None = None
@@ -80,8 +82,9 @@ class ResumeKeywords(_SessionKeywords, total=False):
 
 
 class RunKeywords(_SessionKeywords, total=False):
-    """Keywords of `culmen.optimize`. Options: `culmen.core.options.RunOptions`; objects: `RunObjects`. `model`,
-    `backend` and `embedder` are either a name or an object, `templates` a folder or texts by name."""
+    """Keywords of `culmen.optimize`. Options: `culmen.core.options.RunOptions`; objects:
+    `RunObjects`. `model`, `backend` and `embedder` are either a name or an object, `templates` a
+    folder or texts by name."""
 
     budget: Budget | float | str | Mapping[str, float]
     random_seed: int
@@ -105,18 +108,25 @@ class ForkKeywords(CreateKeywords, total=False):
     strategy: MinimalStrategy | type[MinimalStrategy] | str | None
 
 
-_FIELDS = {"random_seed": "seed", "isolation": "level"}  # keywords that are called otherwise as options
+_FIELDS = {
+    "random_seed": "seed",
+    "isolation": "level",
+}  # keywords that are called otherwise as options
 
 
 def read(keywords: Mapping[str, Any], base: Options, kind: type) -> tuple[Options, RunObjects]:
-    """`base` with the options among the keywords, and the objects among them. A None stands for the default.
+    """`base` with the options among the keywords, and the objects among them. A None stands for the
+    default.
 
-    Raises `UserError` for a keyword that the TypedDict `kind` does not have, and for what cannot be meant.
+    Raises `UserError` for a keyword that the TypedDict `kind` does not have, and for what cannot be
+    meant.
     """
     allowed = kind.__optional_keys__
     for name in keywords:
         if name not in allowed:
-            raise UserError(f"there is no keyword '{name}' here", where=f"{name}=", fix=_instead(name, allowed))
+            raise UserError(
+                f"there is no keyword '{name}' here", where=f"{name}=", fix=_instead(name, allowed)
+            )
     options, objects = dict[str, Any](), dict[str, Any]()
     for name, value in keywords.items():
         if name in _SPLIT:
@@ -127,7 +137,9 @@ def read(keywords: Mapping[str, Any], base: Options, kind: type) -> tuple[Option
         elif name in RunObjects.__struct_fields__:
             objects[name] = value
         else:
-            options[_FIELDS.get(name, name)] = _READ[name](value) if name in _READ and value is not None else value
+            options[_FIELDS.get(name, name)] = (
+                _READ[name](value) if name in _READ and value is not None else value
+            )
     if base.offline and options.get("models_file") and not options.get("model"):
         options["model"] = of_models_file(options["models_file"])
     return changed(base, **options), RunObjects(**objects)
@@ -144,7 +156,9 @@ _MEANT = {  # what other programs call these keywords
     "models": "model= or models_file=",
     "num_workers": "workers=",
     "n_jobs": "workers=",
-    "timeout": "budget=culmen.Budget(seconds=N), or limits=culmen.Limits(seconds=N) for one evaluation",
+    "timeout": (
+        "budget=culmen.Budget(seconds=N), or limits=culmen.Limits(seconds=N) for one evaluation"
+    ),
     "path": "run_dir=",
     "output_dir": "run_dir=",
     "seed_candidate": "the initial program, the first argument (or culmen.gepa.optimize_anything)",
@@ -174,23 +188,37 @@ def _instead(name: str, allowed: Iterable[str]) -> str:
 
 
 def an_object(strategy: Any) -> Any:
-    """A strategy's class as an object of it, anything else as it is. Raises `UserError` for one that needs arguments
-    and for what is no strategy."""
+    """A strategy's class as an object of it, anything else as it is. Raises `UserError` for one
+    that needs arguments and for what is no strategy."""
     if isinstance(strategy, type):
         try:
             strategy = strategy()
         except TypeError as error:
             fix = f"write {strategy.__name__}(...) with its settings"
-            raise UserError(f"a strategy is an object, not a class: {error}", where="strategy=", fix=fix) from None
-    own = getattr(type(strategy), "search", None) is not MinimalStrategy.search  # else inherited, which does nothing
-    if strategy is None or isinstance(strategy, str) or (own and callable(getattr(strategy, "search", None))):
+            raise UserError(
+                f"a strategy is an object, not a class: {error}", where="strategy=", fix=fix
+            ) from None
+    own = (
+        getattr(type(strategy), "search", None) is not MinimalStrategy.search
+    )  # else inherited, which does nothing
+    if (
+        strategy is None
+        or isinstance(strategy, str)
+        or (own and callable(getattr(strategy, "search", None)))
+    ):
         return strategy
     what = f"a {type(strategy).__name__} is no strategy: it has no method search(lab)"
-    raise UserError(what, where="strategy=", fix="pass a name such as 'polca', or an object such as culmen.Polca()")
+    raise UserError(
+        what,
+        where="strategy=",
+        fix="pass a name such as 'polca', or an object such as culmen.Polca()",
+    )
 
 
 def of_models_file(file: str) -> str:
-    """The models by role that a models file assigns, as `model` has them; "offline" where it assigns none."""
+    """The models by role that a models file assigns, as `model` has them; "offline" where it
+    assigns none.
+    """
     from culmen.llm.roles import ModelBook
 
     return ModelBook(file).named() or "offline"
@@ -199,19 +227,26 @@ def of_models_file(file: str) -> str:
 def changed(options: Options, **given: Any) -> Options:
     """The options with others in their place; None stands for the default."""
     defaults = RunOptions()
-    values = {name: getattr(defaults, name) if value is None else value for name, value in given.items()}
+    values = {
+        name: getattr(defaults, name) if value is None else value for name, value in given.items()
+    }
     if "integrity" in values:
         values["integrity"] = guard.parse_policy(values["integrity"])
     return msgspec.structs.replace(options, **values)
 
 
 def _model(value: object) -> tuple[str | dict[str, str] | None, object | None]:
-    """A model's name or names by role for the journal, and what is to be asked if that is no name."""
+    """A model's name or names by role for the journal, and what is to be asked if that is no
+    name.
+    """
     if value is None or isinstance(value, str):
         return value, None
     if isinstance(value, Mapping):
         roles = cast("Mapping[str, object]", value)
-        named = {role: model if isinstance(model, str) else _class(model) for role, model in roles.items()}
+        named = {
+            role: model if isinstance(model, str) else _class(model)
+            for role, model in roles.items()
+        }
         return named, None if named == dict(roles) else roles
     return _class(value), value
 
@@ -242,7 +277,11 @@ def _templates(value: Mapping[str, str] | str | PathLike[str]) -> dict[str, str]
     return dict(value) if isinstance(value, Mapping) else read_folder(Path(value))
 
 
-_SPLIT: dict[str, Callable[[Any], tuple[Any, Any]]] = {"model": _model, "backend": _backend, "embedder": _embedder}
+_SPLIT: dict[str, Callable[[Any], tuple[Any, Any]]] = {
+    "model": _model,
+    "backend": _backend,
+    "embedder": _embedder,
+}
 _READ: dict[str, Callable[[Any], Any]] = {"budget": Budget.of, "templates": _templates}
 _COMPLETED: dict[str, Callable[[Any], Any]] = {
     "proposer": partial(complete, Proposer),

@@ -4,8 +4,9 @@
     save(pool, "circles.json")
     task = seeded(task, load("circles.json"))     # then culmen.Study.create(task, "turboevolve", ...)
 
-A pool from elsewhere is not trusted: its texts must keep to the task's surface, they run where every candidate runs,
-and its scores are claims. A strategy may begin with them (`turboevolve(pool_scores=given)`); no result rests on them.
+A pool from elsewhere is not trusted: its texts must keep to the task's surface, they run where
+every candidate runs, and its scores are claims. A strategy may begin with them
+(`turboevolve(pool_scores=given)`); no result rests on them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ SHARE = 0.25  # of the evaluations: what looking at a pool's candidates may take
 
 
 class PoolSource(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where candidates came from: a run's name, strategy, models by role, seed and version of culmen.
+    """Where candidates came from: a run's name, strategy, models by role, seed and version of
+    culmen.
 
     A run that a comparison called `seed-3` goes by `STRATEGY/seed-3`.
     """
@@ -45,8 +47,8 @@ class PoolSource(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PoolMember(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A candidate with what is claimed of it: mean score over `count` evaluations (or certified value), and its index
-    in `sources`."""
+    """A candidate with what is claimed of it: mean score over `count` evaluations (or certified
+    value), and its index in `sources`."""
 
     parts: dict[str, str]
     score: float | None = None
@@ -62,7 +64,9 @@ class PoolMember(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Pool(msgspec.Struct, frozen=True):
-    """Candidates for one task (`task` its name, `digest` that of what shapes its scores), best first as claimed."""
+    """Candidates for one task (`task` its name, `digest` that of what shapes its scores), best
+    first as claimed.
+    """
 
     task: str
     digest: str
@@ -74,7 +78,9 @@ class Pool(msgspec.Struct, frozen=True):
 
 
 def build(runs: Sequence[str | Path], best: int = 50, licence: str = "") -> Pool:
-    """The best candidates of runs of one task, `best` of each at most; only those that never failed."""
+    """The best candidates of runs of one task, `best` of each at most; only those that never
+    failed.
+    """
     from culmen.store import views
 
     pools: list[Pool] = []
@@ -95,14 +101,20 @@ def build(runs: Sequence[str | Path], best: int = 50, licence: str = "") -> Pool
             if row.mean is not None and not row.barred
         )
         path = str(meta.strategy.get("path", ""))
-        source = PoolSource(_called(folder, meta.id, path), path, meta.models, meta.seed, meta.culmen)
+        source = PoolSource(
+            _called(folder, meta.id, path), path, meta.models, meta.seed, meta.culmen
+        )
         task = meta.task
-        pools.append(Pool(task.name, task.digest, task.objective.direction, members, (source,), licence))
+        pools.append(
+            Pool(task.name, task.digest, task.objective.direction, members, (source,), licence)
+        )
     return merge(pools, licence)
 
 
 def _called(folder: Path, name: str, path: str) -> str:
-    """The name of a run. In a comparison every strategy has a `seed-3`, so the strategy's name is put before it."""
+    """The name of a run. In a comparison every strategy has a `seed-3`, so the strategy's name is
+    put before it.
+    """
     from culmen.strategies.catalog import NAMES
 
     if not _SEED.fullmatch(name):
@@ -112,7 +124,9 @@ def _called(folder: Path, name: str, path: str) -> str:
 
 
 def merge(pools: Sequence[Pool], licence: str = "") -> Pool:
-    """One pool of several for the same task; of equal contents the one with more evaluations claimed is kept."""
+    """One pool of several for the same task; of equal contents the one with more evaluations
+    claimed is kept.
+    """
     if not pools:
         raise UserError("no pool and no run named", where="culmen pool", fix="name at least one")
     first = pools[0]
@@ -134,17 +148,24 @@ def merge(pools: Sequence[Pool], licence: str = "") -> Pool:
 
 
 def without_best(pool: Pool, share: float) -> Pool:
-    """The pool without this share of its candidates, the best by what it claims (TurboEvolve, Section 4.3)."""
+    """The pool without this share of its candidates, the best by what it claims (TurboEvolve,
+    Section 4.3).
+    """
     return msgspec.structs.replace(pool, members=pool.members[round(share * len(pool.members)) :])
 
 
 def shipped() -> dict[str, Path]:
     """The pools that come with culmen, by the name of their built-in task."""
-    return {file.stem: file for file in sorted((Path(culmen.tasks.__path__[0]) / "pools").glob("*.json"))}
+    return {
+        file.stem: file
+        for file in sorted((Path(culmen.tasks.__path__[0]) / "pools").glob("*.json"))
+    }
 
 
 def located(path: str | Path) -> Path:
-    """A pool's file: the path, or where no file is there, the pool shipped for the built-in task of this name."""
+    """A pool's file: the path, or where no file is there, the pool shipped for the built-in task of
+    this name.
+    """
     file = Path(path).expanduser()
     return file if file.is_file() else shipped().get(str(path), file)
 
@@ -154,20 +175,35 @@ def load(path: str | Path) -> Pool:
     file = located(path)
     try:
         if file.stat().st_size > MOST_BYTES:
-            raise UserError("the pool is too large", where=str(file), fix=f"at most {MOST_BYTES >> 20} MB are read")
+            raise UserError(
+                "the pool is too large",
+                where=str(file),
+                fix=f"at most {MOST_BYTES >> 20} MB are read",
+            )
         pool = msgspec.json.decode(file.read_bytes(), type=Pool)
     except OSError as error:
-        fix = f"check the path; pools that come with culmen go by their task's name: {', '.join(shipped())}"
-        raise UserError(f"cannot read the pool: {error.strerror}", where=str(file), fix=fix) from None
+        fix = (
+            "check the path; pools that come with culmen go by their task's name: "
+            f"{', '.join(shipped())}"
+        )
+        raise UserError(
+            f"cannot read the pool: {error.strerror}", where=str(file), fix=fix
+        ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"this is no pool: {error}", where=str(file), fix="make one: culmen pool build RUN") from None
+        raise UserError(
+            f"this is no pool: {error}", where=str(file), fix="make one: culmen pool build RUN"
+        ) from None
     if pool.format != FORMAT:
-        raise UserError(f"unknown pool format '{pool.format}'", where=str(file), fix="use a newer culmen")
+        raise UserError(
+            f"unknown pool format '{pool.format}'", where=str(file), fix="use a newer culmen"
+        )
     return pool
 
 
 def label(path: str | Path) -> str:
-    """How a run names its pool: the file's name and the first digits of its digest. Raises as `load` does."""
+    """How a run names its pool: the file's name and the first digits of its digest. Raises as
+    `load` does.
+    """
     load(path)
     file = located(path)
     return f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()[:8]}"
@@ -182,15 +218,18 @@ def save(pool: Pool, path: str | Path) -> None:
         partial.replace(file)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise UserError(f"cannot write the pool: {error.strerror}", where=str(file), fix="name another place") from None
+        raise UserError(
+            f"cannot write the pool: {error.strerror}", where=str(file), fix="name another place"
+        ) from None
 
 
 def seeded(task: Task, pool: Pool, most: int | None = None) -> Task:
-    """The task with the pool's candidates as further seeds and what it states of them; notes say what was left out.
+    """The task with the pool's candidates as further seeds and what it states of them; notes say
+    what was left out.
 
-    Every seed is evaluated by the search before anything else, unless the strategy is told otherwise. Of more than
-    `most` that fit, the `most` that differ most are taken (`apart`): what the file says of their worth cannot choose.
-    Raises `UserError` if no candidate fits the task.
+    Every seed is evaluated by the search before anything else, unless the strategy is told
+    otherwise. Of more than `most` that fit, the `most` that differ most are taken (`apart`): what
+    the file says of their worth cannot choose. Raises `UserError` if no candidate fits the task.
     """
     from culmen.evaluate.taskfiles import surface_fault
 
@@ -211,30 +250,39 @@ def seeded(task: Task, pool: Pool, most: int | None = None) -> Task:
             fix="culmen pool show FILE says what it was made for",
         )
     found = list(fitting.values())
-    taken = found if most is None or len(found) <= most else apart(list(task.candidates()), found, most)
+    taken = (
+        found if most is None or len(found) <= most else apart(list(task.candidates()), found, most)
+    )
     notes = [f"initial programs from the pool, besides the task's: {len(taken)}"]
     if len(taken) < len(found):
-        notes.append(f"of {len(found)} candidates of the pool that fit, these differ most; --pool-share takes more")
+        notes.append(
+            f"of {len(found)} candidates of the pool that fit, these differ most; --pool-share "
+            "takes more"
+        )
     if pool.digest != task.digest:
         notes.append(f"the pool was made for another task or another version of it ('{pool.task}')")
     if faults:
-        notes.append(f"{faults.total()} candidates of the pool do not fit the task: {_counted(faults)}")
+        notes.append(
+            f"{faults.total()} candidates of the pool do not fit the task: {_counted(faults)}"
+        )
     seeds = (*own.values(), *(candidate.parts for candidate in taken))
     stated = {c.id: stated[c.id] for c in taken if c.id in stated}
     return msgspec.structs.replace(task, seeds=seeds, stated=stated, notes=(*task.notes, *notes))
 
 
 def allowance(task: Task, evaluations: int | None, share: float = SHARE) -> int | None:
-    """How many seeds a pool may bring if looking at each takes at most this share of the evaluations, at least one;
-    None: as many as there are, for a run without a budget of evaluations."""
+    """How many seeds a pool may bring if looking at each takes at most this share of the
+    evaluations, at least one; None: as many as there are, for a run without a budget of
+    evaluations."""
     if evaluations is None:
         return None
     return max(1, int(share * evaluations / max(1, len(task.split("train")))))
 
 
 def apart(known: Sequence[Candidate], found: Sequence[Candidate], most: int) -> list[Candidate]:
-    """`most` of the candidates found, each the farthest from those known and taken before it (greedy k-centre), in the
-    order taken; by the hashing embedder, so that it costs nothing and depends on the texts alone."""
+    """`most` of the candidates found, each the farthest from those known and taken before it
+    (greedy k-centre), in the order taken; by the hashing embedder, so that it costs nothing and
+    depends on the texts alone."""
     import numpy as np
 
     from culmen.embed import HashingEmbedder
@@ -270,12 +318,18 @@ def _licence(pools: Sequence[Pool]) -> str:
     found = list(dict.fromkeys(pool.licence for pool in pools))
     if len(found) > 1:
         shown = ", ".join(name or "none stated" for name in found)
-        raise UserError(f"the pools have different licences: {shown}", where="licence", fix="state one with --licence")
+        raise UserError(
+            f"the pools have different licences: {shown}",
+            where="licence",
+            fix="state one with --licence",
+        )
     return found[0]
 
 
 def _counted(faults: Counter[str]) -> str:
-    return ", ".join(f"{count} {fault.replace('_', ' ')}" for fault, count in sorted(faults.items()))
+    return ", ".join(
+        f"{count} {fault.replace('_', ' ')}" for fault, count in sorted(faults.items())
+    )
 
 
 def summary(pool: Pool) -> dict[str, Any]:
@@ -292,9 +346,16 @@ def summary(pool: Pool) -> dict[str, Any]:
         }
         for member in pool.members
     ]
-    about = {"task": pool.task, "digest": pool.digest, "direction": pool.direction, "licence": pool.licence}
+    about = {
+        "task": pool.task,
+        "digest": pool.digest,
+        "direction": pool.direction,
+        "licence": pool.licence,
+    }
     return about | {"sources": msgspec.to_builtins(pool.sources), "candidates": rows}
 
 
 def _run(pool: Pool, source: int | None) -> str:
-    return pool.sources[source].run if source is not None and 0 <= source < len(pool.sources) else ""
+    return (
+        pool.sources[source].run if source is not None and 0 <= source < len(pool.sources) else ""
+    )

@@ -1,8 +1,10 @@
-"""Programs of finished runs scored together: each on the same whole split, with the same random seeds, afresh.
+"""Programs of finished runs scored together: each on the same whole split, with the same random
+seeds, afresh.
 
-`score_candidates` does it for any candidates of a task; `plans` and `score_runs` for what runs returned and began with.
-An evaluation is kept beside the runs as soon as it ends (`store.scores`), so what was cut off goes on, and only what is
-missing is evaluated. Equal programs are evaluated once.
+`score_candidates` does it for any candidates of a task; `plans` and `score_runs` for what runs
+returned and began with. An evaluation is kept beside the runs as soon as it ends (`store.scores`),
+so what was cut off goes on, and only what is missing is evaluated. Equal programs are evaluated
+once.
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ Told = Callable[[int, int], None]  # evaluations done, evaluations to do in all
 
 
 class ScorePlan(NamedTuple):
-    """What is to be evaluated: `missing` evaluations of `candidates` on `cases` (of `split`; None: no data set), each
-    `repeats` times. They are in such an order that whatever is cut off, the programs stand alike up to the last one."""
+    """What is to be evaluated: `missing` evaluations of `candidates` on `cases` (of `split`; None:
+    no data set), each `repeats` times. They are in such an order that whatever is cut off, the
+    programs stand alike up to the last one."""
 
     task: Task
     candidates: tuple[Candidate, ...]
@@ -51,8 +54,9 @@ class ScorePlan(NamedTuple):
 
 
 class Scored(msgspec.Struct, frozen=True):
-    """What came of it: evaluations `made`, those `lost` to the machine, and `left` for another time, with what models
-    cost that the evaluator asked, and the isolation level that was in force ("": nothing was to be done)."""
+    """What came of it: evaluations `made`, those `lost` to the machine, and `left` for another
+    time, with what models cost that the evaluator asked, and the isolation level that was in force
+    ("": nothing was to be done)."""
 
     made: int = 0
     lost: int = 0
@@ -69,10 +73,12 @@ def score_plan(
     repeats: int | None = None,
     most: float | None = None,
 ) -> ScorePlan:
-    """What is missing so that all candidates are scored on the split (test, else val, else train) `repeats` times.
+    """What is missing so that all candidates are scored on the split (test, else val, else train)
+    `repeats` times.
 
-    Usually once where scores are exact, else until a mean rests on `EACH` evaluations; fewer, where more than `most`
-    would be needed. Raises `UserError` for a split without cases, and where `most` does not hold one round.
+    Usually once where scores are exact, else until a mean rests on `EACH` evaluations; fewer, where
+    more than `most` would be needed. Raises `UserError` for a split without cases, and where `most`
+    does not hold one round.
     """
     programs = tuple({each.digest: each for each in candidates}.values())
     name, cases = _chosen_split(task, split)
@@ -80,7 +86,9 @@ def score_plan(
     there = {(each.candidate, *each.place) for each in known}
 
     def lacking(times: int) -> tuple[tuple[Candidate, Case | None, int], ...]:
-        wanted = ((each, case, again) for again in range(times) for case in cases for each in programs)
+        wanted = (
+            (each, case, again) for again in range(times) for case in cases for each in programs
+        )
         return tuple(
             (each, case, again)
             for each, case, again in wanted
@@ -100,8 +108,13 @@ def score_plan(
 
 def _chosen_split(task: Task, wanted: str) -> tuple[str, tuple[Case | None, ...]]:
     if wanted and not task.split(wanted):
-        known = ", ".join(name for name in _SPLITS if task.split(name)) or "none: the task has no data set"
-        raise UserError(f"there are no {wanted} cases", where=f"task {task.name}", fix=f"its splits: {known}")
+        known = (
+            ", ".join(name for name in _SPLITS if task.split(name))
+            or "none: the task has no data set"
+        )
+        raise UserError(
+            f"there are no {wanted} cases", where=f"task {task.name}", fix=f"its splits: {known}"
+        )
     name = wanted or next((each for each in _SPLITS if task.split(each)), "")
     return name, task.split(name) if name else (None,)
 
@@ -114,9 +127,11 @@ async def score_candidates(
     budget: Budget | None = None,
     told: Told | None = None,
 ) -> Scored:
-    """Evaluate what the plan misses, `workers` at once; `keep` gets every score as it comes, `told` how far it is.
+    """Evaluate what the plan misses, `workers` at once; `keep` gets every score as it comes, `told`
+    how far it is.
 
-    Starts and closes the backend. With a budget of dollars or seconds nothing is begun once one is spent.
+    Starts and closes the backend. With a budget of dollars or seconds nothing is begun once one is
+    spent.
     """
     waiting, limits, began = list(plan.missing[::-1]), budget or Budget(), time.monotonic()
     made = lost = 0
@@ -143,13 +158,18 @@ async def score_candidates(
 
 def _spent(budget: Budget, dollars: float, seconds: float) -> bool:
     spent = {"dollars": dollars, "seconds": seconds}
-    return any(getattr(budget, name) is not None and value >= getattr(budget, name) for name, value in spent.items())
+    return any(
+        getattr(budget, name) is not None and value >= getattr(budget, name)
+        for name, value in spent.items()
+    )
 
 
 async def _evaluated(
     plan: ScorePlan, backend: Backend, candidate: Candidate, case: Case | None, repeat: int
 ) -> FreshScore | None:
-    """One fresh score; None where the machine lost it. All programs get the same random seed on a case."""
+    """One fresh score; None where the machine lost it. All programs get the same random seed on a
+    case.
+    """
     name = case.id if case else ""
     seed = number(fingerprint("score", plan.split, name, str(repeat)))
     seen = await backend.evaluate(candidate, case, seed)
@@ -164,7 +184,9 @@ async def _evaluated(
 
 
 class RunsPlan(NamedTuple):
-    """The plan for the runs of one task, by folder with the ids of the programs that each has; `meta` is one's."""
+    """The plan for the runs of one task, by folder with the ids of the programs that each has;
+    `meta` is one's.
+    """
 
     runs: Mapping[Path, tuple[str, ...]]
     meta: RunMeta
@@ -176,8 +198,9 @@ def plans(
 ) -> list[RunsPlan]:
     """One plan for each task of these runs, of which those count that have finished and scored.
 
-    A budget of evaluations is shared out in the order of the tasks. Raises `UserError` as `score_plan` does, for a
-    budget of anything else than evaluations, dollars and seconds, and for tasks whose evaluator is a Python function.
+    A budget of evaluations is shared out in the order of the tasks. Raises `UserError` as
+    `score_plan` does, for a budget of anything else than evaluations, dollars and seconds, and for
+    tasks whose evaluator is a Python function.
     """
     left = None if budget is None else _checked(budget).evaluations
     groups: dict[str, list[tuple[Path, RunMeta]]] = {}
@@ -202,7 +225,9 @@ def _checked(budget: Budget) -> Budget:
     return budget
 
 
-def _runs_plan(group: Sequence[tuple[Path, RunMeta]], split: str, repeats: int | None, most: float | None) -> RunsPlan:
+def _runs_plan(
+    group: Sequence[tuple[Path, RunMeta]], split: str, repeats: int | None, most: float | None
+) -> RunsPlan:
     programs: dict[str, Candidate] = {}
     names: dict[Path, tuple[str, ...]] = {}
     for run, meta in group:
@@ -212,17 +237,26 @@ def _runs_plan(group: Sequence[tuple[Path, RunMeta]], split: str, repeats: int |
                 programs[name] = views.candidate(run, name, observations=0, children=0).candidate
     known = [each for run, _ in group for each in fresh_scores(run)]
     meta = group[0][1]
-    return RunsPlan(names, meta, score_plan(meta.task, programs.values(), known, split, repeats, most))
+    return RunsPlan(
+        names, meta, score_plan(meta.task, programs.values(), known, split, repeats, most)
+    )
 
 
 def score_runs(
-    made: RunsPlan, budget: Budget | None = None, objects: RunObjects | None = None, told: Told | None = None
+    made: RunsPlan,
+    budget: Budget | None = None,
+    objects: RunObjects | None = None,
+    told: Told | None = None,
 ) -> Scored:
-    """Evaluate what is missing, and give each run the scores of its programs, those known of other runs, too."""
+    """Evaluate what is missing, and give each run the scores of its programs, those known of other
+    runs, too.
+    """
     known = [each for run in made.runs for each in fresh_scores(run)]
     for run, names in made.runs.items():
         own = {(each.candidate, *each.place) for each in fresh_scores(run)}
-        missing = [each for each in of_candidates(known, names) if (each.candidate, *each.place) not in own]
+        missing = [
+            each for each in of_candidates(known, names) if (each.candidate, *each.place) not in own
+        ]
         if missing:
             keep_scores(run, missing)
     if not made.plan.missing:

@@ -1,1 +1,1 @@
-"""A run on disk or in PostgreSQL: the journal, long texts, the lease of its one writer, copies and archives."""
+"""A run on disk or in PostgreSQL: journal, texts, writer's lease, copies, archives."""

@@ -1,11 +1,13 @@
-"""Where the journal of a run is: in its own folder, or in a database that `RUN/database.json` names.
+"""Where the journal of a run is: in its own folder, or in a database that `RUN/database.json`
+names.
 
-A run in a database is addressed as `postgresql+psycopg://user@host/database#name`, or as `db:name` where CULMEN_DB
-holds the URL. Each run has a folder on the machine all the same, for what is not journal (an agent's repository,
-weights); for a run that was started elsewhere it is made when somebody looks.
+A run in a database is addressed as `postgresql+psycopg://user@host/database#name`, or as `db:name`
+where CULMEN_DB holds the URL. Each run has a folder on the machine all the same, for what is not
+journal (an agent's repository, weights); for a run that was started elsewhere it is made when
+somebody looks.
 
-A password is taken from the URL once and kept in this process; it is never written, printed or journaled. Without one,
-libpq's own ways apply: PGPASSWORD, PGPASSFILE, ~/.pgpass.
+A password is taken from the URL once and kept in this process; it is never written, printed or
+journaled. Without one, libpq's own ways apply: PGPASSWORD, PGPASSFILE, ~/.pgpass.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ _secrets: dict[str, str] = {}  # passwords by redacted URL, of this process only
 
 
 class Address(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A database by its URL, which holds no password, and a run in it; without a name, the database as a whole."""
+    """A database by its URL, which holds no password, and a run in it; without a name, the database
+    as a whole.
+    """
 
     url: str
     name: str = ""
@@ -52,7 +56,9 @@ class Address(msgspec.Struct, frozen=True, omit_defaults=True):
             return self.url
         parts = urlsplit(self.url)
         user, _, host = parts.netloc.rpartition("@")
-        return self.url.replace(f"//{parts.netloc}/", f"//{user}:{quote(secret, safe='')}@{host}/", 1)
+        return self.url.replace(
+            f"//{parts.netloc}/", f"//{user}:{quote(secret, safe='')}@{host}/", 1
+        )
 
 
 def is_address(text: str) -> bool:
@@ -61,20 +67,30 @@ def is_address(text: str) -> bool:
 
 
 def parse(text: str, name: str = "") -> Address:
-    """An address as a person writes it; `name` is the run's where the text names none. Raises `UserError`."""
+    """An address as a person writes it; `name` is the run's where the text names none. Raises
+    `UserError`.
+    """
     if text.startswith("db:"):
         given = os.environ.get(VARIABLE)
         if not given:
-            raise UserError(f"'{text}' needs a database", where=VARIABLE, fix=f"export {VARIABLE}={_EXAMPLE}")
+            raise UserError(
+                f"'{text}' needs a database", where=VARIABLE, fix=f"export {VARIABLE}={_EXAMPLE}"
+            )
         return parse(given.partition("#")[0], text[3:] or name)
     base, _, fragment = text.partition("#")
     parts = urlsplit(base)
     if parts.scheme not in _SCHEMES:
-        raise UserError(f"no database is reached by '{parts.scheme or 'this'}'", where=_WHERE, fix=f"write {_EXAMPLE}")
+        raise UserError(
+            f"no database is reached by '{parts.scheme or 'this'}'",
+            where=_WHERE,
+            fix=f"write {_EXAMPLE}",
+        )
     login, _, host = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     if re.search(r":[^\]]*[^\]\d][^\]]*$", host):
-        raise UserError(f"'{host.rpartition(':')[2]}' is no port", where=_WHERE, fix=f"write {_EXAMPLE}")
+        raise UserError(
+            f"'{host.rpartition(':')[2]}' is no port", where=_WHERE, fix=f"write {_EXAMPLE}"
+        )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     password = unquote(password) or options.pop("password", "")
     if not parts.path.strip("/"):
@@ -104,7 +120,9 @@ def pointer(run_dir: Path) -> Address | None:
 
 
 def place(run_dir: Path, address: Address) -> None:
-    """Let a folder, made if need be, stand for a run in a database (or, without a name, for all of its runs)."""
+    """Let a folder, made if need be, stand for a run in a database (or, without a name, for all of
+    its runs).
+    """
     run_dir.mkdir(parents=True, exist_ok=True)
     part = run_dir / f".{POINTER}.{os.getpid()}"
     part.write_bytes(msgspec.json.encode(address) + b"\n")
@@ -126,27 +144,42 @@ def journal_file(run_dir: Path) -> Path:
 
 
 def anchor(address: Address, base: Path | None = None) -> Path:
-    """This machine's folder of a run (or of a database): the one in `base`, or one among this user's cached files."""
+    """This machine's folder of a run (or of a database): the one in `base`, or one among this
+    user's cached files.
+    """
     if base is None:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "culmen" / "databases"
+        home = (
+            Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+            / "culmen"
+            / "databases"
+        )
         base = home / hashlib.sha256(address.url.encode()).hexdigest()[:16]
     folder = base / address.name
     found = pointer(folder)
     if found == address:
         return folder
     if found is not None or (folder / FILE).exists():
-        raise UserError(f"there is another run in '{folder}'", where=str(address), fix="resume it from another folder")
+        raise UserError(
+            f"there is another run in '{folder}'",
+            where=str(address),
+            fix="resume it from another folder",
+        )
     place(folder, address)
     return folder
 
 
 def _checked(name: str) -> str:
     if name and (not _NAME.fullmatch(name) or name in (".", "..")):
-        raise UserError(f"'{name}' cannot be the name of a run", where=_WHERE, fix="letters, digits, '-', '_' and '.'")
+        raise UserError(
+            f"'{name}' cannot be the name of a run",
+            where=_WHERE,
+            fix="letters, digits, '-', '_' and '.'",
+        )
     return name
 
 
-# Where a run may lie: SQLite's write-ahead log needs memory shared between processes, so no network file systems.
+# Where a run may lie: SQLite's write-ahead log needs memory shared between processes, so no network
+# file systems.
 
 # fmt: off
 NETWORK = frozenset((
@@ -158,7 +191,9 @@ NETWORK = frozenset((
 
 
 def filesystem(path: Path, mounts: str) -> str:
-    """Type of the file system that holds `path` (absolute), from text in the form of /proc/self/mountinfo."""
+    """Type of the file system that holds `path` (absolute), from text in the form of
+    /proc/self/mountinfo.
+    """
     best, kind = "", ""
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
@@ -173,7 +208,9 @@ def filesystem(path: Path, mounts: str) -> str:
 
 
 def require_local(path: Path) -> None:
-    """Raise `UserError` if `path` lies on a network file system. Where the system cannot tell, it passes."""
+    """Raise `UserError` if `path` lies on a network file system. Where the system cannot tell, it
+    passes.
+    """
     try:
         mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
     except OSError:
@@ -185,9 +222,13 @@ def refuse_network(path: Path, kind: str) -> None:
     """Raise `UserError` if `kind` is a network file system."""
     if kind in NETWORK:
         raise UserError(
-            f"a run cannot be kept on a network file system ({kind}): its journal could be damaged there",
+            f"a run cannot be kept on a network file system ({kind}): its journal could be "
+            "damaged there",
             where=str(path),
-            fix="give a folder on a local disk with --run-dir, or keep the journal in a database: --db URL",
+            fix=(
+                "give a folder on a local disk with --run-dir, or keep the journal in a database: "
+                "--db URL"
+            ),
         )
 
 

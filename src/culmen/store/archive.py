@@ -1,8 +1,9 @@
 """Finished runs as one compressed file each (.culmen.tar.xz), and back.
 
-An archive holds `manifest.json`, the journal as one SQLite file without free pages, and the other files of the run's
-folder. The manifest names the SHA-256 of every file and the counts and hashes of the tables (store/transfer.py); they
-are compared after an archive is written, before anything is removed, and again when it is restored.
+An archive holds `manifest.json`, the journal as one SQLite file without free pages, and the other
+files of the run's folder. The manifest names the SHA-256 of every file and the counts and hashes of
+the tables (store/transfer.py); they are compared after an archive is written, before anything is
+removed, and again when it is restored.
 """
 
 from __future__ import annotations
@@ -56,20 +57,33 @@ class Archived(msgspec.Struct, frozen=True):
     removed: bool = False
 
 
-def archive(run: Path, out: Path | None = None, *, remove: bool = False, unfinished: bool = False) -> Archived:
-    """Put a run into `out` (default: RUN.culmen.tar.xz beside it), check what was written and, if asked, delete it.
+def archive(
+    run: Path, out: Path | None = None, *, remove: bool = False, unfinished: bool = False
+) -> Archived:
+    """Put a run into `out` (default: RUN.culmen.tar.xz beside it), check what was written and, if
+    asked, delete it.
 
-    Raises `RunLocked` for a run that somebody writes, `UserError` for one that has not finished (unless `unfinished`).
+    Raises `RunLocked` for a run that somebody writes, `UserError` for one that has not finished
+    (unless `unfinished`).
     """
     target = out or run.with_name(run.name + SUFFIX)
     if target.exists():
-        raise UserError("there is a file already", where=str(target), fix="move it away, or name another with --out")
+        raise UserError(
+            "there is a file already",
+            where=str(target),
+            fix="move it away, or name another with --out",
+        )
     status = views.status(run)
     if status.state != "finished" and not unfinished and status.owner is None:
         raise UserError(
-            f"this run has not finished ({status.state})", where=str(run), fix="culmen archive --unfinished takes it so"
+            f"this run has not finished ({status.state})",
+            where=str(run),
+            fix="culmen archive --unfinished takes it so",
         )
-    with closing(take(run, None)), tempfile.TemporaryDirectory(prefix=".culmen-", dir=target.parent) as folder:
+    with (
+        closing(take(run, None)),
+        tempfile.TemporaryDirectory(prefix=".culmen-", dir=target.parent) as folder,
+    ):
         staged = Path(folder) / "run"
         _stage(run, staged)
         places = _files(run)
@@ -94,9 +108,13 @@ def archive(run: Path, out: Path | None = None, *, remove: bool = False, unfinis
 
 
 def restore(file: Path, out: Path) -> Archived:
-    """Unpack an archive into a folder that is not there yet; every file and table is compared with the manifest."""
+    """Unpack an archive into a folder that is not there yet; every file and table is compared with
+    the manifest.
+    """
     if out.exists():
-        raise UserError("there is something already", where=str(out), fix="name another folder with --out")
+        raise UserError(
+            "there is something already", where=str(out), fix="name another folder with --out"
+        )
     out.parent.mkdir(parents=True, exist_ok=True)
     require_local(out.parent)
     with tempfile.TemporaryDirectory(prefix=".culmen-", dir=out.parent) as folder:
@@ -134,7 +152,9 @@ def _settle(file: Path) -> None:
 
 
 def _files(run: Path) -> dict[str, Path]:
-    """Everything else in the folder: blobs, what agents left, weights. Links and sockets stay behind."""
+    """Everything else in the folder: blobs, what agents left, weights. Links and sockets stay
+    behind.
+    """
     found: dict[str, Path] = {}
     for folder, below, names in os.walk(run):
         below.sort()
@@ -162,7 +182,9 @@ def _write(part: Path, manifest: Manifest, files: dict[str, Path]) -> None:
 
 
 def _verify(file: Path, into: Path | None = None) -> Manifest:
-    """Read an archive to its end, comparing every file with the manifest, and unpack it if asked."""
+    """Read an archive to its end, comparing every file with the manifest, and unpack it if
+    asked.
+    """
     with _opened(file) as tar:
         manifest = _manifest(tar, file)
         seen: set[str] = set()
@@ -174,11 +196,15 @@ def _verify(file: Path, into: Path | None = None) -> Manifest:
             if source is None:
                 raise JournalDamaged(f"'{member.name}' is not in its manifest", where=str(file))
             if _digest(source, into and _inside(into, name, file)) != manifest.files[name]:
-                raise JournalDamaged(f"'{name}' was altered", where=str(file), fix="restore the archive from a copy")
+                raise JournalDamaged(
+                    f"'{name}' was altered", where=str(file), fix="restore the archive from a copy"
+                )
             seen.add(name)
     if seen != set(manifest.files):
         missing = ", ".join(sorted(set(manifest.files) - seen)[:5])
-        raise JournalDamaged(f"files are missing: {missing}", where=str(file), fix="restore the archive from a copy")
+        raise JournalDamaged(
+            f"files are missing: {missing}", where=str(file), fix="restore the archive from a copy"
+        )
     return manifest
 
 
@@ -186,7 +212,9 @@ def _opened(file: Path) -> tarfile.TarFile:
     try:
         return tarfile.open(file, "r:xz")
     except (OSError, tarfile.TarError, EOFError) as error:
-        raise UserError(f"this is no archive of a run ({error})", where=str(file), fix="culmen archive RUN") from None
+        raise UserError(
+            f"this is no archive of a run ({error})", where=str(file), fix="culmen archive RUN"
+        ) from None
 
 
 def _manifest(tar: tarfile.TarFile, file: Path) -> Manifest:
@@ -197,7 +225,11 @@ def _manifest(tar: tarfile.TarFile, file: Path) -> Manifest:
     except (OSError, tarfile.TarError, EOFError, msgspec.MsgspecError):
         manifest = None
     if manifest is None or manifest.format > _FORMAT or FILE not in manifest.files:
-        raise UserError("this is no archive that this culmen can read", where=str(file), fix="culmen archive RUN")
+        raise UserError(
+            "this is no archive that this culmen can read",
+            where=str(file),
+            fix="culmen archive RUN",
+        )
     return manifest
 
 
@@ -217,7 +249,9 @@ def _digest(source: IO[bytes], copy: Path | None) -> str:
             if into is not None:
                 into.write(block)
     except (EOFError, tarfile.TarError, OSError) as error:
-        raise JournalDamaged(f"the archive is cut or garbled ({error})", fix="restore it from a copy") from error
+        raise JournalDamaged(
+            f"the archive is cut or garbled ({error})", fix="restore it from a copy"
+        ) from error
     finally:
         if into is not None:
             into.close()
@@ -258,12 +292,15 @@ def drop(address: Address) -> None:
 
 
 def vacuum(run: Path) -> tuple[int, int]:
-    """Give back what a run's store no longer uses; bytes before and after. Raises `RunLocked` if somebody writes it.
+    """Give back what a run's store no longer uses; bytes before and after. Raises `RunLocked` if
+    somebody writes it.
 
     In a folder also the half-written files that a crash left are removed.
     """
     if not has_run(run):
-        raise UserError("there is no run here", where=str(run), fix="culmen status lists the latest run")
+        raise UserError(
+            "there is no run here", where=str(run), fix="culmen status lists the latest run"
+        )
     before = size(run)
     with meanings(run), closing(take(run, None)) as lease:
         raw: Any = lease.connection.connection.driver_connection
@@ -292,7 +329,10 @@ def size(run: Path) -> int:
 
     from culmen.store import postgres
 
-    query = "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n"
+    query = (
+        "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN "
+        "pg_namespace n"
+    )
     query += " ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND n.nspname = current_schema()"
     with postgres.reading(address) as connection:
         return int(connection.execute(text(query)).scalar_one())

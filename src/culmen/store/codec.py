@@ -1,7 +1,8 @@
 """Plain data to bytes and back, without losing what JSON cannot say.
 
-The fast path is msgspec's JSON. Lone surrogates, NaN and the infinities are legal in Python and in what candidates and
-models send, but not in JSON; such a document is written escaped, behind the prefix `~`, and comes back exactly.
+The fast path is msgspec's JSON. Lone surrogates, NaN and the infinities are legal in Python and in
+what candidates and models send, but not in JSON; such a document is written escaped, behind the
+prefix `~`, and comes back exactly.
 """
 
 from __future__ import annotations
@@ -27,14 +28,18 @@ from culmen.core.usage import Usage
 T = TypeVar("T")
 
 _ENCODER = msgspec.json.Encoder()
-_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}  # by type: looking at a type costs more than a small document
+_DECODERS: dict[
+    Any, msgspec.json.Decoder[Any]
+] = {}  # by type: looking at a type costs more than a small document
 _ESCAPED = b"~"
 _UNSAFE = re.compile("[\x00\x1b\ud800-\udfff]")
 _CODE = re.compile("\x1b([0-9a-f]{4})")
 
 
 def escape(text: str) -> str:
-    """The text without NUL and lone surrogates: each becomes ESC and four hex digits, as does ESC itself."""
+    """The text without NUL and lone surrogates: each becomes ESC and four hex digits, as does ESC
+    itself.
+    """
     if text.isascii() and "\x00" not in text and "\x1b" not in text:
         return text
     return _UNSAFE.sub(lambda found: f"\x1b{ord(found[0]):04x}", text)
@@ -131,7 +136,11 @@ class Blobs:
 
     def text(self, ref: str) -> str:
         """The text behind a reference; a text that is no reference is returned as it is."""
-        return bytes_text(self.get([bytes.fromhex(ref[5:])]).popitem()[1]) if is_reference(ref) else ref
+        return (
+            bytes_text(self.get([bytes.fromhex(ref[5:])]).popitem()[1])
+            if is_reference(ref)
+            else ref
+        )
 
     def get(self, shas: Iterable[bytes]) -> dict[bytes, bytes]:
         """Bytes by SHA-256; raises `JournalDamaged` if one is missing or altered."""
@@ -168,7 +177,9 @@ class Blobs:
         except FileNotFoundError:
             data = b""
         if hashlib.sha256(data).digest() != sha:
-            raise JournalDamaged(f"blob {sha.hex()} is missing or altered", where=str(path), fix="restore the file")
+            raise JournalDamaged(
+                f"blob {sha.hex()} is missing or altered", where=str(path), fix="restore the file"
+            )
         return data
 
     def _path(self, sha: bytes) -> Path:
@@ -234,7 +245,9 @@ class RowBatch:
 
     def __init__(self) -> None:
         self.blobs: dict[bytes, bytes] = {}
-        self.candidates: dict[str, tuple[Candidate, bytes, int]] = {}  # id: candidate, blob of its parts, seq
+        self.candidates: dict[
+            str, tuple[Candidate, bytes, int]
+        ] = {}  # id: candidate, blob of its parts, seq
 
     def keep(self, data: bytes) -> bytes:
         """Put a blob; returns its SHA-256."""
@@ -268,7 +281,9 @@ def store_result(result: Result, seq: int, batch: RowBatch) -> StoredResult:
 
 
 def store_body(body: dict[str, Any], seq: int, batch: RowBatch) -> dict[str, Any]:
-    """The body with every `Candidate` under `candidate` or `candidates` stored and replaced by its id."""
+    """The body with every `Candidate` under `candidate` or `candidates` stored and replaced by its
+    id.
+    """
     one, many = body.get("candidate"), body.get("candidates")
     if isinstance(one, Candidate):
         batch.candidate(one, seq)
@@ -283,29 +298,47 @@ def store_body(body: dict[str, Any], seq: int, batch: RowBatch) -> dict[str, Any
 def _store_observation(result: Observation, seq: int, batch: RowBatch) -> StoredResult:
     row, feedback = result, batch.text(result.feedback)
     if result.artifacts or feedback is not result.feedback:
-        row = msgspec.structs.replace(result, feedback=feedback, artifacts=batch.texts(result.artifacts))
+        row = msgspec.structs.replace(
+            result, feedback=feedback, artifacts=batch.texts(result.artifacts)
+        )
     return StoredResult("observation", encode(row), None, result)
 
 
 def _store_proposal(result: Proposal, seq: int, batch: RowBatch) -> StoredResult:
-    result = msgspec.structs.replace(result, prompt=batch.text(result.prompt), reply=batch.text(result.reply))
+    result = msgspec.structs.replace(
+        result, prompt=batch.text(result.prompt), reply=batch.text(result.reply)
+    )
     appearances = tuple(batch.candidate(candidate, seq) for candidate in result.candidates)
-    rest = (result.hypothesis, result.fault, result.model, result.usage, result.prompt, result.reply, result.faults)
+    rest = (
+        result.hypothesis,
+        result.fault,
+        result.model,
+        result.usage,
+        result.prompt,
+        result.reply,
+        result.faults,
+    )
     return StoredResult("proposal", encode(ProposalRow(appearances, *rest)), None, result)
 
 
 def _store_text(result: Text, seq: int, batch: RowBatch) -> StoredResult:
-    result = msgspec.structs.replace(result, prompt=batch.text(result.prompt), reply=batch.text(result.reply))
+    result = msgspec.structs.replace(
+        result, prompt=batch.text(result.prompt), reply=batch.text(result.reply)
+    )
     return StoredResult("text", encode(result), None, result)
 
 
 def _store_vectors(result: Vectors, seq: int, batch: RowBatch) -> StoredResult:
-    return StoredResult("vectors", encode(msgspec.structs.replace(result, data=b"")), result.data, result)
+    return StoredResult(
+        "vectors", encode(msgspec.structs.replace(result, data=b"")), result.data, result
+    )
 
 
 def _store_edits(result: Edits, seq: int, batch: RowBatch) -> StoredResult:
     parts = tuple(batch.keep(encode(texts)).hex() for texts in result.parts)
-    return StoredResult("edits", encode(EditsRow(parts, result.notes, result.data, result.fault)), None, result)
+    return StoredResult(
+        "edits", encode(EditsRow(parts, result.notes, result.data, result.fault)), None, result
+    )
 
 
 def _store_custom(result: Custom, seq: int, batch: RowBatch) -> StoredResult:
@@ -357,17 +390,26 @@ def blobs_of(row: Any) -> Iterable[bytes]:
 
 
 def restore_result(
-    row: Any, data: bytes | None, get: Callable[[bytes], bytes], parts: Callable[[bytes], dict[str, str]]
+    row: Any,
+    data: bytes | None,
+    get: Callable[[bytes], bytes],
+    parts: Callable[[bytes], dict[str, str]],
 ) -> Any:
     """The result, whole but for the references in `prompt` and `reply`."""
     if isinstance(row, ProposalRow):
         found = tuple(
-            Candidate.of(parts(bytes.fromhex(each.parts)), each.parents, each.origin) for each in row.candidates
+            Candidate.of(parts(bytes.fromhex(each.parts)), each.parents, each.origin)
+            for each in row.candidates
         )
         told = (row.hypothesis, row.fault, row.model, row.usage, row.prompt, row.reply, row.faults)
         return Proposal(found, *told)
     if isinstance(row, EditsRow):
-        return Edits(tuple(dict(parts(bytes.fromhex(sha))) for sha in row.parts), row.notes, row.data, row.fault)
+        return Edits(
+            tuple(dict(parts(bytes.fromhex(sha))) for sha in row.parts),
+            row.notes,
+            row.data,
+            row.fault,
+        )
     if isinstance(row, Vectors):
         return msgspec.structs.replace(row, data=data or b"")
     if isinstance(row, Observation) and (row.artifacts or row.feedback.startswith("blob:")):
@@ -387,12 +429,18 @@ def _whole(text: str, get: Callable[[bytes], bytes]) -> str:
 
 
 def check_entry(entry: Entry) -> None:
-    """Raise `ValueError` for an entry that breaks the contract: a score that is not finite, or one beside a failure."""
+    """Raise `ValueError` for an entry that breaks the contract: a score that is not finite, or one
+    beside a failure.
+    """
     result = entry.result
     if not isinstance(result, Observation):
         return
     if result.status is Status.OK:
         if result.score is None or not math.isfinite(result.score):
-            raise ValueError(f"an observation with status ok needs a finite score, not {result.score}")
+            raise ValueError(
+                f"an observation with status ok needs a finite score, not {result.score}"
+            )
     elif result.score is not None:
-        raise ValueError(f"an observation with status {result.status} has no score, but {result.score} was given")
+        raise ValueError(
+            f"an observation with status {result.status} has no score, but {result.score} was given"
+        )

@@ -73,7 +73,8 @@ def _uri(path: Path, write: bool) -> str:
     base = "file:" + quote(str(path.absolute()))
     if write:
         return base
-    # Without a log nobody is writing and nothing is pending: SQLite need not create its side files just to look.
+    # Without a log nobody is writing and nothing is pending: SQLite need not create its side files
+    # just to look.
     return f"{base}?mode=ro" + ("" if Path(f"{path}-wal").exists() else "&immutable=1")
 
 
@@ -91,10 +92,12 @@ def _sqrt(value: float | None) -> float | None:
 
 @contextmanager
 def reading(run_dir: Path, *, tables: bool = True) -> Iterator[Connection]:
-    """A connection that sees one moment of the run. Raises `UserError` where there is no run, or a newer one.
+    """A connection that sees one moment of the run. Raises `UserError` where there is no run, or a
+    newer one.
 
-    A run written by an older culmen is left as it is: what is read is an upgraded copy, unless `tables` is False (for
-    readers of events, blobs and settings, which every format has alike). In a database such a run is refused instead.
+    A run written by an older culmen is left as it is: what is read is an upgraded copy, unless
+    `tables` is False (for readers of events, blobs and settings, which every format has alike). In
+    a database such a run is refused instead.
     """
     address = pointer(run_dir)
     if address is not None:
@@ -121,7 +124,9 @@ def _reading(address: Address, run_dir: Path, tables: bool) -> Iterator[Connecti
         check_format(connection, run_dir)
         if tables and not _current(connection):
             fix = f"culmen db migrate '{address.url}'"
-            raise UserError("an older culmen made the tables of this run", where=str(address), fix=fix)
+            raise UserError(
+                "an older culmen made the tables of this run", where=str(address), fix=fix
+            )
         yield connection
 
 
@@ -135,7 +140,9 @@ def _current(connection: Connection) -> bool:
 
 @contextmanager
 def readable(run_dir: Path) -> Iterator[Path]:
-    """The database file to read: the run's own, or a copy where SQLite could not open a log on a read-only folder."""
+    """The database file to read: the run's own, or a copy where SQLite could not open a log on a
+    read-only folder.
+    """
     path = run_dir / FILE
     require_run(run_dir)
     if Path(f"{path}-wal").exists() and not Path(f"{path}-shm").exists():
@@ -150,7 +157,9 @@ def readable(run_dir: Path) -> Iterator[Path]:
 def require_run(run_dir: Path) -> None:
     """Raise `UserError` unless the folder holds a journal."""
     if not has_run(run_dir):
-        raise UserError("there is no run here", where=str(run_dir), fix="culmen status lists the latest run")
+        raise UserError(
+            "there is no run here", where=str(run_dir), fix="culmen status lists the latest run"
+        )
 
 
 def read_meta(connection: Connection) -> RunMeta:
@@ -176,31 +185,39 @@ def check_format(connection: Connection, run_dir: Path) -> None:
 
     found = connection.execute(select(schema.run.c.format)).scalar()
     if found is None:
-        raise JournalDamaged("the journal names no run", where=str(run_dir), fix="delete the folder, or restore it")
+        raise JournalDamaged(
+            "the journal names no run", where=str(run_dir), fix="delete the folder, or restore it"
+        )
     if found > FORMAT:
         raise UserError(
-            f"this run was written by a newer culmen (format {found}; this one knows up to {FORMAT})",
+            f"this run was written by a newer culmen (format {found}; this one knows up to "
+            f"{FORMAT})",
             where=str(run_dir),
             fix="pip install --upgrade culmen",
         )
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """The folders of runs directly inside a folder, by name; one that stands for a database has all of its runs."""
+    """The folders of runs directly inside a folder, by name; one that stands for a database has all
+    of its runs.
+    """
     address = pointer(folder)
     if address is not None and not address.name:
         from culmen.store import postgres
 
         with postgres.session(address) as connection:
             return sorted(
-                anchor(Address(address.url, line.name), folder) for line in postgres.database_runs(connection)
+                anchor(Address(address.url, line.name), folder)
+                for line in postgres.database_runs(connection)
             )
     return sorted(entry for entry in folder.iterdir() if has_run(entry)) if folder.is_dir() else []
 
 
 @contextmanager
 def meanings(run_dir: Path) -> Iterator[None]:
-    """Turn errors of the driver and of the disk into `Unavailable`, `JournalDamaged` or `UserError`."""
+    """Turn errors of the driver and of the disk into `Unavailable`, `JournalDamaged` or
+    `UserError`.
+    """
     from sqlalchemy.exc import DBAPIError
 
     try:
@@ -226,9 +243,13 @@ NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 def may_not_write(error: OSError, run_dir: Path) -> UserError:
     """What it means that a file of a run cannot be made or written."""
     return UserError(
-        f"the run's folder cannot be written ({error.strerror}: {error.filename}); everything recorded so far is safe",
+        f"the run's folder cannot be written ({error.strerror}: {error.filename}); everything "
+        "recorded so far is safe",
         where=str(run_dir),
-        fix=f"give yourself the right to write (chmod -R u+w {run_dir}), or work on a copy; reading is always possible",
+        fix=(
+            f"give yourself the right to write (chmod -R u+w {run_dir}), or work on a copy; "
+            "reading is always possible"
+        ),
     )
 
 
@@ -261,7 +282,9 @@ def _full(run_dir: Path) -> Unavailable:
 
 
 def _busy(_: Exception, run_dir: Path) -> Unavailable:
-    return Unavailable("the journal is locked by another program", where=str(run_dir), fix="close it and try again")
+    return Unavailable(
+        "the journal is locked by another program", where=str(run_dir), fix="close it and try again"
+    )
 
 
 def _damaged(error: Exception, run_dir: Path) -> JournalDamaged:
@@ -297,7 +320,9 @@ _MEANINGS: dict[int, Callable[[Exception, Path], CulmenError]] = {
 
 
 def upgrade_tables(connection: Connection) -> None:
-    """Upgrade to the newest revision inside the connection's transaction. Alembic is loaded only if there is need."""
+    """Upgrade to the newest revision inside the connection's transaction. Alembic is loaded only if
+    there is need.
+    """
     from sqlalchemy import inspect
 
     if inspect(connection).has_table("alembic_version") and _current(connection):
@@ -333,7 +358,9 @@ _kept: OrderedDict[Path, _Copy] = OrderedDict()
 
 
 def upgraded_copy(source: Path, uri: str, name: str) -> Path:
-    """The file `name` with the tables of `source` (opened by `uri`) brought up to date; made anew if it changed."""
+    """The file `name` with the tables of `source` (opened by `uri`) brought up to date; made anew
+    if it changed.
+    """
     with _lock:
         state = _state(source)
         known = _kept.pop(source, None)
@@ -373,7 +400,16 @@ def _state(source: Path) -> tuple[object, ...]:
 FORMAT = 2
 """Version of the journal's format that this program writes; it reads this and everything older."""
 
-_APART = ("model", "models_file", "require", "backend", "embedder", "integrity", "stop_at", "fork_of")
+_APART = (
+    "model",
+    "models_file",
+    "require",
+    "backend",
+    "embedder",
+    "integrity",
+    "stop_at",
+    "fork_of",
+)
 
 
 class _Kept(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
@@ -387,11 +423,12 @@ class _Kept(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
 class RunMeta(_Kept, frozen=True, omit_defaults=True):
     """The settings of a run, enough to resume it: its options, and what they came to.
 
-    `strategy` is `{"path": "module:Class", "config": {...}}` and `proposer` has the same form; `models` maps a role to
-    the name of its model, never to a key. `trial`: nothing is paid for before an initial
-    program has scored. `created` is Unix seconds. `isolation` is the level found in force,
-    `scoring` how far scores can be trusted and why. `workers` is 0 until the run first starts, where its cluster is
-    to say how many it has room for. `model` is None where a journal does not say.
+    `strategy` is `{"path": "module:Class", "config": {...}}` and `proposer` has the same form;
+    `models` maps a role to the name of its model, never to a key. `trial`: nothing is paid for
+    before an initial program has scored. `created` is Unix seconds. `isolation` is the level found
+    in force, `scoring` how far scores can be trusted and why. `workers` is 0 until the run first
+    starts, where its cluster is to say how many it has room for. `model` is None where a journal
+    does not say.
     """
 
     id: str

@@ -1,8 +1,9 @@
 """Evidence of a run from its journal: the same answers as the engine's, for whoever reads.
 
 Facts are read from the tables in the order of their events and entered into a
-`culmen.evidence.Evidence` like the engine's own. It is kept while a run is looked at again and again,
-and then only reads what is new. Of runs longer than `MODELLED` evaluations the tallies are read.
+`culmen.evidence.Evidence` like the engine's own. It is kept while a run is looked at again and
+again, and then only reads what is new. Of runs longer than `MODELLED` evaluations the tallies are
+read.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ class RunEvidence:
         self.evidence.account.measure = lambda names: sizes_of(connection, self._folder, names)
 
     def read_tallies(self, connection: Connection, count: int, last: int) -> None:
-        """Read the sums of a run that is too long to be read one by one, once it has grown enough."""
+        """Read the sums of a run that is too long to be read one by one, once it has grown
+        enough.
+        """
         from culmen.evidence.evidence import Evidence
 
         if self._is_long and count < _GROWTH * self.count and not self._ended(connection):
@@ -124,7 +127,9 @@ class RunEvidence:
         """Read what the sums by candidate leave out of the account of the search."""
         o, account, objective = sql.observation.c, self.evidence.account, self.task.objective
         best = (sql.func.max if objective.direction == "max" else sql.func.min)(o.score)
-        query = sql.select(o.culprit, sql.func.count(), best).where(o.phase == "").group_by(o.culprit)
+        query = (
+            sql.select(o.culprit, sql.func.count(), best).where(o.phase == "").group_by(o.culprit)
+        )
         account.made = 0
         for culprit, many, score in connection.execute(query).all():
             account.made += many
@@ -136,7 +141,11 @@ class RunEvidence:
 
     def _ended(self, connection: Connection) -> bool:
         o = sql.observation.c
-        return bool(connection.execute(sql.select(o.seq).where(o.phase != "", o.seq > self.last).limit(1)).first())
+        return bool(
+            connection.execute(
+                sql.select(o.seq).where(o.phase != "", o.seq > self.last).limit(1)
+            ).first()
+        )
 
     def facts(self, connection: Connection, last: int = _END) -> Iterator[tuple[Fact, int]]:
         """Evaluations after the last one entered, as facts with their events."""
@@ -147,7 +156,9 @@ class RunEvidence:
         o = sql.observation.c
         columns = (o.seq, o.candidate, o.case, o.score, o.status, o.reason, o.seconds, o.phase)
         query = sql.select(*columns, o.trust, o.culprit, o.kind)
-        rows = connection.execute(query.where(o.seq > self.last, o.seq <= last).order_by(o.seq)).all()
+        rows = connection.execute(
+            query.where(o.seq > self.last, o.seq <= last).order_by(o.seq)
+        ).all()
         for seq, name, case, score, status, reason, seconds, phase, trust, culprit, kind in rows:
             id, part = unescape(name), judged.get(seq, JudgedPart())
             certified, level = part.certified, unescape(trust)
@@ -187,11 +198,16 @@ class RunEvidence:
         with sense(self._folder):
             kept = {raw: bytes.fromhex(raw[5:].decode()) for _, raw in rows if raw[:5] == b"blob:"}
             blobs = blobs_in(connection, self._folder).get(kept.values()) if kept else {}
-            return {seq: decode(blobs[kept[raw]] if raw in kept else raw, JudgedPart) for seq, raw in rows}
+            return {
+                seq: decode(blobs[kept[raw]] if raw in kept else raw, JudgedPart)
+                for seq, raw in rows
+            }
 
     def _read_arrivals(self, connection: Connection, last: int) -> None:
         born = sql.candidate.c
-        query = sql.select(born.id, born.parents, born.seq).where(born.seq > self._arrived, born.seq <= last)
+        query = sql.select(born.id, born.parents, born.seq).where(
+            born.seq > self._arrived, born.seq <= last
+        )
         for name, parents, seq in connection.execute(query.order_by(born.seq, born.id)).all():
             self._born[unescape(name)] = tuple(unescape(parents).split())
             self._arrived = seq
@@ -200,7 +216,9 @@ class RunEvidence:
         if not self._bars:
             return
         e = sql.event.c
-        query = sql.select(e.body).where(e.kind == "note", e.topic == escape(ADMISSION), e.seq <= last)
+        query = sql.select(e.body).where(
+            e.kind == "note", e.topic == escape(ADMISSION), e.seq <= last
+        )
         with sense(self._folder):
             told = [decode(raw, dict[str, Any]) for raw in connection.execute(query).scalars()]
         for each in told:
@@ -235,7 +253,9 @@ def sizes_of(connection: Connection, folder: Path, names: list[str]) -> list[int
     rows = connection.execute(sql.select(c.id, c.parts).where(c.id.in_(wanted))).all()
     with sense(folder):
         texts = blobs_in(connection, folder).get([row.parts for row in rows])
-        sizes = {row.id: sum(map(len, decode(texts[row.parts], dict[str, str]).values())) for row in rows}
+        sizes = {
+            row.id: sum(map(len, decode(texts[row.parts], dict[str, str]).values())) for row in rows
+        }
     return [sizes.get(name, 0) for name in wanted]
 
 
@@ -293,7 +313,9 @@ def result_before(connection: Connection, folder: Path, seq: int) -> RunResult |
 
 def last_state(connection: Connection) -> dict[str, Any]:
     """The newest state event's body."""
-    states = sql.select(sql.event.c.body).where(sql.event.c.kind == "state", sql.event.c.topic.is_not(None))
+    states = sql.select(sql.event.c.body).where(
+        sql.event.c.kind == "state", sql.event.c.topic.is_not(None)
+    )
     raw = connection.execute(states.order_by(sql.event.c.seq.desc()).limit(1)).scalar()
     return {} if raw is None else decode(raw, dict[str, Any])
 
@@ -360,12 +382,20 @@ class Scores:
                 self._fresh[each.id] = each
         if result is not None and (result.confirmed or result.failures):
             self._fresh[result.id] = Score(
-                result.id, result.score, result.count, result.se, result.margin, result.failures, fresh=True
+                result.id,
+                result.score,
+                result.count,
+                result.se,
+                result.margin,
+                result.failures,
+                fresh=True,
             )
 
     @property
     def order(self) -> list[str]:
-        """Ids of all candidates that scored and may be the best, best first; the reported one leads."""
+        """Ids of all candidates that scored and may be the best, best first; the reported one
+        leads.
+        """
         order = self._standings.order
         if not self.winner or order[:1] == [self.winner]:
             return order
@@ -414,7 +444,9 @@ class FollowedLeader:
     def _follow(self, seen: Observation) -> None:
         made = self._evidence.account.made
         reward = None if seen.score is None else self._objective.reward(seen.score)
-        record = reward is not None and (self._leader is None or reward > self._objective.reward(self._leader[0]))
+        record = reward is not None and (
+            self._leader is None or reward > self._objective.reward(self._leader[0])
+        )
         if made < self._next and not record:
             return
         self._next = made + (1 if made < self._FIRST else max(1, made // self._PART))

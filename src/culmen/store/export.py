@@ -1,4 +1,6 @@
-"""Copies of a run for other programs: every event as JSON lines, observations as CSV, the best candidates as files."""
+"""Copies of a run for other programs: every event as JSON lines, observations as CSV, the best
+candidates as files.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,17 @@ Format = Literal["jsonl", "csv", "files"]
 def export(run: Path | str, format: Format, out: Path | str, *, count: int = 10) -> int:
     """Write the run to `out` and return how many events, observations or candidates were written.
 
-    jsonl: one event a line, texts whole · csv: one observation a line · files: the `count` best candidates, each in a
-    folder of its own with `about.json`. For jsonl and csv `out` is a file, or `-` for standard output.
+    jsonl: one event a line, texts whole · csv: one observation a line · files: the `count` best
+    candidates, each in a folder of its own with `about.json`. For jsonl and csv `out` is a file, or
+    `-` for standard output.
     """
     writers = {"jsonl": _jsonl, "csv": _csv}
     if format == "files":
         return _files(Path(run), Path(out), count)
     if format not in writers:
-        raise UserError(f"unknown format '{format}'", where="--format", fix="use jsonl, csv or files")
+        raise UserError(
+            f"unknown format '{format}'", where="--format", fix="use jsonl, csv or files"
+        )
     with _opened(out) as file:
         return writers[format](Path(run), file)
 
@@ -70,7 +75,9 @@ def _csv(run: Path, file: IO[str]) -> int:
     )
     count = 0
     with reading(run) as connection:
-        rows = connection.execution_options(yield_per=1000).execute(query.order_by(sql.observation.c.seq))
+        rows = connection.execution_options(yield_per=1000).execute(
+            query.order_by(sql.observation.c.seq)
+        )
         writer = csv.writer(file)
         writer.writerow(rows.keys())
         for row in rows:
@@ -88,13 +95,18 @@ def _files(run: Path, out: Path, count: int) -> int:
             path = folder / _inside(name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text_bytes(text))
-        about: dict[str, Any] = {**msgspec.to_builtins(row), "origin": msgspec.to_builtins(detail.candidate.origin)}
+        about: dict[str, Any] = {
+            **msgspec.to_builtins(row),
+            "origin": msgspec.to_builtins(detail.candidate.origin),
+        }
         (folder / "about.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     return len(rows)
 
 
 def _inside(name: str) -> PurePosixPath:
-    """A relative path for a part: its name, or, where that would leave the folder or hide `about.json`, quoted."""
+    """A relative path for a part: its name, or, where that would leave the folder or hide
+    `about.json`, quoted.
+    """
     path = PurePosixPath(name)
     safe = path.parts and not path.is_absolute() and ".." not in path.parts and "\x00" not in name
     if safe and str(path) != "about.json" and name.isprintable():
@@ -109,7 +121,9 @@ _LITTLE, _MUCH = 1 << 20, 1 << 23  # bytes of a page after which the next is mad
 _LEAST, _GREATEST = 1e-4, 1e16  # from here to there numbers are written alike: without an exponent
 _SHAPE, _RESULT = 8, 10  # places in a row of `event`
 _EMPTY, _NULL = msgspec.Raw(b"{}"), msgspec.Raw(b"null")
-_odd = re.compile(rb"[:,\[]-?[0-9][0-9.]*e|0\.0000|null|\x7f").search  # exponents, small numbers, NaN (or None), DEL
+_odd = re.compile(
+    rb"[:,\[]-?[0-9][0-9.]*e|0\.0000|null|\x7f"
+).search  # exponents, small numbers, NaN (or None), DEL
 _encoder = msgspec.json.Encoder()
 _slow = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -129,7 +143,8 @@ class _Line(msgspec.Struct):
 
 
 def json_pages(journal: SqlJournal) -> Iterator[tuple[int, bytes]]:
-    """All events in order, a page at a time: how many, and their lines. Each page is its own short read.
+    """All events in order, a page at a time: how many, and their lines. Each page is its own short
+    read.
 
     Raises `JournalDamaged` where the journal cannot be read.
     """
@@ -143,7 +158,13 @@ def json_pages(journal: SqlJournal) -> Iterator[tuple[int, bytes]]:
             return
         yield len(rows), page
         last = rows[-1][0]
-        size = min(2 * size, _MOST) if len(page) < _LITTLE else max(size // 2, 1) if len(page) > _MUCH else size
+        size = (
+            min(2 * size, _MOST)
+            if len(page) < _LITTLE
+            else max(size // 2, 1)
+            if len(page) > _MUCH
+            else size
+        )
 
 
 def _page(lines: list[_Line]) -> bytes:
@@ -158,8 +179,12 @@ def _page(lines: list[_Line]) -> bytes:
     return _encoder.encode_lines(lines)
 
 
-def _came(connection: Connection, run_dir: Path, rows: Sequence[Sequence[Any]], texts: Texts) -> list[Any]:
-    """The results of rows. Most are observations that refer to nothing: they need no more than a look."""
+def _came(
+    connection: Connection, run_dir: Path, rows: Sequence[Sequence[Any]], texts: Texts
+) -> list[Any]:
+    """The results of rows. Most are observations that refer to nothing: they need no more than a
+    look.
+    """
     found, others = list[Any]([_NULL]) * len(rows), list[int]()
     for place, row in enumerate(rows):
         shape = row[_SHAPE]
@@ -171,7 +196,9 @@ def _came(connection: Connection, run_dir: Path, rows: Sequence[Sequence[Any]], 
             found[place] = seen if b'"usage"' not in raw and _alike(seen) else document(seen)
         else:
             others.append(place)
-    for place, result in zip(others, results(connection, run_dir, [rows[place] for place in others], texts, True)):
+    for place, result in zip(
+        others, results(connection, run_dir, [rows[place] for place in others], texts, True)
+    ):
         found[place] = document(result)
     return found
 

@@ -1,8 +1,10 @@
-"""What people send to a run: files in RUN/inbox, taken into the journal by the process that owns the run.
+"""What people send to a run: files in RUN/inbox, taken into the journal by the process that owns
+the run.
 
-A journal has one writer, so nobody else may append to it. A message is one file, complete from the moment it has its
-name; its owner journals it (`stop` or `tell`, with the message's id) and then removes the file. One that is found again
-after a crash between the two is known by its id. For a run in a database, messages are rows there.
+A journal has one writer, so nobody else may append to it. A message is one file, complete from the
+moment it has its name; its owner journals it (`stop` or `tell`, with the message's id) and then
+removes the file. One that is found again after a crash between the two is known by its id. For a
+run in a database, messages are rows there.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ Kind = Literal["stop", "pause", "hint", "candidate"]
 
 
 class InboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """stop: end the search now and make the final choice · pause: end the process as Ctrl-C does, to be resumed ·
-    hint: `text` for the models that propose · candidate: `parts` to be evaluated. `id` orders messages by time."""
+    """stop: end the search now and make the final choice · pause: end the process as Ctrl-C does,
+    to be resumed · hint: `text` for the models that propose · candidate: `parts` to be evaluated.
+    `id` orders messages by time."""
 
     id: str
     kind: Kind
@@ -38,10 +41,16 @@ class InboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: dict[str, str] = {}
 
 
-def leave(run: Path, kind: Kind, text: str = "", parts: dict[str, str] | None = None) -> InboxMessage:
-    """Put a message into a run's inbox, durably. Raises `UserError` for one that is empty or too long."""
+def leave(
+    run: Path, kind: Kind, text: str = "", parts: dict[str, str] | None = None
+) -> InboxMessage:
+    """Put a message into a run's inbox, durably. Raises `UserError` for one that is empty or too
+    long.
+    """
     _check(kind, text, parts or {})
-    message = InboxMessage(f"{time.time_ns():020d}-{secrets.token_hex(4)}", kind, text.strip(), parts or {})
+    message = InboxMessage(
+        f"{time.time_ns():020d}-{secrets.token_hex(4)}", kind, text.strip(), parts or {}
+    )
     if (address := pointer(run)) is not None:
         _postgres().send(address, message.id, encode(message))
         return message
@@ -56,7 +65,9 @@ def leave(run: Path, kind: Kind, text: str = "", parts: dict[str, str] | None = 
         part.rename(folder / f"{message.id}.json")
     except OSError as error:
         raise UserError(
-            f"the message cannot be left: {error.strerror}", where=str(folder), fix="check the folder's permissions"
+            f"the message cannot be left: {error.strerror}",
+            where=str(folder),
+            fix="check the folder's permissions",
         ) from None
     return message
 
@@ -66,7 +77,9 @@ def waiting(run: Path) -> list[InboxMessage]:
     if (address := pointer(run)) is not None:
         return [decode(raw, InboxMessage) for raw in _postgres().sent(address)]
     try:
-        names = sorted(entry.name for entry in os.scandir(run / FOLDER) if entry.name.endswith(".json"))
+        names = sorted(
+            entry.name for entry in os.scandir(run / FOLDER) if entry.name.endswith(".json")
+        )
     except FileNotFoundError:
         return []
     found: list[InboxMessage] = []
@@ -102,27 +115,41 @@ def _check(kind: Kind, text: str, parts: dict[str, str]) -> None:
         try:
             f"{name}{told}".encode()
         except UnicodeEncodeError as error:
-            what = f"{error.object[error.start]!r} in '{name if name.isprintable() else ascii(name)}' is no character"
-            raise UserError(what, where="a lone surrogate", fix="send text that can be written as UTF-8") from None
+            what = (
+                f"{error.object[error.start]!r} in '{name if name.isprintable() else ascii(name)}' "
+                "is no character"
+            )
+            raise UserError(
+                what, where="a lone surrogate", fix="send text that can be written as UTF-8"
+            ) from None
     long = [name for name, part in parts.items() if len(part) > PART_CHARS]
     if long:
-        raise UserError(f"'{long[0]}' has more than {PART_CHARS:,} characters", fix="a shorter text")
+        raise UserError(
+            f"'{long[0]}' has more than {PART_CHARS:,} characters", fix="a shorter text"
+        )
 
 
-# Sending a message to a run, with what is known of the run: a mistake is said at once, not found by nobody later.
+# Sending a message to a run, with what is known of the run: a mistake is said at once, not found by
+# nobody later.
 
 
 class Sent(NamedTuple):
-    """The message, and whether a process runs the search: if not, it is taken in when the run is resumed."""
+    """The message, and whether a process runs the search: if not, it is taken in when the run is
+    resumed.
+    """
 
     message: InboxMessage
     live: bool
 
 
 def send_stop(run: Path, *, pause: bool = False) -> Sent:
-    """End the search now and make the final choice; with `pause`, end the process only, so that it can be resumed."""
+    """End the search now and make the final choice; with `pause`, end the process only, so that it
+    can be resumed.
+    """
     if not _live(run):
-        raise UserError(f"nobody runs '{run.name}' just now", where=str(run), fix=f"culmen resume {run}")
+        raise UserError(
+            f"nobody runs '{run.name}' just now", where=str(run), fix=f"culmen resume {run}"
+        )
     return Sent(leave(run, "pause" if pause else "stop"), True)
 
 
@@ -133,7 +160,9 @@ def send_hint(run: Path, text: str) -> Sent:
 
 
 def send_candidate(run: Path, parts: Mapping[str, str]) -> Sent:
-    """Have a candidate evaluated. A task of one text takes any one; otherwise its parts must have the seed's names."""
+    """Have a candidate evaluated. A task of one text takes any one; otherwise its parts must have
+    the seed's names.
+    """
     live = _open(run)
     return Sent(leave(run, "candidate", parts=_named(run, dict(parts))), live)
 
@@ -146,7 +175,9 @@ def _open(run: Path) -> bool:
     """Whether the run goes on; raises `UserError` if it has finished."""
     state = views.status(run).state
     if state == "finished":
-        raise UserError(f"the run '{run.name}' has finished", where=str(run), fix=f"culmen fork {run}")
+        raise UserError(
+            f"the run '{run.name}' has finished", where=str(run), fix=f"culmen fork {run}"
+        )
     return state == "running"
 
 

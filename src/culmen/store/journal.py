@@ -1,7 +1,9 @@
-"""The journal of a run: RUN/journal.db, RUN/blobs/ and RUN/lock, or the database that RUN/database.json names.
+"""The journal of a run: RUN/journal.db, RUN/blobs/ and RUN/lock, or the database that
+RUN/database.json names.
 
-One process writes (a lock, and an epoch checked inside every transaction); any number read, without waiting and
-without making it wait. `append` is one transaction in a write-ahead log that is synced before it returns.
+One process writes (a lock, and an epoch checked inside every transaction); any number read, without
+waiting and without making it wait. `append` is one transaction in a write-ahead log that is synced
+before it returns.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ _BEGUN = (POINTER, "lock", PART, f"{PART}-wal", f"{PART}-shm")
 
 
 def _made(folder: Path) -> None:
-    """Make the folder of a new run. Raises `UserError` where that cannot be, or it holds something else."""
+    """Make the folder of a new run. Raises `UserError` where that cannot be, or it holds something
+    else.
+    """
     fix = "name a folder that is new or empty: --run-dir DIR (Python: run_dir=)"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,7 +45,9 @@ def _made(folder: Path) -> None:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, "Permission denied")
     except OSError as error:
-        raise UserError(f"no run can be written here: {error.strerror}", where=str(folder), fix=fix) from None
+        raise UserError(
+            f"no run can be written here: {error.strerror}", where=str(folder), fix=fix
+        ) from None
     if inside is not None:
         raise UserError(f"the folder holds other files ({inside})", where=str(folder), fix=fix)
 
@@ -49,9 +55,10 @@ def _made(folder: Path) -> None:
 class SqlJournal:
     """`core.ports.Journal` on SQLite or PostgreSQL, made by `create` or `open`.
 
-    The events that `append` returns and `read` yields are equal. In them the prompt and the reply of a `Proposal` or
-    `Text` may be a reference (`blob:<sha256>`, see `text`) if longer than 4096 characters; all else is whole.
-    `Candidate`s in a body under `candidate` or `candidates` are stored too and replaced by their ids.
+    The events that `append` returns and `read` yields are equal. In them the prompt and the reply
+    of a `Proposal` or `Text` may be a reference (`blob:<sha256>`, see `text`) if longer than 4096
+    characters; all else is whole. `Candidate`s in a body under `candidate` or `candidates` are
+    stored too and replaced by their ids.
     """
 
     def __init__(self, run_dir: Path, meta: RunMeta, writer: JournalWriter | None) -> None:
@@ -61,14 +68,16 @@ class SqlJournal:
     def create(cls, run_dir: Path | str, meta: RunMeta, db: str | None = None) -> SqlJournal:
         """A new run in a folder that holds none; raises `UserError` otherwise.
 
-        `db` is the URL of a database that keeps the journal instead, as the run `URL#name` (default: the folder's
-        name).
+        `db` is the URL of a database that keeps the journal instead, as the run `URL#name`
+        (default: the folder's name).
         """
         from culmen.store.writer import JournalWriter
 
         folder = Path(run_dir)
         if has_run(folder):
-            raise UserError("there is a run already", where=str(folder), fix=f"culmen resume {folder}")
+            raise UserError(
+                "there is a run already", where=str(folder), fix=f"culmen resume {folder}"
+            )
         _made(folder)
         meta = msgspec.structs.replace(meta, format=FORMAT, created=meta.created or time.time())
         if db is None:
@@ -112,15 +121,17 @@ class SqlJournal:
         self._writing.standing = standing
 
     def append(self, entries: Sequence[Entry]) -> list[Event]:
-        """Journal entries in one transaction; durable when it returns, and all or none if it raises.
+        """Journal entries in one transaction; durable when it returns, and all or none if it
+        raises.
 
-        Raises `Unavailable` (disk full; try again later), `RunLocked` (another process took the run over),
-        `ValueError` (an entry that breaks the contract).
+        Raises `Unavailable` (disk full; try again later), `RunLocked` (another process took the run
+        over), `ValueError` (an entry that breaks the contract).
         """
         return self._writing.append(entries) if entries else []
 
     def read(self, after: int = 0, *, whole: bool = False) -> Iterator[Event]:
-        """Events with seq > `after`, in order; with `whole`, prompts and replies are texts, never references.
+        """Events with seq > `after`, in order; with `whole`, prompts and replies are texts, never
+        references.
 
         Raises `JournalDamaged` where the journal cannot be read.
         """
@@ -130,7 +141,8 @@ class SqlJournal:
         return pages(self.snapshot, self.run_dir, after, whole=whole)
 
     def retrace(self) -> Iterator[Event]:
-        """All events without what a replay never looks at: bodies of `started`, `note` and `done`, results of notes.
+        """All events without what a replay never looks at: bodies of `started`, `note` and `done`,
+        results of notes.
 
         Raises `JournalDamaged` where the journal cannot be read.
         """
@@ -174,11 +186,14 @@ class SqlJournal:
         return self._writer
 
 
-# A journal in memory, for simulations and tests: nothing survives the process, nothing is imported for SQL.
+# A journal in memory, for simulations and tests: nothing survives the process, nothing is imported
+# for SQL.
 
 
 class MemoryJournal:
-    """Keeps entries as they are given. `clock` supplies the wall time shown in events (Unix seconds)."""
+    """Keeps entries as they are given. `clock` supplies the wall time shown in events (Unix
+    seconds).
+    """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock

@@ -1,4 +1,6 @@
-"""One writer per run: an exclusive `flock` on RUN/lock, which the system drops when its process dies."""
+"""One writer per run: an exclusive `flock` on RUN/lock, which the system drops when its process
+dies.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,10 @@ class RunLock:
                 raise RunLocked(
                     f"another process is writing this run: {other}",
                     where=str(run_dir),
-                    fix=f"wait for it or stop it (kill -INT {other.pid}); reading is always possible: culmen status",
+                    fix=(
+                        f"wait for it or stop it (kill -INT {other.pid}); reading is always "
+                        "possible: culmen status"
+                    ),
                 )
             time.sleep(0.02)
         owner = Owner(os.getpid(), socket.gethostname(), time.time())
@@ -59,7 +64,9 @@ class RunLock:
         return cls(fd, owner)
 
     def release(self) -> None:
-        """Give the lock back, whoever else has inherited the descriptor; a second call does nothing."""
+        """Give the lock back, whoever else has inherited the descriptor; a second call does
+        nothing.
+        """
         if self._fd >= 0:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         self.forget()
@@ -112,7 +119,8 @@ Make = Callable[["Connection"], None]
 class WriteLease(Protocol):
     """The right to write a run, and the connection to its database.
 
-    `files`: large blobs are files of the run's folder, and the lease cannot be lost while the process lives.
+    `files`: large blobs are files of the run's folder, and the lease cannot be lost while the
+    process lives.
     """
 
     connection: Connection
@@ -155,9 +163,13 @@ class FolderLease:
 
 
 def _place(run_dir: Path, make: Make) -> None:
-    """Make a run's database beside its place and move it there: who looks meanwhile finds none, never a part of one."""
+    """Make a run's database beside its place and move it there: who looks meanwhile finds none,
+    never a part of one.
+    """
     if (run_dir / FILE).exists():  # another process was faster
-        raise UserError("there is a run already", where=str(run_dir), fix=f"culmen resume {run_dir}")
+        raise UserError(
+            "there is a run already", where=str(run_dir), fix=f"culmen resume {run_dir}"
+        )
     part = run_dir / PART
     for suffix in ("", "-wal", "-shm"):  # of one who was killed at this
         Path(f"{part}{suffix}").unlink(missing_ok=True)
@@ -174,7 +186,9 @@ def _place(run_dir: Path, make: Make) -> None:
 
 
 def take(run_dir: Path, make: Make | None) -> WriteLease:
-    """Own a run; with `make`, a new one, whose tables it makes. Raises `RunLocked`, naming the owner."""
+    """Own a run; with `make`, a new one, whose tables it makes. Raises `RunLocked`, naming the
+    owner.
+    """
     address = pointer(run_dir)
     if address is None:
         return FolderLease(run_dir, make)
@@ -194,7 +208,9 @@ def owner(run_dir: Path) -> Owner | None:
 
 
 def signature(run_dir: Path) -> tuple[object, ...]:
-    """Something that changes when the run does: for a folder, sizes and times of its files; and whether it is owned."""
+    """Something that changes when the run does: for a folder, sizes and times of its files; and
+    whether it is owned.
+    """
     address = pointer(run_dir)
     if address is not None:
         from culmen.store import postgres

@@ -1,7 +1,8 @@
 """Runs in PostgreSQL: connections, who may write, and what the server's errors mean.
 
-The writer of a run holds a session's advisory lock through the connection that it writes by: the two are lost together,
-and a process that dies, however it does, gives both back. Readers share a few pooled connections for each database.
+The writer of a run holds a session's advisory lock through the connection that it writes by: the
+two are lost together, and a process that dies, however it does, gives both back. Readers share a
+few pooled connections for each database.
 """
 
 from __future__ import annotations
@@ -57,9 +58,13 @@ _LIVENESS = {  # a peer that is silent this long is gone: seconds, seconds, time
 _SERVER = """SELECT set_config(name, most::text, false) FROM (VALUES ('tcp_keepalives_idle', 30),
 ('tcp_keepalives_interval', 10), ('tcp_keepalives_count', 3), ('tcp_user_timeout', 60000)) AS wanted (name, most)
 WHERE (SELECT setting::integer FROM pg_settings WHERE pg_settings.name = wanted.name) NOT BETWEEN 1 AND most"""
-"""The same for the server, which holds the lock as long as it believes in the connection; where it is stricter already,
-it stays so. Without the last one it would believe for a quarter of an hour in a peer that owes it an answer."""
-_DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+"""The same for the server, which holds the lock as long as it believes in the connection; where it
+is stricter already, it stays so. Without the last one it would believe for a quarter of an hour in
+a peer that owes it an answer."""
+_DURABLE = (
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE "
+    "current_setting('synchronous_commit') = 'off'"
+)
 _readers: dict[str, Engine] = {}
 
 
@@ -68,11 +73,16 @@ def _engine(address: Address, **settings: Any) -> Engine:
     missing = {name: value for name, value in _LIVENESS.items() if name not in url.query}
     try:
         return create_engine(
-            url, connect_args={**missing, "application_name": "culmen"}, hide_parameters=True, **settings
+            url,
+            connect_args={**missing, "application_name": "culmen"},
+            hide_parameters=True,
+            **settings,
         )
     except ModuleNotFoundError:
         raise UserError(
-            "PostgreSQL needs the package psycopg", where=str(address), fix="pip install 'culmen[postgres]'"
+            "PostgreSQL needs the package psycopg",
+            where=str(address),
+            fix="pip install 'culmen[postgres]'",
         ) from None
 
 
@@ -81,12 +91,18 @@ def _shared(address: Address) -> Engine:
     engine = _readers.get(address.url)
     if engine is None:
         engine = _readers[address.url] = _engine(
-            address, isolation_level="REPEATABLE READ", pool_size=4, max_overflow=12, pool_pre_ping=True
+            address,
+            isolation_level="REPEATABLE READ",
+            pool_size=4,
+            max_overflow=12,
+            pool_pre_ping=True,
         )
     return engine
 
 
-os.register_at_fork(after_in_child=_readers.clear)  # a child must not speak on its parent's connections
+os.register_at_fork(
+    after_in_child=_readers.clear
+)  # a child must not speak on its parent's connections
 
 
 @contextmanager
@@ -117,7 +133,9 @@ def signature(address: Address) -> tuple[object, ...]:
     """Something that changes when the run does."""
     with reading(address) as connection:
         holder = run_owner(connection, address)
-        row = connection.execute(text("SELECT max(seq), (SELECT max(epoch) FROM run) FROM event")).one()
+        row = connection.execute(
+            text("SELECT max(seq), (SELECT max(epoch) FROM run) FROM event")
+        ).one()
         return (*row, holder is not None)
 
 
@@ -153,7 +171,9 @@ class DatabaseLease:
 
     @classmethod
     def take(cls, address: Address, make: Callable[[Connection], None] | None) -> DatabaseLease:
-        """Own a run; with `make`, a new one, whose tables it makes. Raises `RunLocked`, naming the owner."""
+        """Own a run; with `make`, a new one, whose tables it makes. Raises `RunLocked`, naming the
+        owner.
+        """
         with errors(address):
             connection = _engine(address, poolclass=pool.NullPool).connect()
             try:
@@ -185,7 +205,9 @@ class DatabaseLease:
         engine.dispose()
 
 
-def _acquire(connection: Connection, address: Address, make: Callable[[Connection], None] | None) -> int:
+def _acquire(
+    connection: Connection, address: Address, make: Callable[[Connection], None] | None
+) -> int:
     with connection.begin():
         connection.exec_driver_sql(_SERVER)
         connection.execute(text(_DURABLE))
@@ -203,13 +225,20 @@ def _acquire(connection: Connection, address: Address, make: Callable[[Connectio
 
 
 def _lock(connection: Connection, address: Address, number: int) -> None:
-    query, deadline = text("SELECT pg_try_advisory_lock(:locks, :number)"), time.monotonic() + _PATIENCE
+    query, deadline = (
+        text("SELECT pg_try_advisory_lock(:locks, :number)"),
+        time.monotonic() + _PATIENCE,
+    )
     while not connection.execute(query, {"locks": LOCKS, "number": number}).scalar():
         if time.monotonic() >= deadline:
             raise RunLocked(
-                f"another process is writing this run: {owner(address) or 'its connection is still open'}",
+                "another process is writing this run: "
+                f"{owner(address) or 'its connection is still open'}",
                 where=str(address),
-                fix="wait for it or stop it (Ctrl-C there); reading is always possible: culmen status",
+                fix=(
+                    "wait for it or stop it (Ctrl-C there); reading is always possible: culmen "
+                    "status"
+                ),
             )
         time.sleep(0.05)
 
@@ -223,15 +252,19 @@ def errors(address: Address) -> Iterator[None]:
         known = meaning(error.orig, address)
         if known is None:
             raise
-        raise known from None  # the driver's own words are in it, and its chain may hold the connection's settings
+        # the driver's own words are in it, and its chain may hold the connection's settings
+        raise known from None
 
 
-# What PostgreSQL and its driver say, in culmen's errors: what is wrong, with which database, and what to do.
+# What PostgreSQL and its driver say, in culmen's errors: what is wrong, with which database, and
+# what to do.
 
 _SAFE = "everything recorded so far is safe"
 _RESUME = "once it does, a run goes on by: culmen resume, with its folder or address"
 _UNREACHED = ("OperationalError", "ConnectionTimeout", "InterfaceError")
-_REFUSED = re.compile(r"authentication failed|pg_hba\.conf|role .* (does not exist|is not permitted)")
+_REFUSED = re.compile(
+    r"authentication failed|pg_hba\.conf|role .* (does not exist|is not permitted)"
+)
 
 
 def meaning(error: object, address: Address) -> CulmenError | None:
@@ -241,18 +274,30 @@ def meaning(error: object, address: Address) -> CulmenError | None:
         return _before(error, said, address)
     where = str(address)
     if state.startswith(("08", "57P")):
-        return Unavailable(f"the connection to the database was lost ({said}); {_SAFE}", where=where, fix=_RESUME)
+        return Unavailable(
+            f"the connection to the database was lost ({said}); {_SAFE}", where=where, fix=_RESUME
+        )
     if state.startswith("53"):
         fix = "make room there, or raise max_connections"
         return Unavailable(f"the database has no room ({said}); {_SAFE}", where=where, fix=fix)
     if state == "42P01":
-        return JournalDamaged(f"the tables of the run are not as they should be ({said})", where=where)
+        return JournalDamaged(
+            f"the tables of the run are not as they should be ({said})", where=where
+        )
     if state == "42501":
         return UserError(f"the database refuses: {said}", where=where, fix=_rights(said, address))
     if state == "25006":
-        return UserError(f"the database takes no writes: {said}", where=where, fix="name the primary server in the URL")
+        return UserError(
+            f"the database takes no writes: {said}",
+            where=where,
+            fix="name the primary server in the URL",
+        )
     if state.startswith("28") or state == "3D000":
-        return UserError(f"the database refuses: {said}", where=where, fix="check user, password, name and rights")
+        return UserError(
+            f"the database refuses: {said}",
+            where=where,
+            fix="check user, password, name and rights",
+        )
     return None
 
 
@@ -261,7 +306,9 @@ def _before(error: object, said: str, address: Address) -> CulmenError | None:
     where, user = str(address), _user(address)
     if "password authentication failed" in said:
         fix = f"give another with ~/.pgpass, PGPASSWORD, or the URL in {VARIABLE}"
-        return UserError(f"the database refuses the password of {user} ({said})", where=where, fix=fix)
+        return UserError(
+            f"the database refuses the password of {user} ({said})", where=where, fix=fix
+        )
     if "no password supplied" in said:
         fix = f"give it with ~/.pgpass, PGPASSWORD, or the URL in {VARIABLE}"
         return UserError(f"the database wants a password of {user} ({said})", where=where, fix=fix)
@@ -271,7 +318,11 @@ def _before(error: object, said: str, address: Address) -> CulmenError | None:
     if _REFUSED.search(said):
         fix = "name another user in the URL, or have the server let this one in (pg_hba.conf)"
         return UserError(f"the database refuses {user} ({said})", where=where, fix=fix)
-    if "invalid connection option" in said or "invalid port" in said or "invalid integer value" in said:
+    if (
+        "invalid connection option" in said
+        or "invalid port" in said
+        or "invalid integer value" in said
+    ):
         fix = "leave it out; after the ? are options of libpq, such as host, port, sslmode"
         return UserError(f"the URL cannot be used ({said})", where=where, fix=fix)
     if type(error).__name__ in _UNREACHED:
@@ -289,7 +340,10 @@ def _said(text: str) -> str:
 def _rights(said: str, address: Address) -> str:
     if "for database" in said:
         return f"as its owner: GRANT CREATE ON DATABASE {_database(address)} TO {_user(address)}"
-    return f"connect as the user who made these runs, or as that user: GRANT <that user> TO {_user(address)}"
+    return (
+        "connect as the user who made these runs, or as that user: GRANT <that user> TO "
+        f"{_user(address)}"
+    )
 
 
 def _user(address: Address) -> str:
@@ -310,15 +364,20 @@ def _server(address: Address) -> str:
     return " ".join(filter(None, [*told, f"-U {login}" if login else ""]))
 
 
-# The runs of a database: one row each in the schema `culmen`, the tables of each in a schema of its own.
+# The runs of a database: one row each in the schema `culmen`, the tables of each in a schema of its
+# own.
 
 FORMAT = 1
 LOCKS = 0x63756C6D
-"""First half of every advisory lock's key; the second is the run's number, 0 while the catalogue is made."""
+"""First half of every advisory lock's key; the second is the run's number, 0 while the catalogue is
+made.
+"""
 
 metadata = MetaData(schema="culmen")
 
-catalogue_table = Table("catalogue", metadata, Column("format", Integer, primary_key=True, autoincrement=False))
+catalogue_table = Table(
+    "catalogue", metadata, Column("format", Integer, primary_key=True, autoincrement=False)
+)
 
 run_table = Table(
     "run",
@@ -339,7 +398,8 @@ message_table = Table(
 
 _held = text(
     "EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2"
-    f" AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND classid = {LOCKS}"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND "
+    f"classid = {LOCKS}"
     " AND objid = run.id::bigint::oid) AS held"
 )
 
@@ -359,8 +419,12 @@ def schema_of(number: int) -> str:
 
 
 def enter_run(connection: Connection, number: int, *, local: bool) -> None:
-    """Let unqualified names mean this run's tables: for this transaction, or for as long as the connection lasts."""
-    connection.exec_driver_sql(f'SET {"LOCAL " if local else ""}search_path TO "{schema_of(number)}"')
+    """Let unqualified names mean this run's tables: for this transaction, or for as long as the
+    connection lasts.
+    """
+    connection.exec_driver_sql(
+        f'SET {"LOCAL " if local else ""}search_path TO "{schema_of(number)}"'
+    )
 
 
 def prepare_catalogue(connection: Connection) -> None:
@@ -395,7 +459,11 @@ def register_run(connection: Connection, address: Address) -> int:
 
 def number_of(connection: Connection, address: Address) -> int:
     """The run's number; raises `UserError` where there is no such run."""
-    number = connection.execute(_number, {"name": address.name}).scalar() if _exists(connection) else None
+    number = (
+        connection.execute(_number, {"name": address.name}).scalar()
+        if _exists(connection)
+        else None
+    )
     if number is None:
         raise UserError(
             f"there is no run '{address.name}' in this database",
@@ -410,13 +478,19 @@ def database_runs(connection: Connection) -> list[DatabaseRun]:
     if not _exists(connection):
         return []
     _check(connection)
-    rows = connection.execute(select(run_table, _held).order_by(run_table.c.created.desc(), run_table.c.id.desc()))
+    rows = connection.execute(
+        select(run_table, _held).order_by(run_table.c.created.desc(), run_table.c.id.desc())
+    )
     return [DatabaseRun(row.id, row.name, row.created, _owner(row)) for row in rows]
 
 
 def run_owner(connection: Connection, address: Address) -> Owner | None:
     """Who holds the run's lock right now."""
-    row = connection.execute(_own, {"name": address.name}).one_or_none() if _exists(connection) else None
+    row = (
+        connection.execute(_own, {"name": address.name}).one_or_none()
+        if _exists(connection)
+        else None
+    )
     return None if row is None else _owner(row)
 
 
@@ -445,10 +519,13 @@ def _check(connection: Connection) -> None:
     found = connection.execute(select(catalogue_table.c.format)).scalar()
     if found is not None and found > FORMAT:
         raise UserError(
-            f"this database was written by a newer culmen (format {found}; this one knows up to {FORMAT})",
+            f"this database was written by a newer culmen (format {found}; this one knows up "
+            f"to {FORMAT})",
             fix="pip install --upgrade culmen",
         )
 
 
 def _owner(row: Any) -> Owner | None:
-    return msgspec.json.decode(row.owner, type=Owner) if row.held and row.owner is not None else None
+    return (
+        msgspec.json.decode(row.owner, type=Owner) if row.held and row.owner is not None else None
+    )

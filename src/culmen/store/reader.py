@@ -34,12 +34,31 @@ if TYPE_CHECKING:
 
 
 PAGE = 500
-_REPLAYED, _SHORT = 2000, 2_000_000  # events of a page of a replay, where 500 of them have no more bytes of texts
+_REPLAYED, _SHORT = (
+    2000,
+    2_000_000,
+)  # events of a page of a replay, where 500 of them have no more bytes of texts
 _CACHED = 2048
-_COLUMNS = ("seq", "time", "kind", "effect", "topic", "key", "mark", "elapsed", "shape", "body", "result", "data")
+_COLUMNS = (
+    "seq",
+    "time",
+    "kind",
+    "effect",
+    "topic",
+    "key",
+    "mark",
+    "elapsed",
+    "shape",
+    "body",
+    "result",
+    "data",
+)
 _SHAPE, _RESULT, _DATA = 8, 10, 11  # places in a row of `event`
 _PLACES = {"sqlite": "?", "postgresql": "%s"}
-_UNSEEN = {"body": "'started', 'note', 'done'", **dict.fromkeys(("shape", "result", "data"), "'note'")}
+_UNSEEN = {
+    "body": "'started', 'note', 'done'",
+    **dict.fromkeys(("shape", "result", "data"), "'note'"),
+}
 
 
 def _selected(columns: Iterable[str]) -> dict[str, str]:
@@ -53,9 +72,12 @@ def _selected(columns: Iterable[str]) -> dict[str, str]:
 
 WHOLE = _selected(_COLUMNS)
 REPLAYED = _selected(
-    f"CASE WHEN kind IN ({_UNSEEN[name]}) THEN NULL ELSE {name} END" if name in _UNSEEN else name for name in _COLUMNS
+    f"CASE WHEN kind IN ({_UNSEEN[name]}) THEN NULL ELSE {name} END" if name in _UNSEEN else name
+    for name in _COLUMNS
 )
-"""Events without what a replay never looks at, which is not worth decoding; see `core.ports.Journal.retrace`."""
+"""Events without what a replay never looks at, which is not worth decoding; see
+`core.ports.Journal.retrace`.
+"""
 
 
 def lookup_in(connection: Connection) -> Callable[[Iterable[bytes]], dict[bytes, bytes]]:
@@ -67,7 +89,9 @@ def lookup_in(connection: Connection) -> Callable[[Iterable[bytes]], dict[bytes,
         cursor = connection.connection.cursor()
         for start in range(0, len(wanted), PAGE):
             some = wanted[start : start + PAGE]
-            cursor.execute(f"SELECT sha, data FROM blob WHERE sha IN ({', '.join([place] * len(some))})", some)
+            cursor.execute(
+                f"SELECT sha, data FROM blob WHERE sha IN ({', '.join([place] * len(some))})", some
+            )
             found.update(cursor.fetchall())
         return found
 
@@ -75,7 +99,9 @@ def lookup_in(connection: Connection) -> Callable[[Iterable[bytes]], dict[bytes,
 
 
 class Texts:
-    """Candidates' parts by blob, the last few thousand kept: candidates that recur share their texts in memory."""
+    """Candidates' parts by blob, the last few thousand kept: candidates that recur share their
+    texts in memory.
+    """
 
     def __init__(self) -> None:
         self._kept: OrderedDict[bytes, dict[str, str]] = OrderedDict()
@@ -106,7 +132,8 @@ def pages(
 ) -> Iterator[Event]:
     """Events with seq > `after`. Each page is its own short read, so a slow consumer holds nothing.
 
-    A replay looks at everything, so its pages may be larger: to open the database costs as much as to read 100 events.
+    A replay looks at everything, so its pages may be larger: to open the database costs as much as
+    to read 100 events.
     """
     texts, last, least = Texts(), max(after, 0), page
     while True:
@@ -122,9 +149,17 @@ def pages(
 
 
 def read_page(
-    connection: Connection, run_dir: Path, after: int, limit: int, texts: Texts | None = None, *, whole: bool = False
+    connection: Connection,
+    run_dir: Path,
+    after: int,
+    limit: int,
+    texts: Texts | None = None,
+    *,
+    whole: bool = False,
 ) -> list[Event]:
-    """At most `limit` events with seq > `after`; raises `JournalDamaged` at a gap or at bytes that make no sense."""
+    """At most `limit` events with seq > `after`; raises `JournalDamaged` at a gap or at bytes that
+    make no sense.
+    """
     rows = read_rows(connection, run_dir, after, limit)
     return assemble(connection, run_dir, rows, texts or Texts(), whole=whole)
 
@@ -133,7 +168,9 @@ def read_rows(
     connection: Connection, run_dir: Path, after: int, limit: int, query: Mapping[str, str] = WHOLE
 ) -> Sequence[Sequence[Any]]:
     """The rows of `event` themselves; raises `JournalDamaged` at a gap."""
-    cursor = connection.connection.cursor()  # the driver's own: Core's rows cost more than the reading
+    cursor = (
+        connection.connection.cursor()
+    )  # the driver's own: Core's rows cost more than the reading
     cursor.execute(query[connection.dialect.name], (after, limit))
     rows = cursor.fetchall()
     for place, row in enumerate(rows, after + 1):
@@ -143,23 +180,38 @@ def read_rows(
 
 
 def assemble(
-    connection: Connection, run_dir: Path, rows: Sequence[Sequence[Any]], texts: Texts, *, whole: bool = False
+    connection: Connection,
+    run_dir: Path,
+    rows: Sequence[Sequence[Any]],
+    texts: Texts,
+    *,
+    whole: bool = False,
 ) -> list[Event]:
     """Rows of `event`, its columns in their order, as events."""
     with sense(run_dir):
-        return [_event(row, result) for row, result in zip(rows, results(connection, run_dir, rows, texts, whole))]
+        return [
+            _event(row, result)
+            for row, result in zip(rows, results(connection, run_dir, rows, texts, whole))
+        ]
 
 
 def results(
-    connection: Connection, run_dir: Path, rows: Sequence[Sequence[Any]], texts: Texts, whole: bool = False
+    connection: Connection,
+    run_dir: Path,
+    rows: Sequence[Sequence[Any]],
+    texts: Texts,
+    whole: bool = False,
 ) -> list[Any]:
-    """What rows of `event` hold as their results, None where there is none; blobs are fetched for all of them at once.
+    """What rows of `event` hold as their results, None where there is none; blobs are fetched for
+    all of them at once.
 
     With `whole`, prompts and replies are texts, too. To be called inside `sense`.
     """
     blobs = Blobs(run_dir / "blobs", lookup_in(connection))
     parsed = [None if row[_SHAPE] is None else _parse(row, blobs) for row in rows]
-    wanted = {sha for each in parsed if each is not None for sha in blobs_of(each) if not texts.known(sha)}
+    wanted = {
+        sha for each in parsed if each is not None for sha in blobs_of(each) if not texts.known(sha)
+    }
     fetched = blobs.get(wanted) if wanted else {}
     texts.fetched = sum(map(len, fetched.values()))
 
@@ -169,7 +221,10 @@ def results(
     def parts(sha: bytes) -> dict[str, str]:
         return texts.get(sha, raw)
 
-    made = [None if each is None else restore_result(each, row[_DATA], raw, parts) for row, each in zip(rows, parsed)]
+    made = [
+        None if each is None else restore_result(each, row[_DATA], raw, parts)
+        for row, each in zip(rows, parsed)
+    ]
     return _whole(made, blobs) if whole else made
 
 
@@ -201,7 +256,9 @@ def _whole(results: list[Any], blobs: Blobs) -> list[Any]:
     texts = {text: bytes_text(raw[bytes.fromhex(text[5:])]) for text in wanted}
 
     def made(each: Any) -> Any:
-        if not isinstance(each, Proposal | Text) or not (each.prompt in texts or each.reply in texts):
+        if not isinstance(each, Proposal | Text) or not (
+            each.prompt in texts or each.reply in texts
+        ):
             return each
         prompt, reply = texts.get(each.prompt, each.prompt), texts.get(each.reply, each.reply)
         return msgspec.structs.replace(each, prompt=prompt, reply=reply)
@@ -220,7 +277,9 @@ def _parse(row: Sequence[Any], blobs: Blobs) -> Any:
 def _event(row: Sequence[Any], result: Any) -> Event:
     seq, when, kind, effect, _, key, mark, elapsed, _, body, _, _ = row
     told = {} if body is None else decode(body, dict[str, Any])
-    return Event(seq, when, Entry(kind, key, unescape(mark), unescape(effect), told, result, elapsed))
+    return Event(
+        seq, when, Entry(kind, key, unescape(mark), unescape(effect), told, result, elapsed)
+    )
 
 
 # A run's journal as the observation store of its own search: what was evaluated is looked up there.
@@ -229,8 +288,8 @@ def _event(row: Sequence[Any], result: Any) -> Event:
 class JournalObservations:
     """Implements `core.ports.ObservationStore` on the journal in `run_dir`.
 
-    Raises `JournalDamaged` where the journal makes no sense. Some `at_hand` observations, those made or asked for
-    last, need no looking up.
+    Raises `JournalDamaged` where the journal makes no sense. Some `at_hand` observations, those
+    made or asked for last, need no looking up.
     """
 
     def __init__(self, run_dir: Path, at_hand: int = 1024) -> None:
@@ -246,7 +305,9 @@ class JournalObservations:
     def candidate(self, id: str) -> Candidate:
         """The candidate as it first appeared."""
         with reading(self._run_dir, tables=False) as connection:
-            row = connection.execute(sql.select(sql.candidate).where(sql.candidate.c.id == id)).one_or_none()
+            row = connection.execute(
+                sql.select(sql.candidate).where(sql.candidate.c.id == id)
+            ).one_or_none()
             if row is None:
                 raise KeyError(id)
             return candidate_of(connection, self._run_dir, row)

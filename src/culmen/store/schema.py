@@ -1,7 +1,8 @@
 """The tables of one run. Imports SQLAlchemy, so import this module late.
 
-`event` is the truth: `recover` rebuilds everything else from it. `candidate`, `observation`, `tally`, `spend`,
-`counter` and `progress` are kept up to date in the same transaction, so that views need not read events.
+`event` is the truth: `recover` rebuilds everything else from it. `candidate`, `observation`,
+`tally`, `spend`, `counter` and `progress` are kept up to date in the same transaction, so that
+views need not read events.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ run = Table(
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),  # always 1
     Column("format", Integer, nullable=False),
-    Column("epoch", Integer, nullable=False),  # grows with every opening for writing: an older owner cannot write
+    Column(
+        "epoch", Integer, nullable=False
+    ),  # grows with every opening for writing: an older owner cannot write
     Column("meta", LargeBinary, nullable=False),
 )
 
@@ -67,7 +70,14 @@ event = Table(
     Column("data", LargeBinary),  # raw bytes of vectors
 )
 _rare = text("topic IS NOT NULL")
-Index("event_topic", event.c.kind, event.c.topic, event.c.seq, sqlite_where=_rare, postgresql_where=_rare)
+Index(
+    "event_topic",
+    event.c.kind,
+    event.c.topic,
+    event.c.seq,
+    sqlite_where=_rare,
+    postgresql_where=_rare,
+)
 others = text("shape <> 'observation'")  # what queries must say for the index to be used
 Index("event_other", event.c.shape, event.c.seq, sqlite_where=others, postgresql_where=others)
 
@@ -109,7 +119,8 @@ observation = Table(
 )
 Index("observation_candidate", observation.c.candidate, observation.c.seq)
 
-tally = Table(  # of each candidate in the search: count, mean and sum of squared deviations of its scores; failures
+# of each candidate in the search: count, mean and sum of squared deviations of its scores; failures
+tally = Table(
     "tally",
     metadata,
     Column("candidate", String(12), primary_key=True),
@@ -127,12 +138,16 @@ tally = Table(  # of each candidate in the search: count, mean and sum of square
     Column("accepted", Integer, nullable=False),  # those it certified a value for
     Column("strict", Integer, nullable=False),  # those that passed as given
     Column("barred", Integer, nullable=False),  # observations rejected for their integrity
-    Column("low", Float),  # least and greatest certified value; which one is the worse is the objective's to say
+    Column(
+        "low", Float
+    ),  # least and greatest certified value; which one is the worse is the objective's to say
     Column("high", Float),
     Column("grave", _Big),  # seq of its first observation with a grave sign
     Column("trust", Integer),  # `core.evaluation.rank` of its weakest score
 )
-judged = text("(asked > 0 OR barred > 0 OR grave IS NOT NULL)")  # what queries must say for the index to be used
+judged = text(
+    "(asked > 0 OR barred > 0 OR grave IS NOT NULL)"
+)  # what queries must say for the index to be used
 Index("tally_judged", tally.c.candidate, sqlite_where=judged, postgresql_where=judged)
 Index("tally_rank", tally.c.failed, tally.c.count, tally.c.mean, tally.c.first)
 
@@ -152,7 +167,9 @@ spend = Table(
     Column("cache_hits", Integer, nullable=False),
 )
 
-counter = Table(  # how many events of each kind, observations of each status, scores of each trust, proposals by fault
+# how many events of each kind, observations of each status, scores of each trust, proposals by
+# fault
+counter = Table(
     "counter",
     metadata,
     Column("scope", String(16), primary_key=True),
@@ -172,11 +189,14 @@ progress = Table(  # the best candidate by the rule of store/ranking.py, noted a
 )
 
 
-# Expressions that databases spell differently: each is written once here, and read alike everywhere.
+# Expressions that databases spell differently: each is written once here, and read alike
+# everywhere.
 
 
 class island(GenericFunction[int]):
-    """The island that the column of an origin names; NULL without one. SQLite has to be `taught` it."""
+    """The island that the column of an origin names; NULL without one. SQLite has to be `taught`
+    it.
+    """
 
     type = Integer()
     inherit_cache = True
@@ -199,9 +219,13 @@ def taught(connection: Connection) -> Connection:
 
 @compiles(island, "postgresql")
 def _island_in_postgresql(element: Any, compiler: Any, **options: Any) -> str:
-    """By a pattern: PostgreSQL's JSON refuses texts with NUL. In a text its quotes would be escaped."""
+    """By a pattern: PostgreSQL's JSON refuses texts with NUL. In a text its quotes would be
+    escaped.
+    """
     origin = compiler.process(element.clauses, **options)
-    return f"""CAST(substring(convert_from({origin}, 'UTF8') from '"island":(-?[0-9]+)') AS INTEGER)"""
+    return (
+        f"""CAST(substring(convert_from({origin}, 'UTF8') from '"island":(-?[0-9]+)') AS INTEGER)"""
+    )
 
 
 @compiles(holds)

@@ -1,6 +1,8 @@
-"""Fresh scores of a run's programs, made after the run to compare it: RUN/scores.jsonl, a line an evaluation.
+"""Fresh scores of a run's programs, made after the run to compare it: RUN/scores.jsonl, a line an
+evaluation.
 
-They lie in every run that has the program, so that a run takes them with it, and any selection of runs can be compared.
+They lie in every run that has the program, so that a run takes them with it, and any selection of
+runs can be compared.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ FILE = "scores.jsonl"
 
 
 class FreshScore(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One evaluation: of `candidate`, on a case of the `of` cases of `split` ("", "" and 0: no data set), for the
-    `repeat`-th time (from 0).
+    """One evaluation: of `candidate`, on a case of the `of` cases of `split` ("", "" and 0: no data
+    set), for the `repeat`-th time (from 0).
 
-    `score` is in the task's own direction, None where the candidate failed, with its `status` then. `dollars` is what
-    models cost that the evaluator asked.
+    `score` is in the task's own direction, None where the candidate failed, with its `status` then.
+    `dollars` is what models cost that the evaluator asked.
     """
 
     candidate: str

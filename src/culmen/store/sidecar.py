@@ -1,6 +1,8 @@
-"""Sidecar files of a run: what others than the one writer of its journal keep beside it, in files of their own.
+"""Sidecar files of a run: what others than the one writer of its journal keep beside it, in files
+of their own.
 
-Tags and a remark of people, prompts that wait for a person, and how far an advisor is with its replies.
+Tags and a remark of people, prompts that wait for a person, and how far an advisor is with its
+replies.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ import msgspec
 from culmen.core.errors import UserError
 from culmen.store.address import has_run
 
-# What people say of a run. It may come while the search runs, or years later: each change is appended to
-# RUN/labels.jsonl, and the last line that is whole counts.
+# What people say of a run. It may come while the search runs, or years later: each change is
+# appended to RUN/labels.jsonl, and the last line that is whole counts.
 
 LABELS = "labels.jsonl"
 _TAGS, _TAG, _REMARK = 20, 40, 4_000  # how many, and characters of one and of a remark
@@ -46,17 +48,26 @@ def labels(run: Path) -> Labels:
 
 
 def label(run: Path, tags: list[str], remark: str) -> Labels:
-    """Say this of a run from now on. Raises `UserError` for what is no tag, and where the folder cannot be written."""
+    """Say this of a run from now on. Raises `UserError` for what is no tag, and where the folder
+    cannot be written.
+    """
     if not has_run(run):
-        raise UserError("there is no run here", where=str(run), fix="culmen status --all lists the runs")
+        raise UserError(
+            "there is no run here", where=str(run), fix="culmen status --all lists the runs"
+        )
     kept = tuple(dict.fromkeys(tag.strip() for tag in tags if tag.strip()))
-    wrong = next((tag for tag in kept if len(tag) > _TAG or "," in tag or not tag.isprintable()), None)
+    wrong = next(
+        (tag for tag in kept if len(tag) > _TAG or "," in tag or not tag.isprintable()), None
+    )
     if wrong is not None:
         raise UserError(
-            f"'{wrong[:_TAG]}' is no tag", fix=f"a tag is a line of at most {_TAG} characters without commas"
+            f"'{wrong[:_TAG]}' is no tag",
+            fix=f"a tag is a line of at most {_TAG} characters without commas",
         )
     if len(kept) > _TAGS or len(remark) > _REMARK:
-        raise UserError("that is too much", fix=f"at most {_TAGS} tags, and {_REMARK:,} characters of a remark")
+        raise UserError(
+            "that is too much", fix=f"at most {_TAGS} tags, and {_REMARK:,} characters of a remark"
+        )
     found = Labels(kept, remark.strip(), time.time())
     try:
         with (run / LABELS).open("ab") as file:
@@ -68,7 +79,9 @@ def label(run: Path, tags: list[str], remark: str) -> Labels:
         raise UserError("the text holds half a character", fix="write it again") from None
     except OSError as error:
         raise UserError(
-            f"cannot write: {error.strerror}", where=str(run / LABELS), fix="check who owns the folder"
+            f"cannot write: {error.strerror}",
+            where=str(run / LABELS),
+            fix="check who owns the folder",
         ) from None
     return found
 
@@ -80,14 +93,17 @@ def _whole(run: Path) -> bool:
         return file.read(1) == b"\n"
 
 
-# Prompts that wait for a person (`--model ask`): files in RUN/ask, between `llm.backends.Person` and whoever answers.
+# Prompts that wait for a person (`--model ask`): files in RUN/ask, between `llm.backends.Person`
+# and whoever answers.
 
 QUESTIONS = "ask"
 _ANSWER = 1_000_000  # characters of an answer
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A prompt that nobody has answered: its number (`0001`), its text, and when it was asked (seconds since 1970)."""
+    """A prompt that nobody has answered: its number (`0001`), its text, and when it was asked
+    (seconds since 1970).
+    """
 
     number: str
     text: str
@@ -102,7 +118,10 @@ def questions(run: Path) -> list[Question]:
         if any((prompt.with_name(f"{number}.reply.{kind}")).exists() for kind in ("md", "draft")):
             continue
         try:
-            text, asked = prompt.read_text(encoding="utf-8", errors="replace"), prompt.stat().st_mtime
+            text, asked = (
+                prompt.read_text(encoding="utf-8", errors="replace"),
+                prompt.stat().st_mtime,
+            )
         except FileNotFoundError:  # answered just now
             continue
         found.append(Question(number, text, asked))
@@ -110,22 +129,28 @@ def questions(run: Path) -> list[Question]:
 
 
 def answer(run: Path, number: str, text: str) -> None:
-    """Answer a prompt; an empty text is an answer, too. Raises `UserError` for one that does not wait."""
+    """Answer a prompt; an empty text is an answer, too. Raises `UserError` for one that does not
+    wait.
+    """
     if len(text) > _ANSWER:
         raise UserError("the answer is too long", fix=f"at most {_ANSWER:,} characters")
     if number not in {question.number for question in questions(run)}:
-        raise UserError(f"prompt {number[:20]} does not wait for an answer", where=str(run / QUESTIONS))
+        raise UserError(
+            f"prompt {number[:20]} does not wait for an answer", where=str(run / QUESTIONS)
+        )
     reply = run / QUESTIONS / f"{number}.reply.md"
     part = reply.with_suffix(f".{os.getpid()}")
     try:
         part.write_text(text, encoding="utf-8", errors="replace")
         part.replace(reply)
     except OSError as error:
-        raise UserError(f"cannot write: {error.strerror}", where=str(reply), fix="check who owns the folder") from None
+        raise UserError(
+            f"cannot write: {error.strerror}", where=str(reply), fix="check who owns the folder"
+        ) from None
 
 
-# How far the advisor is with its replies, while they are drawn. Nothing depends on it; the file is gone when the
-# replies are there, and one that a killed process left is not shown.
+# How far the advisor is with its replies, while they are drawn. Nothing depends on it; the file is
+# gone when the replies are there, and one that a killed process left is not shown.
 
 SAMPLING = Path("policy", "sampling.json")
 _PAUSE = 0.5  # seconds between two writings
@@ -146,13 +171,17 @@ class SamplingNote:
         self._path.unlink(missing_ok=True)
 
     def tell(self, done: int, tokens: int) -> None:
-        """So many replies are finished, with so many tokens in all, those of unfinished ones included."""
+        """So many replies are finished, with so many tokens in all, those of unfinished ones
+        included.
+        """
         now = time.monotonic()
         if now - self._written < _PAUSE and self._written:
             return
         self._written = now
         partial = self._path.with_suffix(".partial")
-        partial.write_text(json.dumps([done, self._of, tokens, tokens / max(now - self._began, 1e-9)]))
+        partial.write_text(
+            json.dumps([done, self._of, tokens, tokens / max(now - self._began, 1e-9)])
+        )
         partial.replace(self._path)
 
 

@@ -1,7 +1,7 @@
 """SQLAlchemy's functions and the tables of a run under one name, loaded at first use.
 
-`from culmen.store import sql` costs nothing; `sql.select(sql.event)` loads SQLAlchemy, which takes a few tenths of a
-second that a program which reads no run should not pay.
+`from culmen.store import sql` costs nothing; `sql.select(sql.event)` loads SQLAlchemy, which takes
+a few tenths of a second that a program which reads no run should not pay.
 """
 
 from __future__ import annotations
@@ -9,7 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sqlalchemy import Float, Integer, bindparam, case, distinct, func, insert, or_, select, text
+    from sqlalchemy import (
+        Float,
+        Integer,
+        bindparam,
+        case,
+        distinct,
+        func,
+        insert,
+        or_,
+        select,
+        text,
+    )
 
     from culmen.store.schema import (
         blob,
@@ -28,10 +39,30 @@ if TYPE_CHECKING:
     )
 
     __all__ = [
-        "Float", "Integer", "bindparam", "blob", "candidate", "case", "counter", "distinct", "event", "func", "holds",
-        "insert", "island", "judged", "observation", "or_", "others", "progress", "select", "spend", "tally", "taught",
+        "Float",
+        "Integer",
+        "bindparam",
+        "blob",
+        "candidate",
+        "case",
+        "counter",
+        "distinct",
+        "event",
+        "func",
+        "holds",
+        "insert",
+        "island",
+        "judged",
+        "observation",
+        "or_",
+        "others",
+        "progress",
+        "select",
+        "spend",
+        "tally",
+        "taught",
         "text",
-    ]  # fmt: skip
+    ]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,8 @@
 """Copies of runs between folders and databases: table by table, then compared by counts and hashes.
 
-What is copied is one moment of the source, which may go on. The hash of a table is the sum, modulo 2**256, of the
-SHA-256 of each of its rows: it does not depend on the order in which a database gives them.
+What is copied is one moment of the source, which may go on. The hash of a table is the sum, modulo
+2**256, of the SHA-256 of each of its rows: it does not depend on the order in which a database
+gives them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ from culmen.core.event import Event
 from culmen.store import sql
 from culmen.store.address import FILE, Address, anchor, has_run, is_address, parse, pointer
 from culmen.store.codec import Blobs, check_entry
-from culmen.store.database import RunMeta, engine_for, meanings, read_meta, reading, require_run, run_folders
+from culmen.store.database import (
+    RunMeta,
+    engine_for,
+    meanings,
+    read_meta,
+    reading,
+    require_run,
+    run_folders,
+)
 from culmen.store.reader import PAGE, lookup_in, read_page
 
 if TYPE_CHECKING:
@@ -42,7 +51,9 @@ class Sum(msgspec.Struct, frozen=True):
 
 
 class Copied(msgspec.Struct, frozen=True):
-    """A copy whose tables were read again and are the source's: `tables` by name, blobs that are files among `blob`."""
+    """A copy whose tables were read again and are the source's: `tables` by name, blobs that are
+    files among `blob`.
+    """
 
     source: str
     target: str
@@ -50,7 +61,9 @@ class Copied(msgspec.Struct, frozen=True):
 
 
 def runs_to_copy(text: str, find: Any) -> list[Path]:
-    """The run that a person names, or all runs of a folder or a database; `find` finds one by its name."""
+    """The run that a person names, or all runs of a folder or a database; `find` finds one by its
+    name.
+    """
     if is_address(text) and not parse(text).name:
         return run_folders(anchor(parse(text)))
     if not is_address(text) and Path(text).is_dir() and not has_run(Path(text)):
@@ -59,35 +72,58 @@ def runs_to_copy(text: str, find: Any) -> list[Path]:
 
 
 def copy_target(text: str, name: str, several: bool) -> Path | Address:
-    """Where a run called `name` is to go: a folder, or a run in a database, as a person names it."""
+    """Where a run called `name` is to go: a folder, or a run in a database, as a person names
+    it.
+    """
     if is_address(text):
         address = parse(text)
         if several and address.name:
-            raise UserError("several runs cannot have one name", where=text, fix="give the database alone, as a URL")
+            raise UserError(
+                "several runs cannot have one name",
+                where=text,
+                fix="give the database alone, as a URL",
+            )
         return address if address.name else parse(text, name)
-    return Path(text) / name if several or (Path(text).is_dir() and not has_run(Path(text))) else Path(text)
+    return (
+        Path(text) / name
+        if several or (Path(text).is_dir() and not has_run(Path(text)))
+        else Path(text)
+    )
 
 
 def copy_run(source: Path, to: Path | Address) -> Copied:
-    """Copy a run to a place where there is none yet. Raises `UserError`, `Unavailable` or `JournalDamaged`."""
+    """Copy a run to a place where there is none yet. Raises `UserError`, `Unavailable` or
+    `JournalDamaged`.
+    """
     folder = to if isinstance(to, Path) else None
     if folder is not None and has_run(folder):
-        raise UserError("there is a run already", where=str(folder), fix="give another folder for the copy")
+        raise UserError(
+            "there is a run already", where=str(folder), fix="give another folder for the copy"
+        )
     with reading(source) as connection:
         meta = msgspec.structs.replace(read_meta(connection), id=to.name)
         whole = Blobs(source / "blobs", lookup_in(connection))
         lease = _lease(to, meta)
         try:
             with meanings(folder or source), lease.connection.begin():
-                taken = {table.name: _copy_table(table, connection, lease.connection) for table in _tables()}
-                taken["blob"] = _plus(taken["blob"], _copy_files(whole, source / "blobs", lease.connection))
+                taken = {
+                    table.name: _copy_table(table, connection, lease.connection)
+                    for table in _tables()
+                }
+                taken["blob"] = _plus(
+                    taken["blob"], _copy_files(whole, source / "blobs", lease.connection)
+                )
             with meanings(folder or source), lease.connection.begin():
                 found = {table.name: _sum(_rows(lease.connection, table)) for table in _tables()}
         finally:
             lease.close()
     if taken != found:
         wrong = ", ".join(name for name in taken if taken[name] != found[name])
-        raise JournalDamaged(f"the copy differs from its source in: {wrong}", where=str(to), fix="delete it, try again")
+        raise JournalDamaged(
+            f"the copy differs from its source in: {wrong}",
+            where=str(to),
+            fix="delete it, try again",
+        )
     return Copied(str(pointer(source) or source), str(to), found)
 
 
@@ -115,7 +151,11 @@ def _lease(to: Path | Address, meta: Any) -> Any:
 def _tables() -> list[Table]:
     from culmen.store import schema
 
-    return [table for table in schema.metadata.sorted_tables if table not in (schema.run, schema.version)]
+    return [
+        table
+        for table in schema.metadata.sorted_tables
+        if table not in (schema.run, schema.version)
+    ]
 
 
 def _copy_table(table: Table, source: Connection, into: Connection) -> Sum:
@@ -181,8 +221,8 @@ _HOLE = 5_000  # rows that cannot be read, one after the other, before the rest 
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """Where the copy lies, and how many events (1 to `events`) are in it. `beyond` more could be read behind the first
-    that could not: they lie beside it in `BEYOND`, one a line."""
+    """Where the copy lies, and how many events (1 to `events`) are in it. `beyond` more could be
+    read behind the first that could not: they lie beside it in `BEYOND`, one a line."""
 
     path: str
     events: int
@@ -190,21 +230,28 @@ class Recovered(msgspec.Struct, frozen=True):
 
 
 def recover(run_dir: Path | str, out: Path | str | None = None) -> Recovered:
-    """Copy the readable beginning of a run into a new run folder (default: RUN-recovered), which can be resumed, and
-    what can be read behind it into a file beside.
+    """Copy the readable beginning of a run into a new run folder (default: RUN-recovered), which
+    can be resumed, and what can be read behind it into a file beside.
 
-    All sums are made anew from the events. Raises `JournalDamaged` if not even the run's settings can be read, and
-    `UserError` if the new folder holds a run already. The damaged run is left as it is.
+    All sums are made anew from the events. Raises `JournalDamaged` if not even the run's settings
+    can be read, and `UserError` if the new folder holds a run already. The damaged run is left as
+    it is.
     """
     from culmen.store.writer import JournalWriter
 
     source = Path(run_dir)
     if (address := pointer(source)) is not None:
         fix = "restore the database from the server's own backups"
-        raise UserError("a run in a database is not recovered from a file", where=str(address), fix=fix)
+        raise UserError(
+            "a run in a database is not recovered from a file", where=str(address), fix=fix
+        )
     target = Path(out) if out is not None else source.with_name(source.name + "-recovered")
     if (target / FILE).exists():
-        raise UserError("there is a run already", where=str(target), fix="give another folder for the recovered run")
+        raise UserError(
+            "there is a run already",
+            where=str(target),
+            fix="give another folder for the recovered run",
+        )
     with _salvage(source) as connection:
         meta = msgspec.structs.replace(_settings(connection, source), id=target.name)
         target.mkdir(parents=True, exist_ok=True)
@@ -213,7 +260,10 @@ def recover(run_dir: Path | str, out: Path | str | None = None) -> Recovered:
         try:
             for events in _prefix(connection, source):
                 blobs = Blobs(source / "blobs", lookup_in(connection))
-                writer.append([_whole(event, blobs).entry for event in events], [event.time for event in events])
+                writer.append(
+                    [_whole(event, blobs).entry for event in events],
+                    [event.time for event in events],
+                )
                 count += len(events)
         finally:
             writer.close()
@@ -241,14 +291,17 @@ def _settings(connection: Connection, run_dir: Path) -> RunMeta:
             return read_meta(connection)
     except JournalDamaged as error:
         fix = "restore the folder from a copy"
-        raise JournalDamaged(f"{error.what}; nothing of it can be read", where=str(run_dir), fix=fix) from error
+        raise JournalDamaged(
+            f"{error.what}; nothing of it can be read", where=str(run_dir), fix=fix
+        ) from error
 
 
 @contextmanager
 def _salvage(run_dir: Path) -> Iterator[Connection]:
     """A connection to a sound database that holds each table's rows up to the first unreadable one.
 
-    Rows are fetched in the order they were written: indexes, whose pages lie all over the file, are not needed.
+    Rows are fetched in the order they were written: indexes, whose pages lie all over the file, are
+    not needed.
     """
     from culmen.store import schema
 
@@ -267,7 +320,9 @@ def _salvage(run_dir: Path) -> Iterator[Connection]:
 
 
 def _padded_copy(run_dir: Path, copy: Path) -> Path:
-    """A copy, filled up with zeros where the file was cut: SQLite would refuse all of it otherwise."""
+    """A copy, filled up with zeros where the file was cut: SQLite would refuse all of it
+    otherwise.
+    """
     shutil.copyfile(run_dir / FILE, copy)
     with contextlib.suppress(FileNotFoundError):
         shutil.copyfile(run_dir / f"{FILE}-wal", f"{copy}-wal")
@@ -288,7 +343,9 @@ def _copy_rows(source: sqlite3.Connection, target: Connection, table: Table) -> 
 
 
 def _readable(source: sqlite3.Connection, names: str, table: str) -> Iterator[tuple[Any, ...]]:
-    """All rows that can be read, in the order they were written; behind one that cannot, the next are tried singly."""
+    """All rows that can be read, in the order they were written; behind one that cannot, the next
+    are tried singly.
+    """
     query, last, missed = f"SELECT rowid, {names} FROM {table} NOT INDEXED WHERE rowid", 0, 0
     while missed < _HOLE:
         try:
@@ -354,11 +411,15 @@ def _prefix(connection: Connection, run_dir: Path) -> Iterator[list[Event]]:
 
 
 def _whole(event: Event, blobs: Blobs) -> Event:
-    """The event with its prompt and reply as texts; "" where they are lost, which no strategy ever reads."""
+    """The event with its prompt and reply as texts; "" where they are lost, which no strategy ever
+    reads.
+    """
     result = event.entry.result
     if not isinstance(result, Proposal | Text):
         return event
-    result = msgspec.structs.replace(result, prompt=_text(result.prompt, blobs), reply=_text(result.reply, blobs))
+    result = msgspec.structs.replace(
+        result, prompt=_text(result.prompt, blobs), reply=_text(result.reply, blobs)
+    )
     return msgspec.structs.replace(event, entry=msgspec.structs.replace(event.entry, result=result))
 
 

@@ -42,26 +42,38 @@ if TYPE_CHECKING:
 Standing = Callable[[], tuple[str, float, int] | None]
 """Id, score and number of evaluations of a search's leader now; None while nothing has scored."""
 
-_SPARSE = 200  # the progress series gains a point whenever the evaluations have grown by one part in this many
+# the progress series gains a point whenever the evaluations have grown by one part in this many
+_SPARSE = 200
 
 
 class JournalWriter:
     """Holds the run and a connection; not for two threads at once, but for any thread."""
 
     def __init__(self, run_dir: Path, lease: WriteLease) -> None:
-        self._run_dir, self._lease, self._connection, self._lost = run_dir, lease, lease.connection, False
+        self._run_dir, self._lease, self._connection, self._lost = (
+            run_dir,
+            lease,
+            lease.connection,
+            False,
+        )
         self._blobs = Blobs(run_dir / "blobs", lookup_in(self._connection))
         self._insert = Inserts(self._connection.dialect)
-        self._fence = str(select(schema.run.c.epoch).with_for_update().compile(dialect=self._connection.dialect))
+        self._fence = str(
+            select(schema.run.c.epoch).with_for_update().compile(dialect=self._connection.dialect)
+        )
         self._epoch = self._last = self._evaluations = self._marked = self._shown_in_flight = 0
         self._in_flight: set[int] = set()
         self.standing: Standing | None = None  # of the search that writes
 
     @classmethod
     def open(cls, run_dir: Path, meta: RunMeta | None = None) -> tuple[JournalWriter, RunMeta]:
-        """Take the run over for writing; with `meta`, make its tables first. Raises `RunLocked`, `JournalDamaged`."""
+        """Take the run over for writing; with `meta`, make its tables first. Raises `RunLocked`,
+        `JournalDamaged`.
+        """
         with meanings(run_dir):
-            lease = take(run_dir, None if meta is None else lambda connection: make(connection, meta))
+            lease = take(
+                run_dir, None if meta is None else lambda connection: make(connection, meta)
+            )
             try:
                 writer = cls(run_dir, lease)
                 return writer, writer._take_over()
@@ -111,7 +123,9 @@ class JournalWriter:
 
     @contextmanager
     def _writing(self) -> Iterator[bool]:
-        """For one transaction. A connection that was lost is made again first (True): the run may still be ours."""
+        """For one transaction. A connection that was lost is made again first (True): the run may
+        still be ours.
+        """
         try:
             with meanings(self._run_dir):
                 regained = self._lost
@@ -125,7 +139,9 @@ class JournalWriter:
 
     @contextmanager
     def _transaction(self, *, plain: bool) -> Iterator[None]:
-        """One transaction. `plain`: SQLAlchemy asks nothing within; SQLite's driver alone is then much faster."""
+        """One transaction. `plain`: SQLAlchemy asks nothing within; SQLite's driver alone is then
+        much faster.
+        """
         if not plain or self._connection.dialect.name != "sqlite":
             with self._connection.begin():
                 yield
@@ -141,7 +157,9 @@ class JournalWriter:
             raise
 
     def _arrived(self, rows: Sequence[tuple[Any, ...]]) -> list[Event]:
-        """The events of an append whose commit was not heard of, as they are stored; [] if it never arrived."""
+        """The events of an append whose commit was not heard of, as they are stored; [] if it never
+        arrived.
+        """
         with self._connection.begin():
             self._check_epoch(self._connection.connection.cursor())
             stored = read_page(self._connection, self._run_dir, self._last, len(rows) + 1)
@@ -151,21 +169,31 @@ class JournalWriter:
         return stored
 
     def _take_over(self) -> RunMeta:
-        """Raise the epoch, so that no earlier owner can write any more, and load what appends build on."""
+        """Raise the epoch, so that no earlier owner can write any more, and load what appends build
+        on.
+        """
         from culmen.store.database import upgrade_tables
 
         with self._connection.begin():
             check_format(self._connection, self._run_dir)
             upgrade_tables(self._connection)
-            self._connection.execute(update(schema.run).values(epoch=schema.run.c.epoch + 1, format=FORMAT))
+            self._connection.execute(
+                update(schema.run).values(epoch=schema.run.c.epoch + 1, format=FORMAT)
+            )
             self._epoch = self._connection.execute(select(schema.run.c.epoch)).scalar_one()
             meta = read_meta(self._connection)
-            self._last = self._connection.execute(select(func.max(schema.event.c.seq))).scalar() or 0
-            counters = {(row[0], row[1]): row[2] for row in self._connection.execute(select(schema.counter))}
+            self._last = (
+                self._connection.execute(select(func.max(schema.event.c.seq))).scalar() or 0
+            )
+            counters = {
+                (row[0], row[1]): row[2] for row in self._connection.execute(select(schema.counter))
+            }
             self._marked = self._last_mark()
         if sum(value for (scope, _), value in counters.items() if scope == "kind") != self._last:
             raise gap(self._last, self._run_dir)
-        self._evaluations = sum(value for (scope, _), value in counters.items() if scope == "status")
+        self._evaluations = sum(
+            value for (scope, _), value in counters.items() if scope == "status"
+        )
         self._shown_in_flight = counters.get(("session", "in_flight"), 0)
         return meta
 
@@ -181,36 +209,53 @@ class JournalWriter:
                 small.append((sha, data))
         return small
 
-    def _insert_all(self, rows: list[tuple[Any, ...]], small: list[Any], batch: RowBatch, totals: Totals) -> None:
+    def _insert_all(
+        self, rows: list[tuple[Any, ...]], small: list[Any], batch: RowBatch, totals: Totals
+    ) -> None:
         cursor, insert = self._connection.connection.cursor(), self._insert
         self._check_epoch(cursor)
         run_many(cursor, insert.blob, small)
-        run_many(cursor, insert.candidate, [_candidate_row(*each) for each in batch.candidates.values()])
+        run_many(
+            cursor, insert.candidate, [_candidate_row(*each) for each in batch.candidates.values()]
+        )
         run_many(cursor, insert.event, rows)
         run_many(cursor, insert.observation, totals.observations)
-        run_many(cursor, insert.tally, [tally.row(escape(name)) for name, tally in totals.tallies.items()])
+        run_many(
+            cursor,
+            insert.tally,
+            [tally.row(escape(name)) for name, tally in totals.tallies.items()],
+        )
         run_many(cursor, insert.spend, totals.spend_rows())
-        run_many(cursor, insert.counter, [(*key, value) for key, value in totals.counters.items() if value])
+        run_many(
+            cursor,
+            insert.counter,
+            [(*key, value) for key, value in totals.counters.items() if value],
+        )
 
     def _check_epoch(self, cursor: Any) -> None:
         cursor.execute(self._fence)
         if cursor.fetchone() != (self._epoch,):
             raise RunLocked(
-                f"another process took this run over: {owner(self._run_dir) or 'it is gone by now'}",
+                "another process took this run over: "
+                f"{owner(self._run_dir) or 'it is gone by now'}",
                 where=str(self._run_dir),
                 fix="stop this process; the other one goes on",
             )
 
     def _last_mark(self) -> int:
         """Evaluations at the newest point of the progress series."""
-        return self._connection.execute(select(func.max(schema.progress.c.evaluations))).scalar() or 0
+        return (
+            self._connection.execute(select(func.max(schema.progress.c.evaluations))).scalar() or 0
+        )
 
     def _due(self, event: Event, evaluations: int) -> bool:
         """True if it is time for a point of the progress series."""
         if self.standing is None:
             return False
         ended = event.entry.kind == "state"
-        return evaluations != self._marked and (ended or evaluations >= self._marked + max(4, evaluations // _SPARSE))
+        return evaluations != self._marked and (
+            ended or evaluations >= self._marked + max(4, evaluations // _SPARSE)
+        )
 
     def _mark(self, event: Event, evaluations: int) -> int:
         """Add a point to the progress series; returns its evaluations."""
@@ -225,7 +270,9 @@ def make(connection: Connection, meta: RunMeta) -> None:
     """The tables of a new run."""
     schema.metadata.create_all(connection)
     connection.execute(insert(schema.version).values(version_num=schema.REVISION))
-    connection.execute(insert(schema.run).values(id=1, format=meta.format, epoch=0, meta=pack(meta)))
+    connection.execute(
+        insert(schema.run).values(id=1, format=meta.format, epoch=0, meta=pack(meta))
+    )
 
 
 def _row(entry: Entry, seq: int, now: float, batch: RowBatch) -> tuple[tuple[Any, ...], Event]:
@@ -274,26 +321,33 @@ def _candidate_row(candidate: Any, sha: bytes, seq: int) -> tuple[Any, ...]:
 
 
 def _in_flight(before: set[int], entries: Sequence[Entry]) -> set[int]:
-    """Keys started and not done in this session; a new session and a stop leave nothing in flight."""
+    """Keys started and not done in this session; a new session and a stop leave nothing in
+    flight.
+    """
     keys = set(before)
     for entry in entries:
         if entry.kind == "started":
             keys.add(entry.key)
         elif entry.kind == "done":
             keys.discard(entry.key)
-        elif entry.kind == "stop" or (entry.kind == "state" and entry.body.get("state") in ("running", "finished")):
+        elif entry.kind == "stop" or (
+            entry.kind == "state" and entry.body.get("state") in ("running", "finished")
+        ):
             keys.clear()
     return keys
 
 
-# Sums kept beside the events, in the same transaction: what views would otherwise have to add up from every event.
+# Sums kept beside the events, in the same transaction: what views would otherwise have to add up
+# from every event.
 
 FAILURES = ("invalid", "error", "timeout", "rejected")
 
 
 @dataclass(slots=True)
 class ScoreTally:
-    """One candidate's scores within one append: count, mean, sum of squared deviations; and how it failed."""
+    """One candidate's scores within one append: count, mean, sum of squared deviations; and how it
+    failed.
+    """
 
     first: int
     count: int = 0
@@ -310,8 +364,9 @@ class ScoreTally:
     trust: int | None = None
 
     def add(self, observation: Observation, seq: int, final: bool) -> None:
-        """One more observation (Welford), the event `seq`. Scores of the `final` choice stay apart from the search's:
-        of these only what a verifier, a guard and the level of trust say is counted."""
+        """One more observation (Welford), the event `seq`. Scores of the `final` choice stay apart
+        from the search's: of these only what a verifier, a guard and the level of trust say is
+        counted."""
         if observation.strict is not None or observation.signs:
             self._judge(observation, seq)
         if final and observation.score is None:
@@ -351,8 +406,26 @@ class ScoreTally:
     def row(self, candidate: str) -> tuple[Any, ...]:
         """In the order of the table's columns."""
         each = [self.failures[name] for name in FAILURES]
-        scores = (candidate, self.count, self.mean, self.spread, sum(each), *each, self.failures["lost"], self.first)
-        judged = (self.asked, self.accepted, self.strict, self.barred, self.low, self.high, self.grave, self.trust)
+        scores = (
+            candidate,
+            self.count,
+            self.mean,
+            self.spread,
+            sum(each),
+            *each,
+            self.failures["lost"],
+            self.first,
+        )
+        judged = (
+            self.asked,
+            self.accepted,
+            self.strict,
+            self.barred,
+            self.low,
+            self.high,
+            self.grave,
+            self.trust,
+        )
         return scores + judged
 
 
@@ -362,7 +435,9 @@ class Totals:
 
     observations: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
     tallies: dict[str, ScoreTally] = field(default_factory=dict[str, ScoreTally])
-    spent: dict[tuple[str, str, str], list[Any]] = field(default_factory=dict[tuple[str, str, str], list[Any]])
+    spent: dict[tuple[str, str, str], list[Any]] = field(
+        default_factory=dict[tuple[str, str, str], list[Any]]
+    )
     counters: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
 
     def see(self, entry: Entry, seq: int) -> None:
@@ -406,11 +481,15 @@ class Totals:
             tally = self.tallies[candidate] = ScoreTally(seq)
         tally.add(observation, seq, phase != "")
         self.counters["status", observation.status.value] += 1
-        self.counters["further", "evaluations"] += observation.usage.evaluations  # that looked into this one
+        self.counters["further", "evaluations"] += (
+            observation.usage.evaluations
+        )  # that looked into this one
         if observation.signs:
             self.counters["sign", ""] += 1
             for name in {"", *(escape(sign.name) for sign in observation.signs)}:
-                self.counters["signed", name] += 1  # counts "" too: journals from before count only the line above
+                self.counters["signed", name] += (
+                    1  # counts "" too: journals from before count only the line above
+                )
         if observation.status is Status.OK:
             self.counters["trust", escape(observation.trust)] += 1
         else:
@@ -421,16 +500,25 @@ class Totals:
         if isinstance(result, Proposal | Text | Edits) and result.fault:
             self.counters["fault", escape(result.fault)] += 1
         if isinstance(result, Proposal | Text) and (beyond := result.faults.get(OVER_LIMIT, 0)):
-            self.counters["fault", OVER_LIMIT] += beyond  # told even where the request came to a good end
+            self.counters["fault", OVER_LIMIT] += (
+                beyond  # told even where the request came to a good end
+            )
         role, model = str(entry.body.get("role", "")), getattr(result, "model", "")
-        key, usage = (escape(entry.effect), escape(role), escape(model)), getattr(result, "usage", _FREE)
+        key, usage = (
+            (escape(entry.effect), escape(role), escape(model)),
+            getattr(result, "usage", _FREE),
+        )
         if isinstance(result, Observation) and result.asked:
             for each in result.asked:
-                self._spend((ASK, escape(each.role), escape(each.model)), each.usage, effects=each.asked)
+                self._spend(
+                    (ASK, escape(each.role), escape(each.model)), each.usage, effects=each.asked
+                )
             usage = usage - total(each.usage for each in result.asked)
         self._spend(key, usage, int(isinstance(result, Observation)))
 
-    def _spend(self, key: tuple[str, str, str], usage: Usage, evaluations: int = 0, effects: int = 1) -> None:
+    def _spend(
+        self, key: tuple[str, str, str], usage: Usage, evaluations: int = 0, effects: int = 1
+    ) -> None:
         sums = self.spent.get(key)
         if sums is None:
             sums = self.spent[key] = [0] * 8
@@ -463,7 +551,9 @@ class Inserts:
         self.observation = self._compile(insert(schema.observation), schema.observation)
         self.progress = self._compile(insert(schema.progress), schema.progress)
         self.blob = self._compile(fresh(schema.blob).on_conflict_do_nothing(), schema.blob)
-        self.candidate = self._compile(fresh(schema.candidate).on_conflict_do_nothing(), schema.candidate)
+        self.candidate = self._compile(
+            fresh(schema.candidate).on_conflict_do_nothing(), schema.candidate
+        )
         self.tally = self._compile(_merge_tally(fresh(schema.tally)), schema.tally)
         self.spend = self._compile(_add(fresh(schema.spend), schema.spend), schema.spend)
         self.counter = self._compile(_add(fresh(schema.counter), schema.counter), schema.counter)
@@ -496,18 +586,24 @@ def _add(statement: Any, table: Table) -> Any:
 
 
 def _merge_tally(statement: Any) -> Any:
-    """Merge two samples: Chan, Golub and LeVeque's pairwise update of mean and sum of squared deviations."""
+    """Merge two samples: Chan, Golub and LeVeque's pairwise update of mean and sum of squared
+    deviations.
+    """
     old, new, zero = schema.tally.c, statement.excluded, literal_column("0")
     both = func.nullif(old.count + new.count, zero)
     delta = new.mean - old.mean
     merged = {
         "count": old.count + new.count,
         "mean": old.mean + func.coalesce(delta * new.count / both, zero),
-        "spread": old.spread + new.spread + func.coalesce(delta * delta * old.count * new.count / both, zero),
+        "spread": old.spread
+        + new.spread
+        + func.coalesce(delta * delta * old.count * new.count / both, zero),
     }
     merged["low"] = case((old.low < new.low, old.low), else_=func.coalesce(new.low, old.low))
     merged["high"] = case((old.high > new.high, old.high), else_=func.coalesce(new.high, old.high))
-    merged["trust"] = case((old.trust > new.trust, old.trust), else_=func.coalesce(new.trust, old.trust))
+    merged["trust"] = case(
+        (old.trust > new.trust, old.trust), else_=func.coalesce(new.trust, old.trust)
+    )
     merged["grave"] = func.coalesce(old.grave, new.grave)
     sums = {c.name: c + new[c.name] for c in old if c.name not in ("candidate", "first", *merged)}
     return statement.on_conflict_do_update(index_elements=[old.candidate], set_=merged | sums)

@@ -21,10 +21,11 @@ Asked = Brief | Candidate | Sequence[Brief | Candidate]
 class Optimizer(Protocol):
     """What you write: plain synchronous methods, state in plain attributes.
 
-    `ask` returns what to do next: a `Candidate` to evaluate, a `Brief` whose proposals are evaluated, or a sequence of
-    these, all done side by side; an empty sequence ends the search. `tell` gets one `Rollout` per evaluated candidate,
-    in the order asked, before the next `ask`. Use only the generator you are given: a resumed run calls the same
-    methods again and expects the same answers.
+    `ask` returns what to do next: a `Candidate` to evaluate, a `Brief` whose proposals are
+    evaluated, or a sequence of these, all done side by side; an empty sequence ends the search.
+    `tell` gets one `Rollout` per evaluated candidate, in the order asked, before the next `ask`.
+    Use only the generator you are given: a resumed run calls the same methods again and expects the
+    same answers.
     """
 
     def ask(self) -> Asked: ...
@@ -34,17 +35,19 @@ class Optimizer(Protocol):
 
 @dataclass(frozen=True)
 class AskTell:
-    """Runs your own optimiser: `AskTell(MyOptimizer)` builds it as `MyOptimizer(task, seeds, rng)` and alternates
-    ask and tell.
+    """Runs your own optimiser: `AskTell(MyOptimizer)` builds it as `MyOptimizer(task, seeds, rng)`
+    and alternates ask and tell.
 
-    Nothing needs to be saved or restored by the optimiser: a resumed run builds it afresh and replays what it was told.
-    From the command line: `--set make=module:MyOptimizer` or `--set make=path/to/file.py:MyOptimizer`.
+    Nothing needs to be saved or restored by the optimiser: a resumed run builds it afresh and
+    replays what it was told. From the command line: `--set make=module:MyOptimizer` or `--set
+    make=path/to/file.py:MyOptimizer`.
     """
 
     paper = "adapter for your own optimiser"
 
     make: Annotated[
-        Callable[[Task, Sequence[Candidate], Random], Optimizer] | None, About("class or function to build it")
+        Callable[[Task, Sequence[Candidate], Random], Optimizer] | None,
+        About("class or function to build it"),
     ] = None
     batch: Cases = None
 
@@ -65,7 +68,9 @@ class AskTell:
             cases = None if self.batch is None else lab.minibatch(self.batch)
             groups = await lab.gather(*(_candidates(lab, item) for item in asked))
             programs = [program for group in groups for program in group]
-            optimizer.tell(await lab.gather(*(lab.evaluate(program, cases) for program in programs)))
+            optimizer.tell(
+                await lab.gather(*(lab.evaluate(program, cases) for program in programs))
+            )
 
 
 def _listed(asked: Asked) -> list[Brief | Candidate]:

@@ -16,9 +16,9 @@ from culmen.strategies.settings import Cases, Proposals, WorkerLanes, check
 class BestOfN:
     """Asks for improvements of the initial program, again and again, and evaluates each once.
 
-    The control that shows what a search adds: nothing learnt from one proposal reaches the next. Several initial
-    programs take turns; without one every program is written from scratch. Lanes run side by side and never wait for
-    one another.
+    The control that shows what a search adds: nothing learnt from one proposal reaches the next.
+    Several initial programs take turns; without one every program is written from scratch. Lanes
+    run side by side and never wait for one another.
     """
 
     paper = "repeated sampling, the standard baseline"
@@ -34,7 +34,9 @@ class BestOfN:
         """Run until the budget ends it."""
         rollouts = await self.evaluate(lab, lab.seeds)
         turns = count()
-        await lab.gather(*(self.lane(lab, rollouts, turns) for _ in range(self.lanes or lab.workers)))
+        await lab.gather(
+            *(self.lane(lab, rollouts, turns) for _ in range(self.lanes or lab.workers))
+        )
 
     async def lane(self, lab: Lab, seeds: list[Rollout], turns: count[int]) -> None:
         """Propose from a seed, evaluate, forget."""

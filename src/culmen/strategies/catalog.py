@@ -1,4 +1,5 @@
-"""Strategies by name: built from texts of the command line, described for people, written to and read from a journal.
+"""Strategies by name: built from texts of the command line, described for people, written to and
+read from a journal.
 
 A name is one of `CATALOG`, or `module:Class` or `path/to/file.py:Class` for a strategy of your own.
 """
@@ -64,7 +65,9 @@ MOVED = {
     "culmen.strategies.parts.upkeep": "culmen.strategies.pacevolve.advisor",
     "culmen.strategies.parts.validation": "culmen.strategies.polca",
 }
-"""Present places of classes that journals of earlier versions name: by `module:Name`, or by the module alone."""
+"""Present places of classes that journals of earlier versions name: by `module:Name`, or by the
+module alone.
+"""
 _TODAY = {path: name for name, path in CATALOG.items()}
 NAMES = {**_TODAY, **{old: _TODAY[new] for old, new in MOVED.items() if new in _TODAY}}
 """The name of the strategy at a path, also at one that an earlier version wrote into a journal."""
@@ -73,7 +76,9 @@ WITH_AGENTS = "cato"  # the strategy of who names an agent and no strategy
 
 
 def load(name: str) -> Any:
-    """The class of a strategy by catalog name (case, - and _ do not matter) or path; UserError if there is none."""
+    """The class of a strategy by catalog name (case, - and _ do not matter) or path; UserError if
+    there is none.
+    """
     if ":" in name:
         return find(name)
     plain = name.strip().lower().replace("-", "_")
@@ -87,9 +92,11 @@ def load(name: str) -> Any:
 
 
 def make(name: str, settings: Mapping[str, str] | None = None) -> MinimalStrategy:
-    """A strategy with settings given as texts; the rest are its defaults. UserError names what is wrong.
+    """A strategy with settings given as texts; the rest are its defaults. UserError names what is
+    wrong.
 
-    `preset` stands for settings under one name, those that the class lists in `presets`; others given come first.
+    `preset` stands for settings under one name, those that the class lists in `presets`; others
+    given come first.
     """
     cls, where = load(name), f"strategy {name}"
     fields = hints(cls) if _structured(cls) else {}
@@ -100,14 +107,18 @@ def make(name: str, settings: Mapping[str, str] | None = None) -> MinimalStrateg
             raise UserError(
                 f"'{name}' has no setting '{key}'{_meant(field, fields)}",
                 where=where,
-                fix=f"its settings are {', '.join(fields) or 'none'}; culmen strategies {name} explains them",
+                fix=(
+                    f"its settings are {', '.join(fields) or 'none'}; culmen strategies {name} "
+                    "explains them"
+                ),
             )
         values[field] = setting(cls, field, text, where)
     return cls(**values)
 
 
 def written(text: str) -> tuple[str, dict[str, str]]:
-    """Name and settings of a strategy written as `polca(epsilon=off, priority=ucb(beta=1))`, or as its name alone.
+    """Name and settings of a strategy written as `polca(epsilon=off, priority=ucb(beta=1))`, or as
+    its name alone.
 
     Raises `UserError` for what is not written so.
     """
@@ -116,7 +127,9 @@ def written(text: str) -> tuple[str, dict[str, str]]:
     unclosed = bool(bracket) and not rest.endswith(")")
     if unclosed or not name.strip() or not all(key.strip() and sign for key, sign, _ in given):
         raise UserError(
-            f"cannot read '{text}'", where="--strategies", fix="write NAME, or NAME(setting=value, setting=value)"
+            f"cannot read '{text}'",
+            where="--strategies",
+            fix="write NAME, or NAME(setting=value, setting=value)",
         )
     return name.strip(), {key.strip(): value.strip() for key, _, value in given}
 
@@ -139,7 +152,11 @@ def texts(settings: Mapping[str, Any]) -> dict[str, str]:
     def text(value: Any) -> str:
         if isinstance(value, bool):
             return "on" if value else "off"
-        return ",".join(map(str, cast(Iterable[Any], value))) if isinstance(value, list | tuple) else str(value)
+        return (
+            ",".join(map(str, cast(Iterable[Any], value)))
+            if isinstance(value, list | tuple)
+            else str(value)
+        )
 
     return {name: text(value) for name, value in settings.items()}
 
@@ -151,15 +168,21 @@ def _expanded(cls: Any, given: dict[str, str], where: str) -> dict[str, str]:
     chosen = given.pop("preset").strip().lower().replace("-", "_")
     if chosen not in presets:
         raise UserError(
-            f"there is no preset '{chosen}'{_meant(chosen, presets)}", where=where, fix=f"one of {', '.join(presets)}"
+            f"there is no preset '{chosen}'{_meant(chosen, presets)}",
+            where=where,
+            fix=f"one of {', '.join(presets)}",
         )
     return presets[chosen] | given
 
 
 def describe(name: str) -> dict[str, Any]:
-    """A strategy's page as plain data: name, path, title, paper, doc, fields [{name, type, default, doc}]."""
+    """A strategy's page as plain data: name, path, title, paper, doc, fields [{name, type, default,
+    doc}].
+    """
     cls = load(name)
-    defaults = {field.name: field.default for field in dataclasses.fields(cls)} if _structured(cls) else {}
+    defaults = (
+        {field.name: field.default for field in dataclasses.fields(cls)} if _structured(cls) else {}
+    )
     return {
         "name": NAMES.get(path_of(cls), name),
         "path": path_of(cls),
@@ -167,7 +190,12 @@ def describe(name: str) -> dict[str, Any]:
         "paper": complete(Strategy, cls).paper,
         "doc": inspect.getdoc(cls) or "",
         "fields": [
-            {"name": field, "type": legal(hint, about), "default": shown(defaults[field]), "doc": about.doc}
+            {
+                "name": field,
+                "type": legal(hint, about),
+                "default": shown(defaults[field]),
+                "doc": about.doc,
+            }
             for field, (hint, about) in (hints(cls) if defaults else {}).items()
         ],
     }
@@ -178,15 +206,20 @@ def shown(value: Any) -> str:
     if value is None or value is dataclasses.MISSING:
         return "none" if value is None else ""
     if _structured(value) and type(value).__str__ is object.__str__:
-        inner = ", ".join(f"{f.name}={shown(getattr(value, f.name))}" for f in dataclasses.fields(value))
+        inner = ", ".join(
+            f"{f.name}={shown(getattr(value, f.name))}" for f in dataclasses.fields(value)
+        )
         return snake(type(value).__name__) + (f"({inner})" if inner else "")
-    return ", ".join(map(str, cast(Iterable[Any], value))) if isinstance(value, tuple) else str(value)
+    return (
+        ", ".join(map(str, cast(Iterable[Any], value))) if isinstance(value, tuple) else str(value)
+    )
 
 
 def config(strategy: Any) -> dict[str, Any]:
     """`{path, config}` for the journal: plain data from which `revive` makes an equal strategy.
 
-    `config` is None for an object that is no dataclass and carries state: such a one has to be passed in again.
+    `config` is None for an object that is no dataclass and carries state: such a one has to be
+    passed in again.
     """
     state: Any = _plain_fields(strategy) if _structured(strategy) else None
     if not _structured(strategy) and not getattr(strategy, "__dict__", {}):
@@ -195,8 +228,8 @@ def config(strategy: Any) -> dict[str, Any]:
 
 
 def ending_at(strategy: Any, level: float | None) -> tuple[Any, float | None]:
-    """The strategy, and the score at which the engine ends it. A strategy that must wrap up names a setting of its own
-    as `ends_at`: it gets the score and ends by itself."""
+    """The strategy, and the score at which the engine ends it. A strategy that must wrap up names a
+    setting of its own as `ends_at`: it gets the score and ends by itself."""
     own = complete(Strategy, strategy).ends_at
     if level is None or not own:
         return strategy, level
@@ -209,12 +242,16 @@ def ending_at(strategy: Any, level: float | None) -> tuple[Any, float | None]:
 
 
 def revive(path: str, config: Mapping[str, Any] | None) -> Any:
-    """The strategy that `config` described; UserError if its class is gone or has other fields now."""
+    """The strategy that `config` described; UserError if its class is gone or has other fields
+    now.
+    """
     if config is None:
         raise UserError(
             "this run's strategy was an object of your own whose state culmen cannot write down",
             where=path,
-            fix="make it a frozen dataclass, or resume from Python: Study.resume(run, strategy=...)",
+            fix=(
+                "make it a frozen dataclass, or resume from Python: Study.resume(run, strategy=...)"
+            ),
         )
     cls = find(path)
     known = [field.name for field in dataclasses.fields(cls)] if _structured(cls) else []
@@ -229,16 +266,23 @@ def revive(path: str, config: Mapping[str, Any] | None) -> Any:
 
 
 def _structured(thing: Any) -> bool:
-    """Whether this is a dataclass or an instance of one (as a plain bool, so that types are not narrowed)."""
+    """Whether this is a dataclass or an instance of one (as a plain bool, so that types are not
+    narrowed).
+    """
     return dataclasses.is_dataclass(thing)
 
 
 def _plain_fields(thing: Any) -> dict[str, Any]:
-    return {field.name: _plain(getattr(thing, field.name), field.name) for field in dataclasses.fields(thing)}
+    return {
+        field.name: _plain(getattr(thing, field.name), field.name)
+        for field in dataclasses.fields(thing)
+    }
 
 
 def _plain(value: Any, name: str) -> Any:
-    """JSON data for a setting: scalars as they are, sequences as lists, objects and functions by path."""
+    """JSON data for a setting: scalars as they are, sequences as lists, objects and functions by
+    path.
+    """
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
@@ -274,7 +318,8 @@ _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "
 def parse(hint: Any, about: About, text: str) -> Any:
     """The value a setting's text stands for; ValueError says what would be legal.
 
-    Where the field is of a protocol type, `module:Class` names a class of your own, built without arguments.
+    Where the field is of a protocol type, `module:Class` names a class of your own, built without
+    arguments.
     """
     text = text.strip()
     options = _options(hint, about)
@@ -303,7 +348,11 @@ def snake(name: str) -> str:
 def _options(hint: Any, about: About) -> list[Any]:
     """The alternatives of a hint: members of a union, or the classes an About lists."""
     flat = list(get_args(hint)) if get_origin(hint) in (Union, types.UnionType) else [hint]
-    flat = [inner for option in flat for inner in (get_args(option) if get_origin(option) is Union else [option])]
+    flat = [
+        inner
+        for option in flat
+        for inner in (get_args(option) if get_origin(option) is Union else [option])
+    ]
     return [*about.choices, *flat] if about.choices else flat
 
 
@@ -347,7 +396,10 @@ def _build(cls: type, text: str) -> tuple[bool, Any]:
     except SyntaxError:
         return False, None
     call = tree if isinstance(tree, ast.Call) else ast.Call(tree, [], [])
-    if not isinstance(call.func, ast.Name) or call.func.id.lower().replace("_", "") != cls.__name__.lower():
+    if (
+        not isinstance(call.func, ast.Name)
+        or call.func.id.lower().replace("_", "") != cls.__name__.lower()
+    ):
         return False, None
     fields = hints(cls)
     given = dict(zip(fields, call.args)) | {str(word.arg): word.value for word in call.keywords}
@@ -358,11 +410,19 @@ def _build(cls: type, text: str) -> tuple[bool, Any]:
 
 def _text(node: ast.expr) -> str:
     """An argument as it was written; a quoted one without its quotes."""
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ast.unparse(node)
+    return (
+        node.value
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        else ast.unparse(node)
+    )
 
 
 def _word(option: Any) -> str:
-    if isinstance(option, type) and dataclasses.is_dataclass(cast(Any, option)) and option is not Quantile:
+    if (
+        isinstance(option, type)
+        and dataclasses.is_dataclass(cast(Any, option))
+        and option is not Quantile
+    ):
         fields = ", ".join(hints(option))
         return f"{snake(option.__name__)}({fields})" if fields else snake(option.__name__)
     words: dict[Any, str] = {
@@ -389,7 +449,8 @@ def setting(cls: type, name: str, text: str, where: str) -> Any:
         ) from error
 
 
-# Finds classes and functions by a text of a journal or a command line: `module:Name` or `path/file.py:Name`.
+# Finds classes and functions by a text of a journal or a command line: `module:Name` or
+# `path/file.py:Name`.
 
 _PREFIX = "culmen_user_"
 
@@ -407,17 +468,23 @@ def find(path: str) -> Any:
     """The class or function at `module:Name` or `file.py:Name`; UserError if there is none."""
     place, _, name = current(path).rpartition(":")
     if not place or not name:
-        raise UserError(f"'{path}' names no class", fix="write module:Class or path/to/file.py:Class")
+        raise UserError(
+            f"'{path}' names no class", fix="write module:Class or path/to/file.py:Class"
+        )
     thing: Any = _file(Path(place)) if place.endswith(".py") else _module(place)
     for part in name.split("."):
         thing = getattr(thing, part, None)
     if thing is None:
-        raise UserError(f"there is no '{name}' in {place}", where=path, fix="check the spelling of the name")
+        raise UserError(
+            f"there is no '{name}' in {place}", where=path, fix="check the spelling of the name"
+        )
     return thing
 
 
 def current(path: str) -> str:
-    """The path as this version of culmen writes it: classes that moved are found under their new place."""
+    """The path as this version of culmen writes it: classes that moved are found under their new
+    place.
+    """
     place, _, name = path.rpartition(":")
     return MOVED.get(path) or (f"{MOVED[place]}:{name}" if place in MOVED else path)
 
@@ -431,13 +498,19 @@ def _module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
             raise
-        raise UserError(f"there is no module '{name}'", fix="start from its folder, or give path/to/file.py") from error
+        raise UserError(
+            f"there is no module '{name}'", fix="start from its folder, or give path/to/file.py"
+        ) from error
 
 
 def _file(path: Path) -> ModuleType:
     path = path.expanduser().resolve()
     main = sys.modules.get("__main__")
-    if main is not None and getattr(main, "__file__", None) and Path(str(main.__file__)).resolve() == path:
+    if (
+        main is not None
+        and getattr(main, "__file__", None)
+        and Path(str(main.__file__)).resolve() == path
+    ):
         return main
     name = _PREFIX + hashlib.sha256(str(path).encode()).hexdigest()[:12]
     if name in sys.modules:

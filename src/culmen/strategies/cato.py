@@ -1,4 +1,6 @@
-"""CATO: N coding agents in sequence on one shared repository, each free to choose its depth and breadth."""
+"""CATO: N coding agents in sequence on one shared repository, each free to choose its depth and
+breadth.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,16 @@ _LOST = 3  # agents in a row that cannot be started end the run
 
 @dataclass(frozen=True)
 class Cato:
-    """Runs coding agents one after another in a shared repository: programs, notes, reflections, and the results of all
-    experiments so far. Each agent decides for itself how many experiments it runs side by side and how often it goes
-    round; what it leaves is merged and is where the next one starts. Experiments are evaluated by culmen, never by the
-    agent, and what counts is the certified score where the task has a verifier.
+    """Runs coding agents one after another in a shared repository: programs, notes, reflections,
+    and the results of all experiments so far. Each agent decides for itself how many experiments it
+    runs side by side and how often it goes round; what it leaves is merged and is where the next
+    one starts. Experiments are evaluated by culmen, never by the agent, and what counts is the
+    certified score where the task has a verifier.
 
-    An agent is a program on this machine (Claude Code, Codex, OpenCode, ...: `culmen doctor` lists them), the built-in
-    one, which needs a model and nothing else, or `offline`, which needs neither. Where a limit is not set, an agent
-    gets an even share of what is left of the run's budget; what it leaves goes to those after it.
+    An agent is a program on this machine (Claude Code, Codex, OpenCode, ...: `culmen doctor` lists
+    them), the built-in one, which needs a model and nothing else, or `offline`, which needs
+    neither. Where a limit is not set, an agent gets an even share of what is left of the run's
+    budget; what it leaves goes to those after it.
     """
 
     paper = "Coding Agents as Text Optimizers: N coding agents in sequence on a shared repository"
@@ -38,20 +42,34 @@ class Cato:
 
     agents: Annotated[int, About("agents in all", least=1)] = 10
     parallel: Annotated[int, About("agents at work at the same time", least=1)] = 1
-    agent: Annotated[str, About("offline, builtin, the name of a program, acp:COMMAND or cmd:COMMAND")] = "builtin"
+    agent: Annotated[
+        str, About("offline, builtin, the name of a program, acp:COMMAND or cmd:COMMAND")
+    ] = "builtin"
     model: Annotated[str, About("model that a program is told to use; empty: its own default")] = ""
-    threshold: Annotated[float | None, About("score that ends the run, certified if it can be; off: the target")] = None
-    plateau: Annotated[int | None, About("agents in a row without a gain that end the run", least=1)] = None
+    threshold: Annotated[
+        float | None, About("score that ends the run, certified if it can be; off: the target")
+    ] = None
+    plateau: Annotated[
+        int | None, About("agents in a row without a gain that end the run", least=1)
+    ] = None
     experiments: Annotated[int | None, About("experiments per agent", least=1)] = None
     seconds: Annotated[float | None, About("wall time per agent", least=1)] = 3600.0
-    idle: Annotated[float | None, About("seconds without a sign of life before a nudge, then the end", least=1)] = 600.0
+    idle: Annotated[
+        float | None, About("seconds without a sign of life before a nudge, then the end", least=1)
+    ] = 600.0
     tokens: Annotated[int | None, About("tokens per agent", least=1)] = None
     dollars: Annotated[float | None, About("dollars per agent", least=0)] = None
     calls: Annotated[int | None, About("model calls per agent", least=1)] = 300
     nudges: Annotated[int, About("nudges to an idle agent before it is ended", least=0)] = 1
-    context: Annotated[int, About("characters of conversation that the built-in agent keeps", least=8000)] = 120_000
-    sandbox: Annotated[str, About("auto: confined or not at all; agent: by its own means; none")] = "auto"
-    memory_mb: Annotated[int, About("megabytes of memory of all an agent's processes", least=64)] = 4096
+    context: Annotated[
+        int, About("characters of conversation that the built-in agent keeps", least=8000)
+    ] = 120_000
+    sandbox: Annotated[
+        str, About("auto: confined or not at all; agent: by its own means; none")
+    ] = "auto"
+    memory_mb: Annotated[
+        int, About("megabytes of memory of all an agent's processes", least=64)
+    ] = 4096
 
     def __post_init__(self) -> None:
         check(self)
@@ -69,16 +87,24 @@ class Cato:
     @property
     def crew(self) -> str:
         """How many agents of which kind: `3 x claude, 2 at once`."""
-        return f"{self.agents} x {self.agent}" + (f", {self.parallel} at once" if self.parallel > 1 else "")
+        return f"{self.agents} x {self.agent}" + (
+            f", {self.parallel} at once" if self.parallel > 1 else ""
+        )
 
     async def search(self, lab: Lab) -> str:
-        """The sequence. Step numbers are those of docs/strategies/cato.md; the paper has none. Returns why it ended."""
+        """The sequence. Step numbers are those of docs/strategies/cato.md; the paper has none.
+        Returns why it ended.
+        """
         from culmen.agents.team.coordinator import Coordinator, TeamTerms
 
-        registry = Coordinator(lab, TeamTerms(self.threshold, self.agents, self.parallel, self.plateau))
+        registry = Coordinator(
+            lab, TeamTerms(self.threshold, self.agents, self.parallel, self.plateau)
+        )
         await registry.seeds()  # 1
         turns = iter(range(self.agents))
-        await lab.gather(*(self.lane(lab, registry, turns) for _ in range(min(self.parallel, self.agents))))  # 2
+        await lab.gather(
+            *(self.lane(lab, registry, turns) for _ in range(min(self.parallel, self.agents)))
+        )  # 2
         return registry.stopping or ("agents" if registry.whole else "agents_crashed")  # 8
 
     async def lane(self, lab: Lab, registry: Coordinator, turns: Iterator[int]) -> None:
@@ -94,13 +120,27 @@ class Cato:
         """One agent, from the trunk and back to it; returns why it ended."""
         from culmen.agents.team.workspace import AgentWorkspace
 
-        own = {name: getattr(self, name) for name in ("experiments", "seconds", "idle", "tokens", "dollars", "calls")}
+        own = {
+            name: getattr(self, name)
+            for name in ("experiments", "seconds", "idle", "tokens", "dollars", "calls")
+        }
         agent, desk = self.hire(), AgentWorkspace(lab, registry, self.agent, own, self.model)
         opened = await desk.open(agent.manual)  # 3
         word = opened.fault
         if not word:
-            began = {"isolation": opened.isolation, "metered": opened.metered, "version": opened.version}
-            lab.note("agent", agent=desk.agent, agents=self.agents, program=self.agent, limits=desk.limits, **began)
+            began = {
+                "isolation": opened.isolation,
+                "metered": opened.metered,
+                "version": opened.version,
+            }
+            lab.note(
+                "agent",
+                agent=desk.agent,
+                agents=self.agents,
+                program=self.agent,
+                limits=desk.limits,
+                **began,
+            )
             word = await agent.work(lab, desk)  # 4
         reason = "unavailable" if opened.fault else desk.reason
         ended = await desk.end(reason)  # 5

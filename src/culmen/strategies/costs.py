@@ -5,7 +5,8 @@ from __future__ import annotations
 from culmen.core.brief import Proposal
 from culmen.core.ports import Lab
 
-_OUTPUT = 4.0  # what an output token costs, in input tokens, where only the price of a whole call is known
+# what an output token costs, in input tokens, where only the price of a whole call is known
+_OUTPUT = 4.0
 
 
 class Costs:
@@ -27,7 +28,10 @@ class Costs:
         self._calls += 1
         self._candidates += max(len(answer.candidates), 1)
         self._waited += max(seconds, 0.0)
-        self._input, self._output = self._input + usage.input_tokens, self._output + usage.output_tokens
+        self._input, self._output = (
+            self._input + usage.input_tokens,
+            self._output + usage.output_tokens,
+        )
         self._dollars += usage.dollars
 
     def evaluation(self) -> float:
@@ -42,8 +46,16 @@ class Costs:
         tokens = fixed + growing * k
         worth, usual = fixed + _OUTPUT * growing * k, fixed + _OUTPUT * self._output / calls
         dollars = self._dollars / calls * (worth / usual if usual else 1.0)
-        seconds = (self._waited / calls + k * self._seconds / max(self._evaluations, 1)) / self._lab.workers
-        wanted = {"calls": 1.0, "tokens": tokens, "dollars": dollars, "evaluations": float(k), "seconds": seconds}
+        seconds = (
+            self._waited / calls + k * self._seconds / max(self._evaluations, 1)
+        ) / self._lab.workers
+        wanted = {
+            "calls": 1.0,
+            "tokens": tokens,
+            "dollars": dollars,
+            "evaluations": float(k),
+            "seconds": seconds,
+        }
         return max(self._part(name, amount) for name, amount in wanted.items()) or 1.0
 
     def _part(self, budget: str, amount: float) -> float:

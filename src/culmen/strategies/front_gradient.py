@@ -1,4 +1,6 @@
-"""What a search for a Pareto front does next: what should add most hypervolume per share of budget."""
+"""What a search for a Pareto front does next: what should add most hypervolume per share of
+budget.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,14 @@ from culmen.memory.gain import largest
 from culmen.strategies.costs import Costs
 from culmen.strategies.knowledge_gradient import AGAIN, CROWD, KnowledgeGradient, Move
 
-_DIRECTIONS, _DRAWS = 24, 24  # of one decision; the draws can be shared out among any number of children up to four
+_DIRECTIONS, _DRAWS = (
+    24,
+    24,
+)  # of one decision; the draws can be shared out among any number of children up to four
 _AMONG = 40  # candidates that reach farthest, beside the front, that are looked at
-_LEAST = -3.0  # how far a candidate that holds the constraints reaches at least, in spans of the front
+_LEAST = (
+    -3.0
+)  # how far a candidate that holds the constraints reaches at least, in spans of the front
 _SHRUNK = 8.0  # steps that the absence of correlation counts for
 _SHOWN = 4  # members of the front that a request names
 
@@ -35,10 +42,11 @@ class _Sight(NamedTuple):
 class FrontGradient(KnowledgeGradient):
     """Decides like `KnowledgeGradient`, with hypervolume in place of the best value.
 
-    Hypervolume is a mean over directions of how far the best candidate reaches, the least of its rewards in units of
-    the direction (random hypervolume scalarisations: Deng and Zhang, 2019; Golovin and Zhang, 2020). Its expected gain
-    is estimated with draws from the value models of the metrics, so noise is judged metric by metric. What violates a
-    constraint reaches below all that does not, the less the farther. Directions and draws come from `rng`, the lab's.
+    Hypervolume is a mean over directions of how far the best candidate reaches, the least of its
+    rewards in units of the direction (random hypervolume scalarisations: Deng and Zhang, 2019;
+    Golovin and Zhang, 2020). Its expected gain is estimated with draws from the value models of the
+    metrics, so noise is judged metric by metric. What violates a constraint reaches below all that
+    does not, the less the farther. Directions and draws come from `rng`, the lab's.
     """
 
     def __init__(self, front: FrontModel, costs: Costs, cases: int, most: int, rng: Random) -> None:
@@ -89,8 +97,8 @@ class FrontGradient(KnowledgeGradient):
         return _Sight(rows, means[rows], variances, origin, units, draws, reached[places])
 
     def _trades(self, means: Floats) -> Floats:
-        """Cholesky factor of the correlations between the metrics of a child's step, shrunk to none: what gains in one
-        often loses in another."""
+        """Cholesky factor of the correlations between the metrics of a child's step, shrunk to
+        none: what gains in one often loses in another."""
         parents = self.model.parents
         both = (parents >= 0) & np.isfinite(means).all(axis=1)
         both &= np.isfinite(means[parents]).all(axis=1)
@@ -111,7 +119,9 @@ class FrontGradient(KnowledgeGradient):
         return np.where(excess > 0, _LEAST - excess, np.maximum(reached, _LEAST))
 
     def _parent(self, sight: _Sight) -> tuple[float, int, int, Floats]:
-        """Largest gain per share of a request for children, whose, how many, and toward which direction."""
+        """Largest gain per share of a request for children, whose, how many, and toward which
+        direction.
+        """
         laws = np.array([model.step for model in self.front.models])
         drift = np.column_stack([model.drift for model in self.front.models])[sight.rows]
         wide = sight.variances + laws[:, 1]
@@ -137,7 +147,9 @@ class FrontGradient(KnowledgeGradient):
         noise = np.array([model.step[0] for model in self.front.models])
         variances = sight.variances.copy()
         for place, node in enumerate(sight.rows):
-            variances[place] = 1.0 / (1.0 / variances[place] + self.repeating.get(node, 0) / np.maximum(noise, 1e-300))
+            variances[place] = 1.0 / (
+                1.0 / variances[place] + self.repeating.get(node, 0) / np.maximum(noise, 1e-300)
+            )
         deviations = variances / np.sqrt(variances + noise)
         drawn = sight.means[:, None, :] + deviations[:, None, :] * sight.normals
         reached = self._reach(drawn, sight.origin, sight.units)
@@ -147,7 +159,9 @@ class FrontGradient(KnowledgeGradient):
         gains = (np.maximum(reached, others[:, None, :]).mean(axis=1) - first).mean(axis=1)
         for place in largest(gains, len(gains)):
             if self._open(sight.rows[place]):
-                return AGAIN * float(gains[place]) / (self.costs.evaluation() or 1.0), sight.rows[place]
+                return AGAIN * float(gains[place]) / (self.costs.evaluation() or 1.0), sight.rows[
+                    place
+                ]
         return 0.0, sight.rows[0]
 
     def _focus(self, toward: Floats, front: list[int]) -> str:
@@ -155,19 +169,30 @@ class FrontGradient(KnowledgeGradient):
         goals = self.front.objectives
         means, _ = self.front.rewards()
         shares = toward / spread(means[front])
-        wanted = ", ".join(f"{goal.name} {share:.0%}" for goal, share in zip(goals, shares / shares.sum()))
+        wanted = ", ".join(
+            f"{goal.name} {share:.0%}" for goal, share in zip(goals, shares / shares.sum())
+        )
         step = math.ceil(len(front) / _SHOWN)
         members = [self.front.point(row).metrics for row in front[::step]]
-        known = "; ".join(", ".join(f"{goal.name} {each[goal.name]:.4g}" for goal in goals) for each in members)
-        return f"This request weighs the objectives so: {wanted}. Best trade-offs known (means): {known}."
+        known = "; ".join(
+            ", ".join(f"{goal.name} {each[goal.name]:.4g}" for goal in goals) for each in members
+        )
+        return (
+            f"This request weighs the objectives so: {wanted}. Best trade-offs known (means): "
+            f"{known}."
+        )
 
 
 def _directions(many: int, rng: Random) -> Floats:
     """Positive unit vectors: for two objectives spread evenly, else uniform on the sphere."""
     if many == 2:
-        angles = [(place + rng.random()) / _DIRECTIONS * math.pi / 2 for place in range(_DIRECTIONS)]
+        angles = [
+            (place + rng.random()) / _DIRECTIONS * math.pi / 2 for place in range(_DIRECTIONS)
+        ]
         found = np.array([[math.cos(angle), math.sin(angle)] for angle in angles])
     else:
-        found = np.abs(np.array([[rng.gauss(0, 1) for _ in range(many)] for _ in range(_DIRECTIONS)]))
+        found = np.abs(
+            np.array([[rng.gauss(0, 1) for _ in range(many)] for _ in range(_DIRECTIONS)])
+        )
         found /= np.sqrt((found**2).sum(axis=1, keepdims=True))
     return np.maximum(found, 0.02)

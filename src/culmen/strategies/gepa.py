@@ -18,22 +18,28 @@ from culmen.strategies.settings import About, Batch, Lanes, Proposals, check
 
 @dataclass(frozen=True)
 class Gepa:
-    """Improves one part of a candidate at a time from what was seen of it on a few cases. A candidate is chosen with
-    probability proportional to the number of cases on which it is among the best, so that specialists survive; a child
-    that beats its parent on the minibatch is scored on all Pareto cases and joins. Candidates that improved different
-    parts of a common ancestor are merged now and then.
+    """Improves one part of a candidate at a time from what was seen of it on a few cases. A
+    candidate is chosen with probability proportional to the number of cases on which it is among
+    the best, so that specialists survive; a child that beats its parent on the minibatch is scored
+    on all Pareto cases and joins. Candidates that improved different parts of a common ancestor are
+    merged now and then.
 
-    Pareto cases are the `val` split, or the training cases without one. For data sets, prompts and systems of several
-    texts; with a single case it is hill climbing.
+    Pareto cases are the `val` split, or the training cases without one. For data sets, prompts and
+    systems of several texts; with a single case it is hill climbing.
     """
 
-    paper = "GEPA: Reflective Prompt Evolution Can Outperform Reinforcement Learning (Agrawal et al., 2025)"
+    paper = (
+        "GEPA: Reflective Prompt Evolution Can Outperform Reinforcement Learning (Agrawal et al., "
+        "2025)"
+    )
 
     batch: Batch = 3
     pareto: Annotated[int | None, About("Pareto cases at most; none: all", least=1)] = None
     proposals: Proposals = 1
     merges: Annotated[int, About("merges tried in all; 0: none", least=0)] = 5
-    subsample: Annotated[int, About("Pareto cases on which a merged candidate is first seen", least=1)] = 5
+    subsample: Annotated[
+        int, About("Pareto cases on which a merged candidate is first seen", least=1)
+    ] = 5
     lanes: Lanes = 1
 
     def __post_init__(self) -> None:
@@ -52,7 +58,9 @@ class _Run:
     def __init__(self, gepa: Gepa, lab: Lab) -> None:
         self.gepa, self.lab = gepa, lab
         self.frontier, self.family = Frontier(), Family()
-        self.cases: tuple[Case | None, ...] = lab.task.split("val") or lab.task.split("train") or (None,)
+        self.cases: tuple[Case | None, ...] = (
+            lab.task.split("val") or lab.task.split("train") or (None,)
+        )
         self.cases = self.cases[: gepa.pareto]
         self.turns, self.merged = Counter[str](), 0
 
@@ -69,28 +77,45 @@ class _Run:
             cases = self.lab.minibatch(self.gepa.batch)  # line 9
             seen = await self.lab.evaluate(parent, cases)  # line 10
             children = await self.mutate(parent, part, seen)  # lines 11-12
-            rollouts = await self.lab.gather(*(self.lab.evaluate(child, cases) for child in children))  # line 13
+            rollouts = await self.lab.gather(
+                *(self.lab.evaluate(child, cases) for child in children)
+            )  # line 13
             better = [rollout for rollout in rollouts if total(rollout) > total(seen)]  # line 14
-            await self.lab.gather(*(self.enter(rollout.candidate, parent.id) for rollout in better))  # lines 15-16
-            await self.lab.gather(*(self.enter(candidate) for candidate in self.lab.handed()))  # handed in by a person
+            await self.lab.gather(
+                *(self.enter(rollout.candidate, parent.id) for rollout in better)
+            )  # lines 15-16
+            await self.lab.gather(
+                *(self.enter(candidate) for candidate in self.lab.handed())
+            )  # handed in by a person
             if better:
                 await self.merge()
             leads = self.frontier.leads()
             self.lab.note(
-                "pareto", parent=key, part=part, accepted=len(better), members=len(self.frontier), leads=leads
+                "pareto",
+                parent=key,
+                part=part,
+                accepted=len(better),
+                members=len(self.frontier),
+                leads=leads,
             )
 
     def module(self, parent: Candidate) -> str:
         """The editable parts in turn, for each candidate."""
-        names = [name for name in parent.parts if name not in self.lab.task.surface.frozen] or list(parent.parts)
+        names = [name for name in parent.parts if name not in self.lab.task.surface.frozen] or list(
+            parent.parts
+        )
         turn = self.turns[parent.id]
         self.turns[parent.id] += 1
         return names[turn % len(names)]
 
     async def mutate(self, parent: Candidate, part: str, seen: Rollout) -> list[Candidate]:
-        """Reflective mutation: one part is changed in the light of what was seen; changes elsewhere are dropped."""
+        """Reflective mutation: one part is changed in the light of what was seen; changes elsewhere
+        are dropped.
+        """
         context = f"In this step change only the part `{part}`." if len(parent.parts) > 1 else ""
-        brief = Brief(parent, seen.observations, seen.reward, context=context, k=self.gepa.proposals)
+        brief = Brief(
+            parent, seen.observations, seen.reward, context=context, k=self.gepa.proposals
+        )
         answer = await self.lab.propose(brief)
         children = [_only(parent, part, child) for child in answer.candidates]
         fresh = {child.id: child for child in children if child.id not in self.family.members}
@@ -104,7 +129,9 @@ class _Run:
         self.frontier.add(candidate.id, rewards)
 
     async def merge(self) -> None:
-        """System-aware merge: a candidate of two; it joins if it is no worse than both on some Pareto cases."""
+        """System-aware merge: a candidate of two; it joins if it is no worse than both on some
+        Pareto cases.
+        """
         if self.merged >= self.gepa.merges:
             return
         found = self.family.merge(self.frontier, self.lab.rng)
@@ -132,5 +159,7 @@ def _only(parent: Candidate, part: str, child: Candidate) -> Candidate:
     if all(child.parts.get(name) == text for name, text in parent.parts.items() if name != part):
         return child
     text = child.parts.get(part, parent.parts[part])
-    origin = Origin(child.origin.operator, child.origin.model, child.origin.rank, child.origin.weight)
+    origin = Origin(
+        child.origin.operator, child.origin.model, child.origin.rank, child.origin.weight
+    )
     return Candidate.of({**parent.parts, part: text}, (parent.id,), origin)

@@ -1,4 +1,6 @@
-"""From candidates to elites: evaluate what is new to the run, measure the features of what was scored."""
+"""From candidates to elites: evaluate what is new to the run, measure the features of what was
+scored.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,19 @@ class Known:
 
 
 class Judge(Known):
-    """Shared by all grids of a search, so that a content is evaluated once and `diversity` has one origin.
+    """Shared by all grids of a search, so that a content is evaluated once and `diversity` has one
+    origin.
 
-    `names` are the feature dimensions (none: the task's, else complexity and diversity), `batch` the cases per
-    evaluation (None: all training cases).
+    `names` are the feature dimensions (none: the task's, else complexity and diversity), `batch`
+    the cases per evaluation (None: all training cases).
     """
 
     def __init__(self, lab: Lab, names: Sequence[str], bins: int, batch: int | None) -> None:
-        self.names, self._bins, self._batch = tuple(names or lab.task.features or BUILT_IN), bins, batch
+        self.names, self._bins, self._batch = (
+            tuple(names or lab.task.features or BUILT_IN),
+            bins,
+            batch,
+        )
         self._features = Features(self.names)
         super().__init__()
 
@@ -41,8 +48,12 @@ class Judge(Known):
         """An empty grid over the feature dimensions."""
         return Grid([Axis(name, self._bins) for name in self.names])
 
-    async def judge(self, lab: Lab, candidates: Sequence[Candidate]) -> list[tuple[Rollout, Elite | None]]:
-        """Evaluate side by side on the same cases; an elite for each candidate that was scored, in the order given."""
+    async def judge(
+        self, lab: Lab, candidates: Sequence[Candidate]
+    ) -> list[tuple[Rollout, Elite | None]]:
+        """Evaluate side by side on the same cases; an elite for each candidate that was scored, in
+        the order given.
+        """
         cases = None if self._batch is None else lab.minibatch(self._batch)
         rollouts = await lab.gather(*(lab.evaluate(candidate, cases) for candidate in candidates))
         elites = {elite.rollout.candidate.id: elite for elite in await self.elites(lab, rollouts)}
@@ -64,10 +75,11 @@ BUILT_IN = ("complexity", "diversity")
 class Features:
     """Measures rollouts on the named dimensions.
 
-    `complexity` is the length of the candidate's text in characters; `diversity` the distance of its embedding from
-    that of the first candidate measured (0..2 for embeddings of length 1); `score` the reward, where no metric has that
-    name; any other name is the mean of that metric over the observations, 0 where no finite value was reported. One
-    that none of the first candidates measured reports is a `UserError`.
+    `complexity` is the length of the candidate's text in characters; `diversity` the distance of
+    its embedding from that of the first candidate measured (0..2 for embeddings of length 1);
+    `score` the reward, where no metric has that name; any other name is the mean of that metric
+    over the observations, 0 where no finite value was reported. One that none of the first
+    candidates measured reports is a `UserError`.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -91,7 +103,9 @@ class Features:
 
     def _check(self, rollouts: Sequence[Rollout]) -> None:
         """Refuse a dimension along which all candidates would lie at one place."""
-        reported = sorted({name for rollout in rollouts for seen in rollout.observations for name in seen.metrics})
+        reported = sorted(
+            {name for rollout in rollouts for seen in rollout.observations for name in seen.metrics}
+        )
         lacking = [name for name in self._unknown if name not in reported] if rollouts else []
         if lacking:
             what = f"no evaluation reports the feature dimension '{lacking[0]}'"
@@ -104,7 +118,11 @@ def value(name: str, rollout: Rollout) -> float:
     """`complexity`, `score`, or the mean of a reported metric."""
     if name == "complexity":
         return float(len(rollout.candidate.text))
-    reported = [o.metrics[name] for o in rollout.observations if math.isfinite(o.metrics.get(name, math.nan))]
+    reported = [
+        o.metrics[name]
+        for o in rollout.observations
+        if math.isfinite(o.metrics.get(name, math.nan))
+    ]
     if name == "score" and not reported:
         return rollout.reward or 0.0
     return sum(reported) / len(reported) if reported else 0.0

@@ -1,4 +1,6 @@
-"""What a search does next: evaluate again, or ask for children? The knowledge gradient per share of budget decides."""
+"""What a search does next: evaluate again, or ask for children? The knowledge gradient per share of
+budget decides.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,26 @@ from culmen.strategies.costs import Costs
 
 Floats = NDArray[np.float64]
 
-_REPEATS, _LOOKS = 8, 3  # repeats by which noise is known well, and most looks at one leader until then
-_ON_CASES = 8, 40  # looks and repeats on a data set, where cases and candidates are told apart by them, too
-_CONFIRMED, _CHECKED = 5, 0.05  # leaders that repeated their score, and share of evaluations, after which few are tried
-AGAIN = 0.5  # weight of another evaluation against a child: gains of children compound, which one step does not see
+_REPEATS, _LOOKS = (
+    8,
+    3,
+)  # repeats by which noise is known well, and most looks at one leader until then
+_ON_CASES = (
+    8,
+    40,
+)  # looks and repeats on a data set, where cases and candidates are told apart by them, too
+_CONFIRMED, _CHECKED = (
+    5,
+    0.05,
+)  # leaders that repeated their score, and share of evaluations, after which few are tried
+# weight of another evaluation against a child: gains of children compound, which one step does not
+# see
+AGAIN = 0.5
 CROWD = 0.3  # a child with j brothers in flight gains 1 / (1 + 0.3 j)
-_STALL, _LOST = 0.01, 1e-4  # chance of the wait for a record below which half, and all, children are of other lineages
+_STALL, _LOST = (
+    0.01,
+    1e-4,
+)  # chance of the wait for a record below which half, and all, children are of other lineages
 _GIVE_UP = 0.1  # the same for a lineage: then the next one is tried
 _PATIENCE = 20  # evaluations without a record that are never a stall
 _MARGIN = 0.5  # steps by which a record must pass the last one under noise
@@ -29,8 +45,9 @@ _AMONG = 25  # candidates of largest gain that are looked through
 
 
 class Move(NamedTuple):
-    """Evaluate `again`, or ask for `k` children of `parent` ("": from scratch). `gain` is what is expected of it, as a
-    share of the remaining budget; `stalled`: it begins a new lineage; `focus` is what a request is told of it."""
+    """Evaluate `again`, or ask for `k` children of `parent` ("": from scratch). `gain` is what is
+    expected of it, as a share of the remaining budget; `stalled`: it begins a new lineage; `focus`
+    is what a request is told of it."""
 
     again: str = ""
     parent: str = ""
@@ -43,12 +60,15 @@ class Move(NamedTuple):
 class KnowledgeGradient:
     """Decides for any number of lanes at once: what is in flight counts as pending.
 
-    `most` children at a time; `cases` is how many there are to evaluate a candidate on (1 without a data set).
+    `most` children at a time; `cases` is how many there are to evaluate a candidate on (1 without a
+    data set).
     """
 
     def __init__(self, model: ValueModel, costs: Costs, cases: int, most: int, rng: Random) -> None:
         self.model, self.costs, self.cases, self.most, self.rng = model, costs, cases, most, rng
-        self.repeating: dict[int, int] = {}  # evaluations in flight of candidates that were evaluated before
+        self.repeating: dict[
+            int, int
+        ] = {}  # evaluations in flight of candidates that were evaluated before
         self.expected: dict[int, int] = {}  # children in flight, by parent
         self.records, self.lineages = Records(), Lineages()
         self._turns = 0
@@ -110,7 +130,9 @@ class KnowledgeGradient:
                 del flying[node]
 
     def _unsure(self, best: int) -> bool:
-        """Whether to evaluate the leader again to learn of the noise (exactness is a hypothesis till values differ)."""
+        """Whether to evaluate the leader again to learn of the noise (exactness is a hypothesis
+        till values differ).
+        """
         model = self.model
         if not self._open(best):
             return False
@@ -131,27 +153,37 @@ class KnowledgeGradient:
         return bool(known < self.cases + (self.model.declared is None))
 
     def _again(self, worth: Floats, best: int) -> tuple[float, int]:
-        """Largest gain per share of another evaluation, and of whom; its deviation is as after those in flight."""
+        """Largest gain per share of another evaluation, and of whom; its deviation is as after
+        those in flight.
+        """
         model, (noise, _) = self.model, self.model.step
         variance = model.variance.copy()
         for node, flying in self.repeating.items():
             variance[node] = 1.0 / (1.0 / variance[node] + flying / noise)
         gaps = np.where(model.scored > 0, worth[best] - worth, np.inf)
         gaps[best] = np.delete(gaps, best).min(initial=np.inf)
-        gains = gain(gaps, np.hypot(variance / np.sqrt(variance + noise), self._failing_step(worth)))
+        gains = gain(
+            gaps, np.hypot(variance / np.sqrt(variance + noise), self._failing_step(worth))
+        )
         for node in np.argsort(-gains, kind="stable")[:_AMONG]:
             if self._open(int(node)):
                 return AGAIN * float(gains[node]) / (self.costs.evaluation() or 1.0), int(node)
         return 0.0, best
 
     def _failing_step(self, worth: Floats) -> Floats:
-        """Deviation of a worth after one more evaluation, of what it tells of the chance to fail."""
+        """Deviation of a worth after one more evaluation, of what it tells of the chance to
+        fail.
+        """
         failing = self.model.failing
-        fall = np.divide(self.model.mean - worth, failing.mean, out=np.zeros(len(worth)), where=failing.mean > 0)
+        fall = np.divide(
+            self.model.mean - worth, failing.mean, out=np.zeros(len(worth)), where=failing.mean > 0
+        )
         return np.where(self.model.scored > 0, failing.step * fall, 0.0)
 
     def _child(self, worth: Floats, best: int, side: bool) -> tuple[float, int, int]:
-        """Largest gain per share of a request for children, whose and how many; `side`: within the lineage alone."""
+        """Largest gain per share of a request for children, whose and how many; `side`: within the
+        lineage alone.
+        """
         model, (noise, step) = self.model, self.model.step
         lead = max(worth[node] for node in self.lineages.members) if side else worth[best]
         gaps = np.where(model.scored > 0, lead - worth - model.drift, np.inf)
@@ -170,7 +202,9 @@ class KnowledgeGradient:
             gains = of_best(gaps[top], deviations[top], k) * weights[top]
             place = int(gains.argmax())
             found = max(
-                found, (float(gains[place]) / self.costs.request(k), int(top[place]), k), key=lambda one: one[0]
+                found,
+                (float(gains[place]) / self.costs.request(k), int(top[place]), k),
+                key=lambda one: one[0],
             )
         return found
 
@@ -188,7 +222,9 @@ class KnowledgeGradient:
         if not lineages.members or lineages.over(self.records, _GIVE_UP):
             childless = model.scored > 0
             childless[model.parents[model.parents >= 0]] = False
-            untried = [node for node in childless.nonzero()[0].tolist() if node not in self.expected]
+            untried = [
+                node for node in childless.nonzero()[0].tolist() if node not in self.expected
+            ]
             if not untried:
                 return False, False
             lineages.begin(untried, [float(worth[node]) for node in untried], self.rng)

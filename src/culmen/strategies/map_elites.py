@@ -1,4 +1,6 @@
-"""MAP-Elites with a language model as its variation operator: one grid, the baseline of the program-search family."""
+"""MAP-Elites with a language model as its variation operator: one grid, the baseline of the
+program-search family.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +17,34 @@ from culmen.strategies.settings import About, Cases, Proposals, WorkerLanes, che
 
 @dataclass(frozen=True)
 class MapElites:
-    """Keeps the best program of every cell of a feature grid and improves a sampled one, shown with inspirations.
+    """Keeps the best program of every cell of a feature grid and improves a sampled one, shown with
+    inspirations.
 
-    With probability `exploration` the parent is drawn uniformly from all cells, otherwise uniformly from the best
-    `elites` share of them; inspirations are the best program and some from distant cells. Each program is evaluated
-    once, when it is proposed, and what it scored then is kept: on noisy evaluators prefer `polca`.
+    With probability `exploration` the parent is drawn uniformly from all cells, otherwise uniformly
+    from the best `elites` share of them; inspirations are the best program and some from distant
+    cells. Each program is evaluated once, when it is proposed, and what it scored then is kept: on
+    noisy evaluators prefer `polca`.
 
-    Dimensions are `complexity` (text length), `diversity` (embedding distance from the first program) and the names of
-    metrics that the evaluator reports. Lanes run side by side and never wait for one another.
+    Dimensions are `complexity` (text length), `diversity` (embedding distance from the first
+    program) and the names of metrics that the evaluator reports. Lanes run side by side and never
+    wait for one another.
     """
 
-    paper = "Illuminating search spaces by mapping elites (Mouret and Clune, 2015), varied by a language model"
+    paper = (
+        "Illuminating search spaces by mapping elites (Mouret and Clune, 2015), varied by a "
+        "language model"
+    )
 
-    features: Annotated[tuple[str, ...], About("dimensions; none: the task's, else complexity and diversity")] = ()
+    features: Annotated[
+        tuple[str, ...], About("dimensions; none: the task's, else complexity and diversity")
+    ] = ()
     bins: Annotated[int, About("bins per dimension", least=1)] = 10
-    exploration: Annotated[float, About("share of parents drawn from all cells alike", least=0, most=1)] = 0.3
-    elites: Annotated[float, About("share of the cells that counts as the best", least=0, most=1)] = 0.2
+    exploration: Annotated[
+        float, About("share of parents drawn from all cells alike", least=0, most=1)
+    ] = 0.3
+    elites: Annotated[
+        float, About("share of the cells that counts as the best", least=0, most=1)
+    ] = 0.2
     inspirations: Annotated[int, About("other programs shown", least=0)] = 3
     proposals: Proposals = 1
     batch: Cases = None
@@ -42,7 +56,13 @@ class MapElites:
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
         judge = Judge(lab, self.features, self.bins, self.batch)
-        chosen = Selection(self.exploration, 1.0, self.elites, min(1, self.inspirations), max(0, self.inspirations - 1))
+        chosen = Selection(
+            self.exploration,
+            1.0,
+            self.elites,
+            min(1, self.inspirations),
+            max(0, self.inspirations - 1),
+        )
         island = GridIsland(judge.grid(), chosen)
         lab.note("seeded", seeds=await self.insert(lab, island, judge, lab.seeds))
         await lab.gather(*(self.lane(lab, island, judge) for _ in range(self.lanes or lab.workers)))
@@ -54,12 +74,21 @@ class MapElites:
             placed = await self.insert(lab, island, judge, (*answer.candidates, *lab.handed()))
             best = island.best.reward if island.best else None
             entered = sum(each["outcome"] != "refused" for each in placed)
-            lab.note("grid", cells=len(island), quality=island.grid.quality, entered=entered, best=best, placed=placed)
+            lab.note(
+                "grid",
+                cells=len(island),
+                quality=island.grid.quality,
+                entered=entered,
+                best=best,
+                placed=placed,
+            )
 
     async def insert(
         self, lab: Lab, island: GridIsland, judge: Judge, programs: tuple[Candidate, ...]
     ) -> list[dict[str, Any]]:
-        """Evaluate new candidates and insert those that scored; returns the outcome of each of these."""
+        """Evaluate new candidates and insert those that scored; returns the outcome of each of
+        these.
+        """
         judged = await judge.judge(lab, judge.unknown(programs))
         return [
             {
@@ -73,11 +102,15 @@ class MapElites:
         ]
 
     def brief(self, lab: Lab, island: GridIsland) -> Brief:
-        """The request for one parent; without one the first initial program is improved, or a first one written."""
+        """The request for one parent; without one the first initial program is improved, or a first
+        one written.
+        """
         parent = island.parent(lab.rng)
         if parent is None:
             return Brief(lab.seeds[0] if lab.seeds else None, k=self.proposals)
         shown = island.inspirations(parent, lab.rng)
         exhibits = tuple(Exhibit(elite.rollout.candidate, elite.reward) for elite in shown)
         rollout = parent.rollout
-        return Brief(rollout.candidate, rollout.observations, parent.reward, exhibits, k=self.proposals)
+        return Brief(
+            rollout.candidate, rollout.observations, parent.reward, exhibits, k=self.proposals
+        )

@@ -1,4 +1,6 @@
-"""OpenEvolve's loop (version 0.4.0): islands of programs, cells of features, one archive, one candidate per request."""
+"""OpenEvolve's loop (version 0.4.0): islands of programs, cells of features, one archive, one
+candidate per request.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,19 @@ from culmen.strategies.width import Fixed, Requery
 
 @dataclass(frozen=True)
 class OpenEvolve:
-    """The baseline of `turboevolve`, on the same engine: one candidate per request, never asked for twice. Islands keep
-    all programs but those displaced from a cell; parents are drawn from the island, from the archive of all islands, or
-    by score; every `interval` iterations the best of each island are copied to both neighbours.
+    """The baseline of `turboevolve`, on the same engine: one candidate per request, never asked for
+    twice. Islands keep all programs but those displaced from a cell; parents are drawn from the
+    island, from the archive of all islands, or by score; every `interval` iterations the best of
+    each island are copied to both neighbours.
 
-    One initial program begins on the first island, from which empty ones draw; several begin on all.
+    One initial program begins on the first island, from which empty ones draw; several begin on
+    all.
     """
 
-    paper = "OpenEvolve, an open evolutionary coding agent (Sharma, 2025), after AlphaEvolve (Novikov et al., 2025)"
+    paper = (
+        "OpenEvolve, an open evolutionary coding agent (Sharma, 2025), after AlphaEvolve (Novikov "
+        "et al., 2025)"
+    )
 
     islands: Annotated[int, About("populations side by side", least=1)] = 5
     format: Format = "auto"
@@ -45,15 +52,21 @@ class OpenEvolve:
     bins: Bins = 10
     exploration: Exploration = 0.2
     exploitation: Exploitation = 0.7
-    elites: Annotated[float, About("share of the `diverse` that are the island's best", least=0, most=1)] = 0.1
+    elites: Annotated[
+        float, About("share of the `diverse` that are the island's best", least=0, most=1)
+    ] = 0.1
     population: Annotated[int, About("programs on all islands together", least=2)] = 1000
-    archive: Annotated[int, About("programs in the archive that elites are drawn from", least=1)] = 100
+    archive: Annotated[
+        int, About("programs in the archive that elites are drawn from", least=1)
+    ] = 100
     top: Top = 3
     diverse: Diverse = 2
     interval: Interval = 50
     rate: Rate = 0.1
     batch: Cases = None
-    lanes: Annotated[int | None, About("iterations at once over all islands; none: one per worker", least=1)] = None
+    lanes: Annotated[
+        int | None, About("iterations at once over all islands; none: one per worker", least=1)
+    ] = None
 
     def __post_init__(self) -> None:
         check(self)
@@ -61,7 +74,9 @@ class OpenEvolve:
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
         own = ("population", "archive")
-        shared = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in own}
+        shared = {
+            name: getattr(self, name) for name in self.__dataclass_fields__ if name not in own
+        }
         shared["lanes"] = self.lanes or lab.workers
         allocation = Everywhere() if len(lab.seeds) > 1 else First()
         engine = _Engine(width=Fixed(1), requery=Requery(times=0), allocation=allocation, **shared)
@@ -70,7 +85,9 @@ class OpenEvolve:
 
 
 class _Engine(TurboEvolve):
-    """TurboEvolve's loop over OpenEvolve's population. `sizes` are those of its archive and of all of it."""
+    """TurboEvolve's loop over OpenEvolve's population. `sizes` are those of its archive and of all
+    of it.
+    """
 
     sizes: tuple[int, int]
 
@@ -88,5 +105,7 @@ class _Engine(TurboEvolve):
             msgspec.structs.replace(exhibit, metrics=dict(zip(names, elite.features, strict=True)))
             for exhibit, elite in zip(made.inspirations, inspirations, strict=True)
         )
-        told = f"Programs are told apart by their {', '.join(names)}; the best of each kind is kept."
+        told = (
+            f"Programs are told apart by their {', '.join(names)}; the best of each kind is kept."
+        )
         return msgspec.structs.replace(made, inspirations=shown, context=told)

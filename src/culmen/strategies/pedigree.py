@@ -1,4 +1,6 @@
-"""Pedigree: a value model of all candidates and their kin, and the knowledge gradient per share of budget."""
+"""Pedigree: a value model of all candidates and their kin, and the knowledge gradient per share of
+budget.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ _KEPT = 6  # newest observations of a candidate that a prompt may show
 
 @dataclass(frozen=True)
 class Prior:
-    """Deviations of an evaluation and of a child's step, and the mean step, in units of the score; `sign` is 0, or that
-    of all rewards where they are taken as logarithms."""
+    """Deviations of an evaluation and of a child's step, and the mean step, in units of the score;
+    `sign` is 0, or that of all rewards where they are taken as logarithms."""
 
     noise: float = 0.0
     step: float = 0.0
@@ -32,28 +34,38 @@ class Prior:
 
 @dataclass(frozen=True)
 class PedigreeSearch:
-    """Estimates every candidate's true reward from its own evaluations and its relatives', and spends each share of
-    the budget where the best estimate should rise most: on another evaluation of a candidate, or on children of one.
+    """Estimates every candidate's true reward from its own evaluations and its relatives', and
+    spends each share of the budget where the best estimate should rise most: on another evaluation
+    of a candidate, or on children of one.
 
-    Noise is measured: the first candidate is evaluated twice, and new leaders once more until two values differ. With
-    exact scores nothing else is paid twice; with noisy ones a candidate that can no longer be best is not evaluated on.
-    Cases of a data set are evaluated one at a time, as they pay. When a record is long overdue, the search goes on from
-    candidates that were never tried as parents, and a summary of what was seen is asked for. With several objectives
-    hypervolume stands for the best estimate (`strategies.front_gradient`). For every kind of task; lanes run side by
-    side and never wait for one another.
+    Noise is measured: the first candidate is evaluated twice, and new leaders once more until two
+    values differ. With exact scores nothing else is paid twice; with noisy ones a candidate that
+    can no longer be best is not evaluated on. Cases of a data set are evaluated one at a time, as
+    they pay. When a record is long overdue, the search goes on from candidates that were never
+    tried as parents, and a summary of what was seen is asked for. With several objectives
+    hypervolume stands for the best estimate (`strategies.front_gradient`). For every kind of task;
+    lanes run side by side and never wait for one another.
     """
 
     paper = (
-        "knowledge gradient (Frazier, Powell, Dayanik, 2008) on a pedigree's best linear prediction (Henderson, 1975)"
+        "knowledge gradient (Frazier, Powell, Dayanik, 2008) on a pedigree's best linear "
+        "prediction (Henderson, 1975)"
     )
 
-    most: Annotated[int, About("most programs asked for at a time; the budgets decide how many", least=1, most=8)] = 4
-    inspirations: Annotated[int, About("other good programs shown with the one to improve", least=0)] = 2
+    most: Annotated[
+        int,
+        About("most programs asked for at a time; the budgets decide how many", least=1, most=8),
+    ] = 4
+    inspirations: Annotated[
+        int, About("other good programs shown with the one to improve", least=0)
+    ] = 2
     format: Format = "auto"
-    summarizer: Annotated[Summarizer | None, About("writes a summary when progress stalls; off: none")] = field(
-        default=Summarizer()
+    summarizer: Annotated[
+        Summarizer | None, About("writes a summary when progress stalls; off: none")
+    ] = field(default=Summarizer())
+    prior: Annotated[Prior | None, About("what an earlier run of the task learnt: see --prior")] = (
+        None
     )
-    prior: Annotated[Prior | None, About("what an earlier run of the task learnt: see --prior")] = None
     lanes: WorkerLanes = None
 
     def __post_init__(self) -> None:
@@ -62,12 +74,16 @@ class PedigreeSearch:
     @property
     def asides(self) -> str:
         """What it asks models for besides programs."""
-        return "" if self.summarizer is None else f"{self.summarizer.price}, whenever progress stalls"
+        return (
+            "" if self.summarizer is None else f"{self.summarizer.price}, whenever progress stalls"
+        )
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
         run = _Run(self, lab)
-        twice = lab.seeds[:1] if lab.workers > 1 and lab.task.deterministic is None else ()  # nobody else has work yet
+        twice = (
+            lab.seeds[:1] if lab.workers > 1 and lab.task.deterministic is None else ()
+        )  # nobody else has work yet
         await lab.gather(*(run.evaluate(seed) for seed in (*lab.seeds, *twice)))
         await lab.gather(*(self.lane(lab, run) for _ in range(self.lanes or lab.workers)))
 
@@ -85,7 +101,9 @@ class _Run:
     """The memory of one search, and its effects."""
 
     def __init__(self, settings: PedigreeSearch, lab: Lab) -> None:
-        from culmen.memory.queue import PriorityQueue  # with numpy, which describing a strategy need not load
+        from culmen.memory.queue import (
+            PriorityQueue,
+        )  # with numpy, which describing a strategy need not load
         from culmen.strategies.front_gradient import FrontGradient
         from culmen.strategies.knowledge_gradient import KnowledgeGradient
 
@@ -95,7 +113,11 @@ class _Run:
         self.model, front = lab.evidence.model, lab.evidence.front
         self.costs = Costs(lab)
         shared = (self.costs, len(self.cases), settings.most, lab.rng)
-        self.choice = FrontGradient(front, *shared) if front is not None else KnowledgeGradient(self.model, *shared)
+        self.choice = (
+            FrontGradient(front, *shared)
+            if front is not None
+            else KnowledgeGradient(self.model, *shared)
+        )
         self.queue = PriorityQueue(task.objective.floor)  # its traces are for summaries
         self.candidates: dict[str, Candidate] = {}
         self.seen: dict[str, list[Observation]] = {}
@@ -117,13 +139,17 @@ class _Run:
         self.seen[candidate.id] = [*self.seen.get(candidate.id, ()), observation][-_KEPT:]
 
     def next_case(self, id: str) -> Case | None:
-        """Of the cases this candidate was evaluated on least, one at random; until noise is known the first again."""
+        """Of the cases this candidate was evaluated on least, one at random; until noise is known
+        the first again.
+        """
         looks = self.looks.get(id, {})
         if len(self.cases) > 1 and self.exact is None and looks:
             return next(case for case in self.cases if case and case.id in looks)
         counts = [looks.get(case.id if case else "", 0) for case in self.cases]
         least = min(counts)
-        return self.lab.rng.choice([case for case, count in zip(self.cases, counts) if count == least])
+        return self.lab.rng.choice(
+            [case for case, count in zip(self.cases, counts) if count == least]
+        )
 
     async def repeat(self, move: Move) -> list[str]:
         """Evaluate a candidate again."""
@@ -145,32 +171,45 @@ class _Run:
         return [candidate.id for candidate in fresh]
 
     def brief(self, move: Move) -> Brief:
-        """The request for children: what was seen of the parent, worst first, and others that are good and differ."""
-        parent = self.candidates.get(move.parent) or (self.lab.find(move.parent) if move.parent else None)
+        """The request for children: what was seen of the parent, worst first, and others that are
+        good and differ.
+        """
+        parent = self.candidates.get(move.parent) or (
+            self.lab.find(move.parent) if move.parent else None
+        )
         context = "\n\n".join(filter(None, (move.focus, self.context)))
         if parent is None and self.lab.seeds:  # none of its evaluations counted so far
             parent = self.lab.seeds[0]
         if parent is None:
             return Brief(k=move.k, format=self.settings.format, context=context)
-        seen = sorted(self.seen.get(parent.id, ()), key=lambda o: (o.ok, self.lab.task.reward(o) or 0.0))
+        seen = sorted(
+            self.seen.get(parent.id, ()), key=lambda o: (o.ok, self.lab.task.reward(o) or 0.0)
+        )
         reward, measured = self.known(parent)
         others, form = self.others(parent), self.settings.format
         return Brief(parent, tuple(seen), reward, others, context, move.k, form, measured=measured)
 
     def known(self, candidate: Candidate) -> tuple[float | None, Measured]:
-        """The value model's mean of a candidate, and how well it is known; nothing while it has no score."""
+        """The value model's mean of a candidate, and how well it is known; nothing while it has no
+        score.
+        """
         value = self.model.value(candidate.id) if candidate.id in self.model.index else None
         if value is None or not value.count:
             return None, Measured()
         return value.mean, Measured(value.count, value.failures, 1.96 * value.sd)
 
     def others(self, parent: Candidate) -> tuple[Exhibit, ...]:
-        """The best candidates that are neither the parent, nor its parents, children or brothers."""
+        """The best candidates that are neither the parent, nor its parents, children or
+        brothers.
+        """
         near = {parent.id, *parent.parents}
         chosen: list[Exhibit] = []
         for id in self.choice.leaders(50):
             other = self.candidates.get(id) or self.lab.find(id)
-            if len(chosen) == self.settings.inspirations or not self.model.scored[self.model.index[id]]:
+            if (
+                len(chosen) == self.settings.inspirations
+                or not self.model.scored[self.model.index[id]]
+            ):
                 break
             if other.id not in near and near.isdisjoint(other.parents):
                 reward, measured = self.known(other)
@@ -185,4 +224,6 @@ class _Run:
             self.exact = noise.exact
             self.lab.note("noise", exact=noise.exact, sd=noise.sd, repeats=noise.repeats)
         action = "again" if move.again else "children"
-        self.lab.note("pedigree", action=action, of=move.again or move.parent, k=move.k, gain=move.gain)
+        self.lab.note(
+            "pedigree", action=action, of=move.again or move.parent, k=move.k, gain=move.gain
+        )

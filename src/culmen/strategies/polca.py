@@ -1,4 +1,6 @@
-"""POLCA: Prioritized Optimization with Local Contextual Aggregation (Algorithms 1, 3 and 4 of the paper)."""
+"""POLCA: Prioritized Optimization with Local Contextual Aggregation (Algorithms 1, 3 and 4 of the
+paper).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Validation(Protocol):
 
 @dataclass(frozen=True)
 class SameBatch:
-    """The minibatch of the iteration (the paper): parents and children are compared on the same cases."""
+    """The minibatch of the iteration (the paper): parents and children are compared on the same
+    cases.
+    """
 
     def cases(self, lab: Lab, batch: Sequence[Case | None]) -> Sequence[Case | None]:
         return batch
@@ -37,7 +41,9 @@ class SameBatch:
 
 @dataclass(frozen=True)
 class FreshBatch:
-    """A minibatch of their own, drawn anew: children are not judged on the cases they were just written to solve."""
+    """A minibatch of their own, drawn anew: children are not judged on the cases they were just
+    written to solve.
+    """
 
     def cases(self, lab: Lab, batch: Sequence[Case | None]) -> Sequence[Case | None]:
         return lab.minibatch(len(batch))
@@ -45,9 +51,13 @@ class FreshBatch:
 
 @dataclass(frozen=True)
 class ByEmbedder:
-    """The paper's distance with its embedders, a quantile with any other: distances of two cannot be compared."""
+    """The paper's distance with its embedders, a quantile with any other: distances of two cannot
+    be compared.
+    """
 
-    distance: Annotated[float, About("with text-embedding-004 or gemini-embedding-001", least=0)] = 0.1
+    distance: Annotated[
+        float, About("with text-embedding-004 or gemini-embedding-001", least=0)
+    ] = 0.1
     share: Annotated[float, About("quantile with any other embedder", least=0, most=1)] = 0.05
 
     def __post_init__(self) -> None:
@@ -55,43 +65,62 @@ class ByEmbedder:
 
     def of(self, embedder: str) -> float | Quantile:
         """The rule for an embedder of this name."""
-        return self.distance if embedder.rpartition("/")[2] in _PAPER_EMBEDDERS else Quantile(self.share)
+        return (
+            self.distance
+            if embedder.rpartition("/")[2] in _PAPER_EMBEDDERS
+            else Quantile(self.share)
+        )
 
 
 _PAPER_EMBEDDERS = ("text-embedding-004", "gemini-embedding-001")  # Sections 5 and D
 
 Epsilon = Annotated[
     float | Quantile | ByEmbedder | None,
-    About("least distance between programs in memory; q0.1: refuse the closest tenth; off: no filter", least=0),
+    About(
+        "least distance between programs in memory; q0.1: refuse the closest tenth; off: no filter",
+        least=0,
+    ),
 ]
-SummaryRule = Annotated[Summarizer | None, About("writes summaries of the whole memory for proposals; off: none")]
+SummaryRule = Annotated[
+    Summarizer | None, About("writes summaries of the whole memory for proposals; off: none")
+]
 _Success = Annotated[
     Tau,
-    About("score that separates success from failure; q0.5: quantile; none: 0.5 for scores in 0..1, else the median"),
+    About(
+        "score that separates success from failure; q0.5: quantile; none: 0.5 for scores in "
+        "0..1, else the median"
+    ),
 ]
 _RANKS = (by.Mean, by.Ucb, by.UcbSigma, by.Pedigree, by.Newest, by.ThisRound)
 _Rank = Annotated[by.Priority, About("what makes a program worth exploring", choices=_RANKS)]
-_Validate = Annotated[Validation, About("cases on which new programs are first seen", choices=(SameBatch, FreshBatch))]
-_TieRule = Annotated[by.Ties, About("order among equal priorities", choices=(by.Earliest, by.Shuffled))]
+_Validate = Annotated[
+    Validation, About("cases on which new programs are first seen", choices=(SameBatch, FreshBatch))
+]
+_TieRule = Annotated[
+    by.Ties, About("order among equal priorities", choices=(by.Earliest, by.Shuffled))
+]
 
 
 @dataclass(frozen=True)
 class Polca:
-    """Keeps every admitted program in a priority queue, re-evaluates the best ones again and again, so that their
-    means converge, and asks the model to improve each from what was just seen of it and a summary of all that was
-    seen so far. A semantic filter keeps the queue small.
+    """Keeps every admitted program in a priority queue, re-evaluates the best ones again and again,
+    so that their means converge, and asks the model to improve each from what was just seen of it
+    and a summary of all that was seen so far. A semantic filter keeps the queue small.
 
-    One iteration: draw a minibatch; evaluate the `explore` programs of highest priority on it; have each improved;
-    admit the proposals that are at least `epsilon` away from everything in memory; evaluate those. For noisy
-    evaluators, data sets, prompts and agents; works unchanged for deterministic ones.
+    One iteration: draw a minibatch; evaluate the `explore` programs of highest priority on it; have
+    each improved; admit the proposals that are at least `epsilon` away from everything in memory;
+    evaluate those. For noisy evaluators, data sets, prompts and agents; works unchanged for
+    deterministic ones.
 
-    `lanes` > 1 runs that many such loops over one memory, none waiting for another; a lane passes over the programs
-    that another is working on. One lane is the paper's algorithm.
+    `lanes` > 1 runs that many such loops over one memory, none waiting for another; a lane passes
+    over the programs that another is working on. One lane is the paper's algorithm.
     """
 
     paper = "POLCA: Stochastic Generative Optimization with LLM"
 
-    explore: Annotated[int, About("programs explored per iteration: the top k by priority", least=1)] = 5
+    explore: Annotated[
+        int, About("programs explored per iteration: the top k by priority", least=1)
+    ] = 5
     batch: Batch = 2
     epsilon: Epsilon = field(default=ByEmbedder())
     tau: _Success = None
@@ -112,10 +141,14 @@ class Polca:
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
-        from culmen.memory.queue import PriorityQueue  # with numpy, which describing a strategy need not load
+        from culmen.memory.queue import (
+            PriorityQueue,
+        )  # with numpy, which describing a strategy need not load
 
         queue, net = PriorityQueue(lab.task.objective.floor, lab.evidence.ranking), self.net()
-        seeds = net.add(lab.seeds, await lab.embed(lab.seeds) if net.needs_vectors and lab.seeds else ())
+        seeds = net.add(
+            lab.seeds, await lab.embed(lab.seeds) if net.needs_vectors and lab.seeds else ()
+        )
         queue.add(seeds)  # line 1
         if len(seeds) > self.explore:  # line 4 has nothing to choose by yet
             queue.update(await evaluate_all(lab, seeds, lab.minibatch(self.batch)))
@@ -128,13 +161,21 @@ class Polca:
 
         if self.epsilon is None:
             return KeepAll()
-        given = isinstance(self.epsilon, float | int)  # a distance that a person chose stays as it is
+        given = isinstance(
+            self.epsilon, float | int
+        )  # a distance that a person chose stays as it is
         return EpsilonNet(
-            Quantile(self.epsilon.share) if isinstance(self.epsilon, ByEmbedder) else self.epsilon, not given
+            Quantile(self.epsilon.share) if isinstance(self.epsilon, ByEmbedder) else self.epsilon,
+            not given,
         )
 
     async def lane(
-        self, lab: Lab, queue: PriorityQueue, net: EpsilonNet | KeepAll, rounds: count[int], history: RunningSummary
+        self,
+        lab: Lab,
+        queue: PriorityQueue,
+        net: EpsilonNet | KeepAll,
+        rounds: count[int],
+        history: RunningSummary,
     ) -> None:
         """Algorithm 1's loop; every turn awaits at least one proposal."""
         for turn in rounds:  # line 2
@@ -150,30 +191,45 @@ class Polca:
             queue.add(new, turn)
             queue.update(rollouts, turn)  # line 10
             lab.note("memory", round=turn, admitted=len(new), **net.facts())
-            lab.note("priority", round=turn, parents=[queue.statistics.as_dict(p.id) for p in parents])
+            lab.note(
+                "priority", round=turn, parents=[queue.statistics.as_dict(p.id) for p in parents]
+            )
 
     async def propose(
         self, lab: Lab, queue: PriorityQueue, rollouts: Sequence[Rollout], context: str
     ) -> list[Candidate]:
-        """PROPOSEPROGRAMS (Algorithm 3) with c_history as context (line 3). Without any program, `explore` first ones
-        are asked for."""
+        """PROPOSEPROGRAMS (Algorithm 3) with c_history as context (line 3). Without any program,
+        `explore` first ones are asked for."""
         briefs = [
-            Brief(r.candidate, r.observations, queue.mean(r.candidate), context=context, k=self.proposals)  # line 5
+            Brief(
+                r.candidate,
+                r.observations,
+                queue.mean(r.candidate),
+                context=context,
+                k=self.proposals,
+            )  # line 5
             for r in rollouts  # line 4
         ] or [Brief(k=self.proposals) for _ in range(self.explore)]
         answers = await lab.gather(*(lab.propose(brief) for brief in briefs))  # lines 8-12
         return [candidate for answer in answers for candidate in answer.candidates]  # line 13
 
 
-async def evaluate_all(lab: Lab, programs: Sequence[Candidate], cases: Sequence[Case | None]) -> list[Rollout]:
+async def evaluate_all(
+    lab: Lab, programs: Sequence[Candidate], cases: Sequence[Case | None]
+) -> list[Rollout]:
     """EVALUATE (Algorithm 2): every program on every case, all side by side."""
     return await lab.gather(*(lab.evaluate(program, cases) for program in programs))
 
 
 async def admit(
-    lab: Lab, net: EpsilonNet | KeepAll, raw: Sequence[Candidate], epsilon: float | Quantile | ByEmbedder | None
+    lab: Lab,
+    net: EpsilonNet | KeepAll,
+    raw: Sequence[Candidate],
+    epsilon: float | Quantile | ByEmbedder | None,
 ) -> list[Candidate]:
-    """SEMANTICFILTER (Algorithm 4); exact duplicates are not even embedded. Says so when most were refused."""
+    """SEMANTICFILTER (Algorithm 4); exact duplicates are not even embedded. Says so when most were
+    refused.
+    """
     from culmen.memory.epsilon_net import EpsilonNet
 
     fresh = net.unknown(raw)
@@ -186,11 +242,24 @@ async def admit(
     before, wide = net.crowded, net.epsilon
     new = net.admit(fresh, vectors)
     if net.crowded > before:
-        done = f"epsilon was {wide:.3g}, and is {net.epsilon:.3g} from now on" if net.epsilon < wide else _KEPT
+        done = (
+            f"epsilon was {wide:.3g}, and is {net.epsilon:.3g} from now on"
+            if net.epsilon < wide
+            else _KEPT
+        )
         said = {} if before else {"told": f"{_CROWDED}: {done}."}
-        lab.note("filter_crowded", refused=net.refused, size=len(net), epsilon=[wide, net.epsilon], **said)
+        lab.note(
+            "filter_crowded",
+            refused=net.refused,
+            size=len(net),
+            epsilon=[wide, net.epsilon],
+            **said,
+        )
     return new
 
 
-_CROWDED = "The filter refused most of the latest 20 candidates, which were paid for, as too close to known ones"
+_CROWDED = (
+    "The filter refused most of the latest 20 candidates, which were paid for, as too close to "
+    "known ones"
+)
 _KEPT = "--set epsilon=q0.05 would refuse fewer, --set epsilon=off none"

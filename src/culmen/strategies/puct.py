@@ -1,4 +1,6 @@
-"""PUCT state reuse: a search that starts again from old programs, chosen like moves in a game tree."""
+"""PUCT state reuse: a search that starts again from old programs, chosen like moves in a game
+tree.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,15 @@ class PuctSearch:
 
         Q(s) + c * scale * P(s) * sqrt(1 + T) / (1 + n(s)),
 
-    the state reuse rule of TTT-Discover: Q is the best reward among the children of s (its own while it has none), P a
-    prior that falls linearly with the rank of its reward, n counts expansions of s and of its descendants, T all
-    expansions, and scale is the range of rewards seen. Unlike in games Q is a maximum, not a mean: one good child is
-    what a discovery needs. Each expansion asks for `proposals` children and keeps the best `children` of them.
+    the state reuse rule of TTT-Discover: Q is the best reward among the children of s (its own
+    while it has none), P a prior that falls linearly with the rank of its reward, n counts
+    expansions of s and of its descendants, T all expansions, and scale is the range of rewards
+    seen. Unlike in games Q is a maximum, not a mean: one good child is what a discovery needs. Each
+    expansion asks for `proposals` children and keeps the best `children` of them.
 
-    The training of the model between expansions, the other half of that paper, is not part of this strategy. Lanes run
-    side by side; a lane passes over ancestors and descendants of programs that another is working on.
+    The training of the model between expansions, the other half of that paper, is not part of this
+    strategy. Lanes run side by side; a lane passes over ancestors and descendants of programs that
+    another is working on.
     """
 
     paper = "Learning to Discover at Test Time (Yuksekgonul et al., 2026): reuse of states by PUCT"
@@ -55,7 +59,9 @@ class PuctSearch:
             node = tree.take(self.c)
             answer = await lab.propose(self.brief(lab, node))
             found = await self.evaluate(lab, known.unknown(answer.candidates))
-            for rollout, reward in await self.evaluate(lab, known.unknown(lab.handed())):  # a person's: new root
+            for rollout, reward in await self.evaluate(
+                lab, known.unknown(lab.handed())
+            ):  # a person's: new root
                 tree.plant(rollout, reward)
             if node is None:  # nothing could be evaluated yet: what works becomes a root
                 for rollout, reward in found:
@@ -83,4 +89,10 @@ class PuctSearch:
         if node is None:
             return Brief(lab.seeds[0] if lab.seeds else None, k=self.proposals, format=self.format)
         rollout = node.rollout
-        return Brief(rollout.candidate, rollout.observations, node.reward, k=self.proposals, format=self.format)
+        return Brief(
+            rollout.candidate,
+            rollout.observations,
+            node.reward,
+            k=self.proposals,
+            format=self.format,
+        )

@@ -1,4 +1,6 @@
-"""How a pool of initial programs is scored and shared out among islands (TurboEvolve, Section 3.3)."""
+"""How a pool of initial programs is scored and shared out among islands (TurboEvolve, Section
+3.3).
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,14 @@ if TYPE_CHECKING:
     from random import Random as Generator
 
 Clusters = list[list[int]]
-_ATTEMPTS = 3  # clusterings tried before giving up; the work is done in a process that may be killed for its time
+# clusterings tried before giving up; the work is done in a process that may be killed for its time
+_ATTEMPTS = 3
 
 
 class Allocation(Protocol):
-    """Assigns initial programs to islands: `islands` clusters of indices into `seeds`, whose rewards are known."""
+    """Assigns initial programs to islands: `islands` clusters of indices into `seeds`, whose
+    rewards are known.
+    """
 
     async def allocate(
         self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int
@@ -39,25 +44,32 @@ class InitialScores(Protocol):
 
 @dataclass(frozen=True)
 class Evaluated:
-    """All initial programs are evaluated before the search begins; what a pool states of them is not used."""
+    """All initial programs are evaluated before the search begins; what a pool states of them is
+    not used.
+    """
 
     async def elites(self, lab: Lab, judge: Judge) -> list[Elite]:
-        """Those that were scored, in their order: the same feasibility checks as for any candidate."""
+        """Those that were scored, in their order: the same feasibility checks as for any
+        candidate.
+        """
         judged = await judge.judge(lab, judge.unknown(lab.seeds))
         return [elite for _, elite in judged if elite is not None]
 
 
 @dataclass(frozen=True)
 class Given:
-    """Initial programs enter with the scores that their pool states. Evaluated are those it states nothing of, and the
-    best by its word, so that it can be reported; the others are never run, so that only what is made of them can be.
+    """Initial programs enter with the scores that their pool states. Evaluated are those it states
+    nothing of, and the best by its word, so that it can be reported; the others are never run, so
+    that only what is made of them can be.
     """
 
     async def elites(self, lab: Lab, judge: Judge) -> list[Elite]:
         """What was scored or stated, in the order of the initial programs."""
         seeds = judge.unknown(lab.seeds)
         stated = {id: lab.task.objective.reward(score) for id, score in lab.task.stated.items()}
-        praised = max((c for c in seeds if c.id in stated), key=lambda c: stated[c.id], default=None)
+        praised = max(
+            (c for c in seeds if c.id in stated), key=lambda c: stated[c.id], default=None
+        )
         believed = [c for c in seeds if c.id in stated and c is not praised]
         judged = await judge.judge(lab, [c for c in seeds if c not in believed])
         found = [elite for _, elite in judged if elite is not None]
@@ -68,7 +80,9 @@ class Given:
 
 PoolScores = Annotated[
     InitialScores,
-    About("scores that initial programs enter with: their own or a pool's", choices=(Evaluated, Given)),
+    About(
+        "scores that initial programs enter with: their own or a pool's", choices=(Evaluated, Given)
+    ),
 ]
 
 
@@ -76,7 +90,9 @@ PoolScores = Annotated[
 class Everywhere:
     """All initial programs on all islands."""
 
-    async def allocate(self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int) -> Clusters:
+    async def allocate(
+        self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int
+    ) -> Clusters:
         return [list(range(len(seeds))) for _ in range(islands)]
 
 
@@ -84,7 +100,9 @@ class Everywhere:
 class First:
     """All initial programs on the first island."""
 
-    async def allocate(self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int) -> Clusters:
+    async def allocate(
+        self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int
+    ) -> Clusters:
         return [list(range(len(seeds))), *([] for _ in range(islands - 1))]
 
 
@@ -92,7 +110,9 @@ class First:
 class Random:
     """A random partition into parts of equal size."""
 
-    async def allocate(self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int) -> Clusters:
+    async def allocate(
+        self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int
+    ) -> Clusters:
         return filled(dealt(lab, seeds, islands), rewards)
 
 
@@ -100,34 +120,47 @@ class Random:
 class Kmeans:
     """One cluster of the embedded pool per island. Needs the extra `pools`."""
 
-    async def allocate(self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int) -> Clusters:
+    async def allocate(
+        self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int
+    ) -> Clusters:
         return filled(await clusters(lab, seeds, islands), rewards)
 
 
 @dataclass(frozen=True)
 class KmeansElite:
-    """Clusters with a share of one another's best: copy-and-mix with mixing ratio `d`, elites protected by `rho`.
+    """Clusters with a share of one another's best: copy-and-mix with mixing ratio `d`, elites
+    protected by `rho`.
 
     The paper refers to its Section 4 for d and rho, which does not give them; 0.2 is ours.
     """
 
     d: Annotated[float, About("mixing ratio", least=0, most=1)] = 0.2
-    rho: Annotated[float, About("share of each cluster's best that is never removed", least=0, most=1)] = 0.2
+    rho: Annotated[
+        float, About("share of each cluster's best that is never removed", least=0, most=1)
+    ] = 0.2
 
     def __post_init__(self) -> None:
         check(self)
 
-    async def allocate(self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int) -> Clusters:
+    async def allocate(
+        self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int
+    ) -> Clusters:
         found = await clusters(lab, seeds, islands)
         return filled(mixed(found, rewards, self.d, self.rho, lab.rng), rewards)
 
 
 @dataclass(frozen=True)
 class RandomElite(KmeansElite):
-    """A random partition with the same copy-and-mix: the control of the paper's initialisation study (Section 4.3)."""
+    """A random partition with the same copy-and-mix: the control of the paper's initialisation
+    study (Section 4.3).
+    """
 
-    async def allocate(self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int) -> Clusters:
-        return filled(mixed(dealt(lab, seeds, islands), rewards, self.d, self.rho, lab.rng), rewards)
+    async def allocate(
+        self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int
+    ) -> Clusters:
+        return filled(
+            mixed(dealt(lab, seeds, islands), rewards, self.d, self.rho, lab.rng), rewards
+        )
 
 
 Allocate = Annotated[
@@ -146,7 +179,9 @@ def dealt(lab: Lab, seeds: Sequence[Candidate], islands: int) -> Clusters:
 
 
 async def clusters(lab: Lab, seeds: Sequence[Candidate], k: int) -> Clusters:
-    """k-means over embeddings; no more clusters than seeds, the rest empty. Both steps are effects of the lab."""
+    """k-means over embeddings; no more clusters than seeds, the rest empty. Both steps are effects
+    of the lab.
+    """
     if len(seeds) <= k:
         return [[i] if i < len(seeds) else [] for i in range(k)]
     vectors = await lab.embed(seeds)
@@ -155,26 +190,38 @@ async def clusters(lab: Lab, seeds: Sequence[Candidate], k: int) -> Clusters:
         result = await lab.edit("kmeans", (), vectors=[list(vector) for vector in vectors], k=k)
         if not result.fault:
             labels: list[int] = result.data["labels"]
-            return [[i for i, label in enumerate(labels) if label == cluster] for cluster in range(k)]
+            return [
+                [i for i, label in enumerate(labels) if label == cluster] for cluster in range(k)
+            ]
         fault = str(result.fault)
         if fault == "no_sklearn":
             break
     missing = fault == "no_sklearn"
     raise UserError(
-        "clustering a pool of programs needs scikit-learn" if missing else f"the pool could not be clustered: {fault}",
+        "clustering a pool of programs needs scikit-learn"
+        if missing
+        else f"the pool could not be clustered: {fault}",
         where="setting 'allocation'",
-        fix="pip install 'culmen[pools]', then culmen resume; or start with --set allocation=random",
+        fix=(
+            "pip install 'culmen[pools]', then culmen resume; or start with --set allocation=random"
+        ),
     )
 
 
-def mixed(found: Clusters, rewards: Sequence[float], d: float, rho: float, rng: Generator) -> Clusters:
-    """Copy-and-mix (Section 3.3): clusters of unchanged sizes, each best first, then what came from others.
+def mixed(
+    found: Clusters, rewards: Sequence[float], d: float, rho: float, rng: Generator
+) -> Clusters:
+    """Copy-and-mix (Section 3.3): clusters of unchanged sizes, each best first, then what came from
+    others.
 
-    The shared pool P holds the best ceil(d |C|) of every cluster. Each cluster gets floor(d n) of P that are not its
-    own, drawn uniformly, and loses as many from its own bottom, but never one of its best ceil(rho n): where P or the
-    bottom is too small for that, as many as there are.
+    The shared pool P holds the best ceil(d |C|) of every cluster. Each cluster gets floor(d n) of P
+    that are not its own, drawn uniformly, and loses as many from its own bottom, but never one of
+    its best ceil(rho n): where P or the bottom is too small for that, as many as there are.
     """
-    exact_d, exact_rho = Fraction(str(d)), Fraction(str(rho))  # 0.7 * 10 is 7, not 7.000000000000001
+    exact_d, exact_rho = (
+        Fraction(str(d)),
+        Fraction(str(rho)),
+    )  # 0.7 * 10 is 7, not 7.000000000000001
     ranked = [sorted(cluster, key=lambda i: -rewards[i]) for cluster in found]
     pool = [i for cluster in ranked for i in cluster[: math.ceil(exact_d * len(cluster))]]
     result: Clusters = []
@@ -188,7 +235,9 @@ def mixed(found: Clusters, rewards: Sequence[float], d: float, rho: float, rng: 
 
 
 def filled(found: Clusters, rewards: Sequence[float]) -> Clusters:
-    """The same clusters; an empty one gets the best seeds in turn, so that no island starts empty."""
+    """The same clusters; an empty one gets the best seeds in turn, so that no island starts
+    empty.
+    """
     best = sorted(range(len(rewards)), key=lambda i: -rewards[i])
     empty = [i for i, cluster in enumerate(found) if not cluster]
     turns = {island: [best[turn % len(best)]] for turn, island in enumerate(empty)} if best else {}

@@ -1,4 +1,6 @@
-"""Settings of a strategy: one line of help each, the legal range, the names they may use; and those that many share."""
+"""Settings of a strategy: one line of help each, the legal range, the names they may use; and those
+that many share.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from culmen.core.errors import UserError
 
 @dataclass(frozen=True)
 class About:
-    """Annotates a field: help for people, bounds that `check` enforces, and, where the field is of a protocol type,
-    the classes that settings may name in snake case, as in `ucb(1.0)`.
+    """Annotates a field: help for people, bounds that `check` enforces, and, where the field is of
+    a protocol type, the classes that settings may name in snake case, as in `ucb(1.0)`.
     """
 
     doc: str
@@ -24,7 +26,9 @@ class About:
 
 @functools.cache
 def hints(cls: Any) -> dict[str, tuple[Any, About]]:
-    """Type and annotation of every field of a strategy class, in order; plain fields get an empty `About`."""
+    """Type and annotation of every field of a strategy class, in order; plain fields get an empty
+    `About`.
+    """
     found: dict[str, tuple[Any, About]] = {}
     resolved = get_type_hints(cls, include_extras=True)
     for field in dataclasses.fields(cls):
@@ -41,7 +45,11 @@ def check(strategy: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
         low, high = about.least, about.most
-        if not value < float("inf") or (low is not None and value < low) or (high is not None and value > high):
+        if (
+            not value < float("inf")
+            or (low is not None and value < low)
+            or (high is not None and value > high)
+        ):
             raise UserError(
                 f"'{name}' is out of range: {value}",
                 where=f"strategy {type(strategy).__name__}",
@@ -55,12 +63,15 @@ def _range(low: float | None, high: float | None) -> str:
     return "a finite number" if low is None else f"a number of {low:g} or more"
 
 
-Batch = Annotated[int, About("cases per minibatch, or repeats where the task has no cases", least=1)]
+Batch = Annotated[
+    int, About("cases per minibatch, or repeats where the task has no cases", least=1)
+]
 Cases = Annotated[int | None, About("cases per evaluation; none: all training cases", least=1)]
 Format = Annotated[
     str,
     About(
-        "reply format: rewrite, diff, auto (diff of a long parent, else rewrite), blocks, verbalized, verbalized_diff, "
+        "reply format: rewrite, diff, auto (diff of a long parent, else rewrite), blocks, "
+        "verbalized, verbalized_diff, "
         "verbalized_auto"
     ),
 ]

@@ -1,5 +1,5 @@
-"""Special cases of POLCA (Appendix C): sequential search, by the order of creation, and beam search, by the latest
-scores."""
+"""Special cases of POLCA (Appendix C): sequential search, by the order of creation, and beam
+search, by the latest scores."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ class _SpecialCase:
 class Sequential(_SpecialCase):
     """Always improves the newest program, whatever it scored.
 
-    The simplest loop there is; a bad proposal sets it back (Theorem 2), and it waits for every step. The filter and the
-    summary are off, as in plain iterative refinement; switch them on to isolate what the priority alone does.
+    The simplest loop there is; a bad proposal sets it back (Theorem 2), and it waits for every
+    step. The filter and the summary are off, as in plain iterative refinement; switch them on to
+    isolate what the priority alone does.
     """
 
     batch: Batch = 2
@@ -46,11 +47,12 @@ class Sequential(_SpecialCase):
 
 @dataclass(frozen=True)
 class Beam(_SpecialCase):
-    """Keeps the best `width` programs of the newest generation, asks for `proposals` improvements of each, and drops
-    everything older.
+    """Keeps the best `width` programs of the newest generation, asks for `proposals` improvements
+    of each, and drops everything older.
 
-    Each program is judged once, on its own iteration's minibatch: efficient where evaluations are exact, misled by luck
-    where they are not. A generation that fails altogether does not replace the one before it.
+    Each program is judged once, on its own iteration's minibatch: efficient where evaluations are
+    exact, misled by luck where they are not. A generation that fails altogether does not replace
+    the one before it.
     """
 
     width: Annotated[int, About("programs kept per generation", least=1)] = 3

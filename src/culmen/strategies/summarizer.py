@@ -1,4 +1,6 @@
-"""POLCA's Summarizer (Appendix B): contrasted successes and failures, compressed by a model into guidance c_history."""
+"""POLCA's Summarizer (Appendix B): contrasted successes and failures, compressed by a model into
+guidance c_history.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,19 @@ _METRICS = 12  # shown of one observation
 
 @dataclass(frozen=True)
 class Summarizer:
-    """Asks the model behind the role `summarizer` with the slots goal, success (what counts as one, in words), level
-    (the threshold) and pairs. All are scores in the task's own direction.
+    """Asks the model behind the role `summarizer` with the slots goal, success (what counts as one,
+    in words), level (the threshold) and pairs. All are scores in the task's own direction.
 
-    A pair is {id, mean score, count, failures, program, success, failure}; success and failure are None or {case,
-    score, status, metrics, input, feedback} and the evaluator's texts by name (output, conversation, ...).
+    A pair is {id, mean score, count, failures, program, success, failure}; success and failure are
+    None or {case, score, status, metrics, input, feedback} and the evaluator's texts by name
+    (output, conversation, ...).
     """
 
     programs: Annotated[int, About("programs shown per summary", least=1)] = 10
     chars: Annotated[int, About("characters shown per summary, about", least=1000)] = 16_000
-    every: Annotated[int, About("new programs for which a summary serves; 0: one for each iteration", least=0)] = 10
+    every: Annotated[
+        int, About("new programs for which a summary serves; 0: one for each iteration", least=0)
+    ] = 10
 
     def __post_init__(self) -> None:
         check(self)
@@ -41,15 +46,22 @@ class Summarizer:
     @property
     def price(self) -> str:
         """What a summary costs, for people."""
-        return f"a summary, one call with up to about {_thousands(self.chars + 1500)} tokens of prompt"
+        return (
+            f"a summary, one call with up to about {_thousands(self.chars + 1500)} tokens of prompt"
+        )
 
     @property
     def cost(self) -> str:
         """What summaries cost and when there is one, for people."""
-        return f"{self.price}, {f'for every {self.every} new programs' if self.every else 'in every iteration'}"
+        return (
+            f"{self.price}, "
+            f"{f'for every {self.every} new programs' if self.every else 'in every iteration'}"
+        )
 
     async def summarize(self, lab: Lab, queue: PriorityQueue, tau: Tau) -> str:
-        """c_history (Algorithm 3, line 3); "" while nothing was evaluated or when the model gave nothing usable."""
+        """c_history (Algorithm 3, line 3); "" while nothing was evaluated or when the model gave
+        nothing usable.
+        """
         objective = lab.task.objective
         level = threshold(tau, objective, queue.rewards.ordered())
         cases = {case.id: case for case in lab.task.cases}
@@ -58,20 +70,24 @@ class Summarizer:
             return ""
         score = objective.score(level)
         success = f"a score {'above' if objective.direction == 'max' else 'below'} {score:.6g}"
-        reply = await lab.write("summarizer", goal=lab.task.goal, level=score, success=success, pairs=pairs)
+        reply = await lab.write(
+            "summarizer", goal=lab.task.goal, level=score, success=success, pairs=pairs
+        )
         return guidance(reply.text)
 
 
 class RunningSummary:
-    """c_history of one search: a summary serves all loops until `every` more programs are in the memory, and there is
-    none before so many are."""
+    """c_history of one search: a summary serves all loops until `every` more programs are in the
+    memory, and there is none before so many are."""
 
     def __init__(self, summarizer: Summarizer | None, tau: Tau) -> None:
         self._summarizer, self._tau = summarizer, tau
         self._text, self._size = "", 0
 
     async def read(self, lab: Lab, queue: PriorityQueue) -> str:
-        """The summary in force, written anew where its time has come; the last one where the model gave nothing."""
+        """The summary in force, written anew where its time has come; the last one where the model
+        gave nothing.
+        """
         rule = self._summarizer
         if rule is None or (rule.every and len(queue) - self._size < rule.every):
             return self._text
@@ -85,22 +101,27 @@ def _thousands(chars: int) -> str:
 
 
 def guidance(reply: str) -> str:
-    """What stands between <summary> tags (an unclosed one runs to the end); without them, all but the reasoning."""
+    """What stands between <summary> tags (an unclosed one runs to the end); without them, all but
+    the reasoning.
+    """
     found = re.search(r"<summary>(.*?)(?:</summary>|\Z)", reply, re.DOTALL | re.IGNORECASE)
     if found:
         return found[1].strip()
-    return re.sub(r"<reasoning>.*?(?:</reasoning>|\Z)", "", reply, flags=re.DOTALL | re.IGNORECASE).strip()
+    return re.sub(
+        r"<reasoning>.*?(?:</reasoning>|\Z)", "", reply, flags=re.DOTALL | re.IGNORECASE
+    ).strip()
 
 
 Tau = float | Quantile | None
 
 
 def threshold(tau: Tau, objective: Objective, rewards: Sequence[float]) -> float:
-    """The reward above which an observation is a success; `rewards` are those seen so far, lowest first.
+    """The reward above which an observation is a success; `rewards` are those seen so far, lowest
+    first.
 
-    A number is a score in the task's own unit and direction. None means 0.5 where scores are declared to lie in 0..1
-    and the median otherwise. A quantile that falls on the highest reward seen moves down to the next lower one, so
-    that there is something to contrast.
+    A number is a score in the task's own unit and direction. None means 0.5 where scores are
+    declared to lie in 0..1 and the median otherwise. A quantile that falls on the highest reward
+    seen moves down to the next lower one, so that there is something to contrast.
     """
     if tau is None:
         tau = 0.5 if objective.bounds == (0.0, 1.0) else Quantile(0.5)
@@ -129,10 +150,12 @@ def contrast(
     rng: Random,
     objective: Objective,
 ) -> list[dict[str, Any]]:
-    """Up to `programs` members, each with one success and one failure drawn at random, about `chars` characters in all.
+    """Up to `programs` members, each with one success and one failure drawn at random, about
+    `chars` characters in all.
 
-    A program with only one kind of trajectory gives that one and None for the other. Where the memory holds more
-    programs than fit, half of the places go to the best by mean and half are drawn at random from the rest.
+    A program with only one kind of trajectory gives that one and None for the other. Where the
+    memory holds more programs than fit, half of the places go to the best by mean and half are
+    drawn at random from the rest.
     """
     chosen = queue.sample(programs, rng)
     pairs: list[dict[str, Any]] = []
@@ -146,7 +169,9 @@ def contrast(
         pair["failures"] = told.failures
         pair["program"] = clip(candidate.text, share // 2)
         for name, traces in (("success", good), ("failure", bad)):
-            pair[name] = _plain(rng.choice(traces), cases, share // 4, objective) if traces else None
+            pair[name] = (
+                _plain(rng.choice(traces), cases, share // 4, objective) if traces else None
+            )
         pairs.append(pair)
     return pairs
 
@@ -161,14 +186,18 @@ def clip(text: str, chars: int) -> str:
     return f"{text[:head]}\n[... left out ...]\n{text[len(text) - tail :]}"
 
 
-def _plain(trace: Trace, cases: Mapping[str, Case], chars: int, objective: Objective) -> dict[str, Any]:
+def _plain(
+    trace: Trace, cases: Mapping[str, Case], chars: int, objective: Objective
+) -> dict[str, Any]:
     score = None if trace.reward is None else objective.score(trace.reward)
     plain: dict[str, Any] = {"case": trace.case, "score": score, "status": trace.status}
     share = chars // (2 + len(trace.texts))
     if trace.metrics:
         plain["metrics"] = dict(sorted(trace.metrics.items())[:_METRICS])
     if trace.case in cases:
-        plain["input"] = clip(json.dumps(cases[trace.case].input, default=str, ensure_ascii=False), share)
+        plain["input"] = clip(
+            json.dumps(cases[trace.case].input, default=str, ensure_ascii=False), share
+        )
     plain |= {name: clip(text, share) for name, text in trace.texts}
     plain["feedback"] = clip(trace.feedback, share)
     return plain

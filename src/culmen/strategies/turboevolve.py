@@ -1,4 +1,6 @@
-"""TurboEvolve: islands of MAP-Elites grids, K candidates per request, K adapted to progress, seed pools shared out."""
+"""TurboEvolve: islands of MAP-Elites grids, K candidates per request, K adapted to progress, seed
+pools shared out.
+"""
 
 from __future__ import annotations
 
@@ -18,39 +20,54 @@ from culmen.strategies.settings import About, Cases, Format, check
 from culmen.strategies.width import Adaptive, Fixed, Requery, Width, WidthCounter
 
 Dimensions = Annotated[
-    tuple[str, ...], About("dimensions of the grid; none: the task's, else complexity and diversity")
+    tuple[str, ...],
+    About("dimensions of the grid; none: the task's, else complexity and diversity"),
 ]
 Bins = Annotated[int, About("bins per dimension", least=1)]
-Exploration = Annotated[float, About("share of parents drawn from all cells alike", least=0, most=1)]
-Exploitation = Annotated[
-    float, About("share of parents drawn from the elites; the rest is drawn by rank", least=0, most=1)
+Exploration = Annotated[
+    float, About("share of parents drawn from all cells alike", least=0, most=1)
 ]
-EliteShare = Annotated[float, About("share of the cells that counts as the elites", least=0, most=1)]
+Exploitation = Annotated[
+    float,
+    About("share of parents drawn from the elites; the rest is drawn by rank", least=0, most=1),
+]
+EliteShare = Annotated[
+    float, About("share of the cells that counts as the elites", least=0, most=1)
+]
 Top = Annotated[int, About("best other programs shown", least=0)]
 Diverse = Annotated[int, About("programs from distant cells shown", least=0)]
 Interval = Annotated[int, About("iterations of an island between two migrations", least=1)]
-Rate = Annotated[float, About("share of an island that competes for cells of the next; 0: none", least=0, most=1)]
+Rate = Annotated[
+    float, About("share of an island that competes for cells of the next; 0: none", least=0, most=1)
+]
 _Widths = Annotated[Width, About("candidates per request", choices=(Adaptive, Fixed))]
 Judged = Sequence[tuple[Rollout, Elite | None]]
 
 
 @dataclass(frozen=True)
 class TurboEvolve:
-    """Islands, each a MAP-Elites grid, that never wait for one another. An island draws a parent and inspirations,
-    asks for K candidates in one request, evaluates them, inserts them, and adapts its K: wider after three iterations
-    that changed nothing in its grid, narrower after three that all did. Every `interval` iterations the best of an
-    island compete for cells of the next one on the ring.
+    """Islands, each a MAP-Elites grid, that never wait for one another. An island draws a parent
+    and inspirations, asks for K candidates in one request, evaluates them, inserts them, and adapts
+    its K: wider after three iterations that changed nothing in its grid, narrower after three that
+    all did. Every `interval` iterations the best of an island compete for cells of the next one on
+    the ring.
 
-    Several seeds (a pool, `culmen run --pool`) are evaluated, clustered by meaning, one cluster per island, and mixed a
-    little. For deterministic evaluators and expensive model calls: one prompt pays for several candidates.
+    Several seeds (a pool, `culmen run --pool`) are evaluated, clustered by meaning, one cluster per
+    island, and mixed a little. For deterministic evaluators and expensive model calls: one prompt
+    pays for several candidates.
     """
 
-    paper = "TurboEvolve: LLM-driven program evolution with verbalized sampling, adaptive K and seed pools"
+    paper = (
+        "TurboEvolve: LLM-driven program evolution with verbalized sampling, adaptive K and seed "
+        "pools"
+    )
 
     islands: Annotated[int, About("populations side by side", least=1)] = 5
     width: _Widths = field(default=Adaptive())
     format: Format = "verbalized_auto"
-    requery: Annotated[Requery, About("what is done where a reply holds too few candidates")] = field(default=Requery())
+    requery: Annotated[Requery, About("what is done where a reply holds too few candidates")] = (
+        field(default=Requery())
+    )
     allocation: Allocate = field(default=KmeansElite())
     pool_scores: PoolScores = field(default=Evaluated())
     features: Dimensions = ()
@@ -63,7 +80,9 @@ class TurboEvolve:
     interval: Interval = 10
     rate: Rate = 0.1
     batch: Cases = None
-    lanes: Annotated[int | None, About("turns at once over all islands; none: one on each", least=1)] = None
+    lanes: Annotated[
+        int | None, About("turns at once over all islands; none: one on each", least=1)
+    ] = None
 
     def __post_init__(self) -> None:
         check(self)
@@ -76,7 +95,9 @@ class TurboEvolve:
         clocks = [IslandClock(self.width.begin()) for _ in islands]
         own = (self.evolve(lab, judge, islands, clocks, repeat(i)) for i in range(self.islands))
         more = range(self.islands, self.lanes or 0)
-        rounds = (chain(range(i % self.islands, self.islands), cycle(range(self.islands))) for i in more)
+        rounds = (
+            chain(range(i % self.islands, self.islands), cycle(range(self.islands))) for i in more
+        )
         await lab.gather(*own, *(self.evolve(lab, judge, islands, clocks, each) for each in rounds))
 
     @property
@@ -96,7 +117,10 @@ class TurboEvolve:
         """Section 3.3: feasible seeds, ranked by their scores, are shared out and inserted."""
         seeds = await self.pool_scores.elites(lab, judge)
         clusters = await self.allocation.allocate(
-            lab, [seed.rollout.candidate for seed in seeds], [seed.reward for seed in seeds], len(islands)
+            lab,
+            [seed.rollout.candidate for seed in seeds],
+            [seed.reward for seed in seeds],
+            len(islands),
         )
         for i, (island, cluster) in enumerate(zip(islands, clusters)):
             placed = [(seeds[n], island.grid.offer(seeds[n])) for n in cluster]
@@ -104,9 +128,16 @@ class TurboEvolve:
             lab.note("seeded", island=i, seeds=fates)
 
     async def evolve(
-        self, lab: Lab, judge: Judge, islands: list[GridIsland], clocks: list[IslandClock], places: Iterable[int]
+        self,
+        lab: Lab,
+        judge: Judge,
+        islands: list[GridIsland],
+        clocks: list[IslandClock],
+        places: Iterable[int],
     ) -> None:
-        """A loop on one island, or of a further lane on each in turn; a turn awaits nothing of any other loop."""
+        """A loop on one island, or of a further lane on each in turn; a turn awaits nothing of any
+        other loop.
+        """
         for i in places:
             island, width, turn = islands[i], clocks[i].width, next(clocks[i].turns)
             parent = island.parent(lab.rng)
@@ -115,9 +146,13 @@ class TurboEvolve:
             candidates, faults = await self.requery.propose(lab, brief)  # 3.1
             candidates = [*candidates, *lab.handed()]  # a person's candidates count like a model's
             judged = await judge.judge(lab, judge.unknown(candidates))
-            placed = {r.candidate.id: island.grid.offer(elite) for r, elite in judged if elite}  # in the reply's order
+            placed = {
+                r.candidate.id: island.grid.offer(elite) for r, elite in judged if elite
+            }  # in the reply's order
             fates = {at.outcome for at in placed.values()}
-            width.record(bool(fates & {"new", "replaced"}), "replaced" in fates)  # 3.2, u of this iteration
+            width.record(
+                bool(fates & {"new", "replaced"}), "replaced" in fates
+            )  # 3.2, u of this iteration
             migrants = self.exchange(islands, i, turn)
             lab.note(
                 "event",
@@ -135,15 +170,21 @@ class TurboEvolve:
                 migrated=sum(at.entered for at in migrants),
             )
 
-    def brief(self, lab: Lab, i: int, parent: Elite | None, inspirations: Sequence[Elite], k: int) -> Brief:
-        """The request of one turn; an empty island improves the first seed, or has a first candidate written."""
+    def brief(
+        self, lab: Lab, i: int, parent: Elite | None, inspirations: Sequence[Elite], k: int
+    ) -> Brief:
+        """The request of one turn; an empty island improves the first seed, or has a first
+        candidate written.
+        """
         if parent is None:
             first = lab.seeds[0] if lab.seeds else None
             return Brief(first, k=k, format=self.format, island=i)
         shown = tuple(Exhibit(elite.rollout.candidate, elite.reward) for elite in inspirations)
         rollout = parent.rollout
         seen = rollout.observations
-        return Brief(rollout.candidate, seen, parent.reward, shown, k=k, format=self.format, island=i)
+        return Brief(
+            rollout.candidate, seen, parent.reward, shown, k=k, format=self.format, island=i
+        )
 
 
 @dataclass(frozen=True)
@@ -155,10 +196,17 @@ class IslandClock:
 
 
 def _children(
-    island: GridIsland, candidates: Sequence[Candidate], judged: Judged, placed: dict[str, Placement]
+    island: GridIsland,
+    candidates: Sequence[Candidate],
+    judged: Judged,
+    placed: dict[str, Placement],
 ) -> list[dict[str, Any]]:
-    """Outcome of each candidate, in the order of the reply (Section 6: rank, status, reward, cell)."""
-    known = {rollout.candidate.id: _outcome(island, rollout, elite, placed) for rollout, elite in judged}
+    """Outcome of each candidate, in the order of the reply (Section 6: rank, status, reward,
+    cell).
+    """
+    known = {
+        rollout.candidate.id: _outcome(island, rollout, elite, placed) for rollout, elite in judged
+    }
     repeat = {"status": "known"}  # judged before, on this island or another
     return [
         {"id": c.id, "rank": rank, "weight": c.origin.weight, **known.get(c.id, repeat)}
@@ -166,14 +214,18 @@ def _children(
     ]
 
 
-def _outcome(island: GridIsland, rollout: Rollout, elite: Elite | None, placed: dict[str, Placement]) -> dict[str, Any]:
+def _outcome(
+    island: GridIsland, rollout: Rollout, elite: Elite | None, placed: dict[str, Placement]
+) -> dict[str, Any]:
     if elite is None:
         return {"status": next((o.status.value for o in rollout.observations if not o.ok), "lost")}
     return {"status": "ok", **_told(island, elite), "outcome": placed[rollout.candidate.id].outcome}
 
 
 def _told(island: GridIsland, elite: Elite) -> dict[str, Any]:
-    """Id, reward, features, and the cell they fall in now: within one note all cells are of one layout of the grid."""
+    """Id, reward, features, and the cell they fall in now: within one note all cells are of one
+    layout of the grid.
+    """
     cell = list(island.grid.cell(elite.features))
     return {
         "id": elite.rollout.candidate.id,

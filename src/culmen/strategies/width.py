@@ -1,4 +1,6 @@
-"""How many candidates a request asks for (TurboEvolve, 3.2), and asking again where a reply holds too few (3.1)."""
+"""How many candidates a request asks for (TurboEvolve, 3.2), and asking again where a reply holds
+too few (3.1).
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from culmen.strategies.settings import About, check
 
 
 class WidthCounter(Protocol):
-    """The width of one island as it goes on: `k` candidates now; `record` whether an iteration took a cell of the
-    island's archive, and whether it replaced a cell's occupant."""
+    """The width of one island as it goes on: `k` candidates now; `record` whether an iteration took
+    a cell of the island's archive, and whether it replaced a cell's occupant."""
 
     k: int
 
@@ -44,12 +46,13 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Adaptive:
-    """K in {least, least + step, ..., most}: more after a window without any update of the island's archive, fewer
-    after a window in which every iteration updated it.
+    """K in {least, least + step, ..., most}: more after a window without any update of the island's
+    archive, fewer after a window in which every iteration updated it.
 
-    The first `warmup` iterations keep `start` and are not counted; then every `window` iterations c of them are
-    counted that updated the archive, and K becomes min(most, K + step) if c = 0, max(least, K - step) if c = window,
-    and stays otherwise. "Replacement" in the paper is taken widely, as any cell taken; strictly with `new_cells` false.
+    The first `warmup` iterations keep `start` and are not counted; then every `window` iterations c
+    of them are counted that updated the archive, and K becomes min(most, K + step) if c = 0,
+    max(least, K - step) if c = window, and stays otherwise. "Replacement" in the paper is taken
+    widely, as any cell taken; strictly with `new_cells` false.
     """
 
     start: Annotated[int, About("candidates per request at first", least=1)] = 5
@@ -67,7 +70,8 @@ class Adaptive:
         legal = range(self.least, self.most + 1, self.step)
         if self.start not in legal or self.most not in legal:
             raise UserError(
-                f"a width of {self.start} cannot move in steps of {self.step} between {self.least} and {self.most}",
+                f"a width of {self.start} cannot move in steps of {self.step} between "
+                f"{self.least} and {self.most}",
                 where="width",
                 fix="choose start and most from least, least + step, least + 2 step, ...",
             )
@@ -104,8 +108,8 @@ class _Windowed:
 
 @dataclass(frozen=True)
 class Requery:
-    """The first K candidates in the order returned; fewer are accepted, but below `minimum` (or below K, where K is
-    smaller) the same is asked again, up to `times`, and what comes is added."""
+    """The first K candidates in the order returned; fewer are accepted, but below `minimum` (or
+    below K, where K is smaller) the same is asked again, up to `times`, and what comes is added."""
 
     minimum: Annotated[int, About("candidates below which a round asks again", least=0)] = 2
     times: Annotated[int, About("how often a round may ask again", least=0)] = 1

@@ -1,1 +1,1 @@
-"""Conformance kits, a simulated task on a virtual clock and a scripted model, for tests of what extends culmen."""
+"""Conformance kits, a simulated task on a virtual clock and a scripted model, for tests."""

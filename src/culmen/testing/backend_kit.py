@@ -3,8 +3,8 @@
     asyncio.run(check_backend(MyBackend, folder))      # MyBackend(task, workers) makes one
     asyncio.run(check_cancel(MyBackend, folder))       # for backends whose processes run on this machine
 
-`folder` is empty and lasts as long as the check. The backend is started once, given candidates that are right, wrong,
-slow, greedy and curious, and closed.
+`folder` is empty and lasts as long as the check. The backend is started once, given candidates that
+are right, wrong, slow, greedy and curious, and closed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ def certify(output, case):
     return certificate(-abs(output - case.info), "exact")
 """
 CASES = '{"id": "one", "input": 1, "info": 2.0}\n{"id": "two", "input": 2.5, "info": 5.0}\n'
-ENVIRONMENT = "import os\n\ndef run(x):\n    return float(any('sk-kit' in v for v in os.environ.values())) + 2 * x\n"
+ENVIRONMENT = (
+    "import os\n\ndef run(x):\n    return float(any('sk-kit' in v for v in os.environ.values())) + "
+    "2 * x\n"
+)
 WRONG = {
     "def run(x):\n    raise ValueError(x)\n": {Status.ERROR},
     "def run(x):\n    return float('nan')\n": {Status.INVALID},
@@ -116,14 +119,22 @@ async def _scores(backend: Backend, task: Task) -> None:
     asked = [(each, case, seed) for seed, each in enumerate(programs) for case in task.cases]
     seen = await asyncio.gather(*(backend.evaluate(*each) for each in asked))
     for (each, case, seed), found in zip(asked, seen, strict=True):
-        assert found.status is Status.OK and found.score == -float(seed), f"a right program was not scored: {found}"
-        assert (found.candidate, found.case, found.seed) == (each.id, case.id, seed), "an observation of something else"
-        assert found.evaluator == task.evaluator.digest, "the observation does not name its evaluator"
+        assert found.status is Status.OK and found.score == -float(seed), (
+            f"a right program was not scored: {found}"
+        )
+        assert (found.candidate, found.case, found.seed) == (each.id, case.id, seed), (
+            "an observation of something else"
+        )
+        assert found.evaluator == task.evaluator.digest, (
+            "the observation does not name its evaluator"
+        )
         assert found.seconds >= 0.0
 
 
 async def _failures(backend: Backend, task: Task) -> None:
-    seen = await asyncio.gather(*(backend.evaluate(candidate(text), task.cases[0], 1) for text in WRONG))
+    seen = await asyncio.gather(
+        *(backend.evaluate(candidate(text), task.cases[0], 1) for text in WRONG)
+    )
     for (text, statuses), found in zip(WRONG.items(), seen, strict=True):
         assert found.status in statuses and found.score is None, f"{text!r} came to {found}"
 
@@ -131,14 +142,18 @@ async def _failures(backend: Backend, task: Task) -> None:
 async def _keys(backend: Backend, task: Task) -> None:
     found = await backend.evaluate(candidate(ENVIRONMENT), task.cases[0], 1)
     assert found.score == 0.0, f"a key of the driver is in the candidate's environment: {found}"
-    assert found.metrics.get("leaks") == 0.0, "a key of the driver is in the evaluator's environment"
+    assert found.metrics.get("leaks") == 0.0, (
+        "a key of the driver is in the evaluator's environment"
+    )
 
 
 async def _certificates(backend: Backend, task: Task) -> None:
     found: Observation = await backend.evaluate(candidate(PROGRAM), task.cases[1], 1, certify=True)
     assert found.strict is True and found.certified == 0.0, f"the verifier was not asked: {found}"
     await backend.renew()
-    assert (await backend.evaluate(candidate(PROGRAM), task.cases[0], 2)).ok, "nothing is judged after renew()"
+    assert (await backend.evaluate(candidate(PROGRAM), task.cases[0], 2)).ok, (
+        "nothing is judged after renew()"
+    )
 
 
 async def _seal(backend: Backend, task: Task, folder: Path) -> None:
@@ -194,7 +209,9 @@ async def check_cancel(make: Callable[[Task, int], Backend], folder: Path) -> No
     await backend.start()
     try:
         running = [
-            asyncio.create_task(backend.evaluate(candidate(SLEEPER.replace("{name}", name)), task.cases[0], 1))
+            asyncio.create_task(
+                backend.evaluate(candidate(SLEEPER.replace("{name}", name)), task.cases[0], 1)
+            )
             for name in names
         ]
         await until(lambda: all(map(called, names)), "both candidates run")

@@ -1,9 +1,10 @@
 """A simulated task with a known truth: the landscape of POLCA's analysis (Section 4, Assumption 1).
 
-Every candidate has a true reward mu in [0, B], written in its text. A proposal improves its parent by a little more
-than gamma with probability delta0 and is worse otherwise; an observation is mu plus Gaussian noise of deviation sigma;
-embeddings are an arc along mu, so candidates of equal reward are the same in meaning, and candidates that differ are
-apart. Everything is drawn from the effect's own seed: the outcome of an effect never depends on when it is performed.
+Every candidate has a true reward mu in [0, B], written in its text. A proposal improves its parent
+by a little more than gamma with probability delta0 and is worse otherwise; an observation is mu
+plus Gaussian noise of deviation sigma; embeddings are an arc along mu, so candidates of equal
+reward are the same in meaning, and candidates that differ are apart. Everything is drawn from the
+effect's own seed: the outcome of an effect never depends on when it is performed.
 """
 
 from __future__ import annotations
@@ -51,7 +52,12 @@ def truth(candidate: Candidate) -> float:
 
 def task(*, deterministic: bool | None = None, seeds: Sequence[float] = (0.0,)) -> Task:
     """A task whose seeds have these true rewards; none at all for a search from scratch."""
-    return Task("landscape", goal="climb", seeds=tuple(program(mu) for mu in seeds), deterministic=deterministic)
+    return Task(
+        "landscape",
+        goal="climb",
+        seeds=tuple(program(mu) for mu in seeds),
+        deterministic=deterministic,
+    )
 
 
 @dataclass(frozen=True)
@@ -74,8 +80,8 @@ class Slip:
 
 @dataclass(frozen=True)
 class Faults:
-    """Probabilities of failures: of an evaluation to raise, to time out or to be lost, of a proposal to be
-    empty or to repeat its parent, of a summary to be missing."""
+    """Probabilities of failures: of an evaluation to raise, to time out or to be lost, of a
+    proposal to be empty or to repeat its parent, of a summary to be missing."""
 
     error: float = 0.0
     timeout: float = 0.0
@@ -87,10 +93,12 @@ class Faults:
 
 @dataclass(frozen=True)
 class Landscape:
-    """The world. `bound` is B, `failure` says how bad a failed proposal is; durations are virtual seconds, on average.
+    """The world. `bound` is B, `failure` says how bad a failed proposal is; durations are virtual
+    seconds, on average.
 
-    A success adds gamma times a factor just above 1 (the worst case that Assumption 1 allows), never beyond B.
-    `blur` (radians) spreads embeddings sideways, at random by candidate: equal reward is then no longer equal meaning.
+    A success adds gamma times a factor just above 1 (the worst case that Assumption 1 allows),
+    never beyond B. `blur` (radians) spreads embeddings sideways, at random by candidate: equal
+    reward is then no longer equal meaning.
     """
 
     gamma: float = 0.1
@@ -108,17 +116,25 @@ class Landscape:
         request = effect.request
         if isinstance(request, EvaluateRequest):
             draws = Random(f"{request.seed}/{request.candidate.digest}")
-            return rng.expovariate(1.0) * self.evaluate_seconds, self.observe(request.candidate, request.seed, draws)
+            return rng.expovariate(1.0) * self.evaluate_seconds, self.observe(
+                request.candidate, request.seed, draws
+            )
         if isinstance(request, ProposeRequest):
-            return rng.expovariate(1.0) * self.propose_seconds, self.propose(request.brief, Random(request.seed))
+            return rng.expovariate(1.0) * self.propose_seconds, self.propose(
+                request.brief, Random(request.seed)
+            )
         if isinstance(request, EmbedRequest):
             return 0.01, self.embed(request.candidates)
         if isinstance(request, WriteRequest):
             return rng.expovariate(1.0) * self.propose_seconds, self.write(request)
         if isinstance(request, EditRequest):
-            return 0.01, self.cluster(request) if request.tool == "kmeans" else Edits(fault="unsupported")
+            return 0.01, self.cluster(request) if request.tool == "kmeans" else Edits(
+                fault="unsupported"
+            )
         if isinstance(request, CustomRequest) and request.kind.startswith("session."):
-            return perform_session(request, rng, self.anything, max(self.faults.empty, self.faults.repeat))
+            return perform_session(
+                request, rng, self.anything, max(self.faults.empty, self.faults.repeat)
+            )
         if isinstance(request, CustomRequest) and request.kind.startswith("train."):
             return 1.0, self.train(request)
         if isinstance(request, CustomRequest) and request.kind == WAIT:
@@ -131,7 +147,9 @@ class Landscape:
         if rng.random() < self.faults.silent:
             return Text(fault="empty", usage=Usage(calls=1))
         role, _, step = request.role.partition(".")
-        text = from_menu(step, request.slots, rng) if role == "advisor" else "<summary>climb</summary>"
+        text = (
+            from_menu(step, request.slots, rng) if role == "advisor" else "<summary>climb</summary>"
+        )
         return Text(text, usage=Usage(calls=1))
 
     def anything(self, draw: Random) -> dict[str, str]:
@@ -139,7 +157,9 @@ class Landscape:
         return program(self.bound * draw.random(), draw.getrandbits(40))
 
     def train(self, request: CustomRequest) -> Custom:
-        """A policy that never learns: its replies are drawn from the menu, an update only counts the version on."""
+        """A policy that never learns: its replies are drawn from the menu, an update only counts
+        the version on.
+        """
         payload = request.payload
         if request.kind == "train.open":
             return Custom({"version": 0})
@@ -148,7 +168,13 @@ class Landscape:
         rng = Random(request.seed)
         silent = rng.random() < self.faults.silent
         text = "" if silent else from_menu(payload["step"], payload["slots"], rng)
-        sample = {"prompt": [0], "response": [1], "logprobs": [-1.0], "version": payload["version"], "text": text}
+        sample = {
+            "prompt": [0],
+            "response": [1],
+            "logprobs": [-1.0],
+            "version": payload["version"],
+            "text": text,
+        }
         return Custom({"sample": sample, "text": text}, Usage(calls=1))
 
     def cluster(self, request: EditRequest) -> Edits:
@@ -170,10 +196,19 @@ class Landscape:
             (Status.LOST, self.faults.lost),
         ):
             if level < chance:
-                return Observation(candidate.id, status, reason="injected", seed=seed, feedback="it failed")
+                return Observation(
+                    candidate.id, status, reason="injected", seed=seed, feedback="it failed"
+                )
             level -= chance
         score = truth(candidate) + (rng.gauss(0.0, self.sigma) if self.sigma else 0.0)
-        return Observation(candidate.id, Status.OK, score, seed=seed, feedback=f"score {score:.3f}", trust="verified")
+        return Observation(
+            candidate.id,
+            Status.OK,
+            score,
+            seed=seed,
+            feedback=f"score {score:.3f}",
+            trust="verified",
+        )
 
     def propose(self, brief: Brief, rng: Random) -> Proposal:
         """`brief.k` proposals by Assumption 1, or none."""
@@ -185,7 +220,9 @@ class Landscape:
     def child(self, parent: Candidate | None, rank: int, rng: Random) -> Candidate:
         """One proposal; without a parent it starts at 0."""
         if parent is None:
-            return Candidate.of(program(0.0, rng.getrandbits(40)), (), Origin("landscape", rank=rank))
+            return Candidate.of(
+                program(0.0, rng.getrandbits(40)), (), Origin("landscape", rank=rank)
+            )
         if rng.random() < self.faults.repeat:
             return Candidate.of(parent.parts, (parent.id,), Origin("landscape", rank=rank))
         mu = truth(parent)
@@ -193,19 +230,29 @@ class Landscape:
             mu = min(self.bound, mu + self.gamma * (1.0 + 1e-6 + 1e-3 * rng.random()))
         else:
             mu = self.failure.fall(mu, rng)
-        return Candidate.of(program(mu, rng.getrandbits(40)), (parent.id,), Origin("landscape", rank=rank))
+        return Candidate.of(
+            program(mu, rng.getrandbits(40)), (parent.id,), Origin("landscape", rank=rank)
+        )
 
     def embed(self, candidates: Sequence[Candidate]) -> Vectors:
-        """Points on a quarter of a great circle, at the angle that mu stands for, moved off it by the blur."""
+        """Points on a quarter of a great circle, at the angle that mu stands for, moved off it by
+        the blur.
+        """
         flat: list[float] = []
         for candidate in candidates:
             along = math.pi / 2 * truth(candidate) / self.bound
             aside = self.blur * (2.0 * int(candidate.digest[:8], 16) / 0xFFFFFFFF - 1.0)
-            flat += (math.cos(along) * math.cos(aside), math.sin(along) * math.cos(aside), math.sin(aside))
+            flat += (
+                math.cos(along) * math.cos(aside),
+                math.sin(along) * math.cos(aside),
+                math.sin(aside),
+            )
         return Vectors(len(candidates), 3, struct.pack(f"<{len(flat)}f", *flat), "landscape")
 
     def distance(self, gap: float) -> float:
-        """The embedding distance of two candidates whose true rewards differ by `gap`, without blur."""
+        """The embedding distance of two candidates whose true rewards differ by `gap`, without
+        blur.
+        """
         return 2.0 * math.sin(math.pi / 4 * gap / self.bound)
 
     def net_size(self, epsilon: float) -> int:
@@ -214,8 +261,9 @@ class Landscape:
         return 1 + int(math.pi / 2 / angle + 1e-9)
 
 
-# Agent sessions: what a shared repository and a program might answer, drawn from the effect. The program asks for a few
-# experiments at a time, spends tokens, falls silent, reports, crashes or ends, by chance, and never sees a result.
+# Agent sessions: what a shared repository and a program might answer, drawn from the effect. The
+# program asks for a few experiments at a time, spends tokens, falls silent, reports, crashes or
+# ends, by chance, and never sees a result.
 
 Programs = Callable[[Random], dict[str, str]]
 TURNS = 8  # waits after which a program ends at the latest
@@ -224,16 +272,20 @@ TURNS = 8  # waits after which a program ends at the latest
 def perform_session(
     request: CustomRequest, rng: Random, programs: Programs, empty: float = 0.0
 ) -> tuple[float, Custom]:
-    """Virtual seconds and the result of a session effect; `programs` writes a candidate's parts, `empty` is how likely
-    a program calls its model for nothing."""
+    """Virtual seconds and the result of a session effect; `programs` writes a candidate's parts,
+    `empty` is how likely a program calls its model for nothing."""
     if request.kind == "session.wait":
         draw = Random(f"{request.seed}/wait")
         waited, usage = _wait(read(request.payload, Wait), draw, programs, empty)
         return rng.expovariate(0.2), Custom(plain(waited), usage)
     if request.kind == "session.tool":
-        return 0.01, Custom(plain(ToolOutput("Breadth at the end: 3." if request.payload["tool"] == "read" else "")))
+        return 0.01, Custom(
+            plain(ToolOutput("Breadth at the end: 3." if request.payload["tool"] == "read" else ""))
+        )
     if request.kind == "session.end":
-        return 0.1, Custom(plain(Ended(reflections="nothing new", transcript="transcripts/none.jsonl")))
+        return 0.1, Custom(
+            plain(Ended(reflections="nothing new", transcript="transcripts/none.jsonl"))
+        )
     kinds = {kind: reply for kind, reply in REPLIES.values()}
     return 0.1, Custom(plain(kinds[request.kind]()))
 
@@ -241,14 +293,18 @@ def perform_session(
 def _wait(asked: Wait, draw: Random, programs: Programs, empty: float) -> tuple[Waited, Usage]:
     chance = draw.random()
     if asked.nth >= TURNS or chance < 0.05:
-        return Waited(ended=draw.choice(("finished", "crashed", "interrupted")), word="enough"), Usage()
+        return Waited(
+            ended=draw.choice(("finished", "crashed", "interrupted")), word="enough"
+        ), Usage()
     if chance < 0.2:
         return Waited(idle=1e6), Usage()
     if chance < 0.4 or draw.random() < empty:
         reports = ("the tolerance is wide",) * draw.randint(0, 1)
         return Waited(reports=reports), Usage(calls=1, input_tokens=900, output_tokens=90)
     count = draw.randint(1, 4)
-    return Waited(tuple(_experiment(asked, asked.seen + n, draw, programs) for n in range(count))), Usage()
+    return Waited(
+        tuple(_experiment(asked, asked.seen + n, draw, programs) for n in range(count))
+    ), Usage()
 
 
 def _experiment(asked: Wait, n: int, draw: Random, programs: Programs) -> Experiment:

@@ -20,13 +20,21 @@ class SemanticFilter(Protocol):
     def __len__(self) -> int: ...
     def __contains__(self, candidate: Candidate) -> bool: ...
     def unknown(self, candidates: Sequence[Candidate]) -> list[Candidate]: ...
-    def add(self, candidates: Sequence[Candidate], vectors: Sequence[Vector]) -> list[Candidate]: ...
-    def admit(self, candidates: Sequence[Candidate], vectors: Sequence[Vector]) -> list[Candidate]: ...
+    def add(
+        self, candidates: Sequence[Candidate], vectors: Sequence[Vector]
+    ) -> list[Candidate]: ...
+    def admit(
+        self, candidates: Sequence[Candidate], vectors: Sequence[Vector]
+    ) -> list[Candidate]: ...
     def facts(self) -> dict[str, Any]: ...
 
 
-def check_filter(make: Callable[[], SemanticFilter], batches: Sequence[Sequence[tuple[Candidate, Vector]]]) -> None:
-    """Feed batches to two filters: members are admitted once, counted, known afterwards, and both filters agree."""
+def check_filter(
+    make: Callable[[], SemanticFilter], batches: Sequence[Sequence[tuple[Candidate, Vector]]]
+) -> None:
+    """Feed batches to two filters: members are admitted once, counted, known afterwards, and both
+    filters agree.
+    """
     one, two = make(), make()
     members: list[str] = []
     offered = 0
@@ -35,11 +43,19 @@ def check_filter(make: Callable[[], SemanticFilter], batches: Sequence[Sequence[
         unknown = one.unknown(candidates)
         admitted = one.admit(candidates, vectors)
         offered += len(candidates)
-        assert admitted == two.admit(candidates, vectors), "the same offers are admitted differently"
+        assert admitted == two.admit(candidates, vectors), (
+            "the same offers are admitted differently"
+        )
         digests = [candidate.digest for candidate in admitted]
-        assert len({*members, *digests}) == len(members) + len(digests), "a content was admitted twice"
-        assert all(candidate in unknown for candidate in admitted), "something not offered, or known, was admitted"
-        assert all(candidate in one for candidate in admitted), "an admitted candidate is not a member"
+        assert len({*members, *digests}) == len(members) + len(digests), (
+            "a content was admitted twice"
+        )
+        assert all(candidate in unknown for candidate in admitted), (
+            "something not offered, or known, was admitted"
+        )
+        assert all(candidate in one for candidate in admitted), (
+            "an admitted candidate is not a member"
+        )
         assert one.unknown(admitted) == [], "an admitted candidate still counts as unknown"
         members += digests
         assert len(one) == len(members), "the size is not the number admitted"
@@ -48,10 +64,15 @@ def check_filter(make: Callable[[], SemanticFilter], batches: Sequence[Sequence[
 
 
 def farthest_first(net: Sequence[Vector], raw: Sequence[Vector], epsilon: float) -> list[int]:
-    """Algorithm 4, word by word: indices of the admitted rows of `raw`, in order, for members `net`."""
+    """Algorithm 4, word by word: indices of the admitted rows of `raw`, in order, for members
+    `net`.
+    """
     members, remaining, new = list(net), list(range(len(raw))), list[int]()
     while remaining:
-        distances = {i: min((math.dist(raw[i], member) for member in members), default=math.inf) for i in remaining}
+        distances = {
+            i: min((math.dist(raw[i], member) for member in members), default=math.inf)
+            for i in remaining
+        }
         farthest = max(remaining, key=lambda i: (distances[i], -i))
         if distances[farthest] < epsilon:
             break

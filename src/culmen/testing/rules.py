@@ -12,8 +12,8 @@ from culmen.core.ports import Lab
 
 @dataclass(frozen=True)
 class PlainRule:
-    """Asks for one child at a time of the candidate that `index` puts first, and evaluates it once; with `again`, the
-    parent is evaluated once more, too. `lanes` side by side."""
+    """Asks for one child at a time of the candidate that `index` puts first, and evaluates it once;
+    with `again`, the parent is evaluated once more, too. `lanes` side by side."""
 
     again: bool = False
 
@@ -25,17 +25,27 @@ class PlainRule:
             await self.look(lab, candidate, seen, known)
         await lab.gather(*(self.lane(lab, seen, known) for _ in range(lab.workers)))
 
-    async def lane(self, lab: Lab, seen: dict[str, list[float]], known: dict[str, Candidate]) -> None:
+    async def lane(
+        self, lab: Lab, seen: dict[str, list[float]], known: dict[str, Candidate]
+    ) -> None:
         """One child after another."""
         while True:
             total = sum(len(scores) for scores in seen.values())
-            parent = known[max(seen, key=lambda name: self.index(seen[name], total))] if seen else lab.seeds[0]
+            parent = (
+                known[max(seen, key=lambda name: self.index(seen[name], total))]
+                if seen
+                else lab.seeds[0]
+            )
             answer = await lab.propose(Brief(parent))
             for candidate in (*answer.candidates, *((parent,) if self.again else ())):
                 await self.look(lab, candidate, seen, known)
 
     async def look(
-        self, lab: Lab, candidate: Candidate, seen: dict[str, list[float]], known: dict[str, Candidate]
+        self,
+        lab: Lab,
+        candidate: Candidate,
+        seen: dict[str, list[float]],
+        known: dict[str, Candidate],
     ) -> None:
         """One evaluation, on a case drawn at random where there are cases."""
         rollout = await lab.evaluate(candidate, lab.minibatch(1))
@@ -59,25 +69,33 @@ class Greedy(PlainRule):
 
 @dataclass(frozen=True)
 class FollowMean(PlainRule):
-    """The parent is the candidate with the highest mean, and is evaluated again after every child."""
+    """The parent is the candidate with the highest mean, and is evaluated again after every
+    child.
+    """
 
     again: bool = True
 
 
 @dataclass(frozen=True)
 class UpperBound(PlainRule):
-    """The highest mean plus 0.1 sqrt(log n / T); the parent is evaluated again after every child."""
+    """The highest mean plus 0.1 sqrt(log n / T); the parent is evaluated again after every
+    child.
+    """
 
     again: bool = True
     width: float = 0.1
 
     def index(self, scores: list[float], total: int) -> float:
-        return super().index(scores, total) + self.width * math.sqrt(math.log(max(total, 2)) / len(scores))
+        return super().index(scores, total) + self.width * math.sqrt(
+            math.log(max(total, 2)) / len(scores)
+        )
 
 
 @dataclass(frozen=True)
 class Halving:
-    """Generations: eight children of the leader; with each round of evaluations the worse half goes; the last leads."""
+    """Generations: eight children of the leader; with each round of evaluations the worse half
+    goes; the last leads.
+    """
 
     brood: int = 8
 
@@ -89,9 +107,18 @@ class Halving:
             field = [leader, *(child for answer in answers for child in answer.candidates)]
             scores: dict[str, list[float]] = {candidate.id: [] for candidate in field}
             while len(field) > 1:
-                rollouts = await lab.gather(*(lab.evaluate(candidate, lab.minibatch(1)) for candidate in field))
+                rollouts = await lab.gather(
+                    *(lab.evaluate(candidate, lab.minibatch(1)) for candidate in field)
+                )
                 for rollout in rollouts:
-                    scores[rollout.candidate.id] += [reward for reward in rollout.rewards if reward is not None]
-                means = {name: sum(seen) / len(seen) if seen else -math.inf for name, seen in scores.items()}
-                field = sorted(field, key=lambda candidate: -means[candidate.id])[: (len(field) + 1) // 2]
+                    scores[rollout.candidate.id] += [
+                        reward for reward in rollout.rewards if reward is not None
+                    ]
+                means = {
+                    name: sum(seen) / len(seen) if seen else -math.inf
+                    for name, seen in scores.items()
+                }
+                field = sorted(field, key=lambda candidate: -means[candidate.id])[
+                    : (len(field) + 1) // 2
+                ]
             leader = field[0]

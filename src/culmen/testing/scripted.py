@@ -11,11 +11,13 @@ Script = Callable[[Call], str | Completion | Reply]
 
 
 class ScriptedModel:
-    """Pass it as `model=`. `script` is a function of the call (a pure one makes a run repeatable whatever the order of
-    calls), or texts that are given out in turn, from the start again after the last.
+    """Pass it as `model=`. `script` is a function of the call (a pure one makes a run repeatable
+    whatever the order of calls), or texts that are given out in turn, from the start again after
+    the last.
 
-    A function that raises one of `culmen.llm.call`'s errors simulates a failing provider. Each sample takes `latency`
-    seconds; tokens are counted as a quarter of the characters; it costs nothing. `calls` keeps the requests.
+    A function that raises one of `culmen.llm.call`'s errors simulates a failing provider. Each
+    sample takes `latency` seconds; tokens are counted as a quarter of the characters; it costs
+    nothing. `calls` keeps the requests.
     """
 
     name = "scripted"

@@ -1,8 +1,10 @@
-"""Contracts of journals and observation stores: subclass one in a test module as `Test...`, and define `make`.
+"""Contracts of journals and observation stores: subclass one in a test module as `Test...`, and
+define `make`.
 
 class TestMine(JournalContract):
     def make(self, folder): return MyJournal(folder)
-    def reopen(self, journal, folder): journal.close(); return MyJournal(folder)   # if it is durable
+    def reopen(self, journal, folder): journal.close(); return MyJournal(folder)   # if it is
+    durable
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from culmen.core.ports import Journal, ObservationStore
 from culmen.core.usage import Usage
 
 ODD = "\ud83d\ude00 \x00 \x1b0000 \U0001f600 blob:"
-"""Text that is legal in Python and breaks files, JSON and databases: two lone surrogates, NUL, escapes."""
+"""Text that is legal in Python and breaks files, JSON and databases: two lone surrogates, NUL,
+escapes.
+"""
 
 
 def specimens() -> list[Entry]:
@@ -30,17 +34,30 @@ def specimens() -> list[Entry]:
     one = Candidate.of(parts, ("aaaaaaaaaaaa",), Origin("rewrite", "a-model", 1, 0.25, 2, ODD))
     two = Candidate.of({"main.py": ""})
     usage = Usage(calls=1, input_tokens=10, output_tokens=20, dollars=0.125)
-    seen = Observation(one.id, Status.OK, -0.5, "case", metrics={"a": 1.5}, feedback="f" * 9000 + ODD, seconds=0.25)
-    failed = Observation(two.id, Status.TIMEOUT, reason="cpu", artifacts={"log": "l" * 70_000, ODD: ODD}, seed=2**62)
+    seen = Observation(
+        one.id, Status.OK, -0.5, "case", metrics={"a": 1.5}, feedback="f" * 9000 + ODD, seconds=0.25
+    )
+    failed = Observation(
+        two.id, Status.TIMEOUT, reason="cpu", artifacts={"log": "l" * 70_000, ODD: ODD}, seed=2**62
+    )
     reply = Proposal((one, two), "why", "", "a-model", usage, "p" * 70_000, ODD)
     return [
         Entry("note", 1, effect="seeds", body={"note": "seeds"}, result=Proposal((two,))),
         Entry("state", body={"state": "running"}),
         Entry("started", 1, "0f", "propose", elapsed=0.5),
         Entry("done", 1, "0f", "propose", {"role": "proposer"}, reply, 1.5),
-        Entry("done", 2, "0f", "write", {}, Text("t" * 70_000, "", "a-model", usage, ODD, "blob:" + "0" * 64)),
+        Entry(
+            "done",
+            2,
+            "0f",
+            "write",
+            {},
+            Text("t" * 70_000, "", "a-model", usage, ODD, "blob:" + "0" * 64),
+        ),
         Entry("done", 3, "0f", "embed", {}, Vectors(2, 1, bytes(range(8)), "hashing")),
-        Entry("done", 4, "0f", "edit", {}, Edits((parts, {}), (ODD,), {"deep": [1, {"x": None}]}, "")),
+        Entry(
+            "done", 4, "0f", "edit", {}, Edits((parts, {}), (ODD,), {"deep": [1, {"x": None}]}, "")
+        ),
         Entry("done", 5, "0f", "session", {}, Custom({"list": ["a", 1, 2.5, True, None]}, usage)),
         Entry("done", 6, "0f", "evaluate", {"phase": "search"}, seen, 2.0),
         Entry("done", 7, "0f", "evaluate", {}, failed),
@@ -67,7 +84,9 @@ class JournalContract:
 
     def plain(self, journal: Journal, events: Iterable[Event]) -> list[Entry]:
         """The entries of events, with prompts and replies whole."""
-        return [_with_texts(event.entry, lambda text: self.whole(journal, text)) for event in events]
+        return [
+            _with_texts(event.entry, lambda text: self.whole(journal, text)) for event in events
+        ]
 
     def test_an_empty_journal_reads_nothing(self, tmp_path: Path) -> None:
         journal = self.make(tmp_path)
@@ -120,7 +139,9 @@ class JournalContract:
         assert [first.seq, *(event.seq for event in reader)] == [1, 2, 3, 4]
         journal.close()
 
-    def test_a_score_that_is_no_number_is_refused_and_its_batch_with_it(self, tmp_path: Path) -> None:
+    def test_a_score_that_is_no_number_is_refused_and_its_batch_with_it(
+        self, tmp_path: Path
+    ) -> None:
         journal = self.make(tmp_path)
         for score in (float("nan"), float("inf"), None):
             self._refused(journal, Observation("c", Status.OK, score))
@@ -132,7 +153,17 @@ class JournalContract:
     def test_a_metric_may_be_no_number(self, tmp_path: Path) -> None:
         journal = self.make(tmp_path)
         metrics = {"nan": float("nan"), "high": float("inf"), "low": float("-inf"), "one": 1.0}
-        journal.append([Entry("done", 1, "0f", "evaluate", result=Observation("c", Status.OK, 1.0, metrics=metrics))])
+        journal.append(
+            [
+                Entry(
+                    "done",
+                    1,
+                    "0f",
+                    "evaluate",
+                    result=Observation("c", Status.OK, 1.0, metrics=metrics),
+                )
+            ]
+        )
         result: Any = next(iter(self.reopen(journal, tmp_path).read())).entry.result
         assert str(result.metrics) == str(metrics)
 
@@ -174,17 +205,26 @@ class ObservationStoreContract:
     """
 
     def make(self, folder: Path) -> tuple[ObservationStore, Deliver]:
-        """An empty store, and a function that stores an evaluation (mark, candidate, observation) behind it; `folder`
-        exists and is empty."""
+        """An empty store, and a function that stores an evaluation (mark, candidate, observation)
+        behind it; `folder` exists and is empty."""
         raise NotImplementedError
 
     def test_gives_back_what_was_evaluated(self, tmp_path: Path) -> None:
         store, deliver = self.make(tmp_path)
-        many = [Candidate.of({"main.py": f"x = {n}\n", "odd": ODD}, origin=Origin("rewrite")) for n in range(60)]
+        many = [
+            Candidate.of({"main.py": f"x = {n}\n", "odd": ODD}, origin=Origin("rewrite"))
+            for n in range(60)
+        ]
         seen: list[tuple[str, Candidate, Observation]] = []
         for place, each in enumerate(many):
             feedback = "f" * 9000 if place == 7 else ODD
-            seen.append((f"{place:016x}", each, Observation(each.id, Status.OK, float(place), feedback=feedback)))
+            seen.append(
+                (
+                    f"{place:016x}",
+                    each,
+                    Observation(each.id, Status.OK, float(place), feedback=feedback),
+                )
+            )
         for one in seen:
             deliver(*one)
             store.keep(*one)
@@ -195,7 +235,12 @@ class ObservationStoreContract:
     def test_the_first_observation_under_a_mark_stays(self, tmp_path: Path) -> None:
         store, deliver = self.make(tmp_path)
         one = Candidate.of({"main.py": "x = 1\n"})
-        cases = [("0a", "first", 1.0), ("0b", "second", 2.0), ("0a", "first", 3.0), ("0c", "", None)]
+        cases = [
+            ("0a", "first", 1.0),
+            ("0b", "second", 2.0),
+            ("0a", "first", 3.0),
+            ("0c", "", None),
+        ]
         for mark, case, score in cases:
             status = Status.LOST if score is None else Status.OK
             made = (mark, one, Observation(one.id, status, score, case))

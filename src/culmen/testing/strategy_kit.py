@@ -3,7 +3,8 @@
     def test_mine():
         check_strategy(MyStrategy())
 
-Each check raises AssertionError with what went wrong. All run on a virtual clock; a whole suite takes seconds.
+Each check raises AssertionError with what went wrong. All run on a virtual clock; a whole suite
+takes seconds.
 """
 
 from __future__ import annotations
@@ -33,12 +34,16 @@ from culmen.testing.virtual import Simulation, VirtualWorld, simulate
 Order = Literal["request", "time"]
 NOISY = Landscape(sigma=0.2)
 EXACT = Landscape()
-ROUGH = Landscape(sigma=0.2, faults=Faults(error=0.15, timeout=0.1, lost=0.1, empty=0.2, repeat=0.2, silent=0.3))
+ROUGH = Landscape(
+    sigma=0.2, faults=Faults(error=0.15, timeout=0.1, lost=0.1, empty=0.2, repeat=0.2, silent=0.3)
+)
 BUDGET = Budget(evaluations=60)
 
 
 def check_strategy(strategy: MinimalStrategy) -> None:
-    """All checks below: noisy, exact and faulty worlds, with one seed, several and none; kills; barren models."""
+    """All checks below: noisy, exact and faulty worlds, with one seed, several and none; kills;
+    barren models.
+    """
     for world in (NOISY, ROUGH):
         check_repeatable(strategy, task(), world)
         check_kill_points(strategy, task(), world, order="request")
@@ -53,12 +58,18 @@ def check_strategy(strategy: MinimalStrategy) -> None:
 def outcome(journal: Journal) -> list[bytes]:
     """What a run did, in order: finished effects and notes, without times and torn effects."""
     entries = (msgspec.structs.replace(event.entry, elapsed=0.0) for event in journal.read())
-    return [msgspec.json.encode(entry) for entry in entries if entry.kind in ("done", "note", "stop")]
+    return [
+        msgspec.json.encode(entry) for entry in entries if entry.kind in ("done", "note", "stop")
+    ]
 
 
-def check_repeatable(strategy: MinimalStrategy, task: Task, world: VirtualWorld, budget: Budget = BUDGET) -> Simulation:
+def check_repeatable(
+    strategy: MinimalStrategy, task: Task, world: VirtualWorld, budget: Budget = BUDGET
+) -> Simulation:
     """Two runs from the same seed are the same, another seed's differs, and the budget is used."""
-    first, second, other = (simulate(strategy, task, world, budget, seed=s, workers=3) for s in (1, 1, 2))
+    first, second, other = (
+        simulate(strategy, task, world, budget, seed=s, workers=3) for s in (1, 1, 2)
+    )
     assert outcome(first.journal) == outcome(second.journal), "two runs from one seed differ"
     assert outcome(first.journal) != outcome(other.journal), "the seed changes nothing"
     return first
@@ -75,34 +86,61 @@ def check_kill_points(
 ) -> None:
     """Killed after any number of completions and resumed, a run loses nothing and repeats nothing.
 
-    With completions in request order the resumed run is the uninterrupted one, entry by entry. In order of time, what
-    was in flight starts anew and may finish elsewhere in the order: then the finished effects must stay as they were,
-    each exactly once, and the whole journal must replay to the same choice. `points` kill points, evenly spread.
+    With completions in request order the resumed run is the uninterrupted one, entry by entry. In
+    order of time, what was in flight starts anew and may finish elsewhere in the order: then the
+    finished effects must stay as they were, each exactly once, and the whole journal must replay to
+    the same choice. `points` kill points, evenly spread.
     """
     whole = simulate(strategy, task, world, budget, seed=3, workers=3, order=order)
     for point in range(1, whole.performed, max(1, whole.performed // points)):
         journal = MemoryJournal()
-        simulate(strategy, task, world, budget, seed=3, workers=3, order=order, journal=journal, kill_after=point)
+        simulate(
+            strategy,
+            task,
+            world,
+            budget,
+            seed=3,
+            workers=3,
+            order=order,
+            journal=journal,
+            kill_after=point,
+        )
         before = _finished(journal)
-        assert len(before) == point, f"killed after {point} completions, {len(before)} are journaled"
-        resumed = simulate(strategy, task, world, budget, seed=3, workers=3, order=order, journal=journal)
+        assert len(before) == point, (
+            f"killed after {point} completions, {len(before)} are journaled"
+        )
+        resumed = simulate(
+            strategy, task, world, budget, seed=3, workers=3, order=order, journal=journal
+        )
         after = _finished(journal)
         assert after[:point] == before, f"what was finished before the kill at {point} has changed"
-        assert len({key for key, _ in after}) == len(after), f"an effect finished twice after the kill at {point}"
+        assert len({key for key, _ in after}) == len(after), (
+            f"an effect finished twice after the kill at {point}"
+        )
         if order == "request":
-            assert outcome(journal) == outcome(whole.journal), f"resumed after {point} completions, the run differs"
+            assert outcome(journal) == outcome(whole.journal), (
+                f"resumed after {point} completions, the run differs"
+            )
         again = Search(strategy, task, budget, 3, 3)
         replay(again, journal.read(), at_least)
-        assert again.verdict == resumed.verdict, f"the journal of the run killed at {point} replays to another choice"
+        assert again.verdict == resumed.verdict, (
+            f"the journal of the run killed at {point} replays to another choice"
+        )
 
 
 def _finished(journal: Journal) -> list[tuple[int, bytes]]:
     entries = (event.entry for event in journal.read())
-    return [(entry.key, msgspec.json.encode(entry.result)) for entry in entries if entry.kind == "done"]
+    return [
+        (entry.key, msgspec.json.encode(entry.result)) for entry in entries if entry.kind == "done"
+    ]
 
 
-def check_finishes(strategy: MinimalStrategy, task: Task, world: VirtualWorld, budget: Budget = BUDGET) -> Simulation:
-    """The run ends by spending its evaluations, and reports a candidate; every seed is looked at."""
+def check_finishes(
+    strategy: MinimalStrategy, task: Task, world: VirtualWorld, budget: Budget = BUDGET
+) -> Simulation:
+    """The run ends by spending its evaluations, and reports a candidate; every seed is looked
+    at.
+    """
     run = simulate(strategy, task, world, budget, seed=5, workers=4, trial=False)
     assert run.search.reason == "evaluations", f"the search ended by '{run.search.reason}'"
     assert run.verdict is not None, "nothing was reported"
@@ -112,12 +150,22 @@ def check_finishes(strategy: MinimalStrategy, task: Task, world: VirtualWorld, b
 
 
 def check_barren(strategy: MinimalStrategy) -> None:
-    """A model that never gives a program, or only its input again, is ended by the budget of calls, not by spinning."""
+    """A model that never gives a program, or only its input again, is ended by the budget of calls,
+    not by spinning.
+    """
     for faults in (Faults(empty=1.0), Faults(repeat=1.0)):
         for exact in (False, True):
             world = Landscape(faults=faults)
-            run = simulate(strategy, task(deterministic=exact), world, Budget(calls=50, evaluations=5000), workers=2)
-            assert run.search.reason == "calls", f"a barren model: the search ended by '{run.search.reason}'"
+            run = simulate(
+                strategy,
+                task(deterministic=exact),
+                world,
+                Budget(calls=50, evaluations=5000),
+                workers=2,
+            )
+            assert run.search.reason == "calls", (
+                f"a barren model: the search ended by '{run.search.reason}'"
+            )
 
 
 _CHILD = """
@@ -139,7 +187,11 @@ def check_hash_seeds(strategy: MinimalStrategy, seeds: Sequence[int] = (0, 1, 2)
     for seed in seeds:
         environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
         answer = subprocess.run(
-            [sys.executable, "-c", _CHILD, told], env=environment, capture_output=True, text=True, check=False
+            [sys.executable, "-c", _CHILD, told],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert answer.returncode == 0, answer.stderr
         assert answer.stdout.strip() == expected, f"with PYTHONHASHSEED={seed} the run differs"
@@ -149,10 +201,12 @@ _BANNED = ("random", "time", "uuid", "asyncio", "datetime", "secrets", "threadin
 
 
 def impurities(path: str | Path) -> list[str]:
-    """Constructs of a source file that could make a replay differ: `line: complaint`, empty if none.
+    """Constructs of a source file that could make a replay differ: `line: complaint`, empty if
+    none.
 
-    Clocks, sources of randomness and asyncio may not be imported (the name `Random` may, for annotations, not be
-    called); `hash` and `id` may not be called; sets may be tested for membership, not iterated over.
+    Clocks, sources of randomness and asyncio may not be imported (the name `Random` may, for
+    annotations, not be called); `hash` and `id` may not be called; sets may be tested for
+    membership, not iterated over.
     """
     tree = ast.parse(Path(path).read_text(encoding="utf-8"))
     found = [complaint for node in ast.walk(tree) for complaint in _complaints(node)]
@@ -161,13 +215,23 @@ def impurities(path: str | Path) -> list[str]:
 
 def _complaints(node: ast.AST) -> list[tuple[int, str]]:
     if isinstance(node, ast.Import):
-        return [(node.lineno, f"imports {a.name}") for a in node.names if a.name.partition(".")[0] in _BANNED]
+        return [
+            (node.lineno, f"imports {a.name}")
+            for a in node.names
+            if a.name.partition(".")[0] in _BANNED
+        ]
     if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in _BANNED:
-        return [(node.lineno, f"imports {a.name} of {node.module}") for a in node.names if a.name != "Random"]
+        return [
+            (node.lineno, f"imports {a.name} of {node.module}")
+            for a in node.names
+            if a.name != "Random"
+        ]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         if node.func.id in ("hash", "id", "Random"):
             return [(node.lineno, f"calls {node.func.id}()")]
-        if node.func.id in ("list", "tuple", "enumerate", "iter", "next") and any(map(_is_set, node.args)):
+        if node.func.id in ("list", "tuple", "enumerate", "iter", "next") and any(
+            map(_is_set, node.args)
+        ):
             return [(node.lineno, "depends on the order of a set")]
     if isinstance(node, ast.For | ast.comprehension) and _is_set(node.iter):
         return [(getattr(node, "lineno", node.iter.lineno), "iterates over a set")]
@@ -175,5 +239,9 @@ def _complaints(node: ast.AST) -> list[tuple[int, str]]:
 
 
 def _is_set(node: Any) -> bool:
-    made = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("set", "frozenset")
+    made = (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("set", "frozenset")
+    )
     return made or isinstance(node, ast.Set | ast.SetComp)

@@ -1,9 +1,11 @@
-"""Searches on a virtual clock: the real engine and journal, a simulated world, no sleeping and no network.
+"""Searches on a virtual clock: the real engine and journal, a simulated world, no sleeping and no
+network.
 
     result = simulate(Polca(), task, world, Budget(evaluations=300), seed=1)
 
-A world gives the duration and the result of an effect. `order="request"` delivers completions in the order the
-effects were asked for, whatever their duration; `"time"` in the order they finish on the virtual clock.
+A world gives the duration and the result of an effect. `order="request"` delivers completions in
+the order the effects were asked for, whatever their duration; `"time"` in the order they finish on
+the virtual clock.
 """
 
 from __future__ import annotations
@@ -27,14 +29,18 @@ from culmen.store.journal import MemoryJournal
 
 
 class VirtualWorld(Protocol):
-    """Performs an effect: (virtual seconds it takes, its result). `rng` is seeded by the effect alone."""
+    """Performs an effect: (virtual seconds it takes, its result). `rng` is seeded by the effect
+    alone.
+    """
 
     def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]: ...
 
 
 @dataclass
 class Simulation:
-    """A simulated run: its search, journal, virtual seconds, and how many effects were performed in this session."""
+    """A simulated run: its search, journal, virtual seconds, and how many effects were performed in
+    this session.
+    """
 
     search: Search
     journal: Journal
@@ -66,13 +72,17 @@ def simulate(
     stop_at: float | None = None,
     trial: bool = True,
 ) -> Simulation:
-    """Run (or resume, if `journal` holds a beginning) until the search is done or `kill_after` completions.
+    """Run (or resume, if `journal` holds a beginning) until the search is done or `kill_after`
+    completions.
 
-    `told` are a person's entries (`tell`, `stop`), each sent after that many completions of the whole run; those
-    already in the journal are not sent again. Without `trial` the engine evaluates no initial program by itself.
+    `told` are a person's entries (`tell`, `stop`), each sent after that many completions of the
+    whole run; those already in the journal are not sent again. Without `trial` the engine evaluates
+    no initial program by itself.
     """
     journal = journal if journal is not None else MemoryJournal()
-    search = Search(strategy, task, budget, seed, workers, proposer, estimate, stop_at=stop_at, trial=trial)
+    search = Search(
+        strategy, task, budget, seed, workers, proposer, estimate, stop_at=stop_at, trial=trial
+    )
     replayed = replay(search, journal.retrace(), estimate)
     clock = _Clock(world, {"evaluate": workers, "other": calls}, order, replayed.elapsed)
     clock.enqueue(replayed.pending)
@@ -81,7 +91,9 @@ def simulate(
         clock.enqueue(search.feed(entry))
     before = [event.entry for event in journal.read()]
     finished = sum(entry.kind == "done" for entry in before)
-    waiting = list(told)[sum(entry.kind in ("tell", "stop") and bool(entry.body.get("id")) for entry in before) :]
+    waiting = list(told)[
+        sum(entry.kind in ("tell", "stop") and bool(entry.body.get("id")) for entry in before) :
+    ]
     performed = 0
     while not search.done:
         while waiting and waiting[0][0] <= finished + performed and not search.done:
@@ -94,7 +106,10 @@ def simulate(
         if kill_after is not None and performed >= kill_after:
             search.close()
             return Simulation(search, journal, clock.now, performed, True)
-        entries = [msgspec.structs.replace(e, elapsed=clock.now) for e in (*search.outbox, *clock.start(search))]
+        entries = [
+            msgspec.structs.replace(e, elapsed=clock.now)
+            for e in (*search.outbox, *clock.start(search))
+        ]
         search.outbox = []
         entry = clock.next(search.deadline)
         journal.append([*entries, entry])
@@ -134,7 +149,9 @@ class _Clock:
             self._free[line] -= 1
             seconds, result = self._world.perform(effect, Random(f"{effect.mark}/{key}"))
             finish = self.now + seconds
-            done = Entry("done", key, effect.mark, effect.kind, about(effect, search.purpose), result, finish)
+            done = Entry(
+                "done", key, effect.mark, effect.kind, about(effect, search.purpose), result, finish
+            )
             heapq.heappush(self._running, (key if self._order == "request" else finish, key, done))
             started.append(Entry("started", key, effect.mark, effect.kind))
         self._waiting = later

@@ -1,8 +1,10 @@
-"""A family of simulated tasks with known truths, on which strategies are compared: `FAMILY`, by name.
+"""A family of simulated tasks with known truths, on which strategies are compared: `FAMILY`, by
+name.
 
-Every candidate has a hidden quality in 0..1 (`quality`), its reward is a function of that. They differ in how children
-relate to parents (`shape`), in the noise of an evaluation, and in what is odd about the scores. One step is 0.05.
-Half of the family (`HELD_OUT`) was never looked at while constants were chosen.
+Every candidate has a hidden quality in 0..1 (`quality`), its reward is a function of that. They
+differ in how children relate to parents (`shape`), in the noise of an evaluation, and in what is
+odd about the scores. One step is 0.05. Half of the family (`HELD_OUT`) was never looked at while
+constants were chosen.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ Shape = Callable[["Genome", Random, int], "Genome"]
 
 @dataclass(frozen=True)
 class Genome:
-    """What a candidate of these worlds is: its hidden quality, the basin or genes it has, whether it always fails."""
+    """What a candidate of these worlds is: its hidden quality, the basin or genes it has, whether
+    it always fails.
+    """
 
     quality: float
     genes: int = 0
@@ -41,7 +45,9 @@ class Genome:
 
     def parts(self, serial: int) -> dict[str, str]:
         """The text of a candidate; `serial` makes it one of its own."""
-        return {PART: f"mu={self.quality!r}\nserial={serial}\ngenes={self.genes}\nbroken={int(self.broken)}\n"}
+        return {
+            PART: f"mu={self.quality!r}\nserial={serial}\ngenes={self.genes}\nbroken={int(self.broken)}\n"
+        }
 
 
 def genome(candidate: Candidate) -> Genome:
@@ -55,8 +61,12 @@ def quality(candidate: Candidate) -> float:
     return genome(candidate).quality
 
 
-def _moved(parent: Genome, rng: Random, better: float, same: float, gain: float = STEP, most: float = 1.0) -> Genome:
-    """Better by `gain` with probability `better`, the same with `same`, else worse by an exponential amount."""
+def _moved(
+    parent: Genome, rng: Random, better: float, same: float, gain: float = STEP, most: float = 1.0
+) -> Genome:
+    """Better by `gain` with probability `better`, the same with `same`, else worse by an
+    exponential amount.
+    """
     draw, value = rng.random(), parent.quality
     if draw < better:
         value += gain
@@ -66,7 +76,9 @@ def _moved(parent: Genome, rng: Random, better: float, same: float, gain: float 
 
 
 def smooth(parent: Genome, rng: Random, world: int) -> Genome:
-    """A child is a step better with probability 0.15, the same with 0.21, else worse (mean 0.06)."""
+    """A child is a step better with probability 0.15, the same with 0.21, else worse (mean
+    0.06).
+    """
     return _moved(parent, rng, 0.15, 0.21)
 
 
@@ -81,14 +93,18 @@ def needle(parent: Genome, rng: Random, world: int) -> Genome:
 
 
 def ruins(parent: Genome, rng: Random, world: int) -> Genome:
-    """Half of the children are ruined: they run, and score a fifth of their parent. The others are as in `smooth`."""
+    """Half of the children are ruined: they run, and score a fifth of their parent. The others are
+    as in `smooth`.
+    """
     if rng.random() < 0.5:
         return replace(parent, quality=0.2 * parent.quality)
     return smooth(parent, rng, world)
 
 
 def deceptive(parent: Genome, rng: Random, world: int) -> Genome:
-    """The first basin ends at 0.5; one child in ten falls into the other, 0.1 to 0.2 lower, which ends at 1."""
+    """The first basin ends at 0.5; one child in ten falls into the other, 0.1 to 0.2 lower, which
+    ends at 1.
+    """
     if not parent.genes and rng.random() < 0.1:
         return Genome(max(0.0, parent.quality - 0.1 - 0.1 * rng.random()), 1)
     return _moved(parent, rng, 0.15, 0.21, most=1.0 if parent.genes else 0.5)
@@ -127,14 +143,15 @@ def plain(value: float) -> float:
 class SimulatedWorld(Landscape):
     """One member of the family.
 
-    `noise` is the deviation of an evaluation in units of quality; `tails` Student's degrees of freedom (0: normal);
-    `unequal`: each candidate has a noise of its own, log-normal about it; `coin`: scores are 0 or 1 with the quality
-    as chance. `reward` maps quality to the score; all is multiplied by `unit`. `broken` is the share of children that
-    always fail (with `absurd`, they score that instead), `flaky` the chance of any evaluation to fail. `twins`: one
-    child in three may be the text of an older one. `cases` of a data set have effects of deviation `effect`, and
-    interactions with each candidate of `interaction`; with `answers` each has a difficulty in 0..1 instead, and the
-    score is 1 where quality and interaction exceed it, else 0. `cross`: three children in ten are of one inspiration,
-    too.
+    `noise` is the deviation of an evaluation in units of quality; `tails` Student's degrees of
+    freedom (0: normal); `unequal`: each candidate has a noise of its own, log-normal about it;
+    `coin`: scores are 0 or 1 with the quality as chance. `reward` maps quality to the score; all is
+    multiplied by `unit`. `broken` is the share of children that always fail (with `absurd`, they
+    score that instead), `flaky` the chance of any evaluation to fail. `twins`: one child in three
+    may be the text of an older one. `cases` of a data set have effects of deviation `effect`, and
+    interactions with each candidate of `interaction`; with `answers` each has a difficulty in 0..1
+    instead, and the score is 1 where quality and interaction exceed it, else 0. `cross`: three
+    children in ten are of one inspiration, too.
     """
 
     shape: Shape = smooth
@@ -158,14 +175,22 @@ class SimulatedWorld(Landscape):
     propose_seconds: float = 1.0
 
     def task(self) -> Task:
-        """The task of this world; its initial program has quality 0.1 (rugged: that of random genes)."""
+        """The task of this world; its initial program has quality 0.1 (rugged: that of random
+        genes).
+        """
         first = Genome(START)
         if self.shape is rugged:
             genes = Random(f"start/{self.number}").getrandbits(GENES)
             first = Genome(_fitness(genes, self.number), genes)
         cases = tuple(Case(f"case-{k}", k) for k in range(self.cases))
         bounds = (0.0, 1.0) if self.coin or self.answers else (0.0 if self.flaky else None, None)
-        return Task("world", goal="climb", seeds=(first.parts(0),), cases=cases, objective=Objective(bounds=bounds))
+        return Task(
+            "world",
+            goal="climb",
+            seeds=(first.parts(0),),
+            cases=cases,
+            objective=Objective(bounds=bounds),
+        )
 
     def truth(self, candidate: Candidate) -> float:
         """The expected score of a candidate over evaluations and cases, failures at 0."""
@@ -188,23 +213,34 @@ class SimulatedWorld(Landscape):
             draws = Random(f"{request.seed}/{request.candidate.digest}/{case}")
             found = self._score(request.candidate, case, draws)
             status = Status.ERROR if found is None else Status.OK
-            told = Observation(request.candidate.id, status, found, case, seed=request.seed, trust="verified")
+            told = Observation(
+                request.candidate.id, status, found, case, seed=request.seed, trust="verified"
+            )
             return rng.expovariate(1.0) * self.evaluate_seconds, told
         if isinstance(request, ProposeRequest):
-            return rng.expovariate(1.0) * self.propose_seconds, self.propose(request.brief, Random(request.seed))
+            return rng.expovariate(1.0) * self.propose_seconds, self.propose(
+                request.brief, Random(request.seed)
+            )
         return super().perform(effect, rng)
 
     def propose(self, brief: Brief, rng: Random) -> Proposal:
         """`brief.k` children."""
         children = tuple(self._born(brief, rank, rng) for rank in range(brief.k))
-        return Proposal(children, model="world", usage=Usage(calls=1, input_tokens=2000, output_tokens=800 * brief.k))
+        return Proposal(
+            children,
+            model="world",
+            usage=Usage(calls=1, input_tokens=2000, output_tokens=800 * brief.k),
+        )
 
     def _born(self, brief: Brief, rank: int, rng: Random) -> Candidate:
         assert brief.parent is not None
         parent, parents = genome(brief.parent), (brief.parent.id,)
         if self.cross and brief.inspirations and rng.random() < 0.3:
             other = brief.inspirations[0].candidate
-            parent, parents = replace(parent, quality=(parent.quality + quality(other)) / 2), (*parents, other.id)
+            parent, parents = (
+                replace(parent, quality=(parent.quality + quality(other)) / 2),
+                (*parents, other.id),
+            )
         child = self.shape(parent, rng, self.number)
         if self.broken and rng.random() < self.broken:
             child = replace(child, broken=True)
@@ -234,8 +270,16 @@ class SimulatedWorld(Landscape):
     def _noise(self, candidate: Candidate, draws: Random) -> float:
         if not self.noise:
             return 0.0
-        own = math.exp(self.unequal * Random(f"noise/{candidate.digest}").gauss(0, 1)) if self.unequal else 1.0
-        wide = math.sqrt(self.tails / (2 * draws.gammavariate(self.tails / 2, 1.0))) if self.tails else 1.0
+        own = (
+            math.exp(self.unequal * Random(f"noise/{candidate.digest}").gauss(0, 1))
+            if self.unequal
+            else 1.0
+        )
+        wide = (
+            math.sqrt(self.tails / (2 * draws.gammavariate(self.tails / 2, 1.0)))
+            if self.tails
+            else 1.0
+        )
         return self.noise * own * wide * draws.gauss(0, 1)
 
     def _shift(self, candidate: Candidate, case: str) -> float:
@@ -289,7 +333,9 @@ HELD_OUT: dict[str, SimulatedWorld] = {
     "twins": SimulatedWorld(noise=0.1, twins=True),
     "crossovers": SimulatedWorld(noise=0.1, cross=True),
     "ruined children, noise 2 steps": SimulatedWorld(shape=ruins, noise=0.1),
-    "right answers, ruined children": SimulatedWorld(shape=ruins, cases=24, interaction=0.1, answers=True),
+    "right answers, ruined children": SimulatedWorld(
+        shape=ruins, cases=24, interaction=0.1, answers=True
+    ),
 }
 FAMILY = {**TUNED, **HELD_OUT}
 
@@ -298,10 +344,11 @@ FAMILY = {**TUNED, **HELD_OUT}
 class FrontWorld(Landscape):
     """Two objectives, `speed` to be minimised in units of a thousandth, and a known front.
 
-    A candidate has a quality q in 0..1, which moves as in the smooth shape, and a place on the trade-off a in 0..1,
-    which moves by normal steps of 0.15. Accuracy is q cos(a pi/2) ** bend and speed 1e-3 (1 - q sin(a pi/2) ** bend):
-    bend 1 is a quarter circle, above 2 a hollow front that no weighted sum finds but for its ends. `noise` is the
-    deviation of both, in units of quality; `flaky` the chance of any evaluation to fail, `blank` to lack a metric.
+    A candidate has a quality q in 0..1, which moves as in the smooth shape, and a place on the
+    trade-off a in 0..1, which moves by normal steps of 0.15. Accuracy is q cos(a pi/2) ** bend and
+    speed 1e-3 (1 - q sin(a pi/2) ** bend): bend 1 is a quarter circle, above 2 a hollow front that
+    no weighted sum finds but for its ends. `noise` is the deviation of both, in units of quality;
+    `flaky` the chance of any evaluation to fail, `blank` to lack a metric.
     """
 
     noise: float = 0.1
@@ -321,7 +368,10 @@ class FrontWorld(Landscape):
     @property
     def objectives(self) -> dict[str, Any]:
         """As a person writes them."""
-        return {"accuracy": {"direction": "max", "reference": 0.0}, "speed": {"direction": "min", "reference": 1e-3}}
+        return {
+            "accuracy": {"direction": "max", "reference": 0.0},
+            "speed": {"direction": "min", "reference": 1e-3},
+        }
 
     def truth(self, candidate: Candidate) -> tuple[float, float]:
         """Accuracy, and one minus the speed in thousandths: both 0..1, higher is better."""
@@ -339,7 +389,9 @@ class FrontWorld(Landscape):
             draws = Random(request.seed)
             children = tuple(self._child(request.brief, draws) for _ in range(request.brief.k))
             usage = Usage(calls=1, input_tokens=2000, output_tokens=800 * request.brief.k)
-            return rng.expovariate(1.0) * self.propose_seconds, Proposal(children, model="world", usage=usage)
+            return rng.expovariate(1.0) * self.propose_seconds, Proposal(
+                children, model="world", usage=usage
+            )
         return super().perform(effect, rng)
 
     def _child(self, brief: Brief, rng: Random) -> Candidate:
@@ -351,13 +403,17 @@ class FrontWorld(Landscape):
 
     def _seen(self, request: EvaluateRequest, draws: Random) -> Observation:
         """An evaluation as the engine gets it: without all metrics it is invalid."""
-        first, second = (value + self.noise * draws.gauss(0, 1) for value in self.truth(request.candidate))
+        first, second = (
+            value + self.noise * draws.gauss(0, 1) for value in self.truth(request.candidate)
+        )
         metrics = {"accuracy": first, "speed": 1e-3 * (1 - second)}
         told = Observation(request.candidate.id, Status.OK, seed=request.seed, trust="verified")
         if draws.random() < self.flaky:
             return replaced(told, status=Status.ERROR)
         if draws.random() < self.blank:
-            return replaced(told, status=Status.INVALID, reason="metric_missing", metrics={"accuracy": first})
+            return replaced(
+                told, status=Status.INVALID, reason="metric_missing", metrics={"accuracy": first}
+            )
         return replaced(told, score=(first + second) / 2, metrics=metrics)
 
 

@@ -1,4 +1,4 @@
-"""Training of advisors during a search (PACEvolve++). Only `torch_engine` needs torch; the rest is numpy or plain."""
+"""Training of advisors during a search (PACEvolve++); only `torch_engine` needs torch."""
 
 from typing import Literal, get_args
 

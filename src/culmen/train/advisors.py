@@ -1,4 +1,6 @@
-"""Trained advisors: built for `train.open`; loaded from a run's checkpoints to chat with or export."""
+"""Trained advisors: built for `train.open`; loaded from a run's checkpoints to chat with or
+export.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def settings(run: Path) -> dict[str, Any]:
     file = run / "policy" / SETTINGS
     if not file.is_file():
         raise UserError(
-            "this run trains no advisor", where=str(run), fix="culmen run TASK --strategy pacevolve_plus_plus"
+            "this run trains no advisor",
+            where=str(run),
+            fix="culmen run TASK --strategy pacevolve_plus_plus",
         )
     return json.loads(file.read_text())
 
@@ -44,34 +48,52 @@ def versions(run: Path) -> list[int]:
 
 
 def opened(run: Path, version: int | None = None) -> PolicyEngine:
-    """The policy at a version, None: the latest. A policy that a server only sampled is loaded in this process."""
+    """The policy at a version, None: the latest. A policy that a server only sampled is loaded in
+    this process.
+    """
     payload, known = settings(run), versions(run)
     wanted = version if version is not None else max(known, default=0)
     if wanted not in known:
         raise UserError(
-            f"version {wanted} is not kept", where=str(run / "policy"), fix=f"one of {', '.join(map(str, known))}"
+            f"version {wanted} is not kept",
+            where=str(run / "policy"),
+            fix=f"one of {', '.join(map(str, known))}",
         )
     if (payload.get("engine") or {}).get("kind") != "tinker":
         payload.pop("engine", None)
     engine, _ = maker(lambda role, slots: ("", ""))(payload)
-    restore(engine, run / "policy" / f"{wanted:05d}", fingerprint((run / "policy" / SETTINGS).read_text()))
+    restore(
+        engine,
+        run / "policy" / f"{wanted:05d}",
+        fingerprint((run / "policy" / SETTINGS).read_text()),
+    )
     return engine
 
 
 def export(run: Path, version: int | None, out: Path) -> dict[str, Any]:
-    """Export an advisor for other programs; returns what was written: an adapter of a base model, or a whole model."""
+    """Export an advisor for other programs; returns what was written: an adapter of a base model,
+    or a whole model.
+    """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError("this path exists already", where=str(out), fix="name a new folder with --out")
+        raise UserError(
+            "this path exists already", where=str(out), fix="name a new folder with --out"
+        )
     engine = opened(run, version)
     out.mkdir(parents=True, exist_ok=True)
     engine.export(out)
     adapter = engine.capabilities.adapter
-    about = {"version": engine.version, "form": "adapter" if adapter else "model", "base": settings(run)["policy"]}
+    about = {
+        "version": engine.version,
+        "form": "adapter" if adapter else "model",
+        "base": settings(run)["policy"],
+    }
     return {**about, "out": str(out), "files": sorted(path.name for path in out.iterdir())}
 
 
 class AdvisorChat:
-    """A conversation with one version. The tiny policy answers with words of its menu, whatever the message."""
+    """A conversation with one version. The tiny policy answers with words of its menu, whatever the
+    message.
+    """
 
     def __init__(self, run: Path, version: int | None, system: str = "", seed: int = 0) -> None:
         self._asked, self._seed = settings(run), seed
@@ -85,9 +107,17 @@ class AdvisorChat:
         self.messages.append({"role": "user", "content": text})
         tokenizer = getattr(engine, "tokenizer", None)
         if isinstance(tokenizer, ChatTokenizer):
-            prompt, most, among = engine.encode(tokenizer.chat(self.messages)), self._asked["most"], ()
+            prompt, most, among = (
+                engine.encode(tokenizer.chat(self.messages)),
+                self._asked["most"],
+                (),
+            )
         else:
-            prompt, most, among = engine.encode(text), 3, engine.encode(" ".join(self._asked["menu"]))[1:]
+            prompt, most, among = (
+                engine.encode(text),
+                3,
+                engine.encode(" ".join(self._asked["menu"]))[1:],
+            )
         self._seed += 1
         reply = engine.sample(prompt, self._seed, most, among).text
         self.messages.append({"role": "assistant", "content": reply})
@@ -98,7 +128,9 @@ Make = Callable[[dict[str, Any]], tuple[PolicyEngine, Persona]]
 
 
 def maker(render: Render, folder: Path | None = None) -> Make:
-    """The builder of policies for `train.open`; `render` fills a step's template, `folder` is the run's."""
+    """The builder of policies for `train.open`; `render` fills a step's template, `folder` is the
+    run's.
+    """
 
     def make(payload: dict[str, Any]) -> tuple[PolicyEngine, Persona]:
         if payload["policy"] == "tiny":
@@ -120,13 +152,19 @@ def maker(render: Render, folder: Path | None = None) -> Make:
 
 def _tiny(payload: dict[str, Any]) -> tuple[PolicyEngine, Persona]:
     if payload.get("engine"):
-        raise UserError("the tiny policy runs in this process only", where="engine", fix="--set policy=MODEL_FOLDER")
+        raise UserError(
+            "the tiny policy runs in this process only",
+            where="engine",
+            fix="--set policy=MODEL_FOLDER",
+        )
     menu, seed = payload["menu"], payload["seed"]
     tokenizer = WordTokenizer(list(menu))
     model = tiny_model(len(tokenizer), seed)
     if payload.get("head"):
         model = adapted(model, payload["rank"], seed, head=True)
-    return TorchEngine(model, tokenizer, seed, anchored=bool(payload.get("anchored"))), MenuPersona(menu)
+    return TorchEngine(model, tokenizer, seed, anchored=bool(payload.get("anchored"))), MenuPersona(
+        menu
+    )
 
 
 def _local(payload: dict[str, Any], tokenizer: ChatTokenizer) -> TorchEngine:
@@ -134,7 +172,9 @@ def _local(payload: dict[str, Any], tokenizer: ChatTokenizer) -> TorchEngine:
     if payload["rank"]:
         model = adapted(model, payload["rank"], payload["seed"], head=bool(payload.get("head")))
     batch = (payload.get("engine") or {}).get("batch", BATCH)
-    return TorchEngine(model, tokenizer, payload["seed"], anchored=bool(payload.get("anchored")), batch=batch)
+    return TorchEngine(
+        model, tokenizer, payload["seed"], anchored=bool(payload.get("anchored")), batch=batch
+    )
 
 
 def _served(engine: TorchEngine, spec: dict[str, Any], folder: Path | None) -> PolicyEngine:
@@ -143,5 +183,7 @@ def _served(engine: TorchEngine, spec: dict[str, Any], folder: Path | None) -> P
     if not engine.capabilities.adapter:
         raise UserError("a server takes adapters only", where="rank", fix="--set rank=32")
     if folder is None:
-        raise UserError("adapters for a server need a folder", where="engine", fix="open the policy of a run")
+        raise UserError(
+            "adapters for a server need a folder", where="engine", fix="open the policy of a run"
+        )
     return ServedEngine(engine, connect(spec["kind"], spec["url"]), folder / "served")

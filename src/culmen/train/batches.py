@@ -1,9 +1,10 @@
-"""Many replies of one model of transformers drawn side by side: one forward pass gives every unfinished reply a token.
+"""Many replies of one model of transformers drawn side by side: one forward pass gives every
+unfinished reply a token.
 
-Prompts are read once for all rows as far as they begin alike, and padded on the left after that. A row has its own
-generator, seeded by its request; it takes one uniform number a token. What a row is drawn from does not depend on the
-others but for rounding: the last digits of a log-probability may differ with the batch, and so now and
-then a token.
+Prompts are read once for all rows as far as they begin alike, and padded on the left after that. A
+row has its own generator, seeded by its request; it takes one uniform number a token. What a row is
+drawn from does not depend on the others but for rounding: the last digits of a log-probability may
+differ with the batch, and so now and then a token.
 """
 
 from __future__ import annotations
@@ -20,15 +21,21 @@ _WORTH = 16  # tokens that prompts must begin with alike to be read once
 
 
 def able(model: Any) -> bool:
-    """Whether rows of the model can be padded and dropped: attention layers only, positions can be given."""
+    """Whether rows of the model can be padded and dropped: attention layers only, positions can be
+    given.
+    """
     kinds = set(getattr(model.config, "layer_types", None) or ())
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     known = kinds <= {"full_attention", "sliding_attention"}
     return known and "position_ids" in inspect.signature(base.forward).parameters
 
 
-def draw(model: Any, asked: Sequence[Ask], closing: int, normal: Callable[[Any], Any], told: Progress) -> list[Drawn]:
-    """A reply for each request, in their order. `normal` turns logits (rows, vocabulary) into log-probabilities."""
+def draw(
+    model: Any, asked: Sequence[Ask], closing: int, normal: Callable[[Any], Any], told: Progress
+) -> list[Drawn]:
+    """A reply for each request, in their order. `normal` turns logits (rows, vocabulary) into
+    log-probabilities.
+    """
     torch = require("torch", "train")
     drawn: list[Drawn] = [([], []) for _ in asked]
     chances = [torch.Generator().manual_seed(one.seed) for one in asked]
@@ -37,15 +44,22 @@ def draw(model: Any, asked: Sequence[Ask], closing: int, normal: Callable[[Any],
         rows = _Rows(model, [one.prompt for one in asked])
         while going:
             levels = normal(_limited(rows.logits, [asked[n].among for n in going]))
-            ahead = torch.cat([torch.rand(1, generator=chances[n], dtype=torch.float64) for n in going])
+            ahead = torch.cat(
+                [torch.rand(1, generator=chances[n], dtype=torch.float64) for n in going]
+            )
             chosen = _chosen(levels, ahead.to(levels.device))
             for n, token, level in zip(
-                going, chosen.tolist(), levels.gather(-1, chosen[:, None])[:, 0].tolist(), strict=True
+                going,
+                chosen.tolist(),
+                levels.gather(-1, chosen[:, None])[:, 0].tolist(),
+                strict=True,
             ):
                 drawn[n][0].append(token)
                 drawn[n][1].append(level)
             tokens += len(going)
-            left = [at for at, n in enumerate(going) if _goes_on(drawn[n][0], closing, asked[n].most)]
+            left = [
+                at for at, n in enumerate(going) if _goes_on(drawn[n][0], closing, asked[n].most)
+            ]
             going = [going[at] for at in left]
             told(len(asked) - len(going), tokens)
             if going:
@@ -68,7 +82,9 @@ def _limited(logits: Any, among: Sequence[Sequence[int]]) -> Any:
 
 
 def _chosen(levels: Any, ahead: Any) -> Any:
-    """The token of each row up to which a share `ahead` (0 <= ahead < 1) of its probability lies."""
+    """The token of each row up to which a share `ahead` (0 <= ahead < 1) of its probability
+    lies.
+    """
     upto = levels.double().exp().cumsum(-1)
     found = (upto <= ahead[:, None] * upto[:, -1:]).sum(-1)
     return found.clamp(max=levels.shape[-1] - 1)
@@ -85,13 +101,17 @@ class _Rows:
         wide = max(map(len, rest))
         pads = [wide - len(one) for one in rest]
         self._mask = self._tensor([[1] * alike + [0] * p + [1] * (wide - p) for p in pads])
-        self._at = self._tensor([[len(prompt)] for prompt in prompts])  # positions of the next tokens
+        self._at = self._tensor(
+            [[len(prompt)] for prompt in prompts]
+        )  # positions of the next tokens
         self._cache: Any = None
         if alike:
             self._cache = self._read(self._tensor([list(prompts[0][:alike])]))
             self._cache.batch_repeat_interleave(len(prompts))
         positions = (self._mask.cumsum(-1) - 1).clamp(min=0)[:, alike:]
-        self._pass(self._tensor([[0] * p + one for p, one in zip(pads, rest, strict=True)]), positions)
+        self._pass(
+            self._tensor([[0] * p + one for p, one in zip(pads, rest, strict=True)]), positions
+        )
 
     def step(self, chosen: Any, left: Sequence[int]) -> None:
         """Append the tokens of the rows that are left; the others are closed."""
@@ -107,7 +127,11 @@ class _Rows:
         return self._model(ids, use_cache=True, logits_to_keep=1).past_key_values
 
     def _pass(self, ids: Any, positions: Any) -> None:
-        given = {"past_key_values": self._cache, "attention_mask": self._mask, "position_ids": positions}
+        given = {
+            "past_key_values": self._cache,
+            "attention_mask": self._mask,
+            "position_ids": positions,
+        }
         out = self._model(ids, use_cache=True, logits_to_keep=1, **given)
         self._cache, self.logits = out.past_key_values, out.logits[:, -1].float()
 
@@ -118,11 +142,17 @@ class _Rows:
 def _alike(prompts: Sequence[Sequence[int]]) -> int:
     """How many tokens all prompts begin with, at least one left to each."""
     most = min(map(len, prompts)) - 1
-    same = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*prompts, strict=False)))
+    same = sum(
+        1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*prompts, strict=False))
+    )
     return min(most, same) if len(prompts) > 1 and min(most, same) >= _WORTH else 0
 
 
 def _sees_all(config: Any) -> bool:
-    """Whether each token sees all before it: padding between a common beginning and the rest would shift a window."""
+    """Whether each token sees all before it: padding between a common beginning and the rest would
+    shift a window.
+    """
     kinds = set(getattr(config, "layer_types", None) or ())
-    return kinds <= {"full_attention"} and (bool(kinds) or getattr(config, "sliding_window", None) is None)
+    return kinds <= {"full_attention"} and (
+        bool(kinds) or getattr(config, "sliding_window", None) is None
+    )

@@ -4,12 +4,13 @@
     train.sample  {step, slots, version}             -> {sample, text}
     train.update  {version, batch, rules, plan}      -> {version, and diagnostics}
 
-Each is idempotent. Replies asked for at the same time are drawn together, given together, and noted for whoever watches
-(`culmen.store.sidecar`). What a version samples depends on the request alone, but for rounding where replies are drawn
-side by side (`culmen.train.batches`). An update that was made before its result could
-be journaled is found by its digest and not made again. The checkpoint of version n lies in RUN/policy/NNNNN, whole or
-not at all: the engine's state, and in `done.json` the update that led to it, its place in the run (step, alpha), and
-the mark of the settings it was made under.
+Each is idempotent. Replies asked for at the same time are drawn together, given together, and noted
+for whoever watches (`culmen.store.sidecar`). What a version samples depends on the request alone,
+but for rounding where replies are drawn side by side (`culmen.train.batches`). An update that was
+made before its result could be journaled is found by its digest and not made again. The checkpoint
+of version n lies in RUN/policy/NNNNN, whole or not at all: the engine's state, and in `done.json`
+the update that led to it, its place in the run (step, alpha), and the mark of the settings it was
+made under.
 """
 
 from __future__ import annotations
@@ -51,10 +52,12 @@ class Persona(Protocol):
 
 
 class TrainCraft:
-    """`core.ports.Craft` of the family `train`. `make(policy, payload)` builds the engine and its persona when first
-    needed. All work is done on one thread, in the order asked."""
+    """`core.ports.Craft` of the family `train`. `make(policy, payload)` builds the engine and its
+    persona when first needed. All work is done on one thread, in the order asked."""
 
-    def __init__(self, folder: Path, make: Callable[[dict[str, Any]], tuple[PolicyEngine, Persona]]) -> None:
+    def __init__(
+        self, folder: Path, make: Callable[[dict[str, Any]], tuple[PolicyEngine, Persona]]
+    ) -> None:
         self._folder, self._make = folder, make
         self._thread = ThreadPoolExecutor(1, "policy")
         self._made: tuple[PolicyEngine, Persona] | None = None
@@ -68,7 +71,10 @@ class TrainCraft:
             return await self._sampled(request)
         doing = {"train.open": self._open, "train.update": self._update}.get(request.kind)
         if doing is None:
-            raise UserError(f"nothing here performs the effect '{request.kind}'", where="the strategy's search()")
+            raise UserError(
+                f"nothing here performs the effect '{request.kind}'",
+                where="the strategy's search()",
+            )
         return await asyncio.get_running_loop().run_in_executor(self._thread, doing, request)
 
     async def close(self) -> None:
@@ -82,7 +88,9 @@ class TrainCraft:
         return Custom({"version": engine.version, **msgspec.to_builtins(engine.capabilities)})
 
     async def _sampled(self, request: CustomRequest) -> Custom:
-        """One of the replies that are asked for at the same time: they are drawn, and given, together."""
+        """One of the replies that are asked for at the same time: they are drawn, and given,
+        together.
+        """
         if self._gathered is None:
             self._gathered = ([], asyncio.create_task(self._draw_gathered()))
         requests, drawing = self._gathered
@@ -94,7 +102,9 @@ class TrainCraft:
         async with self._free:  # what is asked for while others are drawn waits for the next batch
             gathered, self._gathered = self._gathered, None
             assert gathered is not None
-            return await asyncio.get_running_loop().run_in_executor(self._thread, self._sample, gathered[0])
+            return await asyncio.get_running_loop().run_in_executor(
+                self._thread, self._sample, gathered[0]
+            )
 
     def _sample(self, requests: Sequence[CustomRequest]) -> list[Custom]:
         versions = [int(request.payload["version"]) for request in requests]
@@ -106,7 +116,8 @@ class TrainCraft:
             with SamplingNote(self._folder, len(these)) as note:
                 samples = engine.sample_many(asked, note.tell)
             replies |= {
-                n: _custom(engine, persona, requests[n], sample) for n, sample in zip(these, samples, strict=True)
+                n: _custom(engine, persona, requests[n], sample)
+                for n, sample in zip(these, samples, strict=True)
             }
         return [replies[n] for n in range(len(requests))]
 
@@ -121,7 +132,10 @@ class TrainCraft:
         engine, _ = self._at(version)
         self._loaded = False  # if this is interrupted, the next attempt begins from the checkpoint
         began, rules = time.monotonic(), msgspec.convert(payload["rules"], Rules)
-        data = [Datum(msgspec.convert(one["sample"], PolicySample), one["advantage"]) for one in payload["batch"]]
+        data = [
+            Datum(msgspec.convert(one["sample"], PolicySample), one["advantage"])
+            for one in payload["batch"]
+        ]
         told = steps(engine, data, rules)
         result = {**told, "version": engine.publish(), **_pace(told, time.monotonic() - began)}
         self._keep(engine, {"digest": digest, "result": result, "plan": payload.get("plan", {})})
@@ -129,7 +143,9 @@ class TrainCraft:
         return Custom(result)
 
     def _at(self, version: int) -> tuple[PolicyEngine, Persona]:
-        """The policy at a version: as it is in memory, else from its checkpoint. A new run begins with version 0."""
+        """The policy at a version: as it is in memory, else from its checkpoint. A new run begins
+        with version 0.
+        """
         self._made = self._made or self._make(json.loads((self._folder / SETTINGS).read_text()))
         engine, folder = self._made[0], self._checkpoint(version)
         if self._loaded and engine.version == version:
@@ -168,39 +184,62 @@ class TrainCraft:
 
 
 def steps(engine: PolicyEngine, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
-    """`rules.epochs` passes over a barrier's samples, each in `rules.minibatches` steps on every n-th of them.
+    """`rules.epochs` passes over a barrier's samples, each in `rules.minibatches` steps on every
+    n-th of them.
 
-    Diagnostics are means over the steps; maxima stay maxima, `tokens` is a sum, and kl is that of the last step.
+    Diagnostics are means over the steps; maxima stay maxima, `tokens` is a sum, and kl is that of
+    the last step.
     """
     parts = [part for n in range(rules.minibatches) if (part := data[n :: rules.minibatches])]
     if rules.epochs * len(parts) > 1:
         engine.hold([datum.sample for datum in data])
-    told = [engine.forward_backward(part, rules) | engine.optim_step(rules) for part in parts * rules.epochs]
-    ways = {"tokens": sum, "gap_max": max, "ratio_max": max, "grad_norm": max, "kl": lambda values: values[-1]}
-    return {name: ways.get(name, fmean)([one[name] for one in told if name in one]) for name in told[0]}
+    told = [
+        engine.forward_backward(part, rules) | engine.optim_step(rules)
+        for part in parts * rules.epochs
+    ]
+    ways = {
+        "tokens": sum,
+        "gap_max": max,
+        "ratio_max": max,
+        "grad_norm": max,
+        "kl": lambda values: values[-1],
+    }
+    return {
+        name: ways.get(name, fmean)([one[name] for one in told if name in one]) for name in told[0]
+    }
 
 
 def _asked(engine: PolicyEngine, persona: Persona, request: CustomRequest) -> Ask:
     step, slots = request.payload["step"], request.payload["slots"]
     text, (most, words) = persona.prompt(step, slots), persona.grammar(step, slots)
     limited = words if engine.capabilities.grammar else ()
-    return Ask(fitted(engine, text, most), request.seed, most, engine.encode(" ".join(limited))[1:] if limited else ())
+    return Ask(
+        fitted(engine, text, most),
+        request.seed,
+        most,
+        engine.encode(" ".join(limited))[1:] if limited else (),
+    )
 
 
 _LEAST = 64  # tokens that a prompt needs to say anything
 
 
 def fitted(engine: PolicyEngine, text: str, most: int) -> tuple[int, ...]:
-    """The prompt's tokens. Of one that leaves no room for a reply of `most` tokens in the model's context the middle is
-    left out, and says so: the role stands at the beginning, the request at the end. Raises `UserError` where no prompt
-    has room."""
+    """The prompt's tokens. Of one that leaves no room for a reply of `most` tokens in the model's
+    context the middle is left out, and says so: the role stands at the beginning, the request at
+    the end. Raises `UserError` where no prompt has room."""
     tokens, context = engine.encode(text), engine.capabilities.context
     if context is None or len(tokens) + most <= context:
         return tokens
     room = context - most
     if room < _LEAST:
-        what = f"replies of {most} tokens leave no room for a prompt: the policy's context is {context} tokens"
-        raise UserError(what, where="policy", fix=f"--set most={max(1, context // 2)}, or another policy")
+        what = (
+            f"replies of {most} tokens leave no room for a prompt: the policy's context is "
+            f"{context} tokens"
+        )
+        raise UserError(
+            what, where="policy", fix=f"--set most={max(1, context // 2)}, or another policy"
+        )
     kept = len(text)
     while len(tokens) > room:
         kept = int(kept * min(0.95, room / len(tokens)))
@@ -210,12 +249,18 @@ def fitted(engine: PolicyEngine, text: str, most: int) -> tuple[int, ...]:
     return tokens
 
 
-def _custom(engine: PolicyEngine, persona: Persona, request: CustomRequest, sample: PolicySample) -> Custom:
+def _custom(
+    engine: PolicyEngine, persona: Persona, request: CustomRequest, sample: PolicySample
+) -> Custom:
     step, slots = request.payload["step"], request.payload["slots"]
     text = persona.reply(step, sample.text, slots, request.seed)
     usage = Usage(calls=1, input_tokens=len(sample.prompt), output_tokens=len(sample.response))
     known = engine.capabilities.context is not None
-    cut = {"cut": True} if known and sample.prompt != engine.encode(persona.prompt(step, slots)) else {}
+    cut = (
+        {"cut": True}
+        if known and sample.prompt != engine.encode(persona.prompt(step, slots))
+        else {}
+    )
     return Custom({"sample": msgspec.to_builtins(sample), "text": text, **cut}, usage)
 
 
@@ -232,5 +277,7 @@ def _write(path: Path, data: dict[str, Any]) -> None:
 def restore(engine: PolicyEngine, folder: Path, mark: str) -> None:
     """Load a checkpoint. Raises `UserError` if it was made under other settings."""
     if json.loads((folder / DONE).read_text()).get("settings", mark) != mark:
-        raise UserError("this policy was trained with other settings", where=str(folder), fix="culmen fork RUN")
+        raise UserError(
+            "this policy was trained with other settings", where=str(folder), fix="culmen fork RUN"
+        )
     engine.load(folder)

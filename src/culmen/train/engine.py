@@ -1,7 +1,7 @@
 """The protocol of engines that sample and train a policy, and the diagnostics of an update.
 
-Engines live outside the search. What they return is journaled by the craft (`culmen.train.craft`), so a replay neither
-samples nor trains again.
+Engines live outside the search. What they return is journaled by the craft (`culmen.train.craft`),
+so a replay neither samples nor trains again.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from culmen.core.errors import UserError
 class PolicySample(msgspec.Struct, frozen=True, omit_defaults=True):
     """One reply of a policy, as tokens: never tokenised again from its text.
 
-    `logprobs` are those of the response's tokens under the distribution they were drawn from, by the version `version`.
-    `ended` is false if the reply was cut at the most tokens allowed. `among` are the tokens that a grammar allowed
-    (none: all): `logprobs` are those of the distribution restricted to them.
+    `logprobs` are those of the response's tokens under the distribution they were drawn from, by
+    the version `version`. `ended` is false if the reply was cut at the most tokens allowed. `among`
+    are the tokens that a grammar allowed (none: all): `logprobs` are those of the distribution
+    restricted to them.
     """
 
     prompt: tuple[int, ...]
@@ -47,24 +48,30 @@ class Ask(NamedTuple):
     among: tuple[int, ...] = ()
 
 
-Progress = Callable[[int, int], None]  # told how many replies are finished, and how many tokens there are in all
+Progress = Callable[
+    [int, int], None
+]  # told how many replies are finished, and how many tokens there are in all
 
 
 class Datum(msgspec.Struct, frozen=True):
-    """A sample with the advantage of every token of its response (equation 4: the same for all of them)."""
+    """A sample with the advantage of every token of its response (equation 4: the same for all of
+    them).
+    """
 
     sample: PolicySample
     advantage: float
 
 
 class Rules(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Settings of an update: the clip of equation 6, Adam's settings, the cap of the gradient's norm.
+    """Settings of an update: the clip of equation 6, Adam's settings, the cap of the gradient's
+    norm.
 
-    `rate` is the learning rate. A barrier's samples are passed over `epochs` times, each in `minibatches` optimiser
-    steps: from the second step on the ratio is no longer 1. `anchor` is the weight lambda of the divergence from the
-    first weights: to every token's advantage lambda (mean d - d) is added, with d its log-probability as drawn less
-    that under the first weights (TTT-Discover's penalty). `correct` caps the weight by which a sample drawn with
-    slightly other log-probabilities (another engine's) is corrected; 1 exactly where sampling and training agree.
+    `rate` is the learning rate. A barrier's samples are passed over `epochs` times, each in
+    `minibatches` optimiser steps: from the second step on the ratio is no longer 1. `anchor` is the
+    weight lambda of the divergence from the first weights: to every token's advantage lambda (mean
+    d - d) is added, with d its log-probability as drawn less that under the first weights
+    (TTT-Discover's penalty). `correct` caps the weight by which a sample drawn with slightly other
+    log-probabilities (another engine's) is corrected; 1 exactly where sampling and training agree.
     """
 
     rate: float = 1e-5
@@ -105,14 +112,15 @@ class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
 class PolicyEngine(Protocol):
     """One policy. `version` counts its published updates from 0.
 
-    `hold` comes before an update of several steps: ratios are then taken against what the samples' log-probabilities
-    were at that moment, until `publish`. `forward_backward` accumulates the gradient of the masked, asymmetrically
-    clipped loss (equation 6, mean over all valid tokens of `data`) and returns diagnostics; `optim_step` applies it
-    once; `publish` makes the new weights those that are sampled from. `logprobs` are recomputed by the trainer, not the
-    sampler: their gap is logged.
-    `save` makes a checkpoint from which `load` continues; `discard` removes one, on a server too.
-    `export` writes files for other programs: an adapter in PEFT's layout, or a model folder of transformers. Raises
-    `UserError` where a model cannot be loaded, `ValueError` for samples of another version.
+    `hold` comes before an update of several steps: ratios are then taken against what the samples'
+    log-probabilities were at that moment, until `publish`. `forward_backward` accumulates the
+    gradient of the masked, asymmetrically clipped loss (equation 6, mean over all valid tokens of
+    `data`) and returns diagnostics; `optim_step` applies it once; `publish` makes the new weights
+    those that are sampled from. `logprobs` are recomputed by the trainer, not the sampler: their
+    gap is logged. `save` makes a checkpoint from which `load` continues; `discard` removes one, on
+    a server too. `export` writes files for other programs: an adapter in PEFT's layout, or a model
+    folder of transformers. Raises `UserError` where a model cannot be loaded, `ValueError` for
+    samples of another version.
     """
 
     capabilities: Capabilities
@@ -122,7 +130,9 @@ class PolicyEngine(Protocol):
 
     def encode(self, prompt: str) -> tuple[int, ...]: ...
 
-    def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> PolicySample: ...
+    def sample(
+        self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()
+    ) -> PolicySample: ...
 
     def sample_many(self, asked: Sequence[Ask], told: Progress) -> list[PolicySample]: ...
 
@@ -176,13 +186,15 @@ class UpdateDiagnostics:
         rules: Rules,
         held: Sequence[float] | None = None,
     ) -> None:
-        """Take in one response: its log-probabilities as recomputed by the trainer, as given with the sample, and as
-        recomputed before the weights moved (`held`; none: they have not)."""
+        """Take in one response: its log-probabilities as recomputed by the trainer, as given with
+        the sample, and as recomputed before the weights moved (`held`; none: they have not)."""
         self.tokens += len(drawn)
         self._sums["entropy"] += sum(entropies)
         before = recomputed if held is None else held
         for new, was, old, advantage in zip(recomputed, before, drawn, advantages, strict=True):
-            ratio = math.exp(min(new - was, 50.0)) * min(math.exp(min(was - old, 50.0)), rules.correct)
+            ratio = math.exp(min(new - was, 50.0)) * min(
+                math.exp(min(was - old, 50.0)), rules.correct
+            )
             kept = min(max(ratio, 1 - rules.low), 1 + rules.high)
             self._sums["loss"] -= min(ratio * advantage, kept * advantage)
             self._sums["gap_mean"] += abs(was - old)
@@ -191,13 +203,20 @@ class UpdateDiagnostics:
             self._gap, self._ratio = max(self._gap, abs(was - old)), max(self._ratio, ratio)
 
     def told(self) -> dict[str, float]:
-        """Means over tokens; `gap_*` is between sampled and recomputed log-probabilities, clips count only the side
-        on which they hold an update back."""
+        """Means over tokens; `gap_*` is between sampled and recomputed log-probabilities, clips
+        count only the side on which they hold an update back."""
         means = {name: value / max(1, self.tokens) for name, value in self._sums.items()}
-        return {**means, "gap_max": self._gap, "ratio_max": self._ratio, "tokens": float(self.tokens)}
+        return {
+            **means,
+            "gap_max": self._gap,
+            "ratio_max": self._ratio,
+            "tokens": float(self.tokens),
+        }
 
 
 def divergence(before: Sequence[float], after: Sequence[float]) -> float:
-    """Sum over tokens of the k3 estimate of KL(before || after) from log-probabilities of what `before` drew."""
+    """Sum over tokens of the k3 estimate of KL(before || after) from log-probabilities of what
+    `before` drew.
+    """
     gaps = [old - new for old, new in zip(before, after, strict=True)]
     return sum(math.exp(min(-gap, 50.0)) - 1 + gap for gap in gaps)

@@ -1,4 +1,6 @@
-"""Models for an advisor: a chat model with a LoRA adapter, or a tiny one over a menu; and their prompts."""
+"""Models for an advisor: a chat model with a LoRA adapter, or a tiny one over a menu; and their
+prompts.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class ChatTokenizer:
 
 
 class ChatPersona:
-    """Prompts a chat model: the step's template, rendered by `render(role, slots) -> (system, user)`."""
+    """Prompts a chat model: the step's template, rendered by `render(role, slots) -> (system,
+    user)`.
+    """
 
     def __init__(self, tokenizer: ChatTokenizer, render: Render, most: int) -> None:
         self._tokenizer, self._render, self._most = tokenizer, render, most
@@ -47,7 +51,9 @@ class ChatPersona:
     def prompt(self, step: str, slots: dict[str, Any]) -> str:
         """Both messages in the chat format."""
         system, user = self._render(f"advisor.{step}", slots)
-        return self._tokenizer.chat([{"role": "system", "content": system}, {"role": "user", "content": user}])
+        return self._tokenizer.chat(
+            [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        )
 
     def grammar(self, step: str, slots: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
         """Free text."""
@@ -70,7 +76,9 @@ def load_tokenizer(path: str) -> ChatTokenizer:
 
 
 def load_model(path: str) -> Any:
-    """A model in its own precision, on the GPU if there is one; there its activations are computed again, not kept."""
+    """A model in its own precision, on the GPU if there is one; there its activations are computed
+    again, not kept.
+    """
     torch, transformers = require("torch", "train"), require("transformers", "train")
     transformers.utils.logging.disable_progress_bar()  # the terminal shows the run's own
     model = gguf_model(path) if is_gguf(path) else _of_folder(path)
@@ -82,35 +90,60 @@ def load_model(path: str) -> Any:
 
 def _of_folder(path: str) -> Any:
     try:
-        return require("transformers", "train").AutoModelForCausalLM.from_pretrained(path, dtype="auto")
+        return require("transformers", "train").AutoModelForCausalLM.from_pretrained(
+            path, dtype="auto"
+        )
     except (OSError, ValueError) as error:
         raise _missing("model", path, error) from error
 
 
 def adapted(model: Any, rank: int, seed: int, head: bool = False) -> Any:
-    """The model with a LoRA adapter on all linear layers, `head`: the output layer, too. Begins as the model itself.
+    """The model with a LoRA adapter on all linear layers, `head`: the output layer, too. Begins as
+    the model itself.
 
     Its random half depends on the seed alone. alpha is twice the rank.
     """
     torch, peft = require("torch", "train"), require("peft", "train")
-    linear = {name.rpartition(".")[2] for name, one in model.named_modules() if isinstance(one, torch.nn.Linear)}
+    linear = {
+        name.rpartition(".")[2]
+        for name, one in model.named_modules()
+        if isinstance(one, torch.nn.Linear)
+    }
     settings = peft.LoraConfig(
-        r=rank, lora_alpha=2 * rank, target_modules=sorted(linear) if head else "all-linear", task_type="CAUSAL_LM"
+        r=rank,
+        lora_alpha=2 * rank,
+        target_modules=sorted(linear) if head else "all-linear",
+        task_type="CAUSAL_LM",
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by names that it is giving up
+            warnings.simplefilter(
+                "ignore", FutureWarning
+            )  # peft asks transformers by names that it is giving up
             return peft.get_peft_model(model, settings)
 
 
 def _missing(what: str, path: str, error: Exception) -> UserError:
     said = (str(error).splitlines() or [""])[0]
-    return UserError(f"the advisor's {what} '{path}' cannot be loaded", where=said, fix="check the path")
+    return UserError(
+        f"the advisor's {what} '{path}' cannot be loaded", where=said, fix="check the path"
+    )
 
 
 _SPECIAL = ("<s>", "</s>", "<unk>")
-_COMMON = ("generate", "select", "classify", "result", "condense", "prune", "better", "worse", "failed", "among")
+_COMMON = (
+    "generate",
+    "select",
+    "classify",
+    "result",
+    "condense",
+    "prune",
+    "better",
+    "worse",
+    "failed",
+    "among",
+)
 
 
 class WordTokenizer:
@@ -127,7 +160,10 @@ class WordTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The words' tokens, after the opening one."""
-        return [self.bos_token_id, *(self._ids.get(word, self.unk_token_id) for word in text.split())]
+        return [
+            self.bos_token_id,
+            *(self._ids.get(word, self.unk_token_id) for word in text.split()),
+        ]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The words, separated by spaces."""
@@ -158,14 +194,20 @@ def tiny_model(vocabulary: int, seed: int, width: int = 32, layers: int = 2) -> 
 
 
 class MenuPersona:
-    """Prompts a tiny model: a step of a decision as a few words, and its words back as that step's answer."""
+    """Prompts a tiny model: a step of a decision as a few words, and its words back as that step's
+    answer.
+    """
 
     def __init__(self, menu: dict[str, str]) -> None:
         self._menu = menu
 
     def prompt(self, step: str, slots: dict[str, Any]) -> str:
         """The step, the latest failures by kind of edit, and, to select, the options."""
-        failed = [name for f in slots.get("failures", ()) if (name := _name(f["experiment"])) in self._menu]
+        failed = [
+            name
+            for f in slots.get("failures", ())
+            if (name := _name(f["experiment"])) in self._menu
+        ]
         options = [_name(o["hypothesis"]) for o in slots.get("options", ())]
         return " ".join(["failed", *failed[:3], *(["among", *options] if options else []), step])
 
@@ -178,7 +220,8 @@ class MenuPersona:
     def reply(self, step: str, text: str, slots: dict[str, Any], seed: int) -> str:
         """JSON as a larger model would write it; words that form no answer stay as they are.
 
-        The same kind of edit is another experiment each time it is drawn, so choices carry a number.
+        The same kind of edit is another experiment each time it is drawn, so choices carry a
+        number.
         """
         words = list(dict.fromkeys(word for word in text.split() if word in self._menu))
         if step == "generate" and words:
@@ -187,7 +230,12 @@ class MenuPersona:
         options = {_name(o["hypothesis"]): o for o in slots.get("options", ())}
         chosen = next((options[word] for word in words if word in options), None)
         if step == "select" and chosen is not None:
-            return json.dumps({"idea": chosen["idea"], "experiment": f"{chosen['hypothesis']} (draw {seed % 10**6})"})
+            return json.dumps(
+                {
+                    "idea": chosen["idea"],
+                    "experiment": f"{chosen['hypothesis']} (draw {seed % 10**6})",
+                }
+            )
         return text
 
 
@@ -195,10 +243,12 @@ def _name(line: str) -> str:
     return line.partition(":")[0]
 
 
-# Weights and tokenizer of a GGUF file (extra `train-gguf`), unpacked into a plain model that can be trained and saved.
+# Weights and tokenizer of a GGUF file (extra `train-gguf`), unpacked into a plain model that can be
+# trained and saved.
 #
-# transformers reads the file and unpacks its blocks; the model it returns counts as quantised, which neither saving nor
-# adapters take, so its weights move into a fresh one of the same configuration.
+# transformers reads the file and unpacks its blocks; the model it returns counts as quantised,
+# which neither saving nor adapters take, so its weights move into a fresh one of the same
+# configuration.
 
 _EXTRA = "train-gguf"
 
@@ -231,10 +281,16 @@ def gguf_model(path: str) -> Any:
 
 
 def _load(kind: str, path: str, **more: Any) -> Any:
-    """By the class `kind` of transformers; raises `UserError` where file, architecture or package lack."""
+    """By the class `kind` of transformers; raises `UserError` where file, architecture or package
+    lack.
+    """
     file = Path(path)
     if not file.is_file():
-        raise UserError("there is no such GGUF file", where=str(file), fix="--set policy=FILE.gguf, or a model folder")
+        raise UserError(
+            "there is no such GGUF file",
+            where=str(file),
+            fix="--set policy=FILE.gguf, or a model folder",
+        )
     require("gguf", _EXTRA)
     require("accelerate", _EXTRA)
     loader = getattr(require("transformers", "train"), kind)

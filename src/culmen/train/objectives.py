@@ -1,8 +1,10 @@
-"""The training signal, one function per formula: rewards, advantages, their mix, and the clipped loss. Only numpy.
+"""The training signal, one function per formula: rewards, advantages, their mix, and the clipped
+loss. Only numpy.
 
-A group holds the results of one rollout barrier: `rewards` of shape (n,), float64, n >= 1. Advantages have the same
-shape. Equations and sections are those of PACEvolve++ (arXiv 2605.07039) unless another paper is named. Everything is
-float64: in float32 close rewards collapse to one value while their differences are still significant.
+A group holds the results of one rollout barrier: `rewards` of shape (n,), float64, n >= 1.
+Advantages have the same shape. Equations and sections are those of PACEvolve++ (arXiv 2605.07039)
+unless another paper is named. Everything is float64: in float32 close rewards collapse to one value
+while their differences are still significant.
 """
 
 from __future__ import annotations
@@ -29,15 +31,24 @@ FAILED = -1.0
 
 
 def progress_reward(
-    score: object, low: float, high: float, *, maximise: bool = True, scale: float = 5.0, power: float = 1.0
+    score: object,
+    low: float,
+    high: float,
+    *,
+    maximise: bool = True,
+    scale: float = 5.0,
+    power: float = 1.0,
 ) -> float:
-    """Equation 5: `scale` * u^power with u the share of the way from the worse to the better bound, clamped to 0..1.
+    """Equation 5: `scale` * u^power with u the share of the way from the worse to the better bound,
+    clamped to 0..1.
 
-    `score` may be anything: what is not a finite int or float (None, text, bool, NaN) gives `FAILED`. Raises
-    `ValueError` unless low < high, scale > 0 and power > 0.
+    `score` may be anything: what is not a finite int or float (None, text, bool, NaN) gives
+    `FAILED`. Raises `ValueError` unless low < high, scale > 0 and power > 0.
     """
     if not (low < high and scale > 0 and power > 0) or not math.isfinite(high - low):
-        raise ValueError(f"need finite low < high, scale > 0 and power > 0, not {low}, {high}, {scale}, {power}")
+        raise ValueError(
+            f"need finite low < high, scale > 0 and power > 0, not {low}, {high}, {scale}, {power}"
+        )
     if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
         return FAILED
     way = (score - low) if maximise else (high - score)
@@ -45,7 +56,9 @@ def progress_reward(
 
 
 def centred(rewards: ArrayLike) -> Floats:
-    """A_i = R_i - mean(R): the group-relative branch (Section 3.3; Dr. GRPO). Depends on the rewards' scale."""
+    """A_i = R_i - mean(R): the group-relative branch (Section 3.3; Dr. GRPO). Depends on the
+    rewards' scale.
+    """
     group = _group(rewards)
     return group - group.mean()
 
@@ -67,8 +80,9 @@ def grpo(rewards: ArrayLike, eps: float = EPS_NUM) -> Floats:
 def max_at_k(rewards: ArrayLike, k: int) -> Floats:
     """Equation 2 (PKPO): w_i = sum of the best reward over all size-k subsets with i, over C(n, k).
 
-    In closed form, O(n log n): with rewards ascending and 0-based ranks, i is the best of C(i, k-1) subsets, and a
-    larger j is the best of C(j-1, k-2) that also hold i. `k` beyond n counts as n; raises `ValueError` below 1.
+    In closed form, O(n log n): with rewards ascending and 0-based ranks, i is the best of C(i, k-1)
+    subsets, and a larger j is the best of C(j-1, k-2) that also hold i. `k` beyond n counts as n;
+    raises `ValueError` below 1.
     """
     group, k, order = _ranked(rewards, k)
     n, ascending = len(group), group[order]
@@ -80,11 +94,13 @@ def max_at_k(rewards: ArrayLike, k: int) -> Floats:
 
 
 def sloo(rewards: ArrayLike, k: int) -> Floats:
-    """Equation 3 (SLOO k-1): what i adds to the best of k, averaged over the subsets that hold it; never negative.
+    """Equation 3 (SLOO k-1): what i adds to the best of k, averaged over the subsets that hold it;
+    never negative.
 
-    Only subsets whose best is i count. Of these, rank j is second best in C(j, k-2), which gives a prefix sum. The k-1
-    lowest ranks are exactly 0; equal rewards get equal credit. A group of one, or k = 1, has no alternative to
-    subtract: zeros. Shifting by the largest reward first leaves the weights as they are and small differences exact.
+    Only subsets whose best is i count. Of these, rank j is second best in C(j, k-2), which gives a
+    prefix sum. The k-1 lowest ranks are exactly 0; equal rewards get equal credit. A group of one,
+    or k = 1, has no alternative to subtract: zeros. Shifting by the largest reward first leaves the
+    weights as they are and small differences exact.
     """
     group, k, order = _ranked(rewards, k)
     n = len(group)
@@ -94,17 +110,21 @@ def sloo(rewards: ArrayLike, k: int) -> Floats:
     best = _ratios((math.comb(i, k - 1) for i in range(n)), n, k) * ascending
     second = _ratios((math.comb(j, k - 2) for j in range(n)), n, k) * ascending
     weights = np.maximum(0.0, best - np.concatenate([[0.0], np.cumsum(second)[:-1]]))
-    weights[np.searchsorted(ascending, ascending) < k - 1] = 0.0  # too few below it to be the best of any k
+    weights[np.searchsorted(ascending, ascending) < k - 1] = (
+        0.0  # too few below it to be the best of any k
+    )
     return _unranked(weights, order, group)
 
 
 def entropic(rewards: ArrayLike, gamma: float = math.log(2), beta: float | None = None) -> Floats:
-    """TTT-Discover's advantage (Section 2.2): exp(beta (R_i - max)) / mean over j != i of the same, minus 1.
+    """TTT-Discover's advantage (Section 2.2): exp(beta (R_i - max)) / mean over j != i of the same,
+    minus 1.
 
-    `beta` is given, or found so that the tilted distribution is `gamma` nats from uniform. Where ties at the top keep
-    it from getting that far (it never exceeds ln(n/m) with m at the top), nine tenths of the way are taken, so two
-    candidates do not give an advantage of 10^12. Solved on rewards divided by their span: free of shift and scale.
-    Constant groups and groups of one give zeros.
+    `beta` is given, or found so that the tilted distribution is `gamma` nats from uniform. Where
+    ties at the top keep it from getting that far (it never exceeds ln(n/m) with m at the top), nine
+    tenths of the way are taken, so two candidates do not give an advantage of 10^12. Solved on
+    rewards divided by their span: free of shift and scale. Constant groups and groups of one give
+    zeros.
     """
     group = _group(rewards)
     n, span = len(group), float(np.ptp(group))
@@ -118,21 +138,31 @@ def entropic(rewards: ArrayLike, gamma: float = math.log(2), beta: float | None 
 
 
 def phase(step: int, steps: int) -> float:
-    """alpha_t, from 0 at the first of `steps` planned barriers to 1 at the last, linear (Section 3.3)."""
+    """alpha_t, from 0 at the first of `steps` planned barriers to 1 at the last, linear (Section
+    3.3).
+    """
     return 0.0 if steps <= 1 else min(1.0, max(0.0, step / (steps - 1)))
 
 
 def collapsed(branch: ArrayLike, floor: float = EPS_SKIP) -> bool:
-    """Whether a branch is numerical noise (standard deviation not finite, or below `floor`): then no update at all."""
+    """Whether a branch is numerical noise (standard deviation not finite, or below `floor`): then
+    no update at all.
+    """
     spread = float(np.std(np.asarray(branch, dtype=np.float64)))
     return not math.isfinite(spread) or spread < floor
 
 
-def mixed(group_branch: ArrayLike, frontier_branch: ArrayLike, alpha: float, eps: float = EPS_NUM) -> Floats:
-    """Equation 4: (1 - alpha) Phi(group) + alpha Phi(frontier), alpha in 0..1. Its mean is 0, its spread at most 1."""
+def mixed(
+    group_branch: ArrayLike, frontier_branch: ArrayLike, alpha: float, eps: float = EPS_NUM
+) -> Floats:
+    """Equation 4: (1 - alpha) Phi(group) + alpha Phi(frontier), alpha in 0..1. Its mean is 0, its
+    spread at most 1.
+    """
     if not 0.0 <= alpha <= 1.0:
         raise ValueError(f"alpha must be in 0..1, not {alpha}")
-    return (1.0 - alpha) * standardised(group_branch, eps) + alpha * standardised(frontier_branch, eps)
+    return (1.0 - alpha) * standardised(group_branch, eps) + alpha * standardised(
+        frontier_branch, eps
+    )
 
 
 def clipped_loss(
@@ -147,9 +177,10 @@ def clipped_loss(
 ) -> float:
     """Equation 6: minus the mean of min(r A, clip(r, 1 - low, 1 + high) A) over the valid tokens.
 
-    `new` and `old` are log-probabilities of shape (n, tokens), `advantages` (n,) or (n, tokens), `mask` (n, tokens)
-    with 1 at valid tokens; the others may hold anything, also NaN. `aggregate`: token_mean (the paper's),
-    or seq_mean (the mean of each response's mean, responses without a token left out). 0 if no token is valid.
+    `new` and `old` are log-probabilities of shape (n, tokens), `advantages` (n,) or (n, tokens),
+    `mask` (n, tokens) with 1 at valid tokens; the others may hold anything, also NaN. `aggregate`:
+    token_mean (the paper's), or seq_mean (the mean of each response's mean, responses without a
+    token left out). 0 if no token is valid.
     """
     surrogate, valid = _surrogate(new, old, advantages, mask, low, high)
     if aggregate == "token_mean":
@@ -162,9 +193,17 @@ def clipped_loss(
 
 
 def clip_fractions(
-    new: ArrayLike, old: ArrayLike, advantages: ArrayLike, mask: ArrayLike, *, low: float = 0.2, high: float = 0.28
+    new: ArrayLike,
+    old: ArrayLike,
+    advantages: ArrayLike,
+    mask: ArrayLike,
+    *,
+    low: float = 0.2,
+    high: float = 0.28,
 ) -> tuple[float, float]:
-    """Shares of the valid tokens held back by the lower and by the upper clip: only where that side is active."""
+    """Shares of the valid tokens held back by the lower and by the upper clip: only where that side
+    is active.
+    """
     ratio, weight, valid = _ratio(new, old, advantages, mask)
     if not valid.any():
         return 0.0, 0.0
@@ -174,9 +213,13 @@ def clip_fractions(
     return float(below.sum() / count), float(above.sum() / count)
 
 
-def _surrogate(new: Any, old: Any, advantages: Any, mask: Any, low: float, high: float) -> tuple[Floats, Any]:
+def _surrogate(
+    new: Any, old: Any, advantages: Any, mask: Any, low: float, high: float
+) -> tuple[Floats, Any]:
     ratio, weight, valid = _ratio(new, old, advantages, mask)
-    return np.where(valid, np.minimum(ratio * weight, np.clip(ratio, 1 - low, 1 + high) * weight), 0.0), valid
+    return np.where(
+        valid, np.minimum(ratio * weight, np.clip(ratio, 1 - low, 1 + high) * weight), 0.0
+    ), valid
 
 
 def _ratio(new: Any, old: Any, advantages: Any, mask: Any) -> tuple[Floats, Floats, Any]:
@@ -184,12 +227,16 @@ def _ratio(new: Any, old: Any, advantages: Any, mask: Any) -> tuple[Floats, Floa
     valid = np.asarray(mask).astype(bool)
     weight = np.asarray(advantages, dtype=np.float64)
     weight = np.broadcast_to(weight[:, None] if weight.ndim == 1 else weight, valid.shape)
-    gap = np.where(valid, np.asarray(new, np.float64), 0.0) - np.where(valid, np.asarray(old, np.float64), 0.0)
+    gap = np.where(valid, np.asarray(new, np.float64), 0.0) - np.where(
+        valid, np.asarray(old, np.float64), 0.0
+    )
     return np.exp(gap), np.where(valid, weight, 0.0), valid
 
 
 def _temperature(below: Floats, gamma: float) -> float:
-    """The inverse temperature at which the tilted distribution is `gamma` nats from uniform, by bisection."""
+    """The inverse temperature at which the tilted distribution is `gamma` nats from uniform, by
+    bisection.
+    """
     n, top = len(below), int((below == 0.0).sum())
     goal = min(gamma, 0.9 * math.log(n / top))
     low, high = 0.0, 1.0
@@ -224,13 +271,17 @@ def _ranked(rewards: ArrayLike, k: int) -> tuple[Floats, int, NDArray[np.intp]]:
 
 
 def _ratios(counts: Any, n: int, k: int) -> Floats:
-    """Counts over C(n, k), divided as exact integers: they overflow a float long before their ratio does."""
+    """Counts over C(n, k), divided as exact integers: they overflow a float long before their ratio
+    does.
+    """
     total = math.comb(n, k)
     return np.array([count / total for count in counts])
 
 
 def _unranked(weights: Floats, order: NDArray[np.intp], group: Floats) -> Floats:
-    """Back to the order given; equal rewards share their weights, since their order is arbitrary."""
+    """Back to the order given; equal rewards share their weights, since their order is
+    arbitrary.
+    """
     spread = np.empty_like(weights)
     spread[order] = weights
     _, inverse, counts = np.unique(group, return_inverse=True, return_counts=True)
@@ -239,9 +290,11 @@ def _unranked(weights: Floats, order: NDArray[np.intp], group: Floats) -> Floats
 
 @dataclass(frozen=True)
 class Signal:
-    """`advantages` has one number per reward, or is empty with the reason in `skip`: then no optimiser step is taken.
+    """`advantages` has one number per reward, or is empty with the reason in `skip`: then no
+    optimiser step is taken.
 
-    `spreads` are standard deviations by name (rewards, and each branch that is active), for the diagnostics.
+    `spreads` are standard deviations by name (rewards, and each branch that is active), for the
+    diagnostics.
     """
 
     advantages: tuple[float, ...] = ()
@@ -252,11 +305,12 @@ class Signal:
 
 @dataclass(frozen=True)
 class AdvantageRule:
-    """How rewards become advantages: ThetaEvolve is grpo, TTT-Discover entropic, Max@k pkpo (the SLOO weights as
-    printed), and standardised like the frontier branch of phase_adaptive: max_at_k.
+    """How rewards become advantages: ThetaEvolve is grpo, TTT-Discover entropic, Max@k pkpo (the
+    SLOO weights as printed), and standardised like the frontier branch of phase_adaptive: max_at_k.
 
-    `k` of the frontier, `gamma` nats of the entropic tilt, `floor` below which a branch counts as noise. Where the
-    evaluator's own noise is known (`noise`, in units of the reward), the floor is at least that.
+    `k` of the frontier, `gamma` nats of the entropic tilt, `floor` below which a branch counts as
+    noise. Where the evaluator's own noise is known (`noise`, in units of the reward), the floor is
+    at least that.
     """
 
     objective: Objective = "phase_adaptive"
@@ -268,7 +322,9 @@ class AdvantageRule:
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise UserError(
-                f"there is no objective '{self.objective}'", where="objective", fix=f"one of {', '.join(OBJECTIVES)}"
+                f"there is no objective '{self.objective}'",
+                where="objective",
+                fix=f"one of {', '.join(OBJECTIVES)}",
             )
 
     def signal(self, rewards: Sequence[float], alpha: float) -> Signal:
@@ -287,7 +343,9 @@ class AdvantageRule:
         for name, branch in branches.items():
             if collapsed(branch, floor):
                 return Signal(skip=f"{name}_collapsed", alpha=weight, spreads=tuple(spreads))
-        return Signal(tuple(map(float, self._combined(rewards, weight))), "", weight, tuple(spreads))
+        return Signal(
+            tuple(map(float, self._combined(rewards, weight))), "", weight, tuple(spreads)
+        )
 
     def _branches(self, rewards: Sequence[float], weight: float) -> dict[str, Floats]:
         """The branches active at this weight, by name."""

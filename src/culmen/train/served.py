@@ -1,7 +1,8 @@
-"""A policy trained in this process and sampled from by a vLLM or SGLang server: each version is a named adapter.
+"""A policy trained in this process and sampled from by a vLLM or SGLang server: each version is a
+named adapter.
 
-The name ends in a digest of the adapter, so a name always means the same weights, and a request for a version that the
-server lacks fails instead of being answered by another one.
+The name ends in a digest of the adapter, so a name always means the same weights, and a request for
+a version that the server lacks fails instead of being answered by another one.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ from culmen.train.torch_engine import TorchEngine
 
 
 class ServedEngine:
-    """`trainer` holds the weights; adapters for the server are written to `folder`, which it must be able to read."""
+    """`trainer` holds the weights; adapters for the server are written to `folder`, which it must
+    be able to read.
+    """
 
     def __init__(self, trainer: TorchEngine, sampler: SamplingServer, folder: Path) -> None:
         self.trainer, self._sampler, self._folder = trainer, sampler, folder
-        self.capabilities = msgspec.structs.replace(trainer.capabilities, grammar=sampler.grammar, exact=False)
+        self.capabilities = msgspec.structs.replace(
+            trainer.capabilities, grammar=sampler.grammar, exact=False
+        )
         self._name, self._served = "", -1  # the adapter that the server has for us, and its version
 
     @property
@@ -43,9 +48,13 @@ class ServedEngine:
         """The prompt's tokens."""
         return self.trainer.encode(prompt)
 
-    def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> PolicySample:
+    def sample(
+        self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()
+    ) -> PolicySample:
         """One reply of the server by the adapter of this version."""
-        return self.sample_many([Ask(tuple(prompt), seed, most, tuple(among))], lambda done, tokens: None)[0]
+        return self.sample_many(
+            [Ask(tuple(prompt), seed, most, tuple(among))], lambda done, tokens: None
+        )[0]
 
     def sample_many(self, asked: Sequence[Ask], told: Progress) -> list[PolicySample]:
         """All requests at the same time: the server batches."""
@@ -63,7 +72,9 @@ class ServedEngine:
         drawn = self._sampler.draw(self._name, prompt, seed % (2**31 - 1), most, among)
         closed = drawn.tokens[-1] == self.tokenizer.eos_token_id
         text = self.tokenizer.decode(drawn.tokens[:-1] if closed else drawn.tokens)
-        return PolicySample(prompt, drawn.tokens, drawn.logprobs, self._served, text, drawn.ended, among)
+        return PolicySample(
+            prompt, drawn.tokens, drawn.logprobs, self._served, text, drawn.ended, among
+        )
 
     def logprobs(self, sample: PolicySample) -> list[float]:
         """By the trainer."""
@@ -74,7 +85,9 @@ class ServedEngine:
         self.trainer.hold(samples)
 
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
-        """By the trainer; the gap to the server's log-probabilities is reported and corrected for."""
+        """By the trainer; the gap to the server's log-probabilities is reported and corrected
+        for.
+        """
         return self.trainer.forward_backward(data, rules)
 
     def optim_step(self, rules: Rules) -> dict[str, float]:
@@ -128,7 +141,9 @@ _NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repeti
 
 
 class Drawn(NamedTuple):
-    """A reply: its tokens, the closing one included, a log-probability each, and whether it ended by itself."""
+    """A reply: its tokens, the closing one included, a log-probability each, and whether it ended
+    by itself.
+    """
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
@@ -136,7 +151,9 @@ class Drawn(NamedTuple):
 
 
 class SamplingServer(Protocol):
-    """A server. `grammar`: replies can be limited to some tokens. A name, once loaded, never changes its weights."""
+    """A server. `grammar`: replies can be limited to some tokens. A name, once loaded, never
+    changes its weights.
+    """
 
     grammar: bool
 
@@ -144,7 +161,9 @@ class SamplingServer(Protocol):
 
     def unload(self, name: str) -> None: ...
 
-    def draw(self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]) -> Drawn: ...
+    def draw(
+        self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]
+    ) -> Drawn: ...
 
 
 def connect(kind: str, url: str) -> SamplingServer:
@@ -159,7 +178,9 @@ class _Http:
         self._url = url.rstrip("/")
 
     def post(self, path: str, body: dict[str, Any], known: str = "\0") -> dict[str, Any]:
-        """The answer ({} if it is text); a refusal that contains `known` counts as success. Raises `Unavailable`."""
+        """The answer ({} if it is text); a refusal that contains `known` counts as success. Raises
+        `Unavailable`.
+        """
         import httpx2
 
         key = os.environ.get("SAMPLER_API_KEY")
@@ -182,13 +203,18 @@ class _Http:
             raise UserError(
                 "the sampling server takes no adapters while it runs",
                 where=self._url + path,
-                fix="vLLM: VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora; SGLang: --enable-lora",
+                fix=(
+                    "vLLM: VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora; SGLang: "
+                    "--enable-lora"
+                ),
             )
         raise Unavailable(f"the sampling server refuses: {got.text[:300]}", where=self._url + path)
 
 
 class VllmServer:
-    """OpenAI's completions with vLLM's additions: prompts and replies as token ids, adapters by name."""
+    """OpenAI's completions with vLLM's additions: prompts and replies as token ids, adapters by
+    name.
+    """
 
     grammar = True
 
@@ -197,21 +223,37 @@ class VllmServer:
 
     def load(self, name: str, path: str) -> None:
         """Make an adapter's folder known under a name."""
-        self._http.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": path}, "already been loaded")
+        self._http.post(
+            "/v1/load_lora_adapter", {"lora_name": name, "lora_path": path}, "already been loaded"
+        )
 
     def unload(self, name: str) -> None:
         """Let go of one."""
         self._http.post("/v1/unload_lora_adapter", {"lora_name": name}, "cannot be found")
 
-    def draw(self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]) -> Drawn:
-        """One reply. Limited to some tokens, it needs the server's `--logprobs-mode processed_logprobs`."""
-        body = {"model": name, "prompt": list(prompt), "max_tokens": most, "seed": seed, "logprobs": 1, **_NEUTRAL}
+    def draw(
+        self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]
+    ) -> Drawn:
+        """One reply. Limited to some tokens, it needs the server's `--logprobs-mode
+        processed_logprobs`.
+        """
+        body = {
+            "model": name,
+            "prompt": list(prompt),
+            "max_tokens": most,
+            "seed": seed,
+            "logprobs": 1,
+            **_NEUTRAL,
+        }
         body |= {"return_token_ids": True} | ({"allowed_token_ids": list(among)} if among else {})
         answer = self._http.post("/v1/completions", body)
         if answer.get("model") != name:
             raise _useless(f"it was asked for {name} and answered as {answer.get('model')}")
         choice = answer["choices"][0]
-        tokens, logprobs = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs")
+        tokens, logprobs = (
+            choice.get("token_ids"),
+            (choice.get("logprobs") or {}).get("token_logprobs"),
+        )
         return _drawn(tokens, logprobs, choice.get("finish_reason") == "stop")
 
 
@@ -225,18 +267,27 @@ class SglangServer:
 
     def load(self, name: str, path: str) -> None:
         """Make an adapter's folder known under a name."""
-        self._http.post("/load_lora_adapter", {"lora_name": name, "lora_path": path}, "already loaded")
+        self._http.post(
+            "/load_lora_adapter", {"lora_name": name, "lora_path": path}, "already loaded"
+        )
 
     def unload(self, name: str) -> None:
         """Let go of one."""
         self._http.post("/unload_lora_adapter", {"lora_name": name}, "not found")
 
-    def draw(self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]) -> Drawn:
+    def draw(
+        self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]
+    ) -> Drawn:
         """One reply; the seed counts only on a server with `--enable-deterministic-inference`."""
         if among:
             raise ValueError("replies cannot be limited to some tokens here")
         params = {"max_new_tokens": most, "sampling_seed": seed, **_NEUTRAL}
-        body = {"input_ids": list(prompt), "sampling_params": params, "return_logprob": True, "lora_path": name}
+        body = {
+            "input_ids": list(prompt),
+            "sampling_params": params,
+            "return_logprob": True,
+            "lora_path": name,
+        }
         answer = self._http.post("/generate", body)
         told = answer.get("meta_info", {})
         pairs = told.get("output_token_logprobs") or []
@@ -251,4 +302,8 @@ def _drawn(tokens: list[int] | None, logprobs: list[float] | None, ended: bool) 
 
 
 def _useless(why: str) -> UserError:
-    return UserError(f"the sampling server cannot be trained with: {why}", where="engine", fix="a newer version of it")
+    return UserError(
+        f"the sampling server cannot be trained with: {why}",
+        where="engine",
+        fix="a newer version of it",
+    )

@@ -1,9 +1,10 @@
-"""A policy held by a server that speaks the Tinker API, reached through the official SDK (extra `train-tinker`).
+"""A policy held by a server that speaks the Tinker API, reached through the official SDK (extra
+`train-tinker`).
 
-The same client reaches SkyRL on machines of one's own (Ray, FSDP or Megatron, vLLM, many nodes) and the managed
-service. Sampling, gradients and the optimiser are the server's; advantages, clip bounds and versions are computed here.
-A version is a sampler's path, which never changes its weights; the state to continue from is another path, kept in the
-checkpoint.
+The same client reaches SkyRL on machines of one's own (Ray, FSDP or Megatron, vLLM, many nodes) and
+the managed service. Sampling, gradients and the optimiser are the server's; advantages, clip bounds
+and versions are computed here. A version is a sampler's path, which never changes its weights; the
+state to continue from is another path, kept in the checkpoint.
 """
 
 from __future__ import annotations
@@ -41,10 +42,19 @@ _PROBE = 1.25  # a ratio between the upper bound that servers fix (1.2) and the 
 
 
 class TinkerEngine:
-    """`trainer` trains the adapter of `version`; `sampler` draws from it, or from the last one published."""
+    """`trainer` trains the adapter of `version`; `sampler` draws from it, or from the last one
+    published.
+    """
 
     def __init__(
-        self, url: str, base: str, tokenizer: ChatTokenizer, rank: int, seed: int, head: bool, aggregate: str
+        self,
+        url: str,
+        base: str,
+        tokenizer: ChatTokenizer,
+        rank: int,
+        seed: int,
+        head: bool,
+        aggregate: str,
     ) -> None:
         self._sdk, self._url = require("tinker", "train-tinker"), url.rstrip("/")
         self.tokenizer, self.version, self._aggregate = tokenizer, 0, aggregate
@@ -61,26 +71,48 @@ class TinkerEngine:
             self._publish()
             clip = self._clips()
         norm = aggregate == "token_sum"  # SkyRL leaves the gradient as it is
-        self.capabilities = Capabilities(clip=clip, norm=norm, grammar=False, entropy=False, adapter=True)
+        self.capabilities = Capabilities(
+            clip=clip, norm=norm, grammar=False, entropy=False, adapter=True
+        )
 
     @classmethod
     def open(cls, payload: dict[str, Any], tokenizer: ChatTokenizer) -> TinkerEngine:
         """The engine that the payload of `train.open` asks for."""
         spec = payload["engine"]
         if not payload["rank"]:
-            raise UserError("the Tinker API trains adapters only", where="rank", fix="--set rank=32")
+            raise UserError(
+                "the Tinker API trains adapters only", where="rank", fix="--set rank=32"
+            )
         if payload.get("anchored"):
-            raise UserError("over the Tinker API the first weights are no anchor", where="anchor", fix="--set anchor=0")
+            raise UserError(
+                "over the Tinker API the first weights are no anchor",
+                where="anchor",
+                fix="--set anchor=0",
+            )
         head = bool(payload.get("head"))
-        return cls(spec["url"], payload["policy"], tokenizer, payload["rank"], payload["seed"], head, spec["aggregate"])
+        return cls(
+            spec["url"],
+            payload["policy"],
+            tokenizer,
+            payload["rank"],
+            payload["seed"],
+            head,
+            spec["aggregate"],
+        )
 
     def encode(self, prompt: str) -> tuple[int, ...]:
         """The prompt's tokens."""
         return tuple(self.tokenizer.encode(prompt))
 
-    def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> PolicySample:
-        """One reply at temperature 1 from the full distribution. The API has no way to limit it to some tokens."""
-        return self.sample_many([Ask(tuple(prompt), seed, most, tuple(among))], lambda done, tokens: None)[0]
+    def sample(
+        self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()
+    ) -> PolicySample:
+        """One reply at temperature 1 from the full distribution. The API has no way to limit it to
+        some tokens.
+        """
+        return self.sample_many(
+            [Ask(tuple(prompt), seed, most, tuple(among))], lambda done, tokens: None
+        )[0]
 
     def sample_many(self, asked: Sequence[Ask], told: Progress) -> list[PolicySample]:
         """All requests at the same time: the server batches."""
@@ -99,7 +131,12 @@ class TinkerEngine:
             raise ValueError("replies cannot be limited to some tokens here")
         types, eos = self._sdk.types, self.tokenizer.eos_token_id
         params = types.SamplingParams(
-            max_tokens=most, seed=seed % (2**31 - 1), temperature=1.0, top_p=1.0, top_k=-1, stop=[eos]
+            max_tokens=most,
+            seed=seed % (2**31 - 1),
+            temperature=1.0,
+            top_p=1.0,
+            top_k=-1,
+            stop=[eos],
         )
         return self._sampler.sample(types.ModelInput.from_ints(list(prompt)), 1, params)
 
@@ -108,8 +145,12 @@ class TinkerEngine:
         tokens, ended = list(drawn.tokens), drawn.stop_reason == "stop"
         text = self.tokenizer.decode(tokens[:-1] if tokens and tokens[-1] == eos else tokens)
         if drawn.logprobs is None or len(drawn.logprobs) != len(tokens):
-            raise UserError("the server gives no log-probabilities with its samples", where=self._where)
-        return PolicySample(asked.prompt, tuple(tokens), tuple(drawn.logprobs), self.version, text, ended)
+            raise UserError(
+                "the server gives no log-probabilities with its samples", where=self._where
+            )
+        return PolicySample(
+            asked.prompt, tuple(tokens), tuple(drawn.logprobs), self.version, text, ended
+        )
 
     def logprobs(self, sample: PolicySample) -> list[float]:
         """By a forward pass of the trainer."""
@@ -117,15 +158,22 @@ class TinkerEngine:
             return self._recomputed([sample])[0]
 
     def hold(self, samples: Sequence[PolicySample]) -> None:
-        """For the diagnostics alone: the server takes its ratios against the log-probabilities as drawn."""
+        """For the diagnostics alone: the server takes its ratios against the log-probabilities as
+        drawn.
+        """
         with self._reached():
             self._held = dict(zip(samples, self._recomputed(samples), strict=True))
 
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
-        """The server's `ppo` loss, with advantages scaled so that what it sums is the mean over all tokens."""
+        """The server's `ppo` loss, with advantages scaled so that what it sums is the mean over all
+        tokens.
+        """
         check_version(data, self.version)
         tokens = sum(len(datum.sample.response) for datum in data)
-        batch = [self._datum(one.sample, one.advantage * self._scale(one.sample, tokens, len(data))) for one in data]
+        batch = [
+            self._datum(one.sample, one.advantage * self._scale(one.sample, tokens, len(data)))
+            for one in data
+        ]
         bounds = {"clip_low_threshold": 1 - rules.low, "clip_high_threshold": 1 + rules.high}
         self._pending = True
         with self._reached():
@@ -139,7 +187,9 @@ class TinkerEngine:
         return tally.told()
 
     def optim_step(self, rules: Rules) -> dict[str, float]:
-        """One step of the server's AdamW; the norm of the gradient where the server tells it, and kl (k3)."""
+        """One step of the server's AdamW; the norm of the gradient where the server tells it, and
+        kl (k3).
+        """
         adam = self._sdk.types.AdamParams(
             learning_rate=rules.rate,
             beta1=rules.betas[0],
@@ -170,7 +220,12 @@ class TinkerEngine:
         folder.mkdir(parents=True, exist_ok=True)
         with self._reached():
             state = self._trainer.save_state(self._name()).result(_PATIENCE).path
-        paths = {"version": self.version, "state": state, "sampler": self._path, "base": self._settings["base_model"]}
+        paths = {
+            "version": self.version,
+            "state": state,
+            "sampler": self._path,
+            "base": self._settings["base_model"],
+        }
         (folder / _PATHS).write_text(json.dumps(paths))
 
     def load(self, folder: Path) -> None:
@@ -212,7 +267,9 @@ class TinkerEngine:
             yield
         except (self._sdk.TinkerError, TimeoutError) as error:
             said = (str(error).splitlines() or [type(error).__name__])[0]
-            raise Unavailable(f"the advisor's server: {said}", where=self._where, fix="culmen resume RUN") from error
+            raise Unavailable(
+                f"the advisor's server: {said}", where=self._where, fix="culmen resume RUN"
+            ) from error
 
     def _create(self) -> Any:
         return _settled(self._service.create_lora_training_client(**self._settings))
@@ -225,7 +282,9 @@ class TinkerEngine:
         self._sampler = _settled(self._service.create_sampling_client(model_path=self._path))
 
     def _scale(self, sample: PolicySample, tokens: int, count: int) -> float:
-        """What makes the server's sum a mean over tokens: the clipped loss is homogeneous in the advantage."""
+        """What makes the server's sum a mean over tokens: the clipped loss is homogeneous in the
+        advantage.
+        """
         if self._aggregate == "token_sum":
             return 1.0 / tokens
         return len(sample.response) * count / tokens
@@ -240,26 +299,35 @@ class TinkerEngine:
             inputs |= {"advantages": before + [advantage] * len(sample.response)}
         if loss != "ppo" or self._aggregate != "token_sum":
             inputs |= {"weights": before + [1.0] * len(sample.response)}
-        return types.Datum(model_input=types.ModelInput.from_ints(sequence[:-1]), loss_fn_inputs=inputs)
+        return types.Datum(
+            model_input=types.ModelInput.from_ints(sequence[:-1]), loss_fn_inputs=inputs
+        )
 
     def _recomputed(self, samples: Sequence[PolicySample]) -> list[list[float]]:
         batch = [self._datum(sample, loss="cross_entropy") for sample in samples]
         out = self._trainer.forward(batch, "cross_entropy").result(_PATIENCE)
-        return [_response(told, sample) for told, sample in zip(out.loss_fn_outputs, samples, strict=True)]
+        return [
+            _response(told, sample)
+            for told, sample in zip(out.loss_fn_outputs, samples, strict=True)
+        ]
 
     def _clips(self) -> bool:
-        """Whether the server applies our bounds of the ratio, tested with one token whose ratio lies between its bounds
-        and ours; assumed if the server does not report its loss."""
+        """Whether the server applies our bounds of the ratio, tested with one token whose ratio
+        lies between its bounds and ours; assumed if the server does not report its loss."""
         token = self.tokenizer.eos_token_id
         [now] = self._recomputed([PolicySample((token,), (token,), (0.0,), 0)])[0]
         datum = self._datum(PolicySample((token,), (token,), (now - math.log(_PROBE),), 0), 1.0)
         bounds = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.28}
-        loss = self._trainer.forward([datum], "ppo", bounds).result(_PATIENCE).metrics.get("loss:sum")
+        loss = (
+            self._trainer.forward([datum], "ppo", bounds).result(_PATIENCE).metrics.get("loss:sum")
+        )
         return loss is None or math.isclose(loss, -_PROBE, abs_tol=0.01)
 
 
 def _settled(client: Any) -> Any:
-    """A client, from the SDK's older form of a constructor or from its newer one, which returns a future."""
+    """A client, from the SDK's older form of a constructor or from its newer one, which returns a
+    future.
+    """
     return client.result(_PATIENCE) if hasattr(client, "result") else client
 
 
@@ -277,7 +345,9 @@ def _reachable(url: str) -> None:
         httpx2.get(f"{url}/api/v1/healthz", timeout=30.0)
     except httpx2.HTTPError as error:
         raise Unavailable(
-            f"no server answers there: {error or type(error).__name__}", where=url, fix="start it, then culmen resume"
+            f"no server answers there: {error or type(error).__name__}",
+            where=url,
+            fix="start it, then culmen resume",
         ) from error
 
 
@@ -285,11 +355,14 @@ _ADAPTER = "adapter_config.json"
 
 
 def download(url: str, path: str, folder: Path) -> None:
-    """Unpack the checkpoint `tinker://RUN/KIND/NAME` of the server at `url` into `folder`, without the archive's own
-    top folders. Raises `UserError` for the managed service, whose program does this."""
+    """Unpack the checkpoint `tinker://RUN/KIND/NAME` of the server at `url` into `folder`, without
+    the archive's own top folders. Raises `UserError` for the managed service, whose program does
+    this."""
     if not url:
         raise UserError(
-            "the managed service hands out adapters itself", where=path, fix=f"tinker checkpoint download {path}"
+            "the managed service hands out adapters itself",
+            where=path,
+            fix=f"tinker checkpoint download {path}",
         )
     import httpx2
 
@@ -297,15 +370,25 @@ def download(url: str, path: str, folder: Path) -> None:
     place = f"{url}/api/v1/training_runs/{run}/checkpoints/{name}/archive"
     key = os.environ.get("TINKER_API_KEY", "tml-self-hosted")
     try:
-        got = httpx2.get(place, headers={"X-API-Key": key}, follow_redirects=True, timeout=600.0).raise_for_status()
+        got = httpx2.get(
+            place, headers={"X-API-Key": key}, follow_redirects=True, timeout=600.0
+        ).raise_for_status()
     except httpx2.HTTPError as error:
-        raise Unavailable(f"the server does not hand out the adapter: {error}", where=place) from error
+        raise Unavailable(
+            f"the server does not hand out the adapter: {error}", where=place
+        ) from error
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(got.content)) as archive:
         files = [one for one in archive.getmembers() if one.isfile()]
-        top = next((Path(one.name).parent for one in files if Path(one.name).name == _ADAPTER), None)
+        top = next(
+            (Path(one.name).parent for one in files if Path(one.name).name == _ADAPTER), None
+        )
         if top is None:
-            raise UserError("the server's archive holds no adapter", where=place, fix="ask whoever runs the server")
+            raise UserError(
+                "the server's archive holds no adapter",
+                where=place,
+                fix="ask whoever runs the server",
+            )
         for one in files:
             if Path(one.name).parent == top and (content := archive.extractfile(one)) is not None:
                 (folder / Path(one.name).name).write_bytes(content.read())

@@ -1,7 +1,8 @@
 """A policy in this process: torch and transformers, all weights or a LoRA adapter (extra `train`).
 
-For models that fit one machine; on a CPU for tests and tiny models. Replies are drawn at temperature 1 from the full
-distribution, side by side (`culmen.train.batches`) or one at a time, each from a generator seeded by its request alone.
+For models that fit one machine; on a CPU for tests and tiny models. Replies are drawn at
+temperature 1 from the full distribution, side by side (`culmen.train.batches`) or one at a time,
+each from a generator seeded by its request alone.
 """
 
 from __future__ import annotations
@@ -42,37 +43,54 @@ class Tokenizer(Protocol):
 
 
 class TorchEngine:
-    """`model` is a causal language model of transformers, or a PEFT model around one: then only the adapter is trained
-    and saved (in PEFT's layout). It stays in evaluation mode, so that what is trained is what was sampled; where
-    activations are computed again to save memory, transformers wants training mode for the pass with a gradient, and
-    a model with dropout would show it in the gap. `anchored`: the first weights are kept for `Rules.anchor`, as a copy
-    where all weights are trained. `batch`: the most replies drawn side by side; 1: one at a time, bit for bit the same
+    """`model` is a causal language model of transformers, or a PEFT model around one: then only the
+    adapter is trained and saved (in PEFT's layout). It stays in evaluation mode, so that what is
+    trained is what was sampled; where activations are computed again to save memory, transformers
+    wants training mode for the pass with a gradient, and a model with dropout would show it in the
+    gap. `anchored`: the first weights are kept for `Rules.anchor`, as a copy where all weights are
+    trained. `batch`: the most replies drawn side by side; 1: one at a time, bit for bit the same
     whatever else is asked for."""
 
     def __init__(
-        self, model: Any, tokenizer: Tokenizer, seed: int = 0, *, anchored: bool = False, batch: int = 1
+        self,
+        model: Any,
+        tokenizer: Tokenizer,
+        seed: int = 0,
+        *,
+        anchored: bool = False,
+        batch: int = 1,
     ) -> None:
         self.torch = require("torch", "train")
         self.model, self.tokenizer, self.version = model.eval(), tokenizer, 0
         adapter = hasattr(model, "peft_config")
         cpu = next(model.parameters()).device.type == "cpu"
         context = getattr(model.config, "max_position_embeddings", None)
-        self.capabilities = Capabilities(anchor=anchored, adapter=adapter, exact=cpu, context=context)
+        self.capabilities = Capabilities(
+            anchor=anchored, adapter=adapter, exact=cpu, context=context
+        )
         self._batch = batch if batches.able(model) else 1
         self._first = copy.deepcopy(self.model) if anchored and not adapter else None
         self._held: dict[PolicySample, Any] = {}
         self._optimiser: Any = None
         self._before: list[tuple[PolicySample, list[float]]] = []
-        self._random = self.torch.Generator().manual_seed(seed).get_state()  # of what a model draws in training
+        self._random = (
+            self.torch.Generator().manual_seed(seed).get_state()
+        )  # of what a model draws in training
 
     def encode(self, prompt: str) -> tuple[int, ...]:
         """The prompt's tokens."""
         return tuple(self.tokenizer.encode(prompt))
 
-    def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> PolicySample:
-        """One reply of at most `most` tokens (of those in `among`, if any); the closing token is part of it."""
+    def sample(
+        self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()
+    ) -> PolicySample:
+        """One reply of at most `most` tokens (of those in `among`, if any); the closing token is
+        part of it.
+        """
         if self._batch > 1:
-            return self.sample_many([Ask(tuple(prompt), seed, most, tuple(among))], lambda done, tokens: None)[0]
+            return self.sample_many(
+                [Ask(tuple(prompt), seed, most, tuple(among))], lambda done, tokens: None
+            )[0]
         torch = self.torch
         chance = torch.Generator(device="cpu").manual_seed(seed)
         ids, cache = torch.tensor([list(prompt)], device=self._device), None
@@ -110,7 +128,9 @@ class TorchEngine:
             replies += [self._reply(one, *reply) for one, reply in zip(part, drawn, strict=True)]
         return replies
 
-    def _reply(self, asked: Ask, response: Sequence[int], logprobs: Sequence[float]) -> PolicySample:
+    def _reply(
+        self, asked: Ask, response: Sequence[int], logprobs: Sequence[float]
+    ) -> PolicySample:
         ended = bool(response) and response[-1] == self.tokenizer.eos_token_id
         text = self.tokenizer.decode(response[:-1] if ended else response)
         tokens = (asked.prompt, tuple(response), tuple(logprobs))
@@ -127,7 +147,9 @@ class TorchEngine:
             self._held = {sample: self._levels(sample)[0] for sample in samples}
 
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
-        """Accumulate the gradient, sample by sample: as much memory as the longest needs, whatever the group's size."""
+        """Accumulate the gradient, sample by sample: as much memory as the longest needs, whatever
+        the group's size.
+        """
         tokens = sum(len(datum.sample.response) for datum in data)
         check_version(data, self.version)
         tally = UpdateDiagnostics()
@@ -144,7 +166,9 @@ class TorchEngine:
         return tally.told()
 
     def optim_step(self, rules: Rules) -> dict[str, float]:
-        """One step of AdamW; the norm is the gradient's before it was cut, kl (k3) what the step changed."""
+        """One step of AdamW; the norm is the gradient's before it was cut, kl (k3) what the step
+        changed.
+        """
         optimiser = self._adam(rules)
         trained = [p for p in self.model.parameters() if p.requires_grad]
         norm = float(self.torch.nn.utils.clip_grad_norm_(trained, rules.norm))
@@ -173,10 +197,14 @@ class TorchEngine:
         self.torch.save(kept, folder / _STATE)
 
     def load(self, folder: Path) -> None:
-        """The inverse of `save`, bit for bit on a CPU. A gradient that was not applied is dropped."""
+        """The inverse of `save`, bit for bit on a CPU. A gradient that was not applied is
+        dropped.
+        """
         state = self.torch.load(folder / _STATE, weights_only=True)
         if self.capabilities.adapter:
-            weights = require("safetensors.torch", "train").load_file(folder / ADAPTER / "adapter_model.safetensors")
+            weights = require("safetensors.torch", "train").load_file(
+                folder / ADAPTER / "adapter_model.safetensors"
+            )
             require("peft", "train").set_peft_model_state_dict(self.model, weights)
         else:
             self.model.load_state_dict(self.torch.load(folder / _WEIGHTS, weights_only=True))
@@ -191,7 +219,9 @@ class TorchEngine:
         shutil.rmtree(folder, ignore_errors=True)
 
     def export(self, folder: Path) -> None:
-        """The adapter in PEFT's layout, or the whole model as a folder of transformers; the tokenizer beside it."""
+        """The adapter in PEFT's layout, or the whole model as a folder of transformers; the
+        tokenizer beside it.
+        """
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(str(folder))
 
@@ -201,13 +231,17 @@ class TorchEngine:
 
     @contextmanager
     def _drawing(self) -> Iterator[None]:
-        """The model's own randomness (dropout, noise of experts) comes from the policy's generator."""
+        """The model's own randomness (dropout, noise of experts) comes from the policy's
+        generator.
+        """
         random = self.torch.random
         with random.fork_rng():
             random.set_rng_state(self._random)
             if self._device.type == "cuda":
                 self.torch.cuda.manual_seed(self.version)
-            again = any(getattr(layer, "gradient_checkpointing", False) for layer in self.model.modules())
+            again = any(
+                getattr(layer, "gradient_checkpointing", False) for layer in self.model.modules()
+            )
             self.model.train(again)  # only then are activations computed again
             yield
             self.model.eval()
@@ -223,8 +257,13 @@ class TorchEngine:
         return self._optimiser
 
     def _levels(self, sample: PolicySample, model: Any = None) -> tuple[Any, Any]:
-        """Log-probabilities of the response's tokens, and the entropies of the distributions they came from."""
-        ids, begin = self.torch.tensor([[*sample.prompt, *sample.response]], device=self._device), len(sample.prompt)
+        """Log-probabilities of the response's tokens, and the entropies of the distributions they
+        came from.
+        """
+        ids, begin = (
+            self.torch.tensor([[*sample.prompt, *sample.response]], device=self._device),
+            len(sample.prompt),
+        )
         out = (model or self.model)(
             ids, use_cache=False, logits_to_keep=len(sample.response) + 1
         )  # not those of a long prompt
@@ -233,26 +272,38 @@ class TorchEngine:
         return levels.gather(-1, ids[0, begin:, None])[:, 0], entropy
 
     def _advantages(self, data: Sequence[Datum], anchor: float) -> list[Any]:
-        """An advantage for each token of each response; those of an anchored update pull towards the first weights."""
+        """An advantage for each token of each response; those of an anchored update pull towards
+        the first weights.
+        """
         torch = self.torch
-        plain = [torch.full((len(one.sample.response),), one.advantage, device=self._device) for one in data]
+        plain = [
+            torch.full((len(one.sample.response),), one.advantage, device=self._device)
+            for one in data
+        ]
         if not anchor:
             return plain
         if not self.capabilities.anchor:
             raise ValueError("this engine was not made to keep its first weights")
-        apart = [torch.tensor(one.sample.logprobs, device=self._device) - self._at_first(one.sample) for one in data]
+        apart = [
+            torch.tensor(one.sample.logprobs, device=self._device) - self._at_first(one.sample)
+            for one in data
+        ]
         mean = torch.cat(apart).mean()
         return [each + anchor * (mean - gap) for each, gap in zip(plain, apart, strict=True)]
 
     def _at_first(self, sample: PolicySample) -> Any:
-        """The response's log-probabilities under the first weights: those without the adapter, or the copy's."""
+        """The response's log-probabilities under the first weights: those without the adapter, or
+        the copy's.
+        """
         with self.torch.no_grad():
             if self._first is not None:
                 return self._levels(sample, self._first)[0]
             with self.model.disable_adapter():
                 return self._levels(sample)[0]
 
-    def _surrogate(self, new: Any, held: Any, sample: PolicySample, advantages: Any, rules: Rules, tokens: int) -> Any:
+    def _surrogate(
+        self, new: Any, held: Any, sample: PolicySample, advantages: Any, rules: Rules, tokens: int
+    ) -> Any:
         """Equation 6 of one response: its share of the mean over all `tokens` of the batch."""
         torch = self.torch
         drawn = torch.tensor(sample.logprobs, device=new.device, dtype=new.dtype)

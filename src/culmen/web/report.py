@@ -1,7 +1,9 @@
-"""A run as one HTML file that needs no server and no network: the dashboard's pages with their documents inside.
+"""A run as one HTML file that needs no server and no network: the dashboard's pages with their
+documents inside.
 
-Nothing in it is read from elsewhere, and its policy forbids it: the one script and the one style sheet are named by
-their hashes, documents are JSON that no parser takes for markup, and trusted types refuse texts as markup at run time.
+Nothing in it is read from elsewhere, and its policy forbids it: the one script and the one style
+sheet are named by their hashes, documents are JSON that no parser takes for markup, and trusted
+types refuse texts as markup at run time.
 """
 
 from __future__ import annotations
@@ -58,13 +60,18 @@ _PAGE = Template("""<!doctype html>
 
 def report_page(gathered: Gathered) -> str:
     """The report's text."""
-    script, style = bundle_modules(STATIC / "main.js"), (STATIC / "style.css").read_text(encoding="utf-8")
+    script, style = (
+        bundle_modules(STATIC / "main.js"),
+        (STATIC / "style.css").read_text(encoding="utf-8"),
+    )
     if "</script" in script.lower() or "<!--" in script or "</style" in style.lower():
         raise ValueError("the front end's own sources hold markup that would end their element")
     icon = base64.b64encode((STATIC / "icon.svg").read_bytes()).decode()
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        "img-src data:; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; "
+        "trusted-types 'none'"
     )
     name = str(gathered.documents["run"])
     return _PAGE.substitute(
@@ -90,7 +97,9 @@ def _plain(gathered: Gathered) -> str:
 
 
 def embedded(document: object) -> str:
-    """JSON without `<`, so that neither `</script` nor `<!--` can come up in it; parsed, it is the same."""
+    """JSON without `<`, so that neither `</script` nor `<!--` can come up in it; parsed, it is the
+    same.
+    """
     return encoded(document).decode("utf-8").replace("<", "\\u003c")
 
 
@@ -106,7 +115,9 @@ def _hash(text: str) -> str:
 
 
 def write_report(gathered: Gathered, path: Path) -> int:
-    """Write the report whole or not at all; returns its bytes. Raises `UserError` where it cannot be written."""
+    """Write the report whole or not at all; returns its bytes. Raises `UserError` where it cannot
+    be written.
+    """
     text = report_page(gathered).encode("utf-8", "replace")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -116,20 +127,27 @@ def write_report(gathered: Gathered, path: Path) -> int:
     except OSError as error:
         with suppress(OSError):
             part.unlink()
-        raise UserError(f"cannot write {path}: {error.strerror}", where="--out", fix="another place") from None
+        raise UserError(
+            f"cannot write {path}: {error.strerror}", where="--out", fix="another place"
+        ) from None
     return len(text)
 
 
-# One plain script from the front end's modules, for pages opened from disk, where browsers refuse to load modules.
+# One plain script from the front end's modules, for pages opened from disk, where browsers refuse
+# to load modules.
 
-_IMPORT = re.compile(r'^import (?:(?:\{ (?P<names>[^}]*?) \}|\* as (?P<whole>\w+)) from )?"(?P<path>\.[^"]*\.js)";$')
+_IMPORT = re.compile(
+    r'^import (?:(?:\{ (?P<names>[^}]*?) \}|\* as (?P<whole>\w+)) from )?"(?P<path>\.[^"]*\.js)";$'
+)
 _EXPORT = re.compile(r"^export (?P<rest>(?:async )?(?:function\*?|class|const) (?P<name>\w+).*)$")
 
 
 def bundle_modules(entry: Path) -> str:
-    """The module `entry` and all it imports, each as a function that is called once, in the order of their imports.
+    """The module `entry` and all it imports, each as a function that is called once, in the order
+    of their imports.
 
-    Same sources, same script. Raises `ValueError` for a form that it does not know, and for circles of imports.
+    Same sources, same script. Raises `ValueError` for a form that it does not know, and for circles
+    of imports.
     """
     modules: dict[Path, str] = {}
     _add(entry.resolve(), entry.resolve().parent, modules, ())
@@ -157,7 +175,8 @@ def _add(path: Path, root: Path, modules: dict[Path, str], above: tuple[Path, ..
             body.append(line)
     text = "\n".join(body)
     modules[path] = (
-        f"const {_name(path, root)} = (() => {{\n{text}\nreturn Object.freeze({{ {', '.join(exports)} }});\n}})();\n"
+        f"const {_name(path, root)} = (() => {{\n{text}\nreturn Object.freeze({{ "
+        f"{', '.join(exports)} }});\n}})();\n"
     )
 
 
@@ -174,11 +193,21 @@ def _name(path: Path, root: Path) -> str:
     return "$" + re.sub(r"\W", "_", str(path.relative_to(root).with_suffix("")))
 
 
-# A report on paper: the system's own Chromium prints all pages of the file to a PDF, without a window.
+# A report on paper: the system's own Chromium prints all pages of the file to a PDF, without a
+# window.
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
+BROWSERS = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+    "microsoft-edge",
+)
 _SECONDS = 180
-_DRAWING = 20_000  # milliseconds of the page's own clock, which runs ahead while nothing is under way
+_DRAWING = (
+    20_000  # milliseconds of the page's own clock, which runs ahead while nothing is under way
+)
 
 
 def find_browser() -> str:
@@ -194,7 +223,9 @@ def find_browser() -> str:
 
 
 def print_pdf(gathered: Gathered, path: Path) -> int:
-    """Print the report to `path`; returns its size in bytes. Raises `UserError` if there is no browser or it fails."""
+    """Print the report to `path`; returns its size in bytes. Raises `UserError` if there is no
+    browser or it fails.
+    """
     program = find_browser()
     with tempfile.TemporaryDirectory(prefix="culmen-") as folder:
         source, made = Path(folder) / "report.html", Path(folder) / "report.pdf"
@@ -202,40 +233,68 @@ def print_pdf(gathered: Gathered, path: Path) -> int:
         address = f"{source.as_uri()}#/r/{quote(str(gathered.documents['run']), safe='')}/print"
         _run(program, address, made, folder)
         if not made.is_file() or not made.read_bytes().startswith(b"%PDF"):
-            raise UserError(f"{program} made no PDF", where="--pdf", fix="print the report from your browser")
+            raise UserError(
+                f"{program} made no PDF", where="--pdf", fix="print the report from your browser"
+            )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(made, path)
         except OSError as error:
-            raise UserError(f"cannot write {path}: {error.strerror}", where="--pdf", fix="another place") from None
+            raise UserError(
+                f"cannot write {path}: {error.strerror}", where="--pdf", fix="another place"
+            ) from None
         return path.stat().st_size
 
 
 def _run(program: str, address: str, made: Path, folder: str) -> None:
-    command = [program, "--headless", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-    command += ["--no-pdf-header-footer", f"--user-data-dir={folder}/profile", "--disable-dev-shm-usage"]
+    command = [
+        program,
+        "--headless",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+    ]
+    command += [
+        "--no-pdf-header-footer",
+        f"--user-data-dir={folder}/profile",
+        "--disable-dev-shm-usage",
+    ]
     command += [f"--print-to-pdf={made}", f"--virtual-time-budget={_DRAWING}"]
     if os.geteuid() == 0:
-        command.append("--no-sandbox")  # Chromium's sandbox refuses root; the page may load and run nothing foreign
+        command.append(
+            "--no-sandbox"
+        )  # Chromium's sandbox refuses root; the page may load and run nothing foreign
     try:
         subprocess.run([*command, address], capture_output=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         raise UserError(
-            f"{program} did not print within {_SECONDS} s", where="--pdf", fix="print the report from your browser"
+            f"{program} did not print within {_SECONDS} s",
+            where="--pdf",
+            fix="print the report from your browser",
         ) from None
 
 
-# What a report holds of one run: the documents of the same pages, within bounds, and what was left out.
+# What a report holds of one run: the documents of the same pages, within bounds, and what was left
+# out.
 
 ROWS = 10_000  # lines of the table of candidates
 FULL = 60  # of the best candidates with their texts
-_PAGE_BYTES, _CANDIDATE, _ALL = 8_000_000, 1_000_000, 24_000_000  # bytes: one page, one candidate, all of these
-_TEXTS = (100_000, 20_000, 2_000, 200)  # characters that a text is cut to, until its document is small enough
+_PAGE_BYTES, _CANDIDATE, _ALL = (
+    8_000_000,
+    1_000_000,
+    24_000_000,
+)  # bytes: one page, one candidate, all of these
+_TEXTS = (
+    100_000,
+    20_000,
+    2_000,
+    200,
+)  # characters that a text is cut to, until its document is small enough
 
 
 class Gathered(msgspec.Struct):
-    """`documents` as the front end's `Embedded` reads them; `full` candidates have their texts; `left_out` in words;
-    `packed` documents are compressed in the file."""
+    """`documents` as the front end's `Embedded` reads them; `full` candidates have their texts;
+    `left_out` in words; `packed` documents are compressed in the file."""
 
     documents: dict[str, Any]
     candidates: int
@@ -246,30 +305,42 @@ class Gathered(msgspec.Struct):
 
 
 def gather(run: Digest, full: int | None = FULL, rows: int = ROWS) -> Gathered:
-    """Read all pages of a run. Whole are the line to the best, the finalists, the `full` best and their parents; with
-    None everything is, however much it is."""
+    """Read all pages of a run. Whole are the line to the best, the finalists, the `full` best and
+    their parents; with None everything is, however much it is."""
     if full is None:
         return _gather_all(run)
     left_out: list[str] = []
-    pages = {name: make(run, {}) for name, make in PAGES.items() if name not in ("candidate", "candidates")}
+    pages = {
+        name: make(run, {})
+        for name, make in PAGES.items()
+        if name not in ("candidate", "candidates")
+    }
     for name, page in pages.items():
         pages[name], kept = _bounded(page, _PAGE_BYTES)
         if kept:
             left_out.append(f"{name.capitalize()}: the ends of texts beyond {kept:,} characters.")
     table = _table(run, rows)
     if len(table["rows"]) < table["all"]:
-        left_out.append(f"Candidates, the table: all but the best {len(table['rows']):,} of {table['all']:,}.")
+        left_out.append(
+            f"Candidates, the table: all but the best {len(table['rows']):,} of {table['all']:,}."
+        )
     whole = _whole(run, [row["id"] for row in table["rows"][:full]], left_out)
     if len(whole) < table["all"]:
         missing = table["all"] - len(whole)
-        left_out.append(f"Texts, evaluations and prompts of {missing:,} of {table['all']:,} candidates.")
+        left_out.append(
+            f"Texts, evaluations and prompts of {missing:,} of {table['all']:,} candidates."
+        )
     documents = _documents(run, pages, table, whole, left_out)
     return Gathered(documents, table["all"], len(table["rows"]), len(whole), left_out)
 
 
 def _gather_all(run: Digest) -> Gathered:
     """Everything, uncut: a page of the dashboard shows no more."""
-    pages = {name: make(run, {}) for name, make in PAGES.items() if name not in ("candidate", "candidates")}
+    pages = {
+        name: make(run, {})
+        for name, make in PAGES.items()
+        if name not in ("candidate", "candidates")
+    }
     table = _table(run, views.status(run.run).candidates)
     whole = {row["id"]: PAGES["candidate"](run, {"id": row["id"]}) for row in table["rows"]}
     documents = _documents(run, pages, table, whole, [])
@@ -277,7 +348,11 @@ def _gather_all(run: Digest) -> Gathered:
 
 
 def _documents(
-    run: Digest, pages: dict[str, Any], table: dict[str, Any], whole: dict[str, Any], left_out: list[str]
+    run: Digest,
+    pages: dict[str, Any],
+    table: dict[str, Any],
+    whole: dict[str, Any],
+    left_out: list[str],
 ) -> dict[str, Any]:
     for name in ("head", "overview"):
         pages[name] |= {"path": "", "owner": None}  # of the machine it was made on
@@ -288,7 +363,12 @@ def _documents(
         "pages": {**pages, "candidates": table},
         "candidates": whole,
         "names": {"best": best.id if best else "", "seed": _seed(run)},
-        "made": {"time": time.time(), "event": run.last, "state": pages["head"]["state"], "left_out": left_out},
+        "made": {
+            "time": time.time(),
+            "event": run.last,
+            "state": pages["head"]["state"],
+            "left_out": left_out,
+        },
     }
 
 
@@ -305,19 +385,25 @@ def _whole(run: Digest, leaders: list[str], left_out: list[str]) -> dict[str, An
         document, kept = _bounded(PAGES["candidate"](run, {"id": name}), _CANDIDATE)
         size += len(encoded(document))
         if size > _ALL:
-            left_out.append(f"Texts of candidates beyond {_ALL // 1_000_000} MB in all, the less telling ones first.")
+            left_out.append(
+                f"Texts of candidates beyond {_ALL // 1_000_000} MB in all, the less telling "
+                "ones first."
+            )
             break
         cut += bool(kept)
         found[name] = document
     if cut:
         left_out.append(
-            f"The ends of the longest texts of {cut:,} candidates, which take more than {_CANDIDATE:,} bytes each."
+            f"The ends of the longest texts of {cut:,} candidates, which take more than "
+            f"{_CANDIDATE:,} bytes each."
         )
     return found
 
 
 def _wanted(run: Digest, leaders: list[str]) -> list[str]:
-    """Best, seed, the line between, finalists, leaders, and the first parents of all these; nobody twice."""
+    """Best, seed, the line between, finalists, leaders, and the first parents of all these; nobody
+    twice.
+    """
     best, seed = views.best(run.run), _seed(run)
     names = [best.id] if best else []
     names += [seed] if seed else []
@@ -335,17 +421,23 @@ def _seed(run: Digest) -> str:
 
 
 def _line(run: Digest) -> dict[str, Any]:
-    """The list of runs with this one alone, which tells the front end that there is nothing else to show."""
+    """The list of runs with this one alone, which tells the front end that there is nothing else to
+    show.
+    """
     return {"runs": [{"name": run.name}], "single": True, "folder": ""}
 
 
 def _bounded(document: dict[str, Any], most: int) -> tuple[dict[str, Any], int]:
-    """The document with its longest texts cut until it has at most `most` bytes; to how many characters, 0 for none."""
+    """The document with its longest texts cut until it has at most `most` bytes; to how many
+    characters, 0 for none.
+    """
     if len(encoded(document)) <= most:
         return document, 0
     shorter: dict[str, Any] = document
     for kept in _TEXTS:
-        shorter = _cut(msgspec.to_builtins(document), lambda text, kept=kept: _shortened(text, kept))
+        shorter = _cut(
+            msgspec.to_builtins(document), lambda text, kept=kept: _shortened(text, kept)
+        )
         if len(encoded(shorter)) <= most:
             return shorter, kept
     return shorter, _TEXTS[-1]
@@ -362,4 +454,8 @@ def _cut(value: Any, cut: Callable[[str], str]) -> Any:
 def _shortened(text: str, kept: int) -> str:
     if picture(text):
         return text if len(text) <= kept else "a picture that is not in this report"
-    return text if len(text) <= kept else f"{text[:kept]}\n... {len(text) - kept:,} characters are not in this report"
+    return (
+        text
+        if len(text) <= kept
+        else f"{text[:kept]}\n... {len(text) - kept:,} characters are not in this report"
+    )

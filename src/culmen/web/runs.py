@@ -24,7 +24,9 @@ T = TypeVar("T")
 
 
 class TimelineSpan(NamedTuple):
-    """One effect from start to end in active seconds; `end` None while it runs, `outcome` done | torn | abandoned."""
+    """One effect from start to end in active seconds; `end` None while it runs, `outcome` done |
+    torn | abandoned.
+    """
 
     key: int
     effect: str
@@ -34,12 +36,14 @@ class TimelineSpan(NamedTuple):
 
 
 class Digest:
-    """Spans, costs, notes and places of evaluations of one run, up to the event `last`, which `refresh` moves on.
+    """Spans, costs, notes and places of evaluations of one run, up to the event `last`, which
+    `refresh` moves on.
 
-    Each of them is read when it is first asked for, and from then on only extended: the first page of a long run need
-    not wait for what it does not show. `names` maps the path of a strategy's class to what it is called; `name` is what
-    the run is called, its folder's name by default. Usable from several threads at once. Lists are only appended to,
-    but for `spans`, whose open ones get their end.
+    Each of them is read when it is first asked for, and from then on only extended: the first page
+    of a long run need not wait for what it does not show. `names` maps the path of a strategy's
+    class to what it is called; `name` is what the run is called, its folder's name by default.
+    Usable from several threads at once. Lists are only appended to, but for `spans`, whose open
+    ones get their end.
     """
 
     def __init__(self, run: Path, names: Mapping[str, str] | None = None, name: str = "") -> None:
@@ -60,7 +64,9 @@ class Digest:
 
     @property
     def meta(self) -> RunMeta:
-        """The run's task and settings; what changes while it runs (the isolation found) is in its status."""
+        """The run's task and settings; what changes while it runs (the isolation found) is in its
+        status.
+        """
         self._meta = self._meta or views.meta(self.run)
         return self._meta
 
@@ -193,16 +199,19 @@ class Digest:
 # The runs that a dashboard shows: one, or those of a folder.
 
 _SMALL = 24  # points of a run's course in the list
-_BELOW = 4  # folders below one another in which runs are looked for; `culmen compare` makes OUT/TASK/STRATEGY/seed-N
+# folders below one another in which runs are looked for; `culmen compare` makes
+# OUT/TASK/STRATEGY/seed-N
+_BELOW = 4
 _SEEN = 5_000  # folders looked at for that
 _JOIN = "~"  # in the name of a run that lies deeper: a name must do as one piece of an address
 
 
 class RunCatalog:
-    """Runs by the names of their folders. `place` is a run, or a folder of runs, which may come and go.
+    """Runs by the names of their folders. `place` is a run, or a folder of runs, which may come and
+    go.
 
-    Runs that lie deeper (`culmen compare`, benches) are called `TASK~STRATEGY~seed-0`. `names` maps the path of a
-    strategy's class to what it is called.
+    Runs that lie deeper (`culmen compare`, benches) are called `TASK~STRATEGY~seed-0`. `names` maps
+    the path of a strategy's class to what it is called.
     """
 
     def __init__(self, place: Path, names: Mapping[str, str] | None = None) -> None:
@@ -222,19 +231,24 @@ class RunCatalog:
         return str(pointer(self.folder) or self.folder)
 
     def lines(self) -> list[tuple[str, RunLine]]:
-        """All of them, newest first, each with its name; none that is deleted while they are looked at."""
+        """All of them, newest first, each with its name; none that is deleted while they are looked
+        at.
+        """
         called = {path.rpartition(":")[2]: name for path, name in self._names.items()}
         known = {path: name for name, path in self.paths().items()}
         there = [line for path in known if (line := self._line(path)).task or has_run(path)]
         lines = sorted(there, key=lambda line: (-line.created, line.run))
         return [
-            (known[Path(line.path)], msgspec.structs.replace(line, strategy=called.get(line.strategy, line.strategy)))
+            (
+                known[Path(line.path)],
+                msgspec.structs.replace(line, strategy=called.get(line.strategy, line.strategy)),
+            )
             for line in lines
         ]
 
     def curve(self, line: RunLine) -> list[tuple[int, float]]:
-        """Evaluations and the best so far, few enough for a line of a table; none for a run that cannot be read, or is
-        deleted meanwhile."""
+        """Evaluations and the best so far, few enough for a line of a table; none for a run that
+        cannot be read, or is deleted meanwhile."""
         if not line.task:
             return []
         path, state = Path(line.path), seen(Path(line.path))
@@ -246,7 +260,10 @@ class RunCatalog:
                 if has_run(path):
                     raise
                 return []
-            kept = self._curves[path] = (state, [(point.evaluations, point.mean) for point in points])
+            kept = self._curves[path] = (
+                state,
+                [(point.evaluations, point.mean) for point in points],
+            )
         return kept[1]
 
     def _line(self, path: Path) -> RunLine:
@@ -263,8 +280,14 @@ class RunCatalog:
             return {self._only.name: self._only}
         deeper = self.folder.is_dir() and pointer(self.folder) is None  # a database knows its runs
         found = {*run_folders(self.folder), *_below(self.folder, _BELOW if deeper else 0)}
-        inside = {path: path.relative_to(self.folder) if self.folder in path.parents else path for path in found}
-        named = {_JOIN.join(short.parts) if path != short else path.name: path for path, short in inside.items()}
+        inside = {
+            path: path.relative_to(self.folder) if self.folder in path.parents else path
+            for path in found
+        }
+        named = {
+            _JOIN.join(short.parts) if path != short else path.name: path
+            for path, short in inside.items()
+        }
         self._found = dict(sorted(named.items()))
         return self._found
 
@@ -274,13 +297,17 @@ class RunCatalog:
         if path is None or not has_run(path):
             path = self.paths().get(name)
         if path is None:
-            raise UserError(f"there is no run '{name}'", where=str(self.folder), fix="choose one from the list")
+            raise UserError(
+                f"there is no run '{name}'", where=str(self.folder), fix="choose one from the list"
+            )
         return path
 
     def digest(self, name: str) -> Digest:
         """What is kept of a run; the pages that need it bring it up to date."""
         path = self.path(name)
-        file = journal_file(path).stat().st_ino  # another run may have taken the place of one that was deleted
+        file = (
+            journal_file(path).stat().st_ino
+        )  # another run may have taken the place of one that was deleted
         with self._lock:
             known = self._digests.get(name)
             if known is None or known[0] != file:
@@ -289,14 +316,18 @@ class RunCatalog:
 
 
 def _below(folder: Path, deep: int) -> Iterator[Path]:
-    """Runs inside a folder and the folders in it, level by level; links are not followed, and what a run keeps is its
-    own. Ends after so many folders that it cannot be a place for runs."""
+    """Runs inside a folder and the folders in it, level by level; links are not followed, and what
+    a run keeps is its own. Ends after so many folders that it cannot be a place for runs."""
     level, seen = [folder], 0
     for _ in range(deep):
         inside: list[Path] = []
         for each in level:
             with os.scandir(each) as entries:
-                found = [Path(e.path) for e in entries if e.is_dir(follow_symlinks=False) and e.name[0] != "."]
+                found = [
+                    Path(e.path)
+                    for e in entries
+                    if e.is_dir(follow_symlinks=False) and e.name[0] != "."
+                ]
             seen += len(found)
             yield from (path for path in found if has_run(path))
             inside += [path for path in found if not has_run(path)]
@@ -306,7 +337,9 @@ def _below(folder: Path, deep: int) -> Iterator[Path]:
 
 
 def seen(run: Path) -> object:
-    """Something that changes when the run does; None while it cannot be looked at: it may just come or go."""
+    """Something that changes when the run does; None while it cannot be looked at: it may just come
+    or go.
+    """
     try:
         return signature(run)
     except CulmenError:
@@ -325,7 +358,9 @@ def thin(points: Sequence[T], most: int) -> list[T]:
 
 
 def buckets(points: Sequence[tuple[float, float]], most: int) -> list[tuple[float, float]]:
-    """At most `most` points of a series in order of x that keep its lows and highs: two for each bucket."""
+    """At most `most` points of a series in order of x that keep its lows and highs: two for each
+    bucket.
+    """
     if len(points) <= most:
         return list(points)
     size = -(-len(points) // (most // 2))

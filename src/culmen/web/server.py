@@ -28,7 +28,12 @@ from culmen.web.pages import PAGES, compare
 from culmen.web.runs import RunCatalog, seen
 
 STATIC = Path(__file__).parent / "static"
-_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
 _COMPARED = 40  # runs in one picture
 _DRAWN = 200  # runs of a list whose course is drawn, the newest
 _BODY = 2_000_000  # bytes of a message
@@ -36,9 +41,13 @@ _FLOOD = 8 * _BODY  # bytes after which a connection is given up
 
 
 class Dashboard:
-    """The application over a run or a folder of runs; `token` is what writing takes, `names` are the strategies'."""
+    """The application over a run or a folder of runs; `token` is what writing takes, `names` are
+    the strategies'.
+    """
 
-    def __init__(self, place: Path, token: str | None = None, names: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, place: Path, token: str | None = None, names: Mapping[str, str] | None = None
+    ) -> None:
         self.runs, self.token = RunCatalog(place, names), token or secrets.token_urlsafe(24)
         self._streams: dict[str, ChangeStream] = {}
         routes = [
@@ -94,8 +103,15 @@ class Dashboard:
             readable = sorted(name for name, line in lines.items() if line.task)
             chosen = [name for name in readable if name in names or not names]
             shown = [self.runs.digest(name) for name in chosen[:_COMPARED]]
-            unread = [{"name": name, "why": line.why} for name, line in sorted(lines.items()) if line.why]
-            return {**compare(shown, params), "names": readable, "unread": unread, "chosen": len(chosen)}
+            unread = [
+                {"name": name, "why": line.why} for name, line in sorted(lines.items()) if line.why
+            ]
+            return {
+                **compare(shown, params),
+                "names": readable,
+                "unread": unread,
+                "chosen": len(chosen),
+            }
 
         return await self._answer(make)
 
@@ -111,9 +127,13 @@ class Dashboard:
     def _change_stream(self, name: str) -> ChangeStream:
         if name:
             path = self.runs.path(name)
-            return ChangeStream(lambda: (seen(path), _asked(path)), lambda: {"seq": views.last_seq(path)})
+            return ChangeStream(
+                lambda: (seen(path), _asked(path)), lambda: {"seq": views.last_seq(path)}
+            )
         paths = self.runs.paths
-        return ChangeStream(lambda: [(n, seen(path)) for n, path in paths().items()], lambda: {"runs": len(paths())})
+        return ChangeStream(
+            lambda: [(n, seen(path)) for n, path in paths().items()], lambda: {"runs": len(paths())}
+        )
 
     async def _token(self, request: Request) -> Response:
         return _json({"writing": True})
@@ -135,7 +155,8 @@ def _asked(run: Path) -> list[str]:
 async def _message(request: Request) -> Any:
     """The JSON of a request's body, which is never held beyond the limit.
 
-    A little more is read and dropped, so that its sender gets the answer; the rest of a flood is not waited for.
+    A little more is read and dropped, so that its sender gets the answer; the rest of a flood is
+    not waited for.
     """
     raw, size = bytearray(), 0
     async for chunk in request.stream():
@@ -179,7 +200,9 @@ def _error_response(request: Request, error: CulmenError) -> Response:
 
 
 def bind(port: int) -> socket.socket:
-    """A listening socket on 127.0.0.1; port 0 takes any that is free. Raises `UserError` if the port is taken."""
+    """A listening socket on 127.0.0.1; port 0 takes any that is free. Raises `UserError` if the
+    port is taken.
+    """
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -187,7 +210,9 @@ def bind(port: int) -> socket.socket:
     except OSError as error:
         found.close()
         raise UserError(
-            f"port {port} cannot be used: {error.strerror}", where="--port", fix="another port, or 0 for any"
+            f"port {port} cannot be used: {error.strerror}",
+            where="--port",
+            fix="another port, or 0 for any",
         ) from None
     return found
 
@@ -206,7 +231,11 @@ def serve(dashboard: Dashboard, listening: socket.socket, ready: Callable[[], No
             ready()
 
     config = uvicorn.Config(
-        dashboard.app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1
+        dashboard.app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
     )
     Server(config).run(sockets=[listening])
 
@@ -218,7 +247,8 @@ _BEAT = 15.0  # seconds of silence after which a comment shows that the line is 
 
 
 class ChangeStream:
-    """Watches something while anybody listens: `look` says what it looks like, `tell` what to send when that changed.
+    """Watches something while anybody listens: `look` says what it looks like, `tell` what to send
+    when that changed.
 
     Both are called on a thread, so that a slow disk holds nobody up.
     """
@@ -267,16 +297,17 @@ class ChangeStream:
         return f"data: {json.dumps(await asyncio.to_thread(self._tell))}\n\n"
 
 
-# What a person may do from the dashboard: send a run the messages of `culmen stop` and `culmen tell`, say what it is,
-# put it away.
+# What a person may do from the dashboard: send a run the messages of `culmen stop` and `culmen
+# tell`, say what it is, put it away.
 
 
 def write(run: Path, what: str, message: Any) -> dict[str, Any]:
     """Do what a person asked for; returns what came of it. Raises `UserError`.
 
-    stop: `{"pause": bool}` · hint: `{"text": "..."}` · candidate: `{"parts": {name: text}}`: the message's id, and
-    whether a process is there to take it. answer (to a prompt that waits for a person):
-    `{"prompt": "0001", "text": "..."}`. labels: `{"tags": [...], "remark": "..."}`. archive, delete: `{}`.
+    stop: `{"pause": bool}` · hint: `{"text": "..."}` · candidate: `{"parts": {name: text}}`: the
+    message's id, and whether a process is there to take it. answer (to a prompt that waits for a
+    person): `{"prompt": "0001", "text": "..."}`. labels: `{"tags": [...], "remark": "..."}`.
+    archive, delete: `{}`.
     """
     if not isinstance(message, Mapping):
         raise UserError("the message is no JSON object")
@@ -297,12 +328,19 @@ def write(run: Path, what: str, message: Any) -> dict[str, Any]:
     elif what == "candidate":
         sent = inbox.send_candidate(run, _parts(message.get("parts")))
     else:
-        raise UserError(f"there is no action '{what}'", fix="stop, hint, candidate, answer, labels, archive or delete")
+        raise UserError(
+            f"there is no action '{what}'",
+            fix="stop, hint, candidate, answer, labels, archive or delete",
+        )
     return {"id": sent.message.id, "taken": sent.live}
 
 
 def _labelled(run: Path, tags: Any, remark: Any) -> dict[str, Any]:
-    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags) or not isinstance(remark, str):
+    if (
+        not isinstance(tags, list)
+        or not all(isinstance(tag, str) for tag in tags)
+        or not isinstance(remark, str)
+    ):
         raise UserError("tags are a list of texts, the remark is a text")
     sidecar.label(run, tags, remark)
     return _labels(run)
@@ -319,10 +357,11 @@ def _parts(given: Any) -> dict[str, str]:
     return {str(name): text for name, text in given.items()}
 
 
-# Who may talk to the dashboard: browsers of this machine, from its own pages; writing takes the token, too.
+# Who may talk to the dashboard: browsers of this machine, from its own pages; writing takes the
+# token, too.
 #
-# A web page elsewhere can make a browser send requests to 127.0.0.1. Such requests carry a foreign `Origin`, or, after
-# DNS rebinding, a foreign `Host`; both are refused, whatever they ask for.
+# A web page elsewhere can make a browser send requests to 127.0.0.1. Such requests carry a foreign
+# `Origin`, or, after DNS rebinding, a foreign `Host`; both are refused, whatever they ask for.
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -332,8 +371,10 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 TOKEN = "x-culmen-token"
 HEADERS = {
     "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; "
         "trusted-types 'none'"
     ),
     "x-content-type-options": "nosniff",
@@ -347,16 +388,23 @@ HEADERS = {
 
 
 class Guard:
-    """ASGI middleware: refuses what is foreign (421, 403) and writes without the token (401); adds `HEADERS`."""
+    """ASGI middleware: refuses what is foreign (421, 403) and writes without the token (401); adds
+    `HEADERS`.
+    """
 
     def __init__(self, app: App, token: str) -> None:
         self._app, self._token = app, token
 
-    async def __call__(self, scope: Scope, receive: Callable[[], Awaitable[Any]], send: Send) -> None:
+    async def __call__(
+        self, scope: Scope, receive: Callable[[], Awaitable[Any]], send: Send
+    ) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
         status, why = self._refusal(scope["method"], headers)
         if status:
             await _refuse(send, status, why)
@@ -383,7 +431,10 @@ class Guard:
         if not headers.get("content-type", "").startswith("application/json"):
             return 415, "send JSON"
         if not hmac.compare_digest(headers.get(TOKEN, "").encode(), self._token.encode()):
-            return 401, "open the address that culmen ui printed: it carries the token that writing takes"
+            return (
+                401,
+                "open the address that culmen ui printed: it carries the token that writing takes",
+            )
         return 0, ""
 
 
@@ -399,6 +450,8 @@ def _raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
 
 
 async def _refuse(send: Send, status: int, why: str) -> None:
-    raw = _raw({**HEADERS, "content-type": "text/plain; charset=utf-8", "content-length": str(len(why))})
+    raw = _raw(
+        {**HEADERS, "content-type": "text/plain; charset=utf-8", "content-length": str(len(why))}
+    )
     await send({"type": "http.response.start", "status": status, "headers": raw})
     await send({"type": "http.response.body", "body": why.encode()})

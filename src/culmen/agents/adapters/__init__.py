@@ -1,9 +1,9 @@
-"""How coding agents' programs are started and driven: what the host offers, and what an adapter gives back.
+"""Adapters that start and drive the programs of coding agents.
 
-The host owns the process: it asks an adapter for a `Plan`, writes its files, starts `argv` in the sandbox, and hands
-the pipes to `Adapter.talk`. The adapter reads what the program says, reports it through `OnEvent`, and returns a
-`Parting`. Whatever a program writes never raises: garbage is passed over, and only limits of the host end a program
-that says nothing.
+The host owns the process: it asks an adapter for a `Plan`, writes its files, starts `argv` in the
+sandbox, and hands the pipes to `Adapter.talk`. The adapter reads what the program says, reports it
+through `OnEvent`, and returns a `Parting`. Whatever a program writes never raises: garbage is
+passed over, and only limits of the host end a program that says nothing.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ KINDS = ("life", "text", "thought", "tool", "session", "refused", "trouble")
 class AgentJob:
     """One stretch of work for a program.
 
-    `tree` and `home` are absolute paths as the program sees them; `base_url` is the metering relay as the program
-    reaches it (`http://127.0.0.1:PORT`, no path; "" where there is none), `token` stands in for a key there. `model` is
-    the name to ask for ("" for the program's own default). `resume` names the session of an earlier process that is to
-    go on, `prompt` is then what is said to it next, and `claimed` sums what its partings claimed. `limits` as in
-    `session.Open`; most are the host's to enforce.
+    `tree` and `home` are absolute paths as the program sees them; `base_url` is the metering relay
+    as the program reaches it (`http://127.0.0.1:PORT`, no path; "" where there is none), `token`
+    stands in for a key there. `model` is the name to ask for ("" for the program's own default).
+    `resume` names the session of an earlier process that is to go on, `prompt` is then what is said
+    to it next, and `claimed` sums what its partings claimed. `limits` as in `session.Open`; most
+    are the host's to enforce.
     """
 
     tree: str
@@ -62,8 +63,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Pipes:
-    """A started program. `wait` returns its exit code when the process that was started is gone, no matter who still
-    holds its pipes; it may be awaited more than once. The readers' own line limit does not matter."""
+    """A started program. `wait` returns its exit code when the process that was started is gone, no
+    matter who still holds its pipes; it may be awaited more than once. The readers' own line limit
+    does not matter."""
 
     stdout: asyncio.StreamReader
     stderr: asyncio.StreamReader
@@ -73,10 +75,11 @@ class Pipes:
 
 @dataclass(frozen=True)
 class ProgramEvent:
-    """What a program showed: `kind` of `KINDS`, `text` bounded (a text, a tool's name and argument, a session's id).
+    """What a program showed: `kind` of `KINDS`, `text` bounded (a text, a tool's name and argument,
+    a session's id).
 
-    All are signs of life but "trouble": programs may try a failed request again for ever. "refused" is a tool call that
-    the program's own permissions did not allow.
+    All are signs of life but "trouble": programs may try a failed request again for ever. "refused"
+    is a tool call that the program's own permissions did not allow.
     """
 
     kind: str
@@ -90,9 +93,10 @@ OnEvent = Callable[[ProgramEvent], None]
 class Parting:
     """How a program ended.
 
-    `ended` as in `session.Waited`: finished | crashed | tokens | dollars | calls | unavailable. `word` is the last
-    thing it said, `why` what went wrong (with the end of its error output). `session` resumes it. `claimed` is what the
-    program says this process used: calls, input_tokens, output_tokens, dollars - a cross-check only.
+    `ended` as in `session.Waited`: finished | crashed | tokens | dollars | calls | unavailable.
+    `word` is the last thing it said, `why` what went wrong (with the end of its error output).
+    `session` resumes it. `claimed` is what the program says this process used: calls, input_tokens,
+    output_tokens, dollars - a cross-check only.
     """
 
     ended: str
@@ -104,7 +108,9 @@ class Parting:
 
 
 class ProgramDialogue(Protocol):
-    """One started program. `run` returns when its work is over, though its process may still be there."""
+    """One started program. `run` returns when its work is over, though its process may still be
+    there.
+    """
 
     @property
     def session(self) -> str:
@@ -114,8 +120,9 @@ class ProgramDialogue(Protocol):
     async def run(self) -> Parting: ...
 
     async def say(self, text: str) -> bool:
-        """Interrupt it and say something in the same session, while `run` goes on. False: this program cannot; end it
-        and start it again with `AgentJob.resume` and the text as `AgentJob.prompt`, where `Adapter.resumes`."""
+        """Interrupt it and say something in the same session, while `run` goes on. False: this
+        program cannot; end it and start it again with `AgentJob.resume` and the text as
+        `AgentJob.prompt`, where `Adapter.resumes`."""
         ...
 
 

@@ -1,8 +1,9 @@
 """The Agent Client Protocol: JSON-RPC, one message a line, over a program's standard streams.
 
-Requests, answers and errors are matched by the protocol's own SDK (`agent-client-protocol`). Below it lies a transport
-of ours, and what agents send is read as plain data, not through the SDK's models: a session has to go on where those
-give up - garbage between messages, lines of megabytes, kinds of updates nobody knows, answers nobody asked for.
+Requests, answers and errors are matched by the protocol's own SDK (`agent-client-protocol`). Below
+it lies a transport of ours, and what agents send is read as plain data, not through the SDK's
+models: a session has to go on where those give up - garbage between messages, lines of megabytes,
+kinds of updates nobody knows, answers nobody asked for.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ _TOKENS = {
 
 
 class ProgramTransport:
-    """The SDK's transport over a program's pipes: passes on well-formed messages, and never waits for the program to
-    read. `over` ends it; `why` says what was wrong then, "" if the program just left."""
+    """The SDK's transport over a program's pipes: passes on well-formed messages, and never waits
+    for the program to read. `over` ends it; `why` says what was wrong then, "" if the program just
+    left."""
 
     def __init__(self, pipes: Pipes, heard: OnEvent) -> None:
         assert pipes.stdin is not None
@@ -77,7 +79,9 @@ class ProgramTransport:
 
 
 def _well_formed(message: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The message with nothing in it that the SDK would stumble over; None for what is no JSON-RPC."""
+    """The message with nothing in it that the SDK would stumble over; None for what is no
+    JSON-RPC.
+    """
     if message is None:
         return None
     which, method = message.get("id"), message.get("method")
@@ -94,8 +98,8 @@ def _well_formed(message: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 class AcpDialogue:
-    """One session with a started program; the host's `ProgramDialogue`. `login` is the program's way to sign in with a
-    key."""
+    """One session with a started program; the host's `ProgramDialogue`. `login` is the program's
+    way to sign in with a key."""
 
     def __init__(self, pipes: Pipes, job: AgentJob, heard: OnEvent, login: str = "") -> None:
         self._pipes, self._job, self._heard, self._login = pipes, job, heard, login
@@ -114,11 +118,15 @@ class AcpDialogue:
         self._waiting.append(text)
         if self._prompting and self._connection is not None:
             with suppress(ConnectionError):
-                await self._connection.send_notification(AGENT_METHODS["session_cancel"], {"sessionId": self.session})
+                await self._connection.send_notification(
+                    AGENT_METHODS["session_cancel"], {"sessionId": self.session}
+                )
         return True
 
     async def run(self) -> Parting:
-        """Open the session, give it the prompt and what is said later, until it has nothing more to do."""
+        """Open the session, give it the prompt and what is said later, until it has nothing more to
+        do.
+        """
         transport = ProgramTransport(self._pipes, self._heard)
         gone, complaints = asyncio.Event(), StreamTail()
         leaving = asyncio.ensure_future(follow(self._pipes.wait(), gone))
@@ -144,7 +152,9 @@ class AcpDialogue:
         try:
             async with asyncio.timeout(OPEN_SECONDS):
                 await self._start()
-            said = "\n\n".join((self._job.prompt, *self._waiting))  # some of it was said while it started
+            said = "\n\n".join(
+                (self._job.prompt, *self._waiting)
+            )  # some of it was said while it started
             self._waiting.clear()
             while True:
                 try:
@@ -167,7 +177,9 @@ class AcpDialogue:
         return _STOPS.get(stop, "crashed"), f"it stopped: {stop or 'no reason given'}"
 
     async def _ask(self, method: str, **params: Any) -> Any:
-        """Raises RequestError for an answer that is an error, ConnectionError if no answer can come any more."""
+        """Raises RequestError for an answer that is an error, ConnectionError if no answer can come
+        any more.
+        """
         assert self._connection is not None
         return await self._connection.send_request(AGENT_METHODS[method], params)
 
@@ -175,7 +187,10 @@ class AcpDialogue:
         capabilities = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
         client = {"name": "culmen", "title": "culmen", "version": "1"}
         hello = await self._ask(
-            "initialize", protocolVersion=PROTOCOL_VERSION, clientCapabilities=capabilities, clientInfo=client
+            "initialize",
+            protocolVersion=PROTOCOL_VERSION,
+            clientCapabilities=capabilities,
+            clientInfo=client,
         )
         try:
             opened = await self._session(hello)
@@ -202,7 +217,11 @@ class AcpDialogue:
     def _method(self, hello: Any) -> str:
         """The way to sign in that takes a key from the environment."""
         known = [text(method, "id") for method in items(hello, "authMethods")]
-        return self._login if self._login in known else next((name for name in known if "key" in name.lower()), "")
+        return (
+            self._login
+            if self._login in known
+            else next((name for name in known if "key" in name.lower()), "")
+        )
 
     async def _free(self, opened: Any) -> None:
         """Switch to the mode that asks least; the sandbox around it is the protection."""
@@ -212,7 +231,11 @@ class AcpDialogue:
             try:
                 await self._ask("session_set_mode", sessionId=self.session, modeId=wanted)
             except RequestError as error:
-                self._heard(ProgramEvent("refused", f"mode {wanted}: {short(f'{error} {short(error.data)}'.strip())}"))
+                self._heard(
+                    ProgramEvent(
+                        "refused", f"mode {wanted}: {short(f'{error} {short(error.data)}'.strip())}"
+                    )
+                )
 
     async def _prompt(self, said: str) -> str:
         self._prompting = True
@@ -231,15 +254,27 @@ class AcpDialogue:
     async def _asked(self, method: str, params: Any, notification: bool) -> dict[str, Any] | None:
         """What the agent tells or asks; permission is given to everything."""
         if notification:
-            if method == CLIENT_METHODS["session_update"] and self._open:  # before: what was said in the session loaded
+            if (
+                method == CLIENT_METHODS["session_update"] and self._open
+            ):  # before: what was said in the session loaded
                 self._update(at(params, "update"))
             return None
         if method != CLIENT_METHODS["session_request_permission"]:
             raise RequestError.method_not_found(method)
         options = items(params, "options")
-        chosen = next((o for kind in ("allow_always", "allow_once") for o in options if o.get("kind") == kind), None)
+        chosen = next(
+            (
+                o
+                for kind in ("allow_always", "allow_once")
+                for o in options
+                if o.get("kind") == kind
+            ),
+            None,
+        )
         if chosen is None:
-            self._heard(ProgramEvent("refused", short(text(params, "toolCall", "title") or "a tool call")))
+            self._heard(
+                ProgramEvent("refused", short(text(params, "toolCall", "title") or "a tool call"))
+            )
             return {"outcome": {"outcome": "cancelled"}}
         return {"outcome": {"outcome": "selected", "optionId": chosen.get("optionId")}}
 
@@ -260,10 +295,18 @@ class AcpDialogue:
     def _tool(self, update: Any) -> None:
         """Some report a tool's argument only after they have reported the call."""
         which, detail = text(update, "toolCallId"), short(at(update, "rawInput"))
-        if (which in self._tools and not detail) or self._tools.get(which) == detail or len(self._tools) > _MANY:
+        if (
+            (which in self._tools and not detail)
+            or self._tools.get(which) == detail
+            or len(self._tools) > _MANY
+        ):
             return
         self._tools[which] = detail
-        self._heard(ProgramEvent("tool", f"{short(text(update, 'title') or text(update, 'kind'))} {detail}".strip()))
+        self._heard(
+            ProgramEvent(
+                "tool", f"{short(text(update, 'title') or text(update, 'kind'))} {detail}".strip()
+            )
+        )
 
     def _last_word(self) -> str:
         pieces, self._pieces = self._pieces.strip(), ""

@@ -1,5 +1,5 @@
-"""The agent programs culmen knows, by the names that `--agent` takes, and how the installed ones compare with those
-that were tried."""
+"""The agent programs culmen knows, by the names that `--agent` takes, and how the installed ones
+compare with those that were tried."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from culmen.agents.adapters import Adapter, AgentJob, OnEvent, Pipes, Plan, ProgramDialogue, native, programs
+from culmen.agents.adapters import (
+    Adapter,
+    AgentJob,
+    OnEvent,
+    Pipes,
+    Plan,
+    ProgramDialogue,
+    native,
+    programs,
+)
 from culmen.core.errors import UserError
 
 NATIVE: dict[str, type[Adapter]] = {
@@ -25,7 +34,9 @@ NATIVE: dict[str, type[Adapter]] = {
 
 @dataclass(frozen=True)
 class _AcpProgram:
-    """How a program is started for the Agent Client Protocol; `login` is its way to sign in with a key."""
+    """How a program is started for the Agent Client Protocol; `login` is its way to sign in with a
+    key.
+    """
 
     command: tuple[str, ...]
     wires: tuple[str, ...] = ()
@@ -37,16 +48,28 @@ class _AcpProgram:
 
 
 KNOWN = {
-    "opencode": _AcpProgram(("opencode", "acp"), ("chat",), native.opencode_environment, native.opencode_files),
+    "opencode": _AcpProgram(
+        ("opencode", "acp"), ("chat",), native.opencode_environment, native.opencode_files
+    ),
     "gemini": _AcpProgram(
-        ("gemini", "--acp", "--yolo", "--skip-trust"), ("gemini",), native.gemini_environment, native.gemini_files,
-        "-m", "gemini-api-key",
+        ("gemini", "--acp", "--yolo", "--skip-trust"),
+        ("gemini",),
+        native.gemini_environment,
+        native.gemini_files,
+        "-m",
+        "gemini-api-key",
     ),
     "claude": _AcpProgram(("claude-agent-acp",), ("messages",), native.claude_environment),
-    "codex": _AcpProgram(("codex-acp",), ("responses",), native.codex_environment, native.codex_files),
-    "cursor": _AcpProgram(("cursor-agent", "acp"), environment=lambda _: native.cursor_environment(), metered=False),
-}  # fmt: skip
-"""Programs that speak the Agent Client Protocol, by the name after `acp:`; any other command line works, too."""
+    "codex": _AcpProgram(
+        ("codex-acp",), ("responses",), native.codex_environment, native.codex_files
+    ),
+    "cursor": _AcpProgram(
+        ("cursor-agent", "acp"), environment=lambda _: native.cursor_environment(), metered=False
+    ),
+}
+"""Programs that speak the Agent Client Protocol, by the name after `acp:`; any other command line
+works, too.
+"""
 
 
 class AcpAdapter:
@@ -88,7 +111,9 @@ def _split(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise UserError(f"this command line cannot be read: {error}", where=f"--agent 'acp:{command}'") from None
+        raise UserError(
+            f"this command line cannot be read: {error}", where=f"--agent 'acp:{command}'"
+        ) from None
     if not words:
         fix = f"use acp:NAME ({', '.join(KNOWN)}) or acp:COMMAND"
         raise UserError("no agent is named", where="--agent acp:", fix=fix)
@@ -96,8 +121,8 @@ def _split(command: str) -> list[str]:
 
 
 def named(kind: str) -> Adapter:
-    """The adapter of that name: "claude", "acp:opencode", "cmd: my-agent {prompt}". Raises UserError for an unknown
-    one."""
+    """The adapter of that name: "claude", "acp:opencode", "cmd: my-agent {prompt}". Raises
+    UserError for an unknown one."""
     if kind in NATIVE:
         return NATIVE[kind]()
     way, colon, command = kind.partition(":")
@@ -106,13 +131,16 @@ def named(kind: str) -> Adapter:
     if colon and way == "cmd":
         return native.AnyCommand(command.strip())
     names = ", ".join([*NATIVE, *(f"acp:{name}" for name in KNOWN)])
-    raise UserError(f"no agent is called '{kind}'", fix=f"use {names}, acp:COMMAND or 'cmd: COMMAND {{prompt}}'")
+    raise UserError(
+        f"no agent is called '{kind}'", fix=f"use {names}, acp:COMMAND or 'cmd: COMMAND {{prompt}}'"
+    )
 
 
 @dataclass(frozen=True)
 class TestedVersions:
-    """`versions` that were run for real, the newest last; none: the adapter is written from documentation. `package`
-    is where it comes from, as `npm install` or `pip install` name it ("": from its maker's page)."""
+    """`versions` that were run for real, the newest last; none: the adapter is written from
+    documentation. `package` is where it comes from, as `npm install` or `pip install` name it ("":
+    from its maker's page)."""
 
     versions: tuple[str, ...] = ()
     package: str = ""
@@ -126,7 +154,9 @@ TESTED = {
     "gemini": TestedVersions(("0.61.0",), "@google/gemini-cli"),
     "cursor-agent": TestedVersions(),
     "mini": TestedVersions(("2.4.6",), "mini-swe-agent", "pip install"),
-    "claude-agent-acp": TestedVersions(("0.49.0", "0.100.0"), "@agentclientprotocol/claude-agent-acp"),
+    "claude-agent-acp": TestedVersions(
+        ("0.49.0", "0.100.0"), "@agentclientprotocol/claude-agent-acp"
+    ),
     "codex-acp": TestedVersions(("2.6.0",), "@agentclientprotocol/codex-acp"),
 }
 """By program: their options change from month to month."""
@@ -143,11 +173,15 @@ def drift(program: str, version: str) -> str:
 
 
 def _order(version: str) -> tuple[int, ...]:
-    return tuple(int("".join(filter(str.isdigit, piece)) or 0) for piece in version.split("-")[0].split("."))
+    return tuple(
+        int("".join(filter(str.isdigit, piece)) or 0) for piece in version.split("-")[0].split(".")
+    )
 
 
 def survey() -> list[dict[str, Any]]:
-    """One row for each known agent, as plain data; the programs are asked for their versions side by side."""
+    """One row for each known agent, as plain data; the programs are asked for their versions side
+    by side.
+    """
     agents = [named(kind) for kind in (*NATIVE, *(f"acp:{name}" for name in KNOWN))]
     names = list(dict.fromkeys(agent.program for agent in agents))
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 2) as pool:

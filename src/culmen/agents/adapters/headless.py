@@ -1,5 +1,5 @@
-"""Programs that are started with a prompt, print events as lines of JSON, and leave; and how any program's output is
-read: lines among garbage, of any length, from pipes that may never close."""
+"""Programs that are started with a prompt, print events as lines of JSON, and leave; and how any
+program's output is read: lines among garbage, of any length, from pipes that may never close."""
 
 from __future__ import annotations
 
@@ -11,22 +11,30 @@ import msgspec
 
 from culmen.agents.adapters import AgentJob, OnEvent, Parting, Pipes, Plan, ProgramEvent
 
-LEAVE_SECONDS = 60.0  # after its last event a program should leave; some wait for what they left running
+LEAVE_SECONDS = (
+    60.0  # after its last event a program should leave; some wait for what they left running
+)
 _UNREACHABLE = (
-    "connection refused", "econnrefused", "connection error", "fetch failed", "error sending request",
+    "connection refused",
+    "econnrefused",
+    "connection error",
+    "fetch failed",
+    "error sending request",
     "unable to connect",
-)  # fmt: skip
+)
 LONGEST = 32 << 20  # bytes of one line; agents put whole files into an event
 BOUND = 4000  # characters of anything that is passed on
-QUIET = 2.0  # seconds a pipe may stay silent after its program has gone: others may hold it open for ever
+# seconds a pipe may stay silent after its program has gone: others may hold it open for ever
+QUIET = 2.0
 _CHUNK = 1 << 16
 
 
 class LineReader:
-    """Lines of a stream until it ends, or until `gone` is set and nothing more comes for `QUIET` seconds.
+    """Lines of a stream until it ends, or until `gone` is set and nothing more comes for `QUIET`
+    seconds.
 
-    `patience` ends it after so many silent seconds even while the process is there. Lines over `longest` bytes are
-    dropped; `dropped` counts them.
+    `patience` ends it after so many silent seconds even while the process is there. Lines over
+    `longest` bytes are dropped; `dropped` counts them.
     """
 
     def __init__(self, stream: asyncio.StreamReader, gone: asyncio.Event, longest: int = 0) -> None:
@@ -56,7 +64,9 @@ class LineReader:
         reading = asyncio.ensure_future(self._read())
         gone = asyncio.ensure_future(self._gone.wait())
         try:
-            await asyncio.wait((reading, gone), timeout=self.patience, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                (reading, gone), timeout=self.patience, return_when=asyncio.FIRST_COMPLETED
+            )
             if gone.done() and not reading.done():
                 await asyncio.wait((reading,), timeout=QUIET)
             return reading.result() if reading.done() else b""
@@ -94,7 +104,9 @@ class StreamTail:
 
 
 async def follow(wait: Awaitable[int], gone: asyncio.Event) -> int:
-    """Set `gone` when the process has ended; its exit code. What is waited for may be shared: it is not cancelled."""
+    """Set `gone` when the process has ended; its exit code. What is waited for may be shared: it is
+    not cancelled.
+    """
     try:
         return await asyncio.shield(wait)
     finally:
@@ -119,7 +131,11 @@ def at(value: Any, *path: str | int) -> Any:
         if isinstance(step, str):
             value = value.get(step) if isinstance(value, dict) else None
         else:
-            value = value[step] if isinstance(value, list) and -len(value) <= step < len(value) else None
+            value = (
+                value[step]
+                if isinstance(value, list) and -len(value) <= step < len(value)
+                else None
+            )
     return value
 
 
@@ -144,7 +160,9 @@ def items(value: Any, *path: str | int) -> list[dict[str, Any]]:
 
 def short(value: Any, size: int = 300) -> str:
     """Anything on one bounded line."""
-    words = value if isinstance(value, str) else msgspec.json.encode(value).decode() if value else ""
+    words = (
+        value if isinstance(value, str) else msgspec.json.encode(value).decode() if value else ""
+    )
     words = " ".join(words[: 4 * size].split())
     return words if len(words) <= size else words[: size - 1] + "…"
 
@@ -152,8 +170,8 @@ def short(value: Any, size: int = 300) -> str:
 class StreamReading:
     """What one kind of event stream amounts to. Subclasses take events and set what they learn.
 
-    `over` says that by its own account the program has finished; `fault` why it did not, `ended` the word for that;
-    `stuck` that the last event showed no progress.
+    `over` says that by its own account the program has finished; `fault` why it did not, `ended`
+    the word for that; `stuck` that the last event showed no progress.
     """
 
     def __init__(self, job: AgentJob, heard: OnEvent) -> None:
@@ -182,7 +200,10 @@ class StreamReading:
     def hear(self, kind: str, text: str = "") -> None:
         """Tell the host."""
         self._heard(
-            ProgramEvent(kind, text if kind in ("text", "session") and len(text) <= BOUND else short(text, BOUND))
+            ProgramEvent(
+                kind,
+                text if kind in ("text", "session") and len(text) <= BOUND else short(text, BOUND),
+            )
         )
 
     def known_as(self, session: str) -> None:
@@ -210,7 +231,9 @@ class StreamReading:
 
 
 class HeadlessDialogue:
-    """One run of such a program; the host's `ProgramDialogue`. `feed` is what it is to read on its standard input."""
+    """One run of such a program; the host's `ProgramDialogue`. `feed` is what it is to read on its
+    standard input.
+    """
 
     def __init__(self, pipes: Pipes, reading: StreamReading, feed: str = "") -> None:
         self._pipes, self._reading, self._feed = pipes, reading, feed
@@ -263,11 +286,15 @@ class HeadlessDialogue:
 def explain(fault: str, code: int | None, complaint: str) -> str:
     """One bounded text: what it said was wrong, how it left, the end of its error output."""
     left = "" if code in (0, None) else f"exit code {code}"
-    return "; ".join(part for part in (short(fault, 1000), left, short(complaint[-1000:], 1000)) if part)
+    return "; ".join(
+        part for part in (short(fault, 1000), left, short(complaint[-1000:], 1000)) if part
+    )
 
 
 class HeadlessAdapter:
-    """What adapters of such programs share. By default they are metered, and are told more by resuming the session."""
+    """What adapters of such programs share. By default they are metered, and are told more by
+    resuming the session.
+    """
 
     name = program = ""
     metered, nudges, resumes = True, False, True

@@ -1,7 +1,8 @@
-"""Coding agents driven by their own command line: for each the adapter, its settings, and the reading of its output.
+"""Coding agents driven by their own command line: for each the adapter, its settings, and the
+reading of its output.
 
-Claude Code, Codex, OpenCode, Gemini CLI, Cursor's agent, mini-swe-agent, and any other command (`cmd: ARGV`). Every
-adapter allows every tool: the sandbox around the program is the protection.
+Claude Code, Codex, OpenCode, Gemini CLI, Cursor's agent, mini-swe-agent, and any other command
+(`cmd: ARGV`). Every adapter allows every tool: the sandbox around the program is the protection.
 """
 
 from __future__ import annotations
@@ -26,15 +27,21 @@ from culmen.agents.adapters.headless import (
 )
 from culmen.core.errors import UserError
 
-TOKEN_VARIABLE = "CULMEN_AGENT_TOKEN"  # where programs with settings of their own find the gateway's token
+TOKEN_VARIABLE = (
+    "CULMEN_AGENT_TOKEN"  # where programs with settings of their own find the gateway's token
+)
 
 
 # Claude Code: `claude -p PROMPT --output-format stream-json`
 
 
 def claude_environment(job: AgentJob) -> dict[str, str]:
-    """Directs it to the relay and switches off all other traffic; as root it works only where IS_SANDBOX is set."""
-    relay = {"ANTHROPIC_BASE_URL": job.base_url, "ANTHROPIC_API_KEY": job.token} if job.base_url else {}
+    """Directs it to the relay and switches off all other traffic; as root it works only where
+    IS_SANDBOX is set.
+    """
+    relay = (
+        {"ANTHROPIC_BASE_URL": job.base_url, "ANTHROPIC_API_KEY": job.token} if job.base_url else {}
+    )
     models = ("ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_SMALL_FAST_MODEL")
     return {
         **relay,
@@ -69,7 +76,10 @@ class ClaudeReading(StreamReading):
             self._result(event)
         elif kind == "system" and text(event, "subtype") == "api_retry":
             status = at(event, "error_status")
-            self.failed(f"a model call failed ({status or text(event, 'error')}), attempt {number(event, 'attempt'):g}")
+            self.failed(
+                f"a model call failed ({status or text(event, 'error')}), attempt "
+                f"{number(event, 'attempt'):g}"
+            )
 
     def _assistant(self, event: dict[str, Any]) -> None:
         for part in items(event, "message", "content"):
@@ -126,7 +136,10 @@ class ClaudeCode(HeadlessAdapter):
 
 def codex_environment(job: AgentJob) -> dict[str, str]:
     """Where it keeps its settings and sessions, and the token for the relay."""
-    return {"CODEX_HOME": f"{job.home}/.codex", **({TOKEN_VARIABLE: job.token} if job.base_url else {})}
+    return {
+        "CODEX_HOME": f"{job.home}/.codex",
+        **({TOKEN_VARIABLE: job.token} if job.base_url else {}),
+    }
 
 
 def codex_files(job: AgentJob) -> dict[str, str]:
@@ -180,7 +193,11 @@ class CodexReading(StreamReading):
         elif which == "command_execution" and not done:
             self.hear("tool", f"command {short(text(item, 'command'))}")
         elif which == "file_change" and done:
-            self.hear("tool", "edit " + short(", ".join(text(change, "path") for change in items(item, "changes"))))
+            self.hear(
+                "tool",
+                "edit "
+                + short(", ".join(text(change, "path") for change in items(item, "changes"))),
+            )
         elif which in ("mcp_tool_call", "web_search") and not done:
             self.hear("tool", f"{which} {short(at(item, 'tool') or at(item, 'query'))}")
 
@@ -194,10 +211,18 @@ class Codex(HeadlessAdapter):
 
     def plan(self, job: AgentJob) -> Plan:
         found = programs.find(self.program)
-        argv = [*found.command, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+        argv = [
+            *found.command,
+            "exec",
+            "--json",
+            "--skip-git-repo-check",
+            "--dangerously-bypass-approvals-and-sandbox",
+        ]
         argv += ["--model", job.model] if job.model else []
         argv += ["resume", job.resume] if job.resume else []
-        return Plan((*argv, job.prompt), codex_environment(job), found.path, codex_files(job), found.visible)
+        return Plan(
+            (*argv, job.prompt), codex_environment(job), found.path, codex_files(job), found.visible
+        )
 
 
 # OpenCode: `opencode run --format json`, over chat completions
@@ -211,7 +236,9 @@ def opencode_environment(job: AgentJob) -> dict[str, str]:
 
 
 def opencode_files(job: AgentJob) -> dict[str, str]:
-    """Its settings: the relay as a provider with one model, every tool allowed. Raises UserError without a model."""
+    """Its settings: the relay as a provider with one model, every tool allowed. Raises UserError
+    without a model.
+    """
     settings: dict[str, Any] = {
         "permission": {"*": "allow"},
         "autoupdate": False,
@@ -219,11 +246,15 @@ def opencode_files(job: AgentJob) -> dict[str, str]:
         "snapshot": False,
         "lsp": False,
         "formatter": False,
-        "agent": {"title": {"disable": True}},  # else it asks for a title, in a call that it does not count
+        "agent": {
+            "title": {"disable": True}
+        },  # else it asks for a title, in a call that it does not count
     }
     if job.base_url:
         if not job.model:
-            raise UserError("OpenCode needs the name of a model", where="--agent opencode", fix="--model MODEL")
+            raise UserError(
+                "OpenCode needs the name of a model", where="--agent opencode", fix="--model MODEL"
+            )
         settings |= {
             "model": _opencode_model(job),
             "small_model": _opencode_model(job),
@@ -232,7 +263,10 @@ def opencode_files(job: AgentJob) -> dict[str, str]:
                 "culmen": {
                     "npm": "@ai-sdk/openai-compatible",
                     "name": "culmen",
-                    "options": {"baseURL": f"{job.base_url}/v1", "apiKey": f"{{env:{TOKEN_VARIABLE}}}"},
+                    "options": {
+                        "baseURL": f"{job.base_url}/v1",
+                        "apiKey": f"{{env:{TOKEN_VARIABLE}}}",
+                    },
                     "models": {job.model: {"name": job.model, "tool_call": True}},
                 }
             },
@@ -269,11 +303,15 @@ class OpenCodeReading(StreamReading):
                 dollars=number(part, "cost"),
             )
         elif kind == "error":
-            self.failed(text(event, "error", "data", "message") or text(event, "error", "name") or "error")
+            self.failed(
+                text(event, "error", "data", "message") or text(event, "error", "name") or "error"
+            )
 
 
 class OpenCode(HeadlessAdapter):
-    """The prompt goes through its standard input: it puts arguments into quotes, and the model sees them."""
+    """The prompt goes through its standard input: it puts arguments into quotes, and the model sees
+    them.
+    """
 
     name = program = "opencode"
     wires = ("chat",)
@@ -284,8 +322,13 @@ class OpenCode(HeadlessAdapter):
         argv += ["--model", _opencode_model(job)] if job.model else []
         argv += ["--session", job.resume] if job.resume else []
         return Plan(
-            tuple(argv), opencode_environment(job), found.path, opencode_files(job), found.visible, stdin=True
-        )  # fmt: skip
+            tuple(argv),
+            opencode_environment(job),
+            found.path,
+            opencode_files(job),
+            found.visible,
+            stdin=True,
+        )
 
     def talk(self, pipes: Pipes, job: AgentJob, heard: OnEvent) -> HeadlessDialogue:
         return HeadlessDialogue(pipes, OpenCodeReading(job, heard), feed=job.prompt)
@@ -296,7 +339,11 @@ class OpenCode(HeadlessAdapter):
 
 def gemini_environment(job: AgentJob) -> dict[str, str]:
     """Directs it to the relay."""
-    return {"GEMINI_API_KEY": job.token, "GOOGLE_GEMINI_BASE_URL": job.base_url} if job.base_url else {}
+    return (
+        {"GEMINI_API_KEY": job.token, "GOOGLE_GEMINI_BASE_URL": job.base_url}
+        if job.base_url
+        else {}
+    )
 
 
 def gemini_files(job: AgentJob) -> dict[str, str]:
@@ -337,7 +384,9 @@ class GeminiReading(StreamReading):
     def _result(self, event: dict[str, Any]) -> None:
         self.over = True
         stats = at(event, "stats")
-        self.count(input_tokens=number(stats, "input_tokens"), output_tokens=number(stats, "output_tokens"))
+        self.count(
+            input_tokens=number(stats, "input_tokens"), output_tokens=number(stats, "output_tokens")
+        )
         if text(event, "status") == "success":
             self.fault = ""
         else:
@@ -359,7 +408,9 @@ class GeminiCli(HeadlessAdapter):
         argv = [*found.command, "-p", job.prompt, "--yolo", "--skip-trust", "-o", "stream-json"]
         argv += ["-m", job.model] if job.model else []
         argv += ["--resume", job.resume] if job.resume else []
-        return Plan(tuple(argv), gemini_environment(job), found.path, gemini_files(job), found.visible)
+        return Plan(
+            tuple(argv), gemini_environment(job), found.path, gemini_files(job), found.visible
+        )
 
 
 # Cursor's agent: `cursor-agent -p PROMPT --output-format stream-json --force`
@@ -389,14 +440,17 @@ class CursorReading(StreamReading):
             self.over = True
             self.word = text(event, "result").strip()[-4000:] or self.word
             usage = at(event, "usage")
-            self.count(input_tokens=number(usage, "inputTokens"), output_tokens=number(usage, "outputTokens"))
+            self.count(
+                input_tokens=number(usage, "inputTokens"),
+                output_tokens=number(usage, "outputTokens"),
+            )
             if at(event, "is_error") is True:
                 self.fault = self.word or text(event, "subtype")
 
 
 class Cursor(HeadlessAdapter):
-    """It signs in at its maker's and accepts no other address, so its calls cannot be metered and it needs the
-    internet. Written from its documentation: not run against the real program."""
+    """It signs in at its maker's and accepts no other address, so its calls cannot be metered and
+    it needs the internet. Written from its documentation: not run against the real program."""
 
     name, program = "cursor", "cursor-agent"
     metered = False
@@ -404,10 +458,24 @@ class Cursor(HeadlessAdapter):
 
     def plan(self, job: AgentJob) -> Plan:
         found = programs.find(self.program)
-        argv = [*found.command, "-p", "--output-format", "stream-json", "--force", "--workspace", job.tree]
+        argv = [
+            *found.command,
+            "-p",
+            "--output-format",
+            "stream-json",
+            "--force",
+            "--workspace",
+            job.tree,
+        ]
         argv += ["--model", job.model] if job.model else []
         argv += ["--resume", job.resume] if job.resume else []
-        return Plan((*argv, job.prompt), cursor_environment(), found.path, visible=found.visible, network=True)
+        return Plan(
+            (*argv, job.prompt),
+            cursor_environment(),
+            found.path,
+            visible=found.visible,
+            network=True,
+        )
 
 
 # Programs that print for people
@@ -448,10 +516,12 @@ class PlainReading(StreamReading):
 
 
 class AnyCommand(HeadlessAdapter):
-    """Any program: `cmd: my-agent --task {prompt_file} --model {model}`; places in braces are filled in.
+    """Any program: `cmd: my-agent --task {prompt_file} --model {model}`; places in braces are
+    filled in.
 
-    It finds the relay in `{base_url}` and in the variables that programs usually look for, and the prompt, if no place
-    takes it, as a last argument. It runs in the work tree; files that it names by absolute path are visible to it.
+    It finds the relay in `{base_url}` and in the variables that programs usually look for, and the
+    prompt, if no place takes it, as a last argument. It runs in the work tree; files that it names
+    by absolute path are visible to it.
     """
 
     resumes = False
@@ -463,16 +533,24 @@ class AnyCommand(HeadlessAdapter):
         try:
             self._words = shlex.split(template)
         except ValueError as error:
-            raise UserError(f"this command line cannot be read: {error}", where=f"--agent 'cmd:{template}'") from None
+            raise UserError(
+                f"this command line cannot be read: {error}", where=f"--agent 'cmd:{template}'"
+            ) from None
         if not self._words:
-            raise UserError("no command is named", where=f"--agent 'cmd:{template}'", fix="--agent 'cmd: my-agent'")
+            raise UserError(
+                "no command is named",
+                where=f"--agent 'cmd:{template}'",
+                fix="--agent 'cmd: my-agent'",
+            )
         if not {"{prompt}", "{prompt_file}"} & set(re.findall(r"\{\w+\}", template)):
             self._words.append("{prompt}")
         self.program = self._words[0]
 
     def plan(self, job: AgentJob) -> Plan:
         found = programs.find(self.program, fix="name a program that is installed, or its path")
-        values = {name: getattr(job, name, "") for name in _PLACES} | {"prompt_file": f"{job.home}/prompt.md"}
+        values = {name: getattr(job, name, "") for name in _PLACES} | {
+            "prompt_file": f"{job.home}/prompt.md"
+        }
         places = re.compile(r"\{(" + "|".join(_PLACES) + r")\}")
         words = [places.sub(lambda match: values[match[1]], word) for word in self._words[1:]]
         visible = (*found.visible, *programs.mentioned(self._words[1:]))
@@ -481,8 +559,8 @@ class AnyCommand(HeadlessAdapter):
 
 
 class MiniReading(PlainReading):
-    """It prints a conversation for people; what the model said stands below a heading of its own. Its exit code is 0
-    even when it has given up; then the reason stands below the last heading."""
+    """It prints a conversation for people; what the model said stands below a heading of its own.
+    Its exit code is 0 even when it has given up; then the reason stands below the last heading."""
 
     _part = _said = ""
 
@@ -502,8 +580,8 @@ class MiniReading(PlainReading):
 
 
 class Mini(HeadlessAdapter):
-    """mini-swe-agent, without its set-up dialogue and its own prices. Version 2.4.6 as installed from PyPI fails
-    whenever it calls a tool, because it lacks the package `mcp`."""
+    """mini-swe-agent, without its set-up dialogue and its own prices. Version 2.4.6 as installed
+    from PyPI fails whenever it calls a tool, because it lacks the package `mcp`."""
 
     name = program = "mini"
     resumes = False

@@ -1,4 +1,6 @@
-"""Where agent programs are on this machine: what of it must be visible in a sandbox, and which version it is."""
+"""Where agent programs are on this machine: what of it must be visible in a sandbox, and which
+version it is.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/")
 
 @dataclass(frozen=True)
 class InstalledProgram:
-    """`command` starts it (its interpreter first, where it leaves that to PATH), `file` is the program itself,
-    `visible` are folders and files it needs beside /usr, `path` folders for PATH."""
+    """`command` starts it (its interpreter first, where it leaves that to PATH), `file` is the
+    program itself, `visible` are folders and files it needs beside /usr, `path` folders for PATH.
+    """
 
     command: tuple[str, ...]
     file: str
@@ -47,16 +50,22 @@ def find(name: str, fix: str = "") -> InstalledProgram:
 
 
 def mentioned(words: Iterable[str]) -> tuple[str, ...]:
-    """Files and folders that a command line names by absolute path: they must be visible, too. Top folders and HOME,
-    which hold other things, are not."""
+    """Files and folders that a command line names by absolute path: they must be visible, too. Top
+    folders and HOME, which hold other things, are not."""
     found = {word for word in words if os.path.isabs(word) and os.path.exists(word)}
     found = {os.path.normpath(word) for word in found if not word.startswith(_SYSTEM)}
-    return _outermost({word for word in found if len(Path(word).parts) > 2 and Path(word) not in _shared()})
+    return _outermost(
+        {word for word in found if len(Path(word).parts) > 2 and Path(word) not in _shared()}
+    )
 
 
 def version(found: InstalledProgram) -> str:
-    """Of an installed program: from its npm or Python package, else from `--version`; "" if it does not say."""
-    return _packaged(os.path.realpath(found.file)) or _distributed(found.file) or _asked(found.command)
+    """Of an installed program: from its npm or Python package, else from `--version`; "" if it does
+    not say.
+    """
+    return (
+        _packaged(os.path.realpath(found.file)) or _distributed(found.file) or _asked(found.command)
+    )
 
 
 def _roots(file: str) -> set[str]:
@@ -92,7 +101,9 @@ def _outermost(paths: set[str]) -> tuple[str, ...]:
 
 
 def _interpreter(file: str) -> tuple[str, tuple[str, ...]]:
-    """Of a script ("" for a binary); with the start of its command line where the script looks for it on PATH."""
+    """Of a script ("" for a binary); with the start of its command line where the script looks for
+    it on PATH.
+    """
     try:
         with open(file, "rb") as handle:
             first = handle.readline(500).decode("utf-8", "replace")
@@ -110,8 +121,9 @@ def _interpreter(file: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _behind_shim(file: str) -> str:
-    """Version managers (pyenv, nodenv, asdf, mise) put scripts on PATH that look for the program elsewhere, where a
-    sandbox shows nothing. Raises UserError if the manager does not say where that is."""
+    """Version managers (pyenv, nodenv, asdf, mise) put scripts on PATH that look for the program
+    elsewhere, where a sandbox shows nothing. Raises UserError if the manager does not say where
+    that is."""
     folder = Path(file).parent
     if folder.name != "shims":
         return file
@@ -122,9 +134,13 @@ def _behind_shim(file: str) -> str:
             continue
         try:
             asked = subprocess.run(
-                [tool, "which", os.path.basename(file)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                timeout=VERSION_SECONDS, check=False,
-            )  # fmt: skip
+                [tool, "which", os.path.basename(file)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=VERSION_SECONDS,
+                check=False,
+            )
         except (OSError, subprocess.TimeoutExpired):
             continue
         if os.path.isfile(asked.stdout.strip()):
@@ -146,7 +162,11 @@ def _packaged(file: str) -> str:
             stated = json.loads((folder / "package.json").read_text())
         except (OSError, ValueError):
             continue
-        if isinstance(stated, dict) and isinstance(stated.get("bin"), dict | str) and "node_modules" in file:
+        if (
+            isinstance(stated, dict)
+            and isinstance(stated.get("bin"), dict | str)
+            and "node_modules" in file
+        ):
             return str(stated.get("version", ""))
     return ""
 
@@ -169,10 +189,20 @@ def _asked(command: tuple[str, ...]) -> str:
         environment = {"HOME": home, "PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
         try:
             said = subprocess.run(
-                [*command, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-                timeout=VERSION_SECONDS, cwd=home, env=environment, start_new_session=True, check=False,
-            )  # fmt: skip
+                [*command, "--version"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=VERSION_SECONDS,
+                cwd=home,
+                env=environment,
+                start_new_session=True,
+                check=False,
+            )
         except (OSError, subprocess.TimeoutExpired):
             return ""
     words = said.stdout.split()
-    return next((word.lstrip("v").rstrip(",") for word in words if word.lstrip("v")[:1].isdigit()), "")
+    return next(
+        (word.lstrip("v").rstrip(",") for word in words if word.lstrip("v")[:1].isdigit()), ""
+    )

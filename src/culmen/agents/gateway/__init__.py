@@ -1,11 +1,14 @@
-"""A gateway on this machine that coding agents talk to instead of their provider: it counts, limits and records.
+"""Local gateway between coding agents and their provider: counts, limits and records.
 
     async with Metering({"*": model}, folder) as gateway:
         token = gateway.open(agent="3", budget=Budget(dollars=2.0))
-        env = gateway.env(token, "anthropic")        # what the agent is started with: the token, never the key
+        env = gateway.env(token, "anthropic")        # what the agent is started with: the token,
+        never the key
         ...                                          # run the agent
-        spent = gateway.usage(token)                 # cumulative; gateway.take(token) gives the increment
+        spent = gateway.usage(token)                 # cumulative; gateway.take(token) gives the
+        increment
         gateway.close(token)                         # the stop switch
 
-`Metering` is in `metering`, the bounds it keeps (`GatewayLimits`) in `account`. See docs/metering.md.
+`Metering` is in `metering`, the bounds it keeps (`GatewayLimits`) in `account`. See
+docs/metering.md.
 """

@@ -44,11 +44,12 @@ class GatewayLimits(msgspec.Struct, frozen=True):
 class MeteredUsage(msgspec.Struct, frozen=True):
     """What the gateway knows of one agent.
 
-    `usage` is what its replies cost, calls of unknown price among them; `held` what those may have cost at most beyond
-    it (counted against the budget); `refused` and `failed` count requests by the status they got, from us and from
-    upstream; `stopped` says which budget did not hold a request any more (calls, tokens, dollars; run: that of the
-    whole run), "" while all did. `unwritten` exchanges are not in the transcript. `metered` is False for an agent that
-    does not use the gateway: its usage is then its own word.
+    `usage` is what its replies cost, calls of unknown price among them; `held` what those may have
+    cost at most beyond it (counted against the budget); `refused` and `failed` count requests by
+    the status they got, from us and from upstream; `stopped` says which budget did not hold a
+    request any more (calls, tokens, dollars; run: that of the whole run), "" while all did.
+    `unwritten` exchanges are not in the transcript. `metered` is False for an agent that does not
+    use the gateway: its usage is then its own word.
     """
 
     agent: str
@@ -63,7 +64,9 @@ class MeteredUsage(msgspec.Struct, frozen=True):
 
 @dataclass
 class AgentAccount:
-    """One agent's token. All methods are called from the gateway's event loop; none of them waits."""
+    """One agent's token. All methods are called from the gateway's event loop; none of them
+    waits.
+    """
 
     agent: str
     budget: Budget
@@ -81,8 +84,8 @@ class AgentAccount:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def refusal(self, most: Usage) -> tuple[str, bool]:
-        """Why a request that costs at most this is not made ("" if it fits the budget), and whether that is final: it
-        would not fit either if nothing in flight cost anything."""
+        """Why a request that costs at most this is not made ("" if it fits the budget), and whether
+        that is final: it would not fit either if nothing in flight cost anything."""
         for name in _LIMITS:
             limit = getattr(self.budget, name)
             spent, flight = getattr(self.spent + self.held, name), getattr(self.flight, name)
@@ -91,7 +94,8 @@ class AgentAccount:
                 final = spent + need > limit + _SLACK
                 unit = (lambda x: f"{x:.4f}") if name == "dollars" else str
                 why = (
-                    f"this agent's budget of {limit:g} {name} does not hold the request: {unit(spent)} spent, "
+                    f"this agent's budget of {limit:g} {name} does not hold the request: "
+                    f"{unit(spent)} spent, "
                     f"{unit(flight)} in flight, it may cost {unit(need)}"
                 )
                 if final:
@@ -115,11 +119,15 @@ class AgentAccount:
         if cost.unpriced:
             rest = most - msgspec.structs.replace(cost, unpriced=0)
             self.held = self.held + Usage(
-                input_tokens=max(0, rest.tokens), dollars=max(0.0, rest.dollars), calls=max(0, rest.calls)
+                input_tokens=max(0, rest.tokens),
+                dollars=max(0.0, rest.dollars),
+                calls=max(0, rest.calls),
             )
 
     def pending(self) -> Usage:
-        """What nobody has been told of yet, at most: in flight, held and spent since the last `take`."""
+        """What nobody has been told of yet, at most: in flight, held and spent since the last
+        `take`.
+        """
         return self.spent + self.held + self.flight - self.taken
 
     def take(self) -> Usage:
@@ -138,7 +146,9 @@ class AgentAccount:
     def report(self) -> MeteredUsage:
         """Everything, as a value."""
         counts = dict(self.refused), dict(self.failed)
-        return MeteredUsage(self.agent, self.spent, self.held, *counts, self.stopped, self.unwritten)
+        return MeteredUsage(
+            self.agent, self.spent, self.held, *counts, self.stopped, self.unwritten
+        )
 
     def close(self) -> None:
         """Refuse everything from now on and end what is in flight."""
@@ -157,26 +167,37 @@ _DEEPEST = 40
 class Transcript:
     """`write` appends a row.
 
-    Long values that stand in an earlier row (agents send the whole conversation each time) are replaced by
-    {"as_in_row": n}. Texts longer than `limits.text` are cut, their length said. A disk that is full only means that
-    rows are missing: the agent goes on.
+    Long values that stand in an earlier row (agents send the whole conversation each time) are
+    replaced by {"as_in_row": n}. Texts longer than `limits.text` are cut, their length said. A disk
+    that is full only means that rows are missing: the agent goes on.
     """
 
     def __init__(self, path: Path, limits: GatewayLimits) -> None:
         self.path, self._limits, self._failed = path, limits, False
         self._seen: dict[bytes, int] = {}
-        old = path.read_bytes() if path.is_file() else b""  # of an interrupted run; never longer than the limit
+        old = (
+            path.read_bytes() if path.is_file() else b""
+        )  # of an interrupted run; never longer than the limit
         self._rows, self._bytes = len(old.splitlines()), len(old)
         self._torn = b"\n" if old and not old.endswith(b"\n") else b""
 
     def write(
-        self, facts: dict[str, Any], request: dict[str, Any], listed: str, reply: Any, scrub: Callable[[str], str]
+        self,
+        facts: dict[str, Any],
+        request: dict[str, Any],
+        listed: str,
+        reply: Any,
+        scrub: Callable[[str], str],
     ) -> bool:
-        """Append a row, if there is room; `listed` is the field of `request` whose items are looked at one by one."""
+        """Append a row, if there is room; `listed` is the field of `request` whose items are looked
+        at one by one.
+        """
         facts = self._plain(facts, scrub, 0)
         row = {"row": self._rows, **facts}
         if self._bytes < self._limits.transcript:
-            short = {name: self._value(value, name == listed, scrub) for name, value in request.items()}
+            short = {
+                name: self._value(value, name == listed, scrub) for name, value in request.items()
+            }
             row |= {"request": short, "reply": self._plain(reply, scrub, 0)}
         line = json.dumps(row).encode() + b"\n"
         if len(line) > self._limits.row:
@@ -192,7 +213,9 @@ class Transcript:
         except OSError as error:
             self._seen.clear()  # nothing may refer to a row that is not there
             if not self._failed:
-                logging.getLogger("culmen.agents.gateway").warning("transcript not written: %s", error)
+                logging.getLogger("culmen.agents.gateway").warning(
+                    "transcript not written: %s", error
+                )
             self._failed = True
             return False
         self._bytes, self._rows, self._torn = self._bytes + len(line), self._rows + 1, b""
@@ -218,7 +241,9 @@ class Transcript:
         if depth > _DEEPEST:
             return "…"
         if isinstance(value, dict):
-            return {scrub(name): self._plain(item, scrub, depth + 1) for name, item in value.items()}
+            return {
+                scrub(name): self._plain(item, scrub, depth + 1) for name, item in value.items()
+            }
         if isinstance(value, list):
             return [self._plain(item, scrub, depth + 1) for item in value]
         return value

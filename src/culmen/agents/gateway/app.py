@@ -1,4 +1,6 @@
-"""The gateway's HTTP side: an ASGI application (who asks, for what, how a refusal looks), and the server it runs in."""
+"""The gateway's HTTP side: an ASGI application (who asks, for what, how a refusal looks), and the
+server it runs in.
+"""
 
 from __future__ import annotations
 
@@ -53,14 +55,18 @@ class GatewayApp:
         path = request.url.path
         name, action, model = route(path) or (_guess(path), "", "")
         form = FORMATS[name]
-        ask = AgentRequest(form, action, model, dict(request.headers), request.query_params.multi_items())
+        ask = AgentRequest(
+            form, action, model, dict(request.headers), request.query_params.multi_items()
+        )
         try:
             if path == "/" and request.method in ("GET", "HEAD"):
                 await reply(200, {"culmen": "metering gateway"}, scope, send)
                 return
             account = self._account(ask)
             if not action:
-                raise RequestRefused(404, f"{request.method} {path[:200]} is not served by this gateway")
+                raise RequestRefused(
+                    404, f"{request.method} {path[:200]} is not served by this gateway"
+                )
             if action == "models":
                 await reply(200, _listed(account, ask), scope, send)
                 return
@@ -84,12 +90,18 @@ class GatewayApp:
             raise RequestRefused(403, "this agent's session is closed", kind="closed")
         return account
 
-    async def _exchange(self, ask: AgentRequest, account: AgentAccount, receive: Receive, send: Send) -> None:
+    async def _exchange(
+        self, ask: AgentRequest, account: AgentAccount, receive: Receive, send: Send
+    ) -> None:
         gateway, limits = self._gateway, self._gateway.limits
-        exchange = Exchange(ask, account, gateway.lines, limits, gateway.permitted, gateway.hosted_tools)
+        exchange = Exchange(
+            ask, account, gateway.lines, limits, gateway.permitted, gateway.hosted_tools
+        )
         try:
             if len(account.jobs) >= limits.in_flight:
-                raise RequestRefused(429, f"more than {limits.in_flight} requests at the same time", kind="in_flight")
+                raise RequestRefused(
+                    429, f"more than {limits.in_flight} requests at the same time", kind="in_flight"
+                )
             await self._within(account, limits.seconds, self._job(exchange, ask, receive, send))
         except RequestRefused as refused:
             account.refused[str(refused.status)] += 1
@@ -103,7 +115,9 @@ class GatewayApp:
             exchange.ended("ok" if exchange.complete else "left")
             gateway.record(account, exchange)
 
-    async def _within(self, account: AgentAccount, seconds: float, work: Coroutine[Any, Any, None]) -> None:
+    async def _within(
+        self, account: AgentAccount, seconds: float, work: Coroutine[Any, Any, None]
+    ) -> None:
         """Do the work, for so long at most and only while the account is open. Raises `Refused`."""
         job = asyncio.ensure_future(work)
         account.jobs.add(job)
@@ -121,7 +135,9 @@ class GatewayApp:
         except UserError as error:  # a key that went away while the run goes on
             raise RequestRefused(502, " ".join(str(error).split()), kind="key") from None
 
-    async def _job(self, exchange: Exchange, ask: AgentRequest, receive: Receive, send: Send) -> None:
+    async def _job(
+        self, exchange: Exchange, ask: AgentRequest, receive: Receive, send: Send
+    ) -> None:
         """The exchange, given up when the agent leaves."""
         ask.raw = await _body(ask, receive, self._gateway.limits.body)
         work = asyncio.ensure_future(exchange.run(send))
@@ -148,7 +164,9 @@ async def _left(receive: Receive) -> None:
 
 async def _body(ask: AgentRequest, receive: Receive, longest: int) -> bytes:
     if ask.headers.get("content-encoding", "identity") != "identity":
-        raise RequestRefused(415, "compressed requests are not read here; switch the compression off")
+        raise RequestRefused(
+            415, "compressed requests are not read here; switch the compression off"
+        )
     body = bytearray()
     while True:
         message = await receive()
@@ -173,32 +191,63 @@ def _listed(account: AgentAccount, ask: AgentRequest) -> dict[str, Any]:
             raise RequestRefused(404, f"no model '{ask.model[:200]}'")
         names = [ask.model.removeprefix("models/")]
     if ask.form.name == "gemini":
-        listed = [{"name": f"models/{name}", "displayName": name,
-                   "supportedGenerationMethods": ["generateContent", "countTokens"]} for name in names]  # fmt: skip
+        listed = [
+            {
+                "name": f"models/{name}",
+                "displayName": name,
+                "supportedGenerationMethods": ["generateContent", "countTokens"],
+            }
+            for name in names
+        ]
         return listed[0] if ask.model else {"models": listed}
     both = [
-        {"id": name, "object": "model", "created": CREATED, "owned_by": "culmen", "type": "model",
-         "display_name": name, "created_at": "2023-11-14T22:13:20Z"}
+        {
+            "id": name,
+            "object": "model",
+            "created": CREATED,
+            "owned_by": "culmen",
+            "type": "model",
+            "display_name": name,
+            "created_at": "2023-11-14T22:13:20Z",
+        }
         for name in names
-    ]  # fmt: skip
-    ends = {"has_more": False, "first_id": names[0] if names else None, "last_id": names[-1] if names else None}
+    ]
+    ends = {
+        "has_more": False,
+        "first_id": names[0] if names else None,
+        "last_id": names[-1] if names else None,
+    }
     return both[0] if ask.model else {"object": "list", "data": both, **ends}
 
 
 def _guess(path: str) -> str:
     """The format whose errors a client of an unknown path may understand."""
-    return "gemini" if path.startswith(("/v1beta", "/v1alpha")) else "messages" if "messages" in path else "chat"
+    return (
+        "gemini"
+        if path.startswith(("/v1beta", "/v1alpha"))
+        else "messages"
+        if "messages" in path
+        else "chat"
+    )
 
 
-async def refuse(refused: RequestRefused, form: WireFormat, scope: dict[str, Any], send: Send) -> None:
-    """Send a refusal. A budget that is spent will not come back, so clients are told not to try again."""
+async def refuse(
+    refused: RequestRefused, form: WireFormat, scope: dict[str, Any], send: Send
+) -> None:
+    """Send a refusal. A budget that is spent will not come back, so clients are told not to try
+    again.
+    """
     headers = {"x-should-retry": "false" if refused.final else "true"}
     headers |= {"retry-after": "2"} if refused.kind in ("busy", "in_flight") else {}
     await reply(refused.status, form.error(refused), scope, send, headers)
 
 
 async def reply(
-    status: int, body: dict[str, Any], scope: dict[str, Any], send: Send, headers: dict[str, str] | None = None
+    status: int,
+    body: dict[str, Any],
+    scope: dict[str, Any],
+    send: Send,
+    headers: dict[str, str] | None = None,
 ) -> None:
     """Send a JSON object."""
     from starlette.responses import JSONResponse
@@ -210,12 +259,16 @@ async def _nothing() -> dict[str, Any]:
     return {"type": "http.disconnect"}
 
 
-CONNECTIONS = 256  # at the same time; more are closed, so that no agent can use up the run's file descriptors
+CONNECTIONS = (
+    256  # at the same time; more are closed, so that no agent can use up the run's file descriptors
+)
 LONGEST_PATH = 107  # bytes of a Unix socket's path, by the kernel's sockaddr_un
 
 
 class GatewayServer:
-    """Serves an ASGI application until `stop`; leaves the process's signals alone and logs nothing."""
+    """Serves an ASGI application until `stop`; leaves the process's signals alone and logs
+    nothing.
+    """
 
     def __init__(self, app: Any, sockets: list[socket.socket]) -> None:
         import uvicorn
@@ -243,9 +296,18 @@ class GatewayServer:
                 self.up.set()
 
         config = uvicorn.Config(
-            app, log_config=None, log_level=60, access_log=False, lifespan="off", ws="none", http=Bounded,
-            timeout_graceful_shutdown=2, timeout_keep_alive=75, server_header=False, date_header=False,
-        )  # fmt: skip
+            app,
+            log_config=None,
+            log_level=60,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            http=Bounded,
+            timeout_graceful_shutdown=2,
+            timeout_keep_alive=75,
+            server_header=False,
+            date_header=False,
+        )
         self._server, self._sockets = Server(config), sockets
         self._task: asyncio.Task[None] | None = None
 
@@ -269,7 +331,9 @@ class GatewayServer:
 
 
 def on_loopback(port: int) -> socket.socket:
-    """A socket listening on 127.0.0.1; port 0 lets the system choose. Raises `UserError` if it is taken."""
+    """A socket listening on 127.0.0.1; port 0 lets the system choose. Raises `UserError` if it is
+    taken.
+    """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -283,10 +347,14 @@ def on_loopback(port: int) -> socket.socket:
 
 
 def on_path(path: Path) -> socket.socket:
-    """A Unix socket listening at `path`, for this user alone. A socket that nobody serves any more is replaced."""
+    """A Unix socket listening at `path`, for this user alone. A socket that nobody serves any more
+    is replaced.
+    """
     if len(os.fsencode(path)) > LONGEST_PATH:
         raise UserError(
-            f"a socket's path may have {LONGEST_PATH} bytes at most", where=str(path), fix="use a shorter one"
+            f"a socket's path may have {LONGEST_PATH} bytes at most",
+            where=str(path),
+            fix="use a shorter one",
         )
     if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and not _served(path):
         path.unlink()
@@ -301,9 +369,10 @@ def on_path(path: Path) -> socket.socket:
         listener.close()
         taken = error.errno == errno.EADDRINUSE
         raise UserError(
-            f"cannot listen at this path: {error.strerror}", where=str(path),
+            f"cannot listen at this path: {error.strerror}",
+            where=str(path),
             fix="choose another path" if taken else "make its folder first",
-        ) from None  # fmt: skip
+        ) from None
     return _ready(listener)
 
 

@@ -11,7 +11,13 @@ from typing import Any
 import msgspec
 
 from culmen.agents.gateway.account import AgentAccount, GatewayLimits
-from culmen.agents.gateway.formats import EventSplitter, ReplyReader, RequestRefused, StreamEvent, WireFormat
+from culmen.agents.gateway.formats import (
+    EventSplitter,
+    ReplyReader,
+    RequestRefused,
+    StreamEvent,
+    WireFormat,
+)
 from culmen.agents.gateway.wires import only_usage
 from culmen.core.errors import UserError
 from culmen.core.usage import Usage
@@ -22,12 +28,28 @@ from culmen.llm.spec import ModelSpec, Provider
 Permit = Callable[[Usage], tuple[str, bool]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-_TO_UPSTREAM = ("accept", "content-type", "user-agent", "anthropic-version", "anthropic-beta", "openai-beta")
-_TO_AGENT = ("content-type", "retry-after", "retry-after-ms", "x-should-retry", "request-id", "x-request-id")
+_TO_UPSTREAM = (
+    "accept",
+    "content-type",
+    "user-agent",
+    "anthropic-version",
+    "anthropic-beta",
+    "openai-beta",
+)
+_TO_AGENT = (
+    "content-type",
+    "retry-after",
+    "retry-after-ms",
+    "x-should-retry",
+    "request-id",
+    "x-request-id",
+)
 
 
 class AgentRequest(msgspec.Struct):
-    """What an agent sent: the format, the action, the model in the path, headers (lower case), query and body."""
+    """What an agent sent: the format, the action, the model in the path, headers (lower case),
+    query and body.
+    """
 
     form: WireFormat
     action: str
@@ -38,7 +60,9 @@ class AgentRequest(msgspec.Struct):
 
 
 class Exchange:
-    """Runs once. Whatever ends it, what was reserved is settled and a row for the transcript is ready afterwards."""
+    """Runs once. Whatever ends it, what was reserved is settled and a row for the transcript is
+    ready afterwards.
+    """
 
     def __init__(
         self,
@@ -56,8 +80,11 @@ class Exchange:
         self._model: ModelSpec | None = None
         self.request: dict[str, Any] = {}
         self.facts: dict[str, Any] = {
-            "time": round(time.time(), 3), "format": ask.form.name, "action": ask.action, "asked": ask.model,
-        }  # fmt: skip
+            "time": round(time.time(), 3),
+            "format": ask.form.name,
+            "action": ask.action,
+            "asked": ask.model,
+        }
 
     @property
     def started(self) -> bool:
@@ -87,7 +114,9 @@ class Exchange:
         self.facts["seconds"] = round(time.monotonic() - self._began, 3)
 
     async def run(self, send: Send) -> None:
-        """Make the exchange. Raises `Refused` for what is to be told to the agent before any reply has begun."""
+        """Make the exchange. Raises `Refused` for what is to be told to the agent before any reply
+        has begun.
+        """
         ask, account = self._ask, self._account
         body, drop = self._prepared()
         assert self._model is not None
@@ -128,14 +157,17 @@ class Exchange:
         self.facts["asked"] = asked
         self._model = chosen(self._account.models, asked)
         self.facts["model"] = self._model.name
-        extra = self._model.extra if ask.form.name == "chat" else {}  # said of chat completions alone
+        extra = (
+            self._model.extra if ask.form.name == "chat" else {}
+        )  # said of chat completions alone
         body = ask.form.named({**body, **extra}, self._model.model)
         if ask.action == "count":
             return body, False
         for name in ask.form.elsewhere:
             if body.get(name):
                 raise RequestRefused(
-                    400, f"'{name}' is not possible here: send the whole conversation with each request"
+                    400,
+                    f"'{name}' is not possible here: send the whole conversation with each request",
                 )
         body = {name: value for name, value in body.items() if name not in ask.form.dearer}
         if not self._hosted:
@@ -145,7 +177,9 @@ class Exchange:
         body, self._most_output = ask.form.limited(body, self._model)
         return ask.form.told(body)
 
-    async def _pass_on(self, line: ProviderConnection, content: bytes, drop: bool, send: Send) -> None:
+    async def _pass_on(
+        self, line: ProviderConnection, content: bytes, drop: bool, send: Send
+    ) -> None:
         import httpx2
 
         ask, model = self._ask, self._model
@@ -166,9 +200,13 @@ class Exchange:
                 502, f"the provider cannot be reached ({type(error).__name__})", kind="unreachable"
             ) from None
         except httpx2.TimeoutException:
-            raise RequestRefused(504, "the provider did not answer in time", kind="timeout") from None
+            raise RequestRefused(
+                504, "the provider did not answer in time", kind="timeout"
+            ) from None
         except httpx2.HTTPError as error:
-            raise RequestRefused(502, f"the provider's reply broke off ({type(error).__name__})", kind="cut") from None
+            raise RequestRefused(
+                502, f"the provider's reply broke off ({type(error).__name__})", kind="cut"
+            ) from None
 
     async def _pass_back(self, response: Any, drop: bool, send: Send) -> None:
         headers = {name: value for name, value in response.headers.items() if _shown(name)}
@@ -229,7 +267,9 @@ class Exchange:
             body += chunk
             if len(body) > self._limits.body:
                 raise RequestRefused(
-                    502, f"the provider's reply is longer than {self._limits.body} bytes", kind="too_long"
+                    502,
+                    f"the provider's reply is longer than {self._limits.body} bytes",
+                    kind="too_long",
                 )
         return bytes(body)
 
@@ -245,7 +285,9 @@ class Exchange:
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _start(self, status: int, headers: dict[str, str], send: Send) -> None:
-        pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        pairs = [
+            (name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()
+        ]
         self._started = True
         await send({"type": "http.response.start", "status": status, "headers": pairs})
 
@@ -264,18 +306,23 @@ def _shown(name: str) -> bool:
     return name in _TO_AGENT or "ratelimit" in name or name.startswith(("openai-", "anthropic-"))
 
 
-# Where requests go: addresses, keys and prices of the configured models, and the connections to them.
+# Where requests go: addresses, keys and prices of the configured models, and the connections to
+# them.
 
 ANY = "*"  # the entry for every model name that has none of its own
 _PRICE = "price = { input = ..., output = ... } (dollars per million tokens)"
 
 
 def chosen(models: Mapping[str, ModelSpec | Provider], asked: str) -> ModelSpec:
-    """The model that answers for the name an agent asks for. Raises `Refused` (403) if there is none."""
+    """The model that answers for the name an agent asks for. Raises `Refused` (403) if there is
+    none.
+    """
     entry = models.get(asked, models.get(ANY))
     if entry is None:
         raise RequestRefused(
-            403, f"the model '{asked[:200]}' is not open to this agent; it may use {', '.join(sorted(models))}"
+            403,
+            f"the model '{asked[:200]}' is not open to this agent; it may use "
+            f"{', '.join(sorted(models))}",
         )
     if isinstance(entry, ModelSpec):
         return entry
@@ -285,10 +332,14 @@ def chosen(models: Mapping[str, ModelSpec | Provider], asked: str) -> ModelSpec:
 
 
 def checked(models: Mapping[str, ModelSpec | Provider]) -> dict[str, ModelSpec | Provider]:
-    """The models, if each of them can be reached and paid. Raises `UserError` naming what is missing."""
+    """The models, if each of them can be reached and paid. Raises `UserError` naming what is
+    missing.
+    """
     for name, entry in models.items():
         provider = entry.provider if isinstance(entry, ModelSpec) else entry
-        if provider.name == "litellm" or (isinstance(entry, ModelSpec) and entry.backend is not None):
+        if provider.name == "litellm" or (
+            isinstance(entry, ModelSpec) and entry.backend is not None
+        ):
             raise UserError(
                 f"the model '{name}' has no address that an agent could be routed to",
                 where=f"provider '{provider.name}'",
@@ -298,9 +349,13 @@ def checked(models: Mapping[str, ModelSpec | Provider]) -> dict[str, ModelSpec |
             provider.key.reveal()  # raises, with what to do
         if isinstance(entry, ModelSpec) and priced(entry, Tokens()) is None:
             raise UserError(
-                f"the price of the model '{entry.name}' is not known, so no budget in dollars can hold it",
+                f"the price of the model '{entry.name}' is not known, so no budget in dollars "
+                "can hold it",
                 where="agents' models",
-                fix=f"put {_PRICE} under its [models.NAME] in a models file; a price of 0 is one, too",
+                fix=(
+                    f"put {_PRICE} under its [models.NAME] in a models file; a price of 0 is one, "
+                    "too"
+                ),
             )
     return dict(models)
 
@@ -311,22 +366,32 @@ def priced(model: ModelSpec, tokens: Tokens) -> float | None:
 
 
 def most(model: ModelSpec, size: int, output: int) -> Usage:
-    """The most a request of `size` bytes may cost: a token for three bytes, written to the cache or not, and `output`.
+    """The most a request of `size` bytes may cost: a token for three bytes, written to the cache or
+    not, and `output`.
 
     Raises `Refused` (403) without a known price.
     """
-    tokens = -(-(size // 3 + 16) // 256) * 256  # rounded up, so that few different prices need to be worked out
-    costs = [priced(model, Tokens(tokens, output)), priced(model, Tokens(tokens, output, 0, tokens))]
+    tokens = (
+        -(-(size // 3 + 16) // 256) * 256
+    )  # rounded up, so that few different prices need to be worked out
+    costs = [
+        priced(model, Tokens(tokens, output)),
+        priced(model, Tokens(tokens, output, 0, tokens)),
+    ]
     dollars = [cost for cost in costs if cost is not None]
     if not dollars:
         raise RequestRefused(
-            403, f"the price of the model '{model.name}' is not known; put {_PRICE} into the models file"
+            403,
+            f"the price of the model '{model.name}' is not known; put {_PRICE} into the models "
+            "file",
         )
     return Usage(calls=1, input_tokens=tokens, output_tokens=output, dollars=max(dollars))
 
 
 def cost(model: ModelSpec, tokens: Tokens | None, complete: bool) -> Usage:
-    """The ledger's view of a request that was answered: what is not known for sure makes it an unpriced call."""
+    """The ledger's view of a request that was answered: what is not known for sure makes it an
+    unpriced call.
+    """
     usage = model.price_list.usage(tokens)
     return usage if complete else msgspec.structs.replace(usage, unpriced=1)
 
@@ -339,12 +404,16 @@ def address(provider: Provider, form: str) -> str:
     if form != "gemini":
         return base
     if base.endswith("/openai"):
-        return base.removesuffix("/openai")  # Google's own: the compatible address is below the native one
+        return base.removesuffix(
+            "/openai"
+        )  # Google's own: the compatible address is below the native one
     return f"{base}beta" if base.endswith("/v1") else base
 
 
 def credentials(provider: Provider, form: str) -> dict[str, str]:
-    """The headers that carry the key, as the format has it; elsewhere than at its inventor's also as a bearer token."""
+    """The headers that carry the key, as the format has it; elsewhere than at its inventor's also
+    as a bearer token.
+    """
     if not provider.key.needed:
         return {}
     key = provider.key.reveal()

@@ -26,10 +26,10 @@ class RequestRefused(CulmenError):
 class WireFormat:
     """One wire format. Requests are JSON objects; nothing in them is trusted.
 
-    `conversation` is the field that holds the turns, `dearer` are fields that change the price in a way no price list
-    knows (they are left out), `elsewhere` fields that refer to things kept by the provider (such requests are refused,
-    because what they cost cannot be bounded from what is sent), `hosted` the beginnings of the names of tools that the
-    provider itself runs.
+    `conversation` is the field that holds the turns, `dearer` are fields that change the price in a
+    way no price list knows (they are left out), `elsewhere` fields that refer to things kept by the
+    provider (such requests are refused, because what they cost cannot be bounded from what is
+    sent), `hosted` the beginnings of the names of tools that the provider itself runs.
     """
 
     name: ClassVar[str]
@@ -47,7 +47,8 @@ class WireFormat:
         return body.get("stream") is True
 
     def limited(self, body: dict[str, Any], model: ModelSpec) -> tuple[dict[str, Any], int]:
-        """The body with a limit on the reply (the model's where it had none), and the most tokens that may come back.
+        """The body with a limit on the reply (the model's where it had none), and the most tokens
+        that may come back.
 
         Raises `RequestRefused` if the limit is no positive number.
         """
@@ -70,20 +71,29 @@ class WireFormat:
         raise NotImplementedError
 
     def local(self, body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """The body without the tools that the provider itself runs (they cost extra and reach the network), and their
-        names."""
+        """The body without the tools that the provider itself runs (they cost extra and reach the
+        network), and their names."""
         kinds = [str(tool.get("type") or "") for tool in dicts(body.get("tools"))]
         removed = [kind for kind in kinds if kind.startswith(self.hosted or ("\0",))]
         if removed:
-            body = with_tools(body, [t for t, kind in zip(dicts(body["tools"]), kinds) if kind not in removed])
+            body = with_tools(
+                body, [t for t, kind in zip(dicts(body["tools"]), kinds) if kind not in removed]
+            )
         if "web_search_options" in body:
-            body, removed = _without(body, ("web_search_options",)), [*removed, "web_search_options"]
+            body, removed = (
+                _without(body, ("web_search_options",)),
+                [*removed, "web_search_options"],
+            )
         return body, removed
 
 
 def with_tools(body: dict[str, Any], tools: list[dict[str, Any]]) -> dict[str, Any]:
     """The body with these tools; without any, servers want no field at all."""
-    gone = () if tools else ("tools", "tool_choice", "parallel_tool_calls", "toolConfig", "tool_config")
+    gone = (
+        ()
+        if tools
+        else ("tools", "tool_choice", "parallel_tool_calls", "toolConfig", "tool_config")
+    )
     return _without({**body, "tools": tools}, gone)
 
 
@@ -92,7 +102,9 @@ def _without(body: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def positive(value: object, name: str, default: int) -> int:
-    """A limit of a request: a whole number above 0, the default for None. Raises RequestRefused for anything else."""
+    """A limit of a request: a whole number above 0, the default for None. Raises RequestRefused for
+    anything else.
+    """
     if value is None:
         return default
     if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**31:
@@ -105,9 +117,16 @@ def openai_error(refused: RequestRefused) -> dict[str, Any]:
     quota = "insufficient_quota" if refused.final else "rate_limit_exceeded"
     kind = {401: "invalid_request_error", 403: "permission_error", 429: quota}
     code = {401: "invalid_api_key", 403: "model_not_found", 404: "not_found", 429: quota}
-    typed = kind.get(refused.status, "server_error" if refused.status >= 500 else "invalid_request_error")
+    typed = kind.get(
+        refused.status, "server_error" if refused.status >= 500 else "invalid_request_error"
+    )
     return {
-        "error": {"message": refused.message, "type": typed, "param": None, "code": code.get(refused.status)},
+        "error": {
+            "message": refused.message,
+            "type": typed,
+            "param": None,
+            "code": code.get(refused.status),
+        },
     }
 
 
@@ -116,8 +135,16 @@ _ROUTES = (
     (re.compile(r"/(?:v1/)?responses"), "responses", "generate"),
     (re.compile(r"/(?:v1/)?messages"), "messages", "generate"),
     (re.compile(r"/(?:v1/)?messages/count_tokens"), "messages", "count"),
-    (re.compile(r"/v1(?:beta|alpha)?/models/(?P<model>[^:]+):generateContent"), "gemini", "generate"),
-    (re.compile(r"/v1(?:beta|alpha)?/models/(?P<model>[^:]+):streamGenerateContent"), "gemini", "stream"),
+    (
+        re.compile(r"/v1(?:beta|alpha)?/models/(?P<model>[^:]+):generateContent"),
+        "gemini",
+        "generate",
+    ),
+    (
+        re.compile(r"/v1(?:beta|alpha)?/models/(?P<model>[^:]+):streamGenerateContent"),
+        "gemini",
+        "stream",
+    ),
     (re.compile(r"/v1(?:beta|alpha)?/models/(?P<model>[^:]+):countTokens"), "gemini", "count"),
     (re.compile(r"/(?:v1/)?models(?:/(?P<model>.+))?"), "chat", "models"),
     (re.compile(r"/v1(?:beta|alpha)/models(?:/(?P<model>.+))?"), "gemini", "models"),
@@ -125,7 +152,9 @@ _ROUTES = (
 
 
 def route(path: str) -> tuple[str, str, str] | None:
-    """Format, action (generate, stream, count, models) and the model in the path ("" if it is in the body)."""
+    """Format, action (generate, stream, count, models) and the model in the path ("" if it is in
+    the body).
+    """
     for pattern, form, action in _ROUTES:
         if (match := pattern.fullmatch(path)) is not None:
             return form, action, match.groupdict().get("model") or ""
@@ -140,7 +169,9 @@ _END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
 
 
 class StreamEvent(NamedTuple):
-    """One event: its bytes as they came (the blank line included), its name ("" if it has none) and its data."""
+    """One event: its bytes as they came (the blank line included), its name ("" if it has none) and
+    its data.
+    """
 
     raw: bytes
     name: str
@@ -173,7 +204,9 @@ class EventSplitter:
         return found
 
     def rest(self) -> list[StreamEvent]:
-        """What came after the last blank line, as an event: some servers leave the final one out."""
+        """What came after the last blank line, as an event: some servers leave the final one
+        out.
+        """
         raw = bytes(self._buffer)
         self._buffer.clear()
         return [_event(raw)] if raw.strip() else []
@@ -191,13 +224,16 @@ def _event(raw: bytes) -> StreamEvent:
     return StreamEvent(raw, name, "\n".join(data))
 
 
-# What the four readers of replies share: the reassembled reply, the tokens, and a distrustful way into bodies.
+# What the four readers of replies share: the reassembled reply, the tokens, and a distrustful way
+# into bodies.
 
 KEPT = 20_000  # characters of one text or one call's arguments that are kept for the transcript
 
 
 class ClippedText:
-    """A text that grows piece by piece. `str` gives the beginning that is kept, `len` the length of the whole."""
+    """A text that grows piece by piece. `str` gives the beginning that is kept, `len` the length of
+    the whole.
+    """
 
     def __init__(self, text: object = "") -> None:
         self._kept, self._room, self._length = [], KEPT, 0
@@ -236,12 +272,19 @@ class ReplyRecord:
     def plain(self) -> dict[str, Any]:
         """As plain data but for the clips, empty parts left out."""
         calls = [{"name": name, "arguments": arguments} for name, arguments in self._calls.values()]
-        whole = {"text": self.text, "reasoning": self.reasoning, "calls": calls, "finish": self.finish}
+        whole = {
+            "text": self.text,
+            "reasoning": self.reasoning,
+            "calls": calls,
+            "finish": self.finish,
+        }
         return {name: value for name, value in whole.items() if value}
 
 
 class ReplyReader(Protocol):
-    """Reads the replies of one format. `tokens` is what is known so far, `complete` whether that is the final count."""
+    """Reads the replies of one format. `tokens` is what is known so far, `complete` whether that is
+    the final count.
+    """
 
     heard: ReplyRecord
     complete: bool

@@ -28,22 +28,31 @@ def _always(_: Usage) -> bool:
 
 
 class Metering:
-    """The gateway. Use it as `async with Metering(...) as gateway`, and only from that event loop's thread.
+    """The gateway. Use it as `async with Metering(...) as gateway`, and only from that event loop's
+    thread.
 
-    models   which model answers for the name that an agent asks for; "*" stands for every other name. The value is a
-             `culmen.llm.spec.ModelSpec` (as `culmen.llm.roles.ModelBook(file).model(name)` gives it), or a `Provider`:
-             then the agent chooses among its models. Addresses, keys, prices and rate limits come with them.
+    models   which model answers for the name that an agent asks for; "*" stands for every other
+    name. The value is a
+             `culmen.llm.spec.ModelSpec` (as `culmen.llm.roles.ModelBook(file).model(name)` gives
+             it), or a `Provider`:
+             then the agent chooses among its models. Addresses, keys, prices and rate limits come
+             with them.
     folder   where transcripts go, `agent-NAME.jsonl` each; it is made
     port     of 127.0.0.1; 0: the system chooses; None: none
-    socket   path of a Unix socket (a jail without a network reaches it by `culmen.agents.gateway.relay`);
+    socket   path of a Unix socket (a jail without a network reaches it by
+    `culmen.agents.gateway.relay`);
              None: none
-    permit   asked before each request whether so much may be spent: the most it may cost, with everything in flight and
+    permit   asked before each request whether so much may be spent: the most it may cost, with
+    everything in flight and
              everything spent that `take` has not told yet, over all agents. It may be set later.
     limits   see `culmen.agents.gateway.account.GatewayLimits`
-    hosted_tools   let agents use the tools that providers run themselves (web search and the like). They cost extra,
-             which is not counted, and they reach the network, which a jail forbids; so they are removed by default.
+    hosted_tools   let agents use the tools that providers run themselves (web search and the like).
+    They cost extra,
+             which is not counted, and they reach the network, which a jail forbids; so they are
+             removed by default.
 
-    Raises `UserError` on entry for a port or path that cannot be had, and for a model without address, key or price.
+    Raises `UserError` on entry for a port or path that cannot be had, and for a model without
+    address, key or price.
     """
 
     def __init__(
@@ -59,7 +68,11 @@ class Metering:
     ) -> None:
         self._models, self._folder = models, Path(folder)
         self._port, self._path = port, Path(socket) if socket is not None else None
-        self.permit, self.limits, self.hosted_tools = permit, limits or GatewayLimits(), hosted_tools
+        self.permit, self.limits, self.hosted_tools = (
+            permit,
+            limits or GatewayLimits(),
+            hosted_tools,
+        )
         self._accounts: dict[str, AgentAccount] = {}
         self._transcripts: dict[str, Transcript] = {}
         self._server: Any = None
@@ -105,8 +118,9 @@ class Metering:
     ) -> str:
         """A token for one agent's session: give it to the agent in place of a key.
 
-        `budget` limits calls, tokens and dollars of this session (its other fields are the caller's affair), `models`
-        are open to this agent instead of the gateway's. Raises `UserError` for a model without address, key or price.
+        `budget` limits calls, tokens and dollars of this session (its other fields are the caller's
+        affair), `models` are open to this agent instead of the gateway's. Raises `UserError` for a
+        model without address, key or price.
         """
         token = f"sk-culmen-{secrets.token_urlsafe(32)}"
         table = self._models if models is None else checked(models)
@@ -114,15 +128,22 @@ class Metering:
         return token
 
     def env(self, token: str, kind: str, base_url: str | None = None) -> dict[str, str]:
-        """The environment variables that lead an agent of this kind here: openai | anthropic | gemini.
+        """The environment variables that lead an agent of this kind here: openai | anthropic |
+        gemini.
 
-        `base_url` is the address as the agent sees it, without a path (default: `url`): inside a jail its relay's.
+        `base_url` is the address as the agent sees it, without a path (default: `url`): inside a
+        jail its relay's.
         """
         base = (base_url or self.url).rstrip("/")
         if not base:
-            raise UserError("the gateway has no port", fix="give the address of the relay inside the jail as base_url")
+            raise UserError(
+                "the gateway has no port",
+                fix="give the address of the relay inside the jail as base_url",
+            )
         if kind not in _KINDS:
-            raise UserError(f"unknown kind of agent '{kind}'", fix=f"use one of {', '.join(_KINDS)}")
+            raise UserError(
+                f"unknown kind of agent '{kind}'", fix=f"use one of {', '.join(_KINDS)}"
+            )
         key, address, path = _KINDS[kind]
         return {key: token, address: base + path}
 
@@ -139,15 +160,18 @@ class Metering:
         return self._accounts[token].report()
 
     def close(self, token: str) -> None:
-        """The stop switch: requests in flight end, every later one is refused. Usage can still be asked for.
+        """The stop switch: requests in flight end, every later one is refused. Usage can still be
+        asked for.
 
-        What the requests that ended so have cost is counted as soon as the event loop runs: `await settled(token)`.
+        What the requests that ended so have cost is counted as soon as the event loop runs: `await
+        settled(token)`.
         """
         self._accounts[token].close()
 
     async def exhausted(self, token: str) -> str:
-        """Wait until a budget does not hold this session's requests any more (calls, tokens, dollars; run: that of the
-        whole run), or the session is closed (""). Some agents try again for minutes: better end them then."""
+        """Wait until a budget does not hold this session's requests any more (calls, tokens,
+        dollars; run: that of the whole run), or the session is closed (""). Some agents try again
+        for minutes: better end them then."""
         account = self._accounts[token]
         await account.ended.wait()
         return account.stopped
@@ -161,8 +185,8 @@ class Metering:
         return self._accounts.get(token)
 
     def permitted(self, extra: Usage) -> tuple[str, bool]:
-        """Why the run as a whole does not allow this ("" if it does), and whether that is final: it would not either if
-        nothing in flight cost anything."""
+        """Why the run as a whole does not allow this ("" if it does), and whether that is final: it
+        would not either if nothing in flight cost anything."""
         pending = total(account.pending() for account in self._accounts.values()) + extra
         if self.permit(pending):
             return "", False
@@ -176,12 +200,16 @@ class Metering:
             self._transcripts[name] = Transcript(self._folder / f"agent-{name}.jsonl", self.limits)
         facts = {"agent": account.agent, **exchange.facts}
         transcript = self._transcripts[name]
-        if not transcript.write(facts, exchange.request, exchange.listed, exchange.reply, self._scrubber()):
+        if not transcript.write(
+            facts, exchange.request, exchange.listed, exchange.reply, self._scrubber()
+        ):
             account.unwritten += 1
 
     def _scrubber(self) -> Callable[[str], str]:
         """Takes keys and tokens out of texts."""
-        entries = [entry for account in self._accounts.values() for entry in account.models.values()]
+        entries = [
+            entry for account in self._accounts.values() for entry in account.models.values()
+        ]
         keys = {(e.provider if isinstance(e, ModelSpec) else e).key for e in entries}
         hidden = {*self._accounts, *(key.reveal() for key in keys if key.needed and key.found())}
         known = re.compile("|".join(map(re.escape, sorted(hidden, key=len, reverse=True))))

@@ -1,10 +1,12 @@
-"""Inside a jail without a network: 127.0.0.1:PORT leads to a Unix socket, for as long as a command runs.
+"""Inside a jail without a network: 127.0.0.1:PORT leads to a Unix socket, for as long as a command
+runs.
 
     python -m culmen.agents.gateway.relay SOCKET PORT -- COMMAND...
 
-Needs nothing but the standard library, and the file can be run on its own. Exits as the command does (128 + n if signal
-n ended it), with 125 if it cannot listen and 127 if there is no such command. Signals are passed on to the command;
-should the relay itself be killed, the kernel kills the command.
+Needs nothing but the standard library, and the file can be run on its own. Exits as the command
+does (128 + n if signal n ended it), with 125 if it cannot listen and 127 if there is no such
+command. Signals are passed on to the command; should the relay itself be killed, the kernel kills
+the command.
 """
 
 from __future__ import annotations
@@ -77,7 +79,9 @@ def _accept(listener: socket.socket, path: str) -> None:
 
 
 def _connect(client: socket.socket, path: str) -> None:
-    """Carry bytes both ways until both sides have ended; half-closed connections stay open the other way."""
+    """Carry bytes both ways until both sides have ended; half-closed connections stay open the
+    other way.
+    """
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with client, server:
         try:

@@ -23,7 +23,9 @@ from culmen.llm.spec import ModelSpec
 
 
 class ChatReader:
-    """Reads replies; see `culmen.agents.gateway.formats.ReplyReader`. Of several choices the first is kept."""
+    """Reads replies; see `culmen.agents.gateway.formats.ReplyReader`. Of several choices the first
+    is kept.
+    """
 
     def __init__(self) -> None:
         self.heard, self.complete = ReplyRecord(), False
@@ -91,7 +93,9 @@ _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
 class ResponsesReader:
-    """Reads replies; see `culmen.agents.gateway.formats.ReplyReader`. Items are taken whole, when each is done."""
+    """Reads replies; see `culmen.agents.gateway.formats.ReplyReader`. Items are taken whole, when
+    each is done.
+    """
 
     def __init__(self) -> None:
         self.heard, self.complete = ReplyRecord(), False
@@ -116,7 +120,8 @@ class ResponsesReader:
         read, written = count(usage, "input_tokens"), count(usage, "output_tokens")
         if read is not None and written is not None:
             cached, stored = (
-                count(usage, "input_tokens_details", name) or 0 for name in ("cached_tokens", "cache_write_tokens")
+                count(usage, "input_tokens_details", name) or 0
+                for name in ("cached_tokens", "cache_write_tokens")
             )
             self.tokens, self.complete = Tokens(read, written, cached, stored), True
 
@@ -156,11 +161,18 @@ class ResponsesFormat(WireFormat):
 
 # Anthropic's messages.
 
-_KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
 
 
 class MessagesReader:
-    """A `culmen.agents.gateway.formats.ReplyReader`. Counts of a later event replace those of an earlier one."""
+    """A `culmen.agents.gateway.formats.ReplyReader`. Counts of a later event replace those of an
+    earlier one.
+    """
 
     def __init__(self) -> None:
         self.heard, self.complete = ReplyRecord(), False
@@ -168,10 +180,14 @@ class MessagesReader:
 
     @property
     def tokens(self) -> Tokens | None:
-        """What is known so far; the parts read from and written to the cache are told apart from the rest."""
+        """What is known so far; the parts read from and written to the cache are told apart from
+        the rest.
+        """
         if "input_tokens" not in self._counts:
             return None
-        read, written = (self._counts.get(f"cache_{part}_input_tokens", 0) for part in ("read", "creation"))
+        read, written = (
+            self._counts.get(f"cache_{part}_input_tokens", 0) for part in ("read", "creation")
+        )
         whole = self._counts["input_tokens"] + read + written
         return Tokens(whole, self._counts.get("output_tokens", 0), read, written)
 
@@ -193,7 +209,9 @@ class MessagesReader:
         elif kind == "message_delta":
             self.heard.finish = str(inner(body, "delta").get("stop_reason") or self.heard.finish)
             self._count(body.get("usage"))
-            self.complete = count(body, "usage", "output_tokens") is not None and self.tokens is not None
+            self.complete = (
+                count(body, "usage", "output_tokens") is not None and self.tokens is not None
+            )
 
     def _block(self, place: object, block: dict[str, Any]) -> None:
         self.heard.text.add(block.get("text"))
@@ -209,7 +227,12 @@ class MessagesReader:
             self.heard.call(place, "", delta["partial_json"])
 
     def _count(self, usage: object) -> None:
-        names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        names = (
+            "input_tokens",
+            "output_tokens",
+            "cache_read_input_tokens",
+            "cache_creation_input_tokens",
+        )
         found = {name: count(usage, name) for name in names}
         self._counts.update({name: value for name, value in found.items() if value is not None})
 
@@ -234,7 +257,9 @@ class MessagesFormat(WireFormat):
         return "/messages/count_tokens" if action == "count" else "/messages"
 
     def error(self, refused: RequestRefused) -> dict[str, Any]:
-        kind = _KINDS.get(refused.status, "api_error" if refused.status >= 500 else "invalid_request_error")
+        kind = _KINDS.get(
+            refused.status, "api_error" if refused.status >= 500 else "invalid_request_error"
+        )
         return {"type": "error", "error": {"type": kind, "message": refused.message}}
 
 
@@ -250,16 +275,29 @@ _STATUS = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
-_SPENT = {  # the sign of a quota that does not come back soon; without it Google's own client tries for minutes
+# the sign of a quota that does not come back soon; without it Google's own client tries for minutes
+_SPENT = {
     "@type": "type.googleapis.com/google.rpc.QuotaFailure",
     "violations": [{"subject": "culmen", "description": "budget", "quotaId": "BudgetPerDay"}],
 }
-_ACTIONS = {"generate": "generateContent", "stream": "streamGenerateContent", "count": "countTokens"}
-_HOSTED = ("googleSearch", "googleSearchRetrieval", "googleMaps", "urlContext", "codeExecution", "fileSearch")
+_ACTIONS = {
+    "generate": "generateContent",
+    "stream": "streamGenerateContent",
+    "count": "countTokens",
+}
+_HOSTED = (
+    "googleSearch",
+    "googleSearchRetrieval",
+    "googleMaps",
+    "urlContext",
+    "codeExecution",
+    "fileSearch",
+)
 
 
 class GeminiReader:
-    """A `culmen.agents.gateway.formats.ReplyReader`. Every event is a whole reply in small; the last count holds.
+    """A `culmen.agents.gateway.formats.ReplyReader`. Every event is a whole reply in small; the
+    last count holds.
 
     Thoughts are output; what tools of the provider read is input.
     """
@@ -282,12 +320,16 @@ class GeminiReader:
         usage = body.get("usageMetadata")
         if (read := count(usage, "promptTokenCount")) is not None:
             read += count(usage, "toolUsePromptTokenCount") or 0
-            written = (count(usage, "candidatesTokenCount") or 0) + (count(usage, "thoughtsTokenCount") or 0)
+            written = (count(usage, "candidatesTokenCount") or 0) + (
+                count(usage, "thoughtsTokenCount") or 0
+            )
             self.tokens = Tokens(read, written, count(usage, "cachedContentTokenCount") or 0)
         self.complete = bool(self.heard.finish) and self.tokens is not None
 
     def _part(self, part: dict[str, Any]) -> None:
-        (self.heard.reasoning if part.get("thought") is True else self.heard.text).add(part.get("text"))
+        (self.heard.reasoning if part.get("thought") is True else self.heard.text).add(
+            part.get("text")
+        )
         if (call := inner(part, "functionCall")) or "functionCall" in part:
             self._calls += 1
             self.heard.call(self._calls, call.get("name"), json.dumps(call.get("args") or {}))
@@ -317,7 +359,10 @@ class GeminiFormat(WireFormat):
     def named(self, body: dict[str, Any], model: str) -> dict[str, Any]:
         name = {"model": f"models/{model}"}
         if "generateContentRequest" in body:
-            body = {**body, "generateContentRequest": {**inner(body, "generateContentRequest"), **name}}
+            body = {
+                **body,
+                "generateContentRequest": {**inner(body, "generateContentRequest"), **name},
+            }
         return {**body, **name} if "model" in body else body
 
     def reader(self) -> GeminiReader:
@@ -327,14 +372,29 @@ class GeminiFormat(WireFormat):
         return f"/models/{quote(model, safe='/')}:{_ACTIONS[action]}"
 
     def error(self, refused: RequestRefused) -> dict[str, Any]:
-        error = {"code": refused.status, "message": refused.message, "status": _STATUS.get(refused.status, "INTERNAL")}
-        return {"error": {**error, "details": [_SPENT] if refused.status == 429 and refused.final else []}}
+        error = {
+            "code": refused.status,
+            "message": refused.message,
+            "status": _STATUS.get(refused.status, "INTERNAL"),
+        }
+        return {
+            "error": {
+                **error,
+                "details": [_SPENT] if refused.status == 429 and refused.final else [],
+            }
+        }
 
     def local(self, body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         tools = dicts(body.get("tools"))
         removed = [name for tool in tools for name in tool if _camel(name) in _HOSTED]
-        kept = [{name: value for name, value in tool.items() if name not in removed} for tool in tools]
-        return (with_tools(body, [tool for tool in kept if tool]), removed) if removed else (body, removed)
+        kept = [
+            {name: value for name, value in tool.items() if name not in removed} for tool in tools
+        ]
+        return (
+            (with_tools(body, [tool for tool in kept if tool]), removed)
+            if removed
+            else (body, removed)
+        )
 
 
 def _camel(name: str) -> str:

@@ -1,4 +1,6 @@
-"""Which way agents can be confined on this machine: found out by trying, not by looking for a program."""
+"""Which way agents can be confined on this machine: found out by trying, not by looking for a
+program.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,10 @@ from culmen.core.errors import IsolationError
 from culmen.evaluate.jail import bubblewrap
 
 FIX = (
-    "install bubblewrap (Debian and Ubuntu: apt install bubblewrap); Ubuntu 24.04 also needs an AppArmor profile that "
-    "allows it user namespaces; in Docker add --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
+    "install bubblewrap (Debian and Ubuntu: apt install bubblewrap); Ubuntu 24.04 also needs "
+    "an AppArmor profile that "
+    "allows it user namespaces; in Docker add --security-opt seccomp=unconfined --security-opt "
+    "apparmor=unconfined "
     "--cap-add SYS_ADMIN; or let agents run as you: --set sandbox=none"
 )
 _SECONDS = 30.0
@@ -29,7 +33,9 @@ _SECONDS = 30.0
 
 @dataclass(frozen=True)
 class ConfinementMethod:
-    """`name` and `proc` as in `sandbox.Cage`; `isolation` is what people are told: jailed | restricted | none."""
+    """`name` and `proc` as in `sandbox.Cage`; `isolation` is what people are told: jailed |
+    restricted | none.
+    """
 
     name: str
     proc: bool
@@ -37,7 +43,9 @@ class ConfinementMethod:
 
 
 def choose(settings: SandboxSettings) -> ConfinementMethod:
-    """The strongest way that holds. Raises IsolationError if there is none and the settings do not waive it."""
+    """The strongest way that holds. Raises IsolationError if there is none and the settings do not
+    waive it.
+    """
     if settings.sandbox != "auto":
         return ConfinementMethod("", True, "restricted" if settings.sandbox == "agent" else "none")
     why: dict[str, str] = {}
@@ -55,7 +63,10 @@ def attempt(way: ConfinementMethod) -> str:
     """Send a small program in that tries to get out; why this way will not do, "" if it will."""
     if bubblewrap.program() is None:
         return "bubblewrap is not installed"
-    with tempfile.TemporaryDirectory(prefix="culmen-probe-") as folder, socket.create_server(("127.0.0.1", 0)) as port:
+    with (
+        tempfile.TemporaryDirectory(prefix="culmen-probe-") as folder,
+        socket.create_server(("127.0.0.1", 0)) as port,
+    ):
         layout = Layout(Path(folder) / "run")
         cage = Confinement(layout, 0, SandboxSettings(), way.name, way.proc)
         layout.make()
@@ -66,15 +77,27 @@ def attempt(way: ConfinementMethod) -> str:
         secret = Path(folder) / "secret"
         secret.write_text("secret")
         secret.chmod(0o644)
-        targets = {"secret": str(secret), "view": f"{cage.tree}/.culmen", "port": port.getsockname()[1]}
+        targets = {
+            "secret": str(secret),
+            "view": f"{cage.tree}/.culmen",
+            "port": port.getsockname()[1],
+        }
         probe = [sys.executable, "-I", "-S", str(SCRIPTS / "probe.py"), json.dumps(targets)]
         try:
             done = subprocess.run(
-                command(cage, probe), env=environment(cage, {}), stdin=subprocess.DEVNULL,
-                capture_output=True, text=True, timeout=_SECONDS, check=False, cwd="/",
-            )  # fmt: skip
+                command(cage, probe),
+                env=environment(cage, {}),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_SECONDS,
+                check=False,
+                cwd="/",
+            )
             broken = (
-                json.loads(done.stdout) if done.returncode == 0 else [done.stderr.strip()[-300:] or "it ended early"]
+                json.loads(done.stdout)
+                if done.returncode == 0
+                else [done.stderr.strip()[-300:] or "it ended early"]
             )
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
             broken = [f"{type(error).__name__}: {error}"]
@@ -92,7 +115,8 @@ def prepare(cage: Confinement) -> None:
     os.chmod(layout.work(agent), 0o700)
 
 
-# Where an agent's processes live: namespaces of their own in which only its work tree and HOME can be written.
+# Where an agent's processes live: namespaces of their own in which only its work tree and HOME can
+# be written.
 
 TREE, HOME, GATEWAY = "/repo", "/home/agent", "/run/culmen/gateway"
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -147,11 +171,15 @@ def mark(run: Path, agent: int) -> str:
 
 
 def uid_of(run: Path, agent: int) -> int:
-    """A host uid that no person has: processes are counted by it, so neighbours cannot starve one another."""
+    """A host uid that no person has: processes are counted by it, so neighbours cannot starve one
+    another.
+    """
     return _FIRST_UID + (zlib.crc32(os.fsencode(run.resolve())) + agent) % _UIDS
 
 
-def environment(cage: Confinement, extra: Mapping[str, str], path: Iterable[str] = ()) -> dict[str, str]:
+def environment(
+    cage: Confinement, extra: Mapping[str, str], path: Iterable[str] = ()
+) -> dict[str, str]:
     """All that an agent's process finds in its environment."""
     folders = [*path, os.path.dirname(sys.executable), "/usr/local/bin", "/usr/bin", "/bin"]
     return {
@@ -170,7 +198,9 @@ def environment(cage: Confinement, extra: Mapping[str, str], path: Iterable[str]
 
 
 def command(cage: Confinement, argv: Iterable[str], relay_port: int = 0) -> list[str]:
-    """The whole command line that runs `argv` in the cage, its calls led to the gateway if `relay_port` is given."""
+    """The whole command line that runs `argv` in the cage, its calls led to the gateway if
+    `relay_port` is given.
+    """
     inner = list(argv)
     if relay_port and cage.socket is not None:
         where = GATEWAY if cage.way else str(cage.socket)
@@ -178,7 +208,9 @@ def command(cage: Confinement, argv: Iterable[str], relay_port: int = 0) -> list
         inner = [sys.executable, "-I", "-S", relay, where, str(relay_port), "--", *inner]
     limits = {
         "uid": cage.owner,
-        "processes": cage.settings.processes if cage.way else 0,  # as you, the limit would count all you run
+        "processes": cage.settings.processes
+        if cage.way
+        else 0,  # as you, the limit would count all you run
         "file_mb": cage.settings.file_mb,
         "die": not cage.way,
     }
@@ -187,7 +219,13 @@ def command(cage: Confinement, argv: Iterable[str], relay_port: int = 0) -> list
 
 
 def _bubblewrap(cage: Confinement) -> list[str]:
-    line = [bubblewrap.program() or "bwrap", "--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc"]
+    line = [
+        bubblewrap.program() or "bwrap",
+        "--die-with-parent",
+        "--new-session",
+        "--unshare-pid",
+        "--unshare-ipc",
+    ]
     line += ["--unshare-uts", "--hostname", "agent", "--cap-drop", "ALL"]
     line += [] if cage.network else ["--unshare-net"]
     if cage.way == "user":
@@ -203,7 +241,14 @@ def _bubblewrap(cage: Confinement) -> list[str]:
     line += bubblewrap.shown(shown)
     line += _masks(cage.hidden, shown)
     line += bubblewrap.parents(f"{HOME}/x", set())
-    line += ["--bind", str(cage.layout.home(cage.agent)), HOME, "--bind", str(cage.layout.tree(cage.agent)), TREE]
+    line += [
+        "--bind",
+        str(cage.layout.home(cage.agent)),
+        HOME,
+        "--bind",
+        str(cage.layout.tree(cage.agent)),
+        TREE,
+    ]
     line += ["--ro-bind", str(cage.layout.view), f"{TREE}/{VIEW}"]
     if cage.socket is not None:
         line += [*bubblewrap.parents(GATEWAY, set()), "--bind", str(cage.socket), GATEWAY]
@@ -211,14 +256,18 @@ def _bubblewrap(cage: Confinement) -> list[str]:
 
 
 def _masks(hidden: Iterable[str], shown: Iterable[str]) -> list[str]:
-    """Cover what must not be seen where it lies in a folder that is shown (a project that is its own environment)."""
+    """Cover what must not be seen where it lies in a folder that is shown (a project that is its
+    own environment).
+    """
     line: list[str] = []
     covered = [bubblewrap.HIDDEN + "/"]
     bases = [os.path.realpath(path).rstrip("/") + "/" for path in (*shown, "/usr")]
     for path in sorted({os.path.realpath(path) for path in hidden}):
         if not any(path.startswith(base) for base in bases) or path.startswith(tuple(covered)):
             continue  # below a cover there is nothing, and nothing can be made
-        if os.path.isdir(path) and not any(base.startswith(path.rstrip("/") + "/") for base in bases):
+        if os.path.isdir(path) and not any(
+            base.startswith(path.rstrip("/") + "/") for base in bases
+        ):
             line += ["--tmpfs", path, "--remount-ro", path]
             covered.append(path.rstrip("/") + "/")
         elif os.path.isfile(path):

@@ -1,4 +1,5 @@
-"""The file queue: an agent leaves requests in its tree, culmen reads them. Files work in every sandbox, sockets do not.
+"""The file queue: an agent leaves requests in its tree, culmen reads them. Files work in every
+sandbox, sockets do not.
 
 A request is one small JSON file, queue/NAME.json, put there by renaming it:
 
@@ -7,7 +8,8 @@ A request is one small JSON file, queue/NAME.json, put there by renaming it:
     {"report": "..."}                                                          tell culmen something
     {"finish": "..."}                                                          the agent's own word that it is done
 
-The answer to aNN's request NAME is view/results/aNN-NAME.json; for the k-th of `paths`, aNN-NAME.k.json.
+The answer to aNN's request NAME is view/results/aNN-NAME.json; for the k-th of `paths`,
+aNN-NAME.k.json.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ _PATH_CHARS = 1000
 
 
 class QueueRequest(msgspec.Struct, frozen=True):
-    """One request as the agent wrote it; exactly one of path, paths, report, finish says what it is."""
+    """One request as the agent wrote it; exactly one of path, paths, report, finish says what it
+    is.
+    """
 
     path: str = ""
     paths: tuple[str, ...] = ()
@@ -58,8 +62,8 @@ class QueueRequest(msgspec.Struct, frozen=True):
 
 @dataclass
 class QueueScan:
-    """What one look at the queue found. `taken` are requests that are dealt with once the rest is durable; `refused`
-    are tickets turned away, with the word."""
+    """What one look at the queue found. `taken` are requests that are dealt with once the rest is
+    durable; `refused` are tickets turned away, with the word."""
 
     experiments: list[Experiment] = field(default_factory=list[Experiment])
     reports: list[str] = field(default_factory=list[str])
@@ -74,7 +78,12 @@ def parse(data: bytes) -> QueueRequest:
         request = msgspec.json.decode(data, type=QueueRequest)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         raise IntakeRefused("garbage") from None
-    kinds = (bool(request.path), bool(request.paths), request.report is not None, request.finish is not None)
+    kinds = (
+        bool(request.path),
+        bool(request.paths),
+        request.report is not None,
+        request.finish is not None,
+    )
     if sum(kinds) != 1 or len(request.paths) > TOGETHER:
         raise IntakeRefused("bad_request")
     return QueueRequest(
@@ -88,24 +97,29 @@ def parse(data: bytes) -> QueueRequest:
 
 
 def printable(text: str, most: int) -> str:
-    """A text cut to `most` characters, without what could not be stored or would act on a terminal."""
+    """A text cut to `most` characters, without what could not be stored or would act on a
+    terminal.
+    """
     kept = text[:most].encode("utf-8", "replace").decode("utf-8")
-    return "".join(char for char in kept if char in "\n\t" or (char >= " " and not "\x7f" <= char <= "\x9f"))
+    return "".join(
+        char for char in kept if char in "\n\t" or (char >= " " and not "\x7f" <= char <= "\x9f")
+    )
 
 
 class RequestQueue:
-    """The queue of one agent. `part` is the name of the task's only part, "" if it has several; `faults` is how many
-    requests it got wrong before."""
+    """The queue of one agent. `part` is the name of the task's only part, "" if it has several;
+    `faults` is how many requests it got wrong before."""
 
     def __init__(self, tree: Path, agent: int, part: str, faults: int = 0) -> None:
         self._tree, self._agent, self._part = tree, agent, part
         self._faults, self._reports = faults, 0
 
     def look(self, known: Callable[[str], bool], patient: bool = False) -> QueueScan:
-        """Read what is there, oldest name first, `BATCH` experiments at most; `known` tickets were handed over before.
+        """Read what is there, oldest name first, `BATCH` experiments at most; `known` tickets were
+        handed over before.
 
-        Touches nothing but what is no request. A queue that is missing or swapped for a link is an empty one. More than
-        `PENDING` requests are turned away, unless we are `patient`.
+        Touches nothing but what is no request. A queue that is missing or swapped for a link is an
+        empty one. More than `PENDING` requests are turned away, unless we are `patient`.
         """
         batch = QueueScan()
         try:
@@ -161,7 +175,9 @@ class RequestQueue:
         self._wrong(experiment, batch) if experiment.fault else batch.experiments.append(experiment)
 
     def _wrong(self, experiment: Experiment, batch: QueueScan) -> None:
-        """A request with a fault is an experiment for the record; an agent that makes nothing else is turned away."""
+        """A request with a fault is an experiment for the record; an agent that makes nothing else
+        is turned away.
+        """
         self._faults += 1
         if self._faults > FAULTS:
             batch.refused[experiment.ticket] = experiment.fault
@@ -178,7 +194,9 @@ class RequestQueue:
             parts, fault = self._parts(names), ""
         except IntakeRefused as refused:
             parts, fault = {}, "outside_candidates" if str(refused) == "outside" else str(refused)
-        return Experiment(ticket, printable(path, _PATH_CHARS), parts, request.note, request.parents, fault)
+        return Experiment(
+            ticket, printable(path, _PATH_CHARS), parts, request.note, request.parents, fault
+        )
 
     def _parts(self, names: tuple[str, ...]) -> dict[str, str]:
         """The texts of a file, or of all files of a folder by their paths in it."""
@@ -188,7 +206,9 @@ class RequestQueue:
             except OSError:
                 raise IntakeRefused("missing") from None
             if not stat.S_ISDIR(mode):
-                return {self._part or names[-1]: safe.text(safe.read_at(fd, names[-1], CANDIDATE_BYTES))}
+                return {
+                    self._part or names[-1]: safe.text(safe.read_at(fd, names[-1], CANDIDATE_BYTES))
+                }
         parts: dict[str, str] = {}
         room = CANDIDATE_BYTES
         for path, regular in safe.walk(self._tree, names, CANDIDATE_FILES + 1):
@@ -205,7 +225,9 @@ class RequestQueue:
 
 
 def _requests(fd: int) -> list[str]:
-    """Names of requests in the open folder, sorted; other entries are removed, hidden ones (being written) are not."""
+    """Names of requests in the open folder, sorted; other entries are removed, hidden ones (being
+    written) are not.
+    """
     names: list[str] = []
     hidden = 0
     with os.scandir(fd) as entries:

@@ -107,7 +107,9 @@ def read_record(path: Path) -> dict[str, Any] | None:
 
 
 class RecordLog:
-    """Records one after another, a JSON line each; a torn last line (the machine went down) is dropped."""
+    """Records one after another, a JSON line each; a torn last line (the machine went down) is
+    dropped.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -132,7 +134,9 @@ class RecordLog:
             os.truncate(self._path, sound)
 
     def add(self, record: dict[str, Any], *, sync: bool = True) -> None:
-        """Append one. On return it outlives this process; with `sync`, or after `sync()`, the machine too."""
+        """Append one. On return it outlives this process; with `sync`, or after `sync()`, the
+        machine too.
+        """
         self._file.write(msgspec.json.encode(record) + b"\n")
         self._file.flush()
         self.records.append(record)

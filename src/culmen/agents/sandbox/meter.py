@@ -21,12 +21,15 @@ NOTHING = Usage()
 
 
 class SessionMeter:
-    """The gateway of one run. `models` is a `--model` text or mapping (None or offline: none) and a models file.
+    """The gateway of one run. `models` is a `--model` text or mapping (None or offline: none) and a
+    models file.
 
     `permit` says whether the run as a whole may spend so much more.
     """
 
-    def __init__(self, folder: Path, models: tuple[Any, str | None], permit: Callable[[Usage], bool]) -> None:
+    def __init__(
+        self, folder: Path, models: tuple[Any, str | None], permit: Callable[[Usage], bool]
+    ) -> None:
         self._folder, self._models, self._permit = folder, models, permit
         self._gateway: Any = None
         self._place = ""
@@ -40,13 +43,18 @@ class SessionMeter:
         return Path(self._place) / "gateway" if self._place else None
 
     async def open(
-        self, agent: int, model: str, wires: tuple[str, ...], limits: Mapping[str, float], ring: Callable[[], None]
+        self,
+        agent: int,
+        model: str,
+        wires: tuple[str, ...],
+        limits: Mapping[str, float],
+        ring: Callable[[], None],
     ) -> tuple[str, str]:
-        """A token for this agent, and the name of the model it is to ask for ("" for its own default); `ring` is called
-        when a budget is spent.
+        """A token for this agent, and the name of the model it is to ask for ("" for its own
+        default); `ring` is called when a budget is spent.
 
-        ("", name) if nothing here could answer it: no model is configured. Raises UserError for a model without
-        address, key or price.
+        ("", name) if nothing here could answer it: no model is configured. Raises UserError for a
+        model without address, key or price.
         """
         answering, name = self._answering(model, wires)
         if answering is None:
@@ -71,12 +79,16 @@ class SessionMeter:
         self._earlier[agent] = written(self._file(agent))
 
     def told(self, agent: int) -> None:
-        """What was used so far has been reported: the gateway need not count it as pending any more."""
+        """What was used so far has been reported: the gateway need not count it as pending any
+        more.
+        """
         if agent in self._tokens:
             self._gateway.take(self._tokens[agent])
 
     def stopped(self, agent: int) -> str:
-        """Which of the agent's limits (calls | tokens | dollars), or the run's (budget), refused its last request."""
+        """Which of the agent's limits (calls | tokens | dollars), or the run's (budget), refused
+        its last request.
+        """
         word = self._gateway.report(self._tokens[agent]).stopped if agent in self._tokens else ""
         return "budget" if word == "run" else word
 
@@ -104,7 +116,9 @@ class SessionMeter:
         self._place = tempfile.mkdtemp(prefix="culmen-gateway-")  # paths of sockets must be short
         gateway = Metering({}, self._folder, port=None, socket=self.socket, permit=self._permit)
         started = await gateway.__aenter__()
-        os.chmod(f"{self._place}/gateway", 0o666)  # its folder is ours alone: only sandboxes that are given it reach it
+        os.chmod(
+            f"{self._place}/gateway", 0o666
+        )  # its folder is ours alone: only sandboxes that are given it reach it
         return started
 
     async def _alarm(self, token: str, ring: Callable[[], None]) -> None:
@@ -112,7 +126,9 @@ class SessionMeter:
         ring()
 
     def _answering(self, model: str, wires: tuple[str, ...]) -> tuple[Any, str]:
-        """Who answers: a model named for the agent, the run's, or the provider that the program is made for."""
+        """Who answers: a model named for the agent, the run's, or the provider that the program is
+        made for.
+        """
         from culmen.llm.roles import ModelBook
         from culmen.llm.spec import PROVIDERS, ModelSpec
 
@@ -126,8 +142,11 @@ class SessionMeter:
         if len(wires) == 1:
             provider = PROVIDERS[_BY_WIRE[wires[0]]]
             if provider.key.needed and not provider.key.found():
-                raise UserError("no model is named, and there is no key for the program's own provider",
-                                where=provider.name, fix="--model MODEL, or set the provider's key")  # fmt: skip
+                raise UserError(
+                    "no model is named, and there is no key for the program's own provider",
+                    where=provider.name,
+                    fix="--model MODEL, or set the provider's key",
+                )
             return provider, ""
         return None, ""
 

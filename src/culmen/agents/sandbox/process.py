@@ -37,9 +37,16 @@ class SandboxProcess:
 
     @classmethod
     async def start(
-        cls, line: list[str], env: Mapping[str, str], *, stdin: bool = False, cwd: Path | None = None
+        cls,
+        line: list[str],
+        env: Mapping[str, str],
+        *,
+        stdin: bool = False,
+        cwd: Path | None = None,
     ) -> SandboxProcess:
-        """Start a command line made by `sandbox.command`; `cwd` is for one that is not confined. Raises OSError."""
+        """Start a command line made by `sandbox.command`; `cwd` is for one that is not confined.
+        Raises OSError.
+        """
         jailed = cwd is None
         reader, writer = os.pipe() if jailed else (-1, -1)
         try:
@@ -97,7 +104,9 @@ class SandboxProcess:
 
 
 def end_strays(mark: str) -> None:
-    """End what is left of a session: of a driver that was killed, or of one that is not confined."""
+    """End what is left of a session: of a driver that was killed, or of one that is not
+    confined.
+    """
     for _ in range(200):
         strays = procfs.marked(f"{MARK}={mark}\0")
         if not strays:
@@ -109,7 +118,9 @@ def end_strays(mark: str) -> None:
 
 
 def _init(reader: int) -> int:
-    """The process that all others of the sandbox descend from, as bubblewrap tells it; 0 if it could not start."""
+    """The process that all others of the sandbox descend from, as bubblewrap tells it; 0 if it
+    could not start.
+    """
     with os.fdopen(reader, "rb") as file:
         data = file.read(4096)
     try:
@@ -122,20 +133,28 @@ def _gone(pidfd: int) -> None:
     import select
 
     poll = select.poll()
-    poll.register(pidfd, select.POLLIN)  # readable when the process has ended, which the first one does last
+    poll.register(
+        pidfd, select.POLLIN
+    )  # readable when the process has ended, which the first one does last
     poll.poll(_PATIENCE * 1000)
 
 
-# Limits that no system call holds for a whole session: memory and processes of a tree, space of a few folders.
+# Limits that no system call holds for a whole session: memory and processes of a tree, space of a
+# few folders.
 
 _LOOK, _LOOK_AT_DISK = 0.5, 10.0  # seconds between looks
 _ENTRIES = 500_000  # more files than that are too many, whatever their size
 
 
 async def watch(
-    pid: int, folders: Iterable[Path], settings: SandboxSettings, going: Callable[[], bool], over: Callable[[], bool]
+    pid: int,
+    folders: Iterable[Path],
+    settings: SandboxSettings,
+    going: Callable[[], bool],
+    over: Callable[[], bool],
 ) -> str:
-    """Return when a limit is broken: memory | processes | disk, or "stopped" when the run no longer goes on.
+    """Return when a limit is broken: memory | processes | disk, or "stopped" when the run no longer
+    goes on.
 
     Returns "" when it is `over` by itself.
     """
@@ -143,7 +162,9 @@ async def watch(
     while not over():
         if not going():
             return "stopped"
-        used = (await asyncio.to_thread(procfs.memory, [pid], lambda _: settings.memory_mb << 10)).get(pid, 0)
+        used = (
+            await asyncio.to_thread(procfs.memory, [pid], lambda _: settings.memory_mb << 10)
+        ).get(pid, 0)
         if used > settings.memory_mb << 10:
             return "memory"
         if await asyncio.to_thread(below, pid, settings.processes) > settings.processes:
@@ -167,7 +188,9 @@ def below(pid: int, most: int) -> int:
 
 
 def space(folders: Iterable[Path]) -> float:
-    """Bytes on disk below these folders; infinity if there are too many files to count. Links are not followed."""
+    """Bytes on disk below these folders; infinity if there are too many files to count. Links are
+    not followed.
+    """
     total, entries = 0, 0
     for folder in folders:
         queue = [str(folder)]
@@ -194,12 +217,19 @@ _FAREWELL = 2.0  # seconds an adapter gets to finish reading once its program is
 
 
 class ProgramHost:
-    """Runs one adapter's program. `ring` is called when it has ended; `going` says whether the run goes on."""
+    """Runs one adapter's program. `ring` is called when it has ended; `going` says whether the run
+    goes on.
+    """
 
     def __init__(
-        self, cage: sandbox.Confinement, adapter: Adapter, job: AgentJob, transcript: Path, ring: Callable[[], None],
+        self,
+        cage: sandbox.Confinement,
+        adapter: Adapter,
+        job: AgentJob,
+        transcript: Path,
+        ring: Callable[[], None],
         going: Callable[[], bool],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._cage, self._adapter, self._job, self._file = cage, adapter, job, transcript
         self._ring, self._going = ring, going
         self._running: SandboxProcess | None = None
@@ -227,7 +257,10 @@ class ProgramHost:
         self._running = running = await SandboxProcess.start(line, env, stdin=plan.stdin, cwd=cwd)
         self._talk = self._adapter.talk(running.pipes, self._job, self._heard)
         self.parting, self.life = None, time.monotonic()
-        self._tasks = [asyncio.create_task(self._listen(running)), asyncio.create_task(self._guard(running))]
+        self._tasks = [
+            asyncio.create_task(self._listen(running)),
+            asyncio.create_task(self._guard(running)),
+        ]
         for task in self._tasks:
             task.add_done_callback(self._done)
 
@@ -245,10 +278,15 @@ class ProgramHost:
     def claimed(self) -> dict[str, float]:
         """What its program says it used, over all its processes."""
         last = self.parting.claimed if self.parting else {}
-        return {name: self._claims.get(name, 0.0) + last.get(name, 0.0) for name in {**self._claims, **last}}
+        return {
+            name: self._claims.get(name, 0.0) + last.get(name, 0.0)
+            for name in {**self._claims, **last}
+        }
 
     async def nudge(self, text: str) -> bool:
-        """Say something to it in the same session, by starting it again if it listens no other way."""
+        """Say something to it in the same session, by starting it again if it listens no other
+        way.
+        """
         if self.over or self._talk is None:
             return False
         self.life = time.monotonic()
@@ -260,7 +298,9 @@ class ProgramHost:
         try:
             await self._stop()
             self._claims = self.claimed
-            self._job = replace(self._job, resume=self._talk.session, prompt=text, claimed=self._claims)
+            self._job = replace(
+                self._job, resume=self._talk.session, prompt=text, claimed=self._claims
+            )
             await self.start()
         except (UserError, OSError) as error:
             self.parting = Parting("crashed", why=str(error))
@@ -281,7 +321,10 @@ class ProgramHost:
         running, self._running = self._running, None
         if running is not None:
             await running.end()
-        tasks, self._tasks = [task for task in self._tasks if task is not asyncio.current_task()], []
+        tasks, self._tasks = (
+            [task for task in self._tasks if task is not asyncio.current_task()],
+            [],
+        )
         if tasks:
             await asyncio.wait(tasks[:1], timeout=_FAREWELL)
         for task in tasks:
@@ -301,7 +344,13 @@ class ProgramHost:
 
     async def _guard(self, running: SandboxProcess) -> None:
         folders = [self._cage.layout.work(self._cage.agent)]
-        cause = await watch(running.pid, folders, self._cage.settings, self._going, lambda: self.over or running.over)
+        cause = await watch(
+            running.pid,
+            folders,
+            self._cage.settings,
+            self._going,
+            lambda: self.over or running.over,
+        )
         if cause:
             self.cause = cause
             await self.end(cause)
@@ -320,8 +369,14 @@ class ProgramHost:
     def _write(self, sign: ProgramEvent, force: bool = False) -> None:
         if sign.kind == "life" and not force:
             return
-        row = {"seconds": round(self.seconds, 3), "kind": sign.kind, "text": printable(sign.text, WORD_CHARS)}
-        with contextlib.suppress(OSError):  # a full disk costs a line of the transcript, not the session
+        row = {
+            "seconds": round(self.seconds, 3),
+            "kind": sign.kind,
+            "text": printable(sign.text, WORD_CHARS),
+        }
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk costs a line of the transcript, not the session
             if not self._file.exists() or self._file.stat().st_size < _TRANSCRIPT:
                 with self._file.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(row) + "\n")

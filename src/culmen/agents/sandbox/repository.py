@@ -1,7 +1,9 @@
-"""The shared repository: a bare git directory that only culmen touches, by plumbing that reads no work tree.
+"""The shared repository: a bare git directory that only culmen touches, by plumbing that reads no
+work tree.
 
-Files go in through `git fast-import` as bytes and come out through `git cat-file`, so no hook, filter, attribute,
-setting or .git of an agent ever acts. RUN/control/repo.git has the branch `trunk`, and refs/agents/aNN for each agent.
+Files go in through `git fast-import` as bytes and come out through `git cat-file`, so no hook,
+filter, attribute, setting or .git of an agent ever acts. RUN/control/repo.git has the branch
+`trunk`, and refs/agents/aNN for each agent.
 """
 
 from __future__ import annotations
@@ -20,9 +22,13 @@ from culmen.core.errors import Unavailable, UserError
 
 TRUNK = "refs/heads/trunk"
 _SETTINGS = (
-    "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.attributesFile=/dev/null", "gc.auto=0",
-    "protocol.allow=never", "safe.directory=*",
-)  # fmt: skip
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.attributesFile=/dev/null",
+    "gc.auto=0",
+    "protocol.allow=never",
+    "safe.directory=*",
+)
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "HOME": "/nonexistent",
@@ -39,7 +45,9 @@ _SUBJECT = 100  # characters of a commit's first line
 
 @dataclass(frozen=True)
 class CommitStamp:
-    """Who and when: `name` of the author, `time` in Unix seconds. culmen is always the committer."""
+    """Who and when: `name` of the author, `time` in Unix seconds. culmen is always the
+    committer.
+    """
 
     name: str
     time: int
@@ -48,20 +56,31 @@ class CommitStamp:
 def git(folder: Path, *words: str, data: bytes | None = None, bare: bool = True) -> bytes:
     """Run one git command on a git directory (or, not `bare`, in a work tree); returns its stdout.
 
-    Raises UserError where git is missing, Unavailable where it fails (disk full, damaged repository).
+    Raises UserError where git is missing, Unavailable where it fails (disk full, damaged
+    repository).
     """
     program = shutil.which("git")
     if program is None:
-        raise UserError("git is not installed", fix="install it (Debian and Ubuntu: apt install git)")
+        raise UserError(
+            "git is not installed", fix="install it (Debian and Ubuntu: apt install git)"
+        )
     settings = [word for setting in _SETTINGS for word in ("-c", setting)]
     where = ["--git-dir", str(folder)] if bare else ["-C", str(folder)]
     done = subprocess.run(
-        [program, *where, *settings, *words], input=data if data is not None else b"", capture_output=True,
-        env=ENVIRONMENT, timeout=_SECONDS, check=False,
-    )  # fmt: skip
+        [program, *where, *settings, *words],
+        input=data if data is not None else b"",
+        capture_output=True,
+        env=ENVIRONMENT,
+        timeout=_SECONDS,
+        check=False,
+    )
     if done.returncode:
         what = done.stderr.decode("utf-8", "replace").strip()[-500:]
-        raise Unavailable(f"git {words[0]} failed: {what}", where=str(folder), fix="mend it, then: culmen resume RUN")
+        raise Unavailable(
+            f"git {words[0]} failed: {what}",
+            where=str(folder),
+            fix="mend it, then: culmen resume RUN",
+        )
     return done.stdout
 
 
@@ -72,10 +91,20 @@ class SharedRepository:
         self.folder = folder
 
     def ready(self, files: Mapping[str, bytes], stamp: CommitStamp, message: str) -> str:
-        """The trunk's commit; makes the repository, with `files` as its first commit, if there is none."""
+        """The trunk's commit; makes the repository, with `files` as its first commit, if there is
+        none.
+        """
         if not (self.folder / "HEAD").exists():
             self.folder.parent.mkdir(parents=True, exist_ok=True)
-            git(self.folder, "init", "--quiet", "--bare", "--template=", "--initial-branch=trunk", str(self.folder))
+            git(
+                self.folder,
+                "init",
+                "--quiet",
+                "--bare",
+                "--template=",
+                "--initial-branch=trunk",
+                str(self.folder),
+            )
         trunk = self.head()
         if trunk:
             return trunk
@@ -108,12 +137,18 @@ class SharedRepository:
         wanted = list(dict.fromkeys(names))
         if not wanted:
             return {}
-        data, found, at = git(self.folder, "cat-file", "--batch", data="\n".join(wanted).encode() + b"\n"), {}, 0
+        data, found, at = (
+            git(self.folder, "cat-file", "--batch", data="\n".join(wanted).encode() + b"\n"),
+            {},
+            0,
+        )
         for name in wanted:
             end = data.index(b"\n", at)
             words = data[at:end].split()
             if len(words) != 3:
-                raise Unavailable(f"the repository lacks {name}", where=str(self.folder), fix="restore the folder")
+                raise Unavailable(
+                    f"the repository lacks {name}", where=str(self.folder), fix="restore the folder"
+                )
             size = int(words[2])
             found[name] = data[end + 1 : end + 1 + size]
             at = end + 1 + size + 1
@@ -126,21 +161,41 @@ class SharedRepository:
         changes: Mapping[str, bytes | None],
         parents: tuple[str, ...] = (),
     ) -> str:
-        """Write a commit that changes its first parent by these files (None: removed); moves no branch.
+        """Write a commit that changes its first parent by these files (None: removed); moves no
+        branch.
 
         The same arguments make the same commit.
         """
         ref = "refs/culmen/new"
         stream = [f"commit {ref}\n", f"author {_person(stamp.name)} {stamp.time} +0000\n"]
         stream += [f"committer {_person('culmen')} {stamp.time} +0000\n", _data(message.encode())]
-        stream += [f"{word} {parent}\n" for word, parent in zip(("from", *("merge",) * len(parents)), parents)]
+        stream += [
+            f"{word} {parent}\n"
+            for word, parent in zip(("from", *("merge",) * len(parents)), parents)
+        ]
         for path in sorted(changes):
             new = changes[path]
-            stream += [f"D {_quoted(path)}\n"] if new is None else [f"M 100644 inline {_quoted(path)}\n", _data(new)]
+            stream += (
+                [f"D {_quoted(path)}\n"]
+                if new is None
+                else [f"M 100644 inline {_quoted(path)}\n", _data(new)]
+            )
         stream += ["done\n"]
-        encoded = b"".join(part if isinstance(part, bytes) else part.encode("utf-8") for part in stream)
-        reset = b"reset " + ref.encode() + b"\n\n"  # else fast-import would go on from where the ref stands
-        git(self.folder, "fast-import", "--quiet", "--force", "--done", "--date-format=raw", data=reset + encoded)
+        encoded = b"".join(
+            part if isinstance(part, bytes) else part.encode("utf-8") for part in stream
+        )
+        reset = (
+            b"reset " + ref.encode() + b"\n\n"
+        )  # else fast-import would go on from where the ref stands
+        git(
+            self.folder,
+            "fast-import",
+            "--quiet",
+            "--force",
+            "--done",
+            "--date-format=raw",
+            data=reset + encoded,
+        )
         return self.head(ref)
 
     def move(self, refs: Mapping[str, str]) -> None:
@@ -155,7 +210,11 @@ class SharedRepository:
 
 def message(subject: str, trailers: Mapping[str, str]) -> str:
     """A commit message: one line, then trailers, none of which can look like something else."""
-    lines = [f"{_word(name)}: {_line(value)}" for name, value in trailers.items() if _word(name) and value]
+    lines = [
+        f"{_word(name)}: {_line(value)}"
+        for name, value in trailers.items()
+        if _word(name) and value
+    ]
     title = _line(subject) or "no subject"
     title = title if len(title) <= _SUBJECT else f"{title[: _SUBJECT - 1]}…"
     return "\n".join([title, *(["", *lines] if lines else [])]) + "\n"
@@ -171,7 +230,9 @@ def _word(text: str) -> str:
 
 def _person(name: str) -> str:
     clean = re.sub(r"[^\w .-]", " ", name)[:60].strip() or "agent"
-    return f"{clean} <{re.sub('[^a-z0-9]+', '-', clean.lower()).strip('-') or 'agent'}@culmen.invalid>"
+    return (
+        f"{clean} <{re.sub('[^a-z0-9]+', '-', clean.lower()).strip('-') or 'agent'}@culmen.invalid>"
+    )
 
 
 def _quoted(path: str) -> str:
@@ -189,7 +250,9 @@ SHARED = "reflections.md"
 
 @dataclass
 class Merged:
-    """What to change in the trunk: path -> bytes to write, None to remove; `conflicts` are paths kept twice."""
+    """What to change in the trunk: path -> bytes to write, None to remove; `conflicts` are paths
+    kept twice.
+    """
 
     changes: dict[str, bytes | None] = field(default_factory=dict[str, bytes | None])
     conflicts: list[str] = field(default_factory=list[str])
@@ -201,7 +264,9 @@ def blob(data: bytes) -> str:
 
 
 def allowed(path: str, agent: str) -> bool:
-    """Whether an agent's change of this path is taken: its own candidates and notes, and the shared reflections."""
+    """Whether an agent's change of this path is taken: its own candidates and notes, and the shared
+    reflections.
+    """
     return path.startswith(f"candidates/{agent}/") or path in (f"notes/{agent}.md", SHARED)
 
 
@@ -212,10 +277,12 @@ def merge(
     agent: str,
     read: Callable[[str], bytes],
 ) -> Merged:
-    """Take `changes` made from `base` into `trunk` (both path -> git's name of the content, which `read` fetches).
+    """Take `changes` made from `base` into `trunk` (both path -> git's name of the content, which
+    `read` fetches).
 
-    A path the trunk has not touched since takes the change. reflections.md is united line by line. Anything else that
-    both have changed stays as the trunk has it, with the agent's version beside it under conflicts/aNN/.
+    A path the trunk has not touched since takes the change. reflections.md is united line by line.
+    Anything else that both have changed stays as the trunk has it, with the agent's version beside
+    it under conflicts/aNN/.
     """
     merged = Merged()
     for path, new in changes.items():
@@ -237,7 +304,8 @@ def merge(
 def union(base: bytes, ours: bytes, theirs: bytes) -> bytes:
     """Three-way merge by lines in which both sides' additions are kept, ours first.
 
-    A line of the base goes if either side removed it; equal insertions at the same place are kept once.
+    A line of the base goes if either side removed it; equal insertions at the same place are kept
+    once.
     """
     old = _lines(base)
     sides = [_edits(old, _lines(text)) for text in (ours, theirs)]
@@ -258,7 +326,9 @@ class _Edits:
 
 def _edits(old: list[str], new: list[str]) -> _Edits:
     edits = _Edits()
-    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(
+        None, old, new, autojunk=False
+    ).get_opcodes():
         if tag != "equal":
             edits.removed.update(range(i1, i2))
             if j2 > j1:

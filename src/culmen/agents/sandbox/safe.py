@@ -1,7 +1,8 @@
 """Reading what an agent left, as if every path were a trap.
 
-An agent may swap any file, folder or link of its tree for another while we look. So every step of a path is opened
-relative to the folder before it, links are never followed, and what was opened is looked at, not what a name said.
+An agent may swap any file, folder or link of its tree for another while we look. So every step of a
+path is opened relative to the folder before it, links are never followed, and what was opened is
+looked at, not what a name said.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ class IntakeRefused(Exception):
 
 
 def split(path: str) -> tuple[str, ...]:
-    """The names on the way of a relative path. Refused: bad_name, outside (absolute, or with ..)."""
+    """The names on the way of a relative path. Refused: bad_name, outside (absolute, or with
+    ..).
+    """
     if path.startswith("/"):
         raise IntakeRefused("outside")
     names = tuple(name for name in path.split("/") if name not in ("", "."))
@@ -36,7 +39,9 @@ def split(path: str) -> tuple[str, ...]:
 
 
 def sound(name: str) -> bool:
-    """Whether a file name can be kept: printable, valid as UTF-8, not too long, nothing that git reads as its own."""
+    """Whether a file name can be kept: printable, valid as UTF-8, not too long, nothing that git
+    reads as its own.
+    """
     return (
         name.isprintable()
         and "\\" not in name
@@ -62,7 +67,9 @@ def folder(root: Path | str, names: tuple[str, ...] = ()) -> Iterator[int]:
 
 
 def read(root: Path | str, path: str, limit: int) -> bytes:
-    """A regular file's bytes. Refused: as `split` and `folder`, and not_a_file, hard_link, too_large."""
+    """A regular file's bytes. Refused: as `split` and `folder`, and not_a_file, hard_link,
+    too_large.
+    """
     *way, name = split(path)
     with folder(root, tuple(way)) as fd:
         return read_at(fd, name, limit)
@@ -71,7 +78,9 @@ def read(root: Path | str, path: str, limit: int) -> bytes:
 def read_at(fd: int, name: str, limit: int) -> bytes:
     """The same for a name in an open folder."""
     try:
-        _regular(os.stat(name, dir_fd=fd, follow_symlinks=False), limit)  # before opening: that may act on a device
+        _regular(
+            os.stat(name, dir_fd=fd, follow_symlinks=False), limit
+        )  # before opening: that may act on a device
     except OSError as error:
         raise _refusal(error) from None
     file = _opened(name, _FILE, fd)
@@ -90,7 +99,8 @@ def read_at(fd: int, name: str, limit: int) -> bytes:
 
 
 def write(root: Path | str, path: str, data: bytes, owner: int | None) -> None:
-    """Put a file where an agent may have laid links: no step is followed, and what was there is replaced.
+    """Put a file where an agent may have laid links: no step is followed, and what was there is
+    replaced.
 
     Raises OSError, and Refused for a bad name.
     """
@@ -105,7 +115,12 @@ def write(root: Path | str, path: str, data: bytes, owner: int | None) -> None:
             os.close(fd)
             fd = inner
         new = f".{secrets.token_hex(6)}.new"
-        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=fd)
+        file = os.open(
+            new,
+            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
+            0o644,
+            dir_fd=fd,
+        )
         with os.fdopen(file, "wb") as opened:
             opened.write(data)
             if owner is not None:
@@ -139,7 +154,8 @@ def walk(
 ) -> Iterator[tuple[str, bool]]:
     """Paths below a folder, and whether each is a file that could be read; links are not followed.
 
-    Entered are folders whose way `skip` does not refuse. After `most` entries it ends with the path "...", False.
+    Entered are folders whose way `skip` does not refuse. After `most` entries it ends with the path
+    "...", False.
     """
     count = 0
     queue = [names]
@@ -199,5 +215,10 @@ def _regular(info: os.stat_result, limit: int) -> None:
 
 
 def _refusal(error: OSError) -> IntakeRefused:
-    words = {errno.ENOENT: "missing", errno.ELOOP: "link", errno.ENOTDIR: "not_a_folder", errno.ENXIO: "not_a_file"}
+    words = {
+        errno.ENOENT: "missing",
+        errno.ELOOP: "link",
+        errno.ENOTDIR: "not_a_folder",
+        errno.ENXIO: "not_a_file",
+    }
     return IntakeRefused(words.get(error.errno or 0, "unreadable"))

@@ -1,4 +1,6 @@
-"""One agent's session, acting: its work tree, queue, program or tools, and what it used. See `core/session.py`."""
+"""One agent's session, acting: its work tree, queue, program or tools, and what it used. See
+`core/session.py`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,18 @@ from culmen.agents.sandbox.tools import SandboxTools
 from culmen.agents.sandbox.view import SharedView
 from culmen.core.errors import IsolationError, UserError
 from culmen.core.event import Custom
-from culmen.core.session import Done, Ended, EndSession, Nudge, Open, Opened, Tool, Wait, Waited, plain
+from culmen.core.session import (
+    Done,
+    Ended,
+    EndSession,
+    Nudge,
+    Open,
+    Opened,
+    Tool,
+    Wait,
+    Waited,
+    plain,
+)
 from culmen.core.task import Task
 from culmen.core.usage import Usage
 from culmen.evaluate.jail.kernel import libc
@@ -58,7 +71,9 @@ class AgentSession:
         return self._opened or {}
 
     async def open(self, ask: Open, files: Mapping[str, bytes], base: str) -> Opened:
-        """Make the work tree from `files` and start the program. A session that was opened before stays as it is."""
+        """Make the work tree from `files` and start the program. A session that was opened before
+        stays as it is.
+        """
         if self._opened is not None:
             return msgspec.convert(self._opened["opened"], Opened)
         place, layout = self._place, self._place.layout
@@ -66,14 +81,20 @@ class AgentSession:
         if isinstance(adapter, str):
             return Opened(base, fault=adapter)
         cage = self._cage()
-        texts = worktree.texts_of({path: text for path, text in ask.texts.items() if path not in worktree.VIEWED})
+        texts = worktree.texts_of(
+            {path: text for path, text in ask.texts.items() if path not in worktree.VIEWED}
+        )
         view = None if place.way.name else layout.view
         await asyncio.to_thread(shutil.rmtree, layout.work(self.agent), True)
         layout.tree(self.agent).parent.mkdir(parents=True)
         confinement.prepare(cage)
         if view is not None:
-            await asyncio.to_thread(place.view.restore)  # unconfined agents may have written into it
-        await asyncio.to_thread(worktree.make, layout.tree(self.agent), self.agent, {**files, **texts}, None, view)
+            await asyncio.to_thread(
+                place.view.restore
+            )  # unconfined agents may have written into it
+        await asyncio.to_thread(
+            worktree.make, layout.tree(self.agent), self.agent, {**files, **texts}, None, view
+        )
         await asyncio.to_thread(worktree.give, layout.work(self.agent), cage.owner)
         place.meter.remember(self.agent)
         opened = Opened(base, place.way.isolation)
@@ -82,7 +103,13 @@ class AgentSession:
             if opened.fault:
                 return opened
         put = {path: repository.blob(data) for path, data in texts.items()}
-        self._opened = {"opened": plain(opened), "kind": ask.kind, "limits": ask.limits, "texts": put, "base": base}
+        self._opened = {
+            "opened": plain(opened),
+            "kind": ask.kind,
+            "limits": ask.limits,
+            "texts": put,
+            "base": base,
+        }
         records.write_record(self._control / "opened.json", self._opened)
         self._waiting.kind, self._waiting.limits = ask.kind, dict(ask.limits)
         return opened
@@ -94,7 +121,9 @@ class AgentSession:
     async def tool(self, call: Tool) -> Custom:
         """One tool call."""
         if self._tools is None:
-            self._tools = SandboxTools(self._cage(), self._control / "tools.jsonl", self._place.going)
+            self._tools = SandboxTools(
+                self._cage(), self._control / "tools.jsonl", self._place.going
+            )
         return Custom(plain(await self._tools.use(call)))
 
     async def nudge(self, ask: Nudge) -> Custom:
@@ -128,7 +157,11 @@ class AgentSession:
             self._transcript(),
             host.claimed if host else {},
         )
-        known = {"ended": plain(ended), "usage": msgspec.to_builtins(usage), "time": int(time.time())}
+        known = {
+            "ended": plain(ended),
+            "usage": msgspec.to_builtins(usage),
+            "time": int(time.time()),
+        }
         records.write_record(self._control / "ended.json", known)
         self._place.meter.told(self.agent)
         return Custom(known["ended"], usage)
@@ -154,22 +187,33 @@ class AgentSession:
     def _cage(self) -> sandbox.Confinement:
         place = self._place
         return sandbox.Confinement(
-            place.layout, self.agent, place.settings, place.way.name, place.way.proc, hidden=place.hidden,
+            place.layout,
+            self.agent,
+            place.settings,
+            place.way.name,
+            place.way.proc,
+            hidden=place.hidden,
             socket=place.meter.socket,
-        )  # fmt: skip
+        )
 
-    async def _start(self, adapter: Adapter, ask: Open, cage: sandbox.Confinement, opened: Opened) -> Opened:
+    async def _start(
+        self, adapter: Adapter, ask: Open, cage: sandbox.Confinement, opened: Opened
+    ) -> Opened:
         """Start the program; what stands in the way is said, not raised."""
         meter, layout = self._place.meter, self._place.layout
         try:
             token, model = "", ask.model
             if adapter.metered:
-                token, model = await meter.open(self.agent, ask.model, adapter.wires, ask.limits, self._waiting.ring)
+                token, model = await meter.open(
+                    self.agent, ask.model, adapter.wires, ask.limits, self._waiting.ring
+                )
             port = (sandbox.PORT if cage.way else sandbox.free_port()) if token else 0
             url = f"http://127.0.0.1:{port}" if port else ""
             job = AgentJob(cage.tree, cage.home, ask.prompt, model, url, token, limits=ask.limits)
             file = layout.transcript(self.agent)
-            host = ProgramHost(self._cage(), adapter, job, file, self._waiting.ring, self._place.going)
+            host = ProgramHost(
+                self._cage(), adapter, job, file, self._waiting.ring, self._place.going
+            )
             await host.start()
             self._waiting.host = host
             version = await asyncio.to_thread(_version, adapter)
@@ -212,8 +256,8 @@ NO_PROCESS = ("builtin", "offline")
 
 
 class SessionWaits:
-    """The waits of one agent's session. `host` is its program in this process, None if it has none here; `kind` and
-    `limits` are those it was opened with, "" while it was not."""
+    """The waits of one agent's session. `host` is its program in this process, None if it has none
+    here; `kind` and `limits` are those it was opened with, "" while it was not."""
 
     def __init__(self, place: SessionContext, agent: int, log: Path) -> None:
         self._place, self._agent = place, agent
@@ -223,7 +267,9 @@ class SessionWaits:
         self._queue = RequestQueue(
             place.layout.tree(agent), agent, place.part, sum(bool(one.get("fault")) for one in told)
         )
-        del self._log.records[:-1]  # earlier waits are in the journal: only the last can be asked for again
+        del self._log.records[
+            :-1
+        ]  # earlier waits are in the journal: only the last can be asked for again
         self._changed = asyncio.Event()
         self._bell: DirectoryWatcher | None = None
         self._unreported, self._quiet = 0.0, time.monotonic()
@@ -241,13 +287,20 @@ class SessionWaits:
             await self._settling
         try:
             waited, done = await self._next()
-        except asyncio.CancelledError:  # the run ends, or the search: nobody waits for this agent any more
+        except (
+            asyncio.CancelledError
+        ):  # the run ends, or the search: nobody waits for this agent any more
             if self.host is not None:
                 await self.host.end("stopped")
             raise
         usage = self.usage()
         total = msgspec.to_builtins(self._reported() + usage)
-        record = {"nth": ask.nth, "waited": plain(waited), "usage": msgspec.to_builtins(usage), "total": total}
+        record = {
+            "nth": ask.nth,
+            "waited": plain(waited),
+            "usage": msgspec.to_builtins(usage),
+            "total": total,
+        }
         self._log.add(record, sync=False)
         del self._log.records[:-1]
         self._handed.update(one.ticket for one in waited.experiments)
@@ -257,8 +310,8 @@ class SessionWaits:
         return Custom(record["waited"], usage)
 
     def _settle(self, done: list[str]) -> None:
-        """What need not keep the agent waiting: the next wait waits for it. (Should the power fail before, an
-        experiment may be asked for again under its old ticket.)"""
+        """What need not keep the agent waiting: the next wait waits for it. (Should the power fail
+        before, an experiment may be asked for again under its old ticket.)"""
         self._log.sync()
         self._queue.remove(done)
 
@@ -292,7 +345,9 @@ class SessionWaits:
             self._bell = DirectoryWatcher(self._place.layout.tree(self._agent) / QUEUE, self.ring)
         while True:
             self._changed.clear()
-            over = self._ended()  # looked at before the queue: what was asked before the end is still found
+            over = (
+                self._ended()
+            )  # looked at before the queue: what was asked before the end is still found
             patient = self.kind in NO_PROCESS  # nobody reads there that a request was turned away
             batch = await asyncio.to_thread(self._queue.look, self._handed.__contains__, patient)
             if told := self._heard(batch):
@@ -307,7 +362,9 @@ class SessionWaits:
                 self.stir()
                 return Waited(idle=idle), []
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), _POLL if self._bell.works else _POLL / 20)
+                await asyncio.wait_for(
+                    self._changed.wait(), _POLL if self._bell.works else _POLL / 20
+                )
 
     def _heard(self, batch: QueueScan) -> Waited | None:
         """A look at the queue as something to tell, None if nothing is."""
@@ -351,7 +408,9 @@ class SessionWaits:
         return self._place.meter.stopped(self._agent)
 
     def _idle(self) -> float | None:
-        """Seconds without a sign of life, if they are as many as the limit; who waits for us does not idle."""
+        """Seconds without a sign of life, if they are as many as the limit; who waits for us does
+        not idle.
+        """
         if self.host is None or not all(map(self._place.view.answered, self._handed)):
             return None
         idle = time.monotonic() - max(self.host.life, self._quiet)
@@ -367,10 +426,13 @@ class SessionWaits:
 
     def _reported(self) -> Usage:
         """What all waits together have told."""
-        return msgspec.convert(self._log.records[-1]["total"], Usage) if self._log.records else Usage()
+        return (
+            msgspec.convert(self._log.records[-1]["total"], Usage) if self._log.records else Usage()
+        )
 
 
-# Rings when something happens in a folder: inotify, and nothing where the kernel has none left (callers also poll).
+# Rings when something happens in a folder: inotify, and nothing where the kernel has none left
+# (callers also poll).
 
 _MOVED_TO, _CREATE, _DONT_FOLLOW = 0x80, 0x100, 0x02000000
 
@@ -412,7 +474,9 @@ class DirectoryWatcher:
 
 @dataclass
 class SessionContext:
-    """`going` says whether the search goes on, `unconfined` why agents that should be confined cannot be, here."""
+    """`going` says whether the search goes on, `unconfined` why agents that should be confined
+    cannot be, here.
+    """
 
     layout: Layout
     task: Task

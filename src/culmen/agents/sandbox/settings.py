@@ -30,7 +30,8 @@ LEFT_CHARS = 40_000  # of reflections and notes, as handed to the deterministic 
 class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a user may set.
 
-    sandbox        auto: confined by namespaces, or no session is opened; none: as you, with your rights; agent: as
+    sandbox        auto: confined by namespaces, or no session is opened; none: as you, with your
+    rights; agent: as
                    none, trusting the program's own sandbox
     memory_mb      of all processes of a session together
     processes      processes and threads of a session
@@ -47,11 +48,15 @@ class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> SandboxSettings:
         """From plain data, other keys ignored; raises UserError for a value that does not fit."""
-        known = {name: values[name] for name in cls.__struct_fields__ if values.get(name) is not None}
+        known = {
+            name: values[name] for name in cls.__struct_fields__ if values.get(name) is not None
+        }
         try:
             made = msgspec.convert(known, cls, strict=False)
         except msgspec.ValidationError as error:
             raise UserError(f"a setting of agent sessions does not fit: {error}") from None
         if made.sandbox not in SANDBOXES:
-            raise UserError(f"there is no sandbox '{made.sandbox}'", fix=f"use one of {', '.join(SANDBOXES)}")
+            raise UserError(
+                f"there is no sandbox '{made.sandbox}'", fix=f"use one of {', '.join(SANDBOXES)}"
+            )
         return made

@@ -1,4 +1,6 @@
-"""Does an agent work here? One small question to it, in its sandbox, answered by the model that is configured."""
+"""Does an agent work here? One small question to it, in its sandbox, answered by the model that is
+configured.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,17 @@ from culmen.core.session import REPLIES, Ended, EndSession, Open, Opened, Wait, 
 from culmen.core.task import Evaluator, Task
 from culmen.core.usage import Usage
 
-PROMPT = "This is a test of your connection. Answer with the one word: ready. Call no tool and change no file."
+PROMPT = (
+    "This is a test of your connection. Answer with the one word: ready. Call no tool and change "
+    "no file."
+)
 LIMITS = {"seconds": 300.0, "idle": 120.0, "calls": 5.0}
 
 
 class SmokeTest(msgspec.Struct, frozen=True):
-    """What came of it: `word` is its last, `why` what went wrong; `usage` is the gateway's count."""
+    """What came of it: `word` is its last, `why` what went wrong; `usage` is the gateway's
+    count.
+    """
 
     agent: str
     works: bool
@@ -36,14 +43,20 @@ class SmokeTest(msgspec.Struct, frozen=True):
 
 
 async def smoke(agent: str, model: str = "", models: str | None = None) -> SmokeTest:
-    """Ask an agent one thing. `model` is a `--model` text ("": the program's own), `models` a models file."""
+    """Ask an agent one thing. `model` is a `--model` text ("": the program's own), `models` a
+    models file.
+    """
     began = time.monotonic()
     if agent == "offline":
         return SmokeTest(agent, True, word="it needs nothing")
     try:
-        done = await (_asked(agent, model, models) if agent == "builtin" else _hosted(agent, model, models))
+        done = await (
+            _asked(agent, model, models) if agent == "builtin" else _hosted(agent, model, models)
+        )
     except UserError as error:
-        done = SmokeTest(agent, False, "; ".join(filter(None, (error.what, error.where, error.fix))))
+        done = SmokeTest(
+            agent, False, "; ".join(filter(None, (error.what, error.where, error.fix)))
+        )
     return msgspec.structs.replace(done, seconds=round(time.monotonic() - began, 1))
 
 
@@ -70,7 +83,9 @@ async def _hosted(agent: str, model: str, models: str | None) -> SmokeTest:
     with tempfile.TemporaryDirectory(prefix="culmen-smoke-") as folder:
         world = SessionWorld(Path(folder) / "run", _task(), models=(model or None, models))
         try:
-            opened, _ = await _ask(world, Open(0, agent, {"TASK.md": PROMPT + "\n"}, PROMPT, limits=LIMITS), Opened)
+            opened, _ = await _ask(
+                world, Open(0, agent, {"TASK.md": PROMPT + "\n"}, PROMPT, limits=LIMITS), Opened
+            )
             if opened.fault:
                 return SmokeTest(agent, False, opened.fault)
             waited, usage = await _end(world)
@@ -80,7 +95,9 @@ async def _hosted(agent: str, model: str, models: str | None) -> SmokeTest:
     answered = waited.ended == "finished" and bool(usage.calls or not opened.metered)
     why = "" if answered else f"{waited.ended or 'idle'}: {waited.word or 'it said nothing'}"
     facts = {"isolation": opened.isolation, "metered": opened.metered, "version": opened.version}
-    return SmokeTest(agent, answered, why, waited.word, usage=usage + more, claimed=ended.claimed, **facts)
+    return SmokeTest(
+        agent, answered, why, waited.word, usage=usage + more, claimed=ended.claimed, **facts
+    )
 
 
 async def _end(world: SessionWorld) -> tuple[Waited, Usage]:

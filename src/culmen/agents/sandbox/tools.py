@@ -1,10 +1,12 @@
-"""Tools of an agent without a process: performed by a small program that lives in the agent's sandbox.
+"""Tools of an agent without a process: performed by a small program that lives in the agent's
+sandbox.
 
     command (command)              read (path, offset, limit: lines)      list (path)
     write (path, text)             edit (path, old, new: once)            append (path, text)
 
-A call that was answered before a crash is answered the same way again. A command that was cut off by one is not run a
-second time: it gets the fault `interrupted`, since half of it may have been done.
+A call that was answered before a crash is answered the same way again. A command that was cut off
+by one is not run a second time: it gets the fault `interrupted`, since half of it may have been
+done.
 """
 
 from __future__ import annotations
@@ -66,11 +68,17 @@ class SandboxTools:
         if call.tool == "command":
             if known:
                 return self._keep(
-                    call.nth, ToolOutput("culmen was stopped while this ran; look what it has done", "interrupted")
+                    call.nth,
+                    ToolOutput(
+                        "culmen was stopped while this ran; look what it has done", "interrupted"
+                    ),
                 )
             self._remember({"nth": call.nth})
             seconds = min(max(1.0, call.seconds), SECONDS)
-            return self._keep(call.nth, await self._ask("command", {**call.arguments, "seconds": seconds}, seconds))
+            return self._keep(
+                call.nth,
+                await self._ask("command", {**call.arguments, "seconds": seconds}, seconds),
+            )
         if call.tool in ("edit", "append"):
             if "text" not in known:
                 made = await self._ask(call.tool, call.arguments, call.seconds, whole=True)
@@ -78,7 +86,9 @@ class SandboxTools:
                     return made
                 self._remember({"nth": call.nth, "text": made.text})
             text = self._known[call.nth]["text"]
-            return await self._ask("write", {"path": call.arguments["path"], "text": text}, call.seconds)
+            return await self._ask(
+                "write", {"path": call.arguments["path"], "text": text}, call.seconds
+            )
         return await self._ask(call.tool, call.arguments, call.seconds)
 
     def _remember(self, record: dict[str, Any]) -> None:
@@ -92,7 +102,9 @@ class SandboxTools:
         self._remember({"nth": nth, "told": plain(told)})
         return told
 
-    async def _ask(self, tool: str, arguments: dict[str, Any], seconds: float, *, whole: bool = False) -> ToolOutput:
+    async def _ask(
+        self, tool: str, arguments: dict[str, Any], seconds: float, *, whole: bool = False
+    ) -> ToolOutput:
         try:
             running = await self._ready()
             pipes = running.pipes
@@ -101,10 +113,20 @@ class SandboxTools:
             await asyncio.wait_for(pipes.stdin.drain(), _GRACE)
             line = await asyncio.wait_for(pipes.stdout.readuntil(b"\n"), seconds + _GRACE)
             told = msgspec.json.decode(line, type=ToolOutput)
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
+        except (
+            OSError,
+            TimeoutError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+            ValueError,
+        ) as error:
             await self.end()  # whatever it was, the next call gets a fresh sandbox
             cause, self._cause = self._cause, ""
-            what = f"the sandbox was ended: {cause}" if cause else f"the tools do not answer: {type(error).__name__}"
+            what = (
+                f"the sandbox was ended: {cause}"
+                if cause
+                else f"the tools do not answer: {type(error).__name__}"
+            )
             return ToolOutput(what, cause or "lost")
         except asyncio.CancelledError:
             await self.end()  # else its answer would be taken for the next call's
@@ -116,16 +138,26 @@ class SandboxTools:
         if self._running is None or self._running.over:
             await self.end()
             confinement.prepare(self._cage)
-            script = [sys.executable, "-I", "-S", str(sandbox.SCRIPTS / "toolbox.py"), "1" if self._cage.way else "0"]
+            script = [
+                sys.executable,
+                "-I",
+                "-S",
+                str(sandbox.SCRIPTS / "toolbox.py"),
+                "1" if self._cage.way else "0",
+            ]
             env = sandbox.environment(self._cage, {})
             cwd = None if self._cage.way else Path(self._cage.tree)
-            self._running = await SandboxProcess.start(sandbox.command(self._cage, script), env, stdin=True, cwd=cwd)
+            self._running = await SandboxProcess.start(
+                sandbox.command(self._cage, script), env, stdin=True, cwd=cwd
+            )
             self._guard = asyncio.create_task(self._watch(self._running))
         return self._running
 
     async def _watch(self, running: SandboxProcess) -> None:
         folders = [self._cage.layout.work(self._cage.agent)]
-        self._cause = await watch(running.pid, folders, self._cage.settings, self._going, lambda: running.over)
+        self._cause = await watch(
+            running.pid, folders, self._cage.settings, self._going, lambda: running.over
+        )
         if self._cause:
             await running.end()
 
@@ -149,7 +181,9 @@ def _unfit(call: Tool) -> ToolOutput | None:
     """What is wrong with a call, before anything is done."""
     names = _ARGUMENTS.get(call.tool)
     if names is None:
-        return ToolOutput(f"there is no tool {call.tool}; there are {', '.join(_ARGUMENTS)}", "unknown_tool")
+        return ToolOutput(
+            f"there is no tool {call.tool}; there are {', '.join(_ARGUMENTS)}", "unknown_tool"
+        )
     unknown = [name for name in call.arguments if name not in names]
     needed = names[:1] if call.tool in ("read", "list") else names
     lacking = [name for name in needed if name not in call.arguments and call.tool != "list"]

@@ -1,4 +1,5 @@
-"""What agents read: the common history, results, programs, leaderboard. Mounted read-only, and only ever a copy.
+"""What agents read: the common history, results, programs, leaderboard. Mounted read-only, and only
+ever a copy.
 
     past_experiments.jsonl    one row an experiment, of all agents and seeds
     results/TICKET.json       the row an agent waits for
@@ -31,8 +32,9 @@ _SCRIPTS = Path(__file__).parent / "scripts"
 
 
 class SharedView:
-    """The view of one run, in `folder`; `about` is what scripts want to know of the task. With `keep` it can `restore`
-    itself, which agents that are not confined make necessary. All methods may be called on any thread."""
+    """The view of one run, in `folder`; `about` is what scripts want to know of the task. With
+    `keep` it can `restore` itself, which agents that are not confined make necessary. All methods
+    may be called on any thread."""
 
     def __init__(self, folder: Path, about: Mapping[str, Any], keep: bool = False) -> None:
         self.folder, self._about = folder, about
@@ -84,7 +86,9 @@ class SharedView:
                 self._write("leaderboard.md", answer.leaderboard)
 
     def refuse(self, agent: int, refused: Mapping[str, str]) -> None:
-        """Answer requests that never became experiments; an agent that goes on for ever hears nothing any more."""
+        """Answer requests that never became experiments; an agent that goes on for ever hears
+        nothing any more.
+        """
         for ticket, reason in refused.items():
             self._refusals[agent] = count = self._refusals.get(agent, 0) + 1
             if count <= REFUSALS:
@@ -110,7 +114,9 @@ class SharedView:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._write(str(path.relative_to(self.folder)), text)
             except (safe.IntakeRefused, FileExistsError, NotADirectoryError, IsADirectoryError):
-                continue  # a part whose name is no path, or runs into another's; it is in the journal all the same
+                # a part whose name is no path, or runs into another's; it is in the journal all the
+                # same
+                continue
 
     def _write(self, name: str, text: str, mode: int = 0o644) -> None:
         """Replace a file by renaming, so that readers see the old or the new one."""
@@ -126,6 +132,8 @@ def _key(row: ExperimentRow) -> str:
 
 
 def line(row: ExperimentRow) -> str:
-    """A row as a line of JSON with every field, defaults too: agents query it with small scripts."""
+    """A row as a line of JSON with every field, defaults too: agents query it with small
+    scripts.
+    """
     fields: dict[str, Any] = {name: getattr(row, name) for name in row.__struct_fields__}
     return msgspec.json.encode(fields).decode() + "\n"

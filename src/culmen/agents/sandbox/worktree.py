@@ -1,4 +1,6 @@
-"""One agent's work tree: made from the trunk, with a git of its own that is thrown away, and read again at the end."""
+"""One agent's work tree: made from the trunk, with a git of its own that is thrown away, and read
+again at the end.
+"""
 
 from __future__ import annotations
 
@@ -26,26 +28,35 @@ _PRIVATE = (".git", VIEW, QUEUE, ".agent")  # at the top of a tree; neither comm
 _CLUTTER = ("__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache", ".DS_Store")
 _EXCLUDED = "".join(f"/{name}\n" for name in (VIEW, QUEUE, ".agent")) + "__pycache__/\n"
 _REPORTED = 100
-VIEWED = ("past_experiments.jsonl", "leaderboard.md")  # links into the view, unless a text of that name is given
+VIEWED = (
+    "past_experiments.jsonl",
+    "leaderboard.md",
+)  # links into the view, unless a text of that name is given
 
 
 @dataclass
 class TreeChanges:
-    """What an agent left: `changes` that may be committed (None: removed), and paths that were `dropped`."""
+    """What an agent left: `changes` that may be committed (None: removed), and paths that were
+    `dropped`.
+    """
 
     changes: dict[str, bytes | None] = field(default_factory=dict[str, bytes | None])
     dropped: list[str] = field(default_factory=list[str])
 
 
 def texts_of(texts: Mapping[str, str]) -> dict[str, bytes]:
-    """Files that culmen puts into every tree: those given, the names of TASK.md that agents look for, the client."""
+    """Files that culmen puts into every tree: those given, the names of TASK.md that agents look
+    for, the client.
+    """
     files = {path: text.encode("utf-8", "replace") for path, text in texts.items()}
     if "TASK.md" in files:
         files.update((name, files["TASK.md"]) for name in COPIES if name not in files)
     return files | {"run_experiments.py": RUN.encode()}
 
 
-def make(tree: Path, agent: int, files: Mapping[str, bytes], owner: int | None, view: Path | None) -> None:
+def make(
+    tree: Path, agent: int, files: Mapping[str, bytes], owner: int | None, view: Path | None
+) -> None:
     """Write a fresh work tree that belongs to user `owner` (None: to us).
 
     `view` is where .culmen leads; None leaves an empty folder for it to be mounted on.
@@ -81,7 +92,9 @@ def give(folder: Path, owner: int | None) -> None:
 
 
 def _scratch_git(tree: Path) -> None:
-    """A repository for the agent to use as it likes. Nobody reads it: what counts is what lies in the tree."""
+    """A repository for the agent to use as it likes. Nobody reads it: what counts is what lies in
+    the tree.
+    """
     git(tree, "init", "--quiet", "--template=", "--initial-branch=work", bare=False)
     (tree / ".git" / "info").mkdir(exist_ok=True)
     (tree / ".git" / "info" / "exclude").write_text(_EXCLUDED)
@@ -92,9 +105,11 @@ def _scratch_git(tree: Path) -> None:
 
 
 def left(tree: Path, agent: int, base: Mapping[str, str], texts: Mapping[str, str]) -> TreeChanges:
-    """Compare a tree with the `base` it was made from and the `texts` put into it (path -> git's name of the content).
+    """Compare a tree with the `base` it was made from and the `texts` put into it (path -> git's
+    name of the content).
 
-    Only allowed paths are read; sizes and numbers are bounded; what is not allowed and not as it was is dropped.
+    Only allowed paths are read; sizes and numbers are bounded; what is not allowed and not as it
+    was is dropped.
     """
     found = TreeChanges()
     if not tree.is_dir():  # its session was never opened
@@ -157,7 +172,9 @@ def _others(tree: Path, name: str, put: Mapping[str, str], found: TreeChanges) -
     try:
         for path, regular in safe.walk(tree, (), SCAN, skip):
             seen.add(path)
-            if repository.allowed(path, name) or (regular and path in put and _as_put(tree, path, put[path])):
+            if repository.allowed(path, name) or (
+                regular and path in put and _as_put(tree, path, put[path])
+            ):
                 continue
             if path in VIEWED and (tree / path).is_symlink():
                 continue

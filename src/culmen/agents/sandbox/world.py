@@ -1,4 +1,6 @@
-"""Performs the effects of agent sessions: see `core/session.py` for what they mean, `layout.py` for what lies where."""
+"""Performs the effects of agent sessions: see `core/session.py` for what they mean, `layout.py` for
+what lies where.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ from culmen.core.task import Task
 from culmen.core.usage import Usage
 
 HARMLESS = "offline"  # the kind of agent that runs nothing of anybody's
-_REFLECTIONS = b"# Reflections\n\nWhat agents tried, what helped, what did not. Add to it; it is merged.\n"
+_REFLECTIONS = (
+    b"# Reflections\n\nWhat agents tried, what helped, what did not. Add to it; it is merged.\n"
+)
 
 
 class SessionWorld:
@@ -72,14 +76,18 @@ class SessionWorld:
         self._starting, self._git, self._writing = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
 
     async def perform(self, request: CustomRequest) -> Custom:
-        """One effect. Raises `Unavailable` where the disk is full: nothing is lost, the run can be resumed."""
+        """One effect. Raises `Unavailable` where the disk is full: nothing is lost, the run can be
+        resumed.
+        """
         try:
             return await self._perform(request.kind.partition(".")[2], request.payload)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             fix = "make room, then: culmen resume RUN"
-            raise Unavailable("no space is left", where=str(error.filename or self._layout.run), fix=fix) from error
+            raise Unavailable(
+                "no space is left", where=str(error.filename or self._layout.run), fix=fix
+            ) from error
 
     async def _perform(self, kind: str, payload: dict[str, Any]) -> Custom:
         place = await self._ready(payload.get("kind", ""))
@@ -107,7 +115,8 @@ class SessionWorld:
         await self._meter.close()
 
     async def _ready(self, kind: str) -> SessionContext:
-        """What all sessions share; made at the first effect, from the journal where there was a run before.
+        """What all sessions share; made at the first effect, from the journal where there was a run
+        before.
 
         Raises IsolationError where an agent of this kind would have to be confined and cannot.
         """
@@ -130,7 +139,16 @@ class SessionWorld:
         view = SharedView(self._layout.view, about, keep=not way.name)
         view.make(read({**payload}, AnswerExperiments) for payload in self._history())
         self._history = tuple
-        return SessionContext(self._layout, self._task, self._settings, way, view, self._meter, self._going, unconfined)
+        return SessionContext(
+            self._layout,
+            self._task,
+            self._settings,
+            way,
+            view,
+            self._meter,
+            self._going,
+            unconfined,
+        )
 
     def _end_strays(self) -> None:
         """What a process that was killed may have left at the very moment it started an agent."""
@@ -146,10 +164,14 @@ class SessionWorld:
     async def _open(self, ask: Open, place: SessionContext) -> Custom:
         session = self._session(ask.agent, place)
         async with self._git:
-            first = worktree.texts_of({p: t for p, t in ask.texts.items() if p not in worktree.VIEWED})
+            first = worktree.texts_of(
+                {p: t for p, t in ask.texts.items() if p not in worktree.VIEWED}
+            )
             stamp = CommitStamp("culmen", int(time.time()))
             first = {repository.SHARED: _REFLECTIONS, **first}
-            base = await asyncio.to_thread(self._repo.ready, first, stamp, f"Task: {self._task.name}\n")
+            base = await asyncio.to_thread(
+                self._repo.ready, first, stamp, f"Task: {self._task.name}\n"
+            )
             files = {} if session.is_open else await asyncio.to_thread(self._files, base)
         board = ask.texts.get("leaderboard.md", "")
         if board and not session.is_open:
@@ -170,11 +192,15 @@ class SessionWorld:
         return Custom(plain(Done(session is not None and session.alive)))
 
     async def _commit(self, ask: Commit) -> Committed:
-        """Commit what is allowed of the work tree, merge it into the trunk, and throw the tree away."""
+        """Commit what is allowed of the work tree, merge it into the trunk, and throw the tree
+        away.
+        """
         async with self._git:
             file = self._layout.control(ask.agent) / "commit.json"
             known, head = layout.read_record(file), await asyncio.to_thread(self._repo.head)
-            merged = known is not None and await asyncio.to_thread(self._repo.contains, known["committed"]["commit"])
+            merged = known is not None and await asyncio.to_thread(
+                self._repo.contains, known["committed"]["commit"]
+            )
             if known is None or not (merged or known["before"] == head):
                 known = await asyncio.to_thread(self._made, ask, head)
                 layout.write_record(file, known)
@@ -197,18 +223,31 @@ class SessionWorld:
         base = session.record.get("base", "")
         base = base if self._repo.has(base) else before
         old, trunk = self._repo.listing(base), self._repo.listing(before)
-        left = worktree.left(self._layout.tree(ask.agent), ask.agent, old, session.record.get("texts", {}))
+        left = worktree.left(
+            self._layout.tree(ask.agent), ask.agent, old, session.record.get("texts", {})
+        )
         board = self._place.view.leaderboard
         ours: dict[str, bytes | None] = {"leaderboard.md": board.encode()} if board else {}
-        commit = self._repo.commit(stamp, message(ask.subject, ask.trailers), {**left.changes, **ours}, (base,))
+        commit = self._repo.commit(
+            stamp, message(ask.subject, ask.trailers), {**left.changes, **ours}, (base,)
+        )
         merged, after = repository.Merged(), commit
         if before != base:
             merged = repository.merge(
-                old, trunk, left.changes, tag(ask.agent), lambda name: self._repo.contents([name])[name]
+                old,
+                trunk,
+                left.changes,
+                tag(ask.agent),
+                lambda name: self._repo.contents([name])[name],
             )
             title = message(f"Merge {tag(ask.agent)}", {"Conflicts": ", ".join(merged.conflicts)})
             after = self._repo.commit(
-                CommitStamp("culmen", stamp.time), title, {**merged.changes, **ours}, (before, commit)
+                CommitStamp("culmen", stamp.time),
+                title,
+                {**merged.changes, **ours},
+                (before, commit),
             )
-        done = Committed(commit, after, tuple(sorted(left.changes)), tuple(left.dropped), tuple(merged.conflicts))
+        done = Committed(
+            commit, after, tuple(sorted(left.changes)), tuple(left.dropped), tuple(merged.conflicts)
+        )
         return {"committed": plain(done), "before": before}

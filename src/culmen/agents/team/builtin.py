@@ -1,6 +1,8 @@
-"""The built-in agent: a loop on culmen's own model gateway, with tools, limits and a conversation of bounded length.
+"""The built-in agent: a loop on culmen's own model gateway, with tools, limits and a conversation
+of bounded length.
 
-Every reply and every tool call is an effect, so a run that was cut off goes on in the middle of a session.
+Every reply and every tool call is an effect, so a run that was cut off goes on in the middle of a
+session.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ _LEAVE = 3  # replies that an agent gets after its desk is closed
 
 @dataclass(frozen=True)
 class BuiltinAgent:
-    """Asks the model behind the role `agent`; without any model the offline agent works in its place.
+    """Asks the model behind the role `agent`; without any model the offline agent works in its
+    place.
 
     `context` is how many characters of conversation are kept.
     """
@@ -52,7 +55,11 @@ class BuiltinAgent:
             if text is None:
                 return ""
             if _no_model(text):
-                lab.note("stand-in", agent=desk.agent, why="there is no model: the offline agent works instead")
+                lab.note(
+                    "stand-in",
+                    agent=desk.agent,
+                    why="there is no model: the offline agent works instead",
+                )
                 return await OfflineAgent().work(lab, desk)
             closed += bool(desk.closing)
             useful = await self._turn(desk, tools, talk, text)
@@ -61,7 +68,9 @@ class BuiltinAgent:
             desk.ended = "malformed"
         return tools.word
 
-    async def _turn(self, desk: AgentWorkspace, tools: WorkspaceTools, talk: ModelConversation, text: Text) -> bool:
+    async def _turn(
+        self, desk: AgentWorkspace, tools: WorkspaceTools, talk: ModelConversation, text: Text
+    ) -> bool:
         """Do what one reply asks for and tell what came of it; whether there was anything to do."""
         asked, complaint = read_actions(text.text)
         if text.fault and not asked:
@@ -89,18 +98,27 @@ def _standing(desk: AgentWorkspace) -> str:
     if desk.closing:
         return texts.fill("closing", why=REASONS.get(desk.closing, desk.closing))
     best, limit = desk.history.best, desk.limits.get("experiments")
-    used = f"{desk.taken} experiments" if limit is None else f"{desk.taken} of {limit:.0f} experiments"
-    score = "nothing has scored" if best is None else f"best so far {desk.history.counts(best)!r} ({best.candidate})"
+    used = (
+        f"{desk.taken} experiments" if limit is None else f"{desk.taken} of {limit:.0f} experiments"
+    )
+    score = (
+        "nothing has scored"
+        if best is None
+        else f"best so far {desk.history.counts(best)!r} ({best.candidate})"
+    )
     return f"({used} used; {score}.)"
 
 
-# What a model asks for in a reply: fenced blocks of JSON, one action each, which any model can write.
+# What a model asks for in a reply: fenced blocks of JSON, one action each, which any model can
+# write.
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*)$")
 _THOUGHT = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 _MOST = 16  # actions of one reply
 
-TOOLS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # what each needs, and what it may be given
+TOOLS: dict[
+    str, tuple[tuple[str, ...], tuple[str, ...]]
+] = {  # what each needs, and what it may be given
     "command": (("command",), ("seconds",)),
     "read": (("path",), ("offset", "limit")),
     "write": (("path", "text"), ()),
@@ -147,7 +165,12 @@ def read_actions(reply: str) -> tuple[list[Action], str]:
             continue
         if raw is None:
             continue
-        if raw.get("tool") in _BODY and "text" not in raw and place < len(blocks) and _json(blocks[place]) is None:
+        if (
+            raw.get("tool") in _BODY
+            and "text" not in raw
+            and place < len(blocks)
+            and _json(blocks[place]) is None
+        ):
             raw = {**raw, "text": blocks[place].text}
             place += 1
         action = _action(raw)
@@ -166,7 +189,9 @@ def without_thoughts(reply: str) -> str:
 
 
 def _json(block: _Block) -> dict[str, Any] | str | None:
-    """The object of an action block, None for another block, a complaint for one that was meant and cannot be read."""
+    """The object of an action block, None for another block, a complaint for one that was meant and
+    cannot be read.
+    """
     if block.tag not in ("", "json", "action", "tool"):
         return None
     meant = block.tag in ("action", "tool") or '"tool"' in block.text
@@ -184,7 +209,11 @@ def _action(raw: dict[str, Any]) -> Action | str:
     if tool not in TOOLS:
         return f"there is no tool '{tool}'; there are {', '.join(TOOLS)}"
     needed, optional = TOOLS[tool]
-    given = dict(cast(dict[str, Any], raw.pop("arguments"))) if isinstance(raw.get("arguments"), dict) else raw
+    given = (
+        dict(cast(dict[str, Any], raw.pop("arguments")))
+        if isinstance(raw.get("arguments"), dict)
+        else raw
+    )
     missing = [name for name in needed if name not in given]
     if missing:
         return f"{tool} needs {', '.join(missing)}"
@@ -202,7 +231,9 @@ def _value(name: str, value: Any) -> Any:
     """The argument in its type, None if it has no such value."""
     if name in _LISTS:
         items = cast(list[Any], value) if isinstance(value, list) else [value]
-        return [str(item) for item in items] if all(isinstance(item, str) for item in items) else None
+        return (
+            [str(item) for item in items] if all(isinstance(item, str) for item in items) else None
+        )
     if name in _NUMBERS:
         number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e6
         return int(value) if number else None
@@ -217,7 +248,13 @@ def _blocks(text: str) -> list[_Block]:
         fence = _FENCE.match(line)
         if not marks and fence:
             marks, tag, lines = fence[1], fence[2].strip().lower(), []
-        elif marks and fence and fence[1][0] == marks[0] and len(fence[1]) >= len(marks) and not fence[2].strip():
+        elif (
+            marks
+            and fence
+            and fence[1][0] == marks[0]
+            and len(fence[1]) >= len(marks)
+            and not fence[2].strip()
+        ):
             blocks.append(_Block(tag, "".join(f"{one}\n" for one in lines)))
             marks = ""
         elif marks:
@@ -225,7 +262,8 @@ def _blocks(text: str) -> list[_Block]:
     return [*blocks, _Block(tag, "".join(f"{one}\n" for one in lines))] if marks else blocks
 
 
-# What an agent and its model say to each other, kept to a length: what was long ago is left out, then summed up.
+# What an agent and its model say to each other, kept to a length: what was long ago is left out,
+# then summed up.
 
 Message = dict[str, str]
 _RECENT = 6  # messages that are never shortened
@@ -235,12 +273,20 @@ _PIECE = 8  # a message is at most this part of the room
 
 
 class ModelConversation:
-    """System and first message stay; then replies and answers take turns. `room` is in characters."""
+    """System and first message stay; then replies and answers take turns. `room` is in
+    characters.
+    """
 
     def __init__(self, system: str, first: str, room: int) -> None:
-        self._head: list[Message] = [_message("system", system), _message("user", clip(first, room * 2 // 5))]
+        self._head: list[Message] = [
+            _message("system", system),
+            _message("user", clip(first, room * 2 // 5)),
+        ]
         self._tail: list[Message] = []
-        self._room, self._most = room, room - 2 * (room // _PIECE)  # there is always room for one more exchange
+        self._room, self._most = (
+            room,
+            room - 2 * (room // _PIECE),
+        )  # there is always room for one more exchange
 
     @property
     def messages(self) -> list[Message]:
@@ -340,12 +386,18 @@ class WorkspaceTools:
             told = await self._desk.command(given["command"], float(given.get("seconds", _SECONDS)))
         else:
             told = await self._desk.tool(tool, **given)
-        outcome = f"failed: {told.fault}" if told.fault else (f"exit code {told.code}" if tool == "command" else "done")
+        outcome = (
+            f"failed: {told.fault}"
+            if told.fault
+            else (f"exit code {told.code}" if tool == "command" else "done")
+        )
         return f"{outcome}\n{told.text}" if told.text else outcome
 
     async def _evaluate(self, given: dict[str, Any]) -> str:
         """Take the files as they are now, and have them evaluated side by side."""
-        asked = await self._desk.take(given["files"], given.get("note", ""), given.get("parents", ()))
+        asked = await self._desk.take(
+            given["files"], given.get("note", ""), given.get("parents", ())
+        )
         return _rows(await self._desk.experiments(asked), details=True)
 
     def _ask(self, tool: str, given: dict[str, Any]) -> str:
@@ -355,7 +407,9 @@ class WorkspaceTools:
         if tool == "show":
             return self._show(given["candidate"])
         if tool == "diff":
-            return history.diff(given["one"], given["other"]) or "no difference, or no such candidate"
+            return (
+                history.diff(given["one"], given["other"]) or "no difference, or no such candidate"
+            )
         try:
             rows = history.find(given.get("where", []))
         except ValueError as error:
@@ -382,7 +436,11 @@ def _rows(rows: Sequence[ExperimentRow], details: bool = False) -> str:
     for row in rows[:_ROWS]:
         fields = {name: value for name in _BRIEF if (value := getattr(row, name)) not in (None, "")}
         if details:
-            fields |= {"metrics": row.metrics, "feedback": clip(row.feedback, 1500), "seconds": round(row.seconds, 3)}
+            fields |= {
+                "metrics": row.metrics,
+                "feedback": clip(row.feedback, 1500),
+                "seconds": round(row.seconds, 3),
+            }
         lines.append(msgspec.json.encode(fields).decode())
     if len(rows) > _ROWS:
         lines.append(f"and {len(rows) - _ROWS} more")

@@ -1,4 +1,6 @@
-"""What all desks of a run share: the history, who judges candidates, what is left for whom, and when all must stop."""
+"""What all desks of a run share: the history, who judges candidates, what is left for whom, and
+when all must stop.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,18 @@ from culmen.core.session import AnswerExperiments, ExperimentRow, plain
 
 _FEEDBACK = 4000  # characters of a row's feedback
 _MARGIN = 3.0  # seconds kept for ending a session and committing it
-_BUDGETS = {"experiments": "evaluations", "tokens": "tokens", "dollars": "dollars", "calls": "calls"}
+_BUDGETS = {
+    "experiments": "evaluations",
+    "tokens": "tokens",
+    "dollars": "dollars",
+    "calls": "calls",
+}
 SEEDS = -1  # the agent of the rows of seeds, and of what a person handed in
 
 
 class TeamTerms(NamedTuple):
-    """What holds for all agents: the score at which to stop, how many work in all and at once, and how many in a row
-    without a certified gain end the run (None: no number does)."""
+    """What holds for all agents: the score at which to stop, how many work in all and at once, and
+    how many in a row without a certified gain end the run (None: no number does)."""
 
     threshold: float | None = None
     agents: int = 10
@@ -38,7 +45,9 @@ class LiveProgram(Protocol):
 
 
 class Coordinator:
-    """One per run. `stopping` is why no more experiments are taken from anybody, "" while they are."""
+    """One per run. `stopping` is why no more experiments are taken from anybody, "" while they
+    are.
+    """
 
     def __init__(self, lab: Lab, terms: TeamTerms) -> None:
         self.lab, self.task, self.terms = lab, lab.task, terms
@@ -65,8 +74,12 @@ class Coordinator:
         return max(1, len(self.task.split("train")))
 
     async def seeds(self) -> None:
-        """Evaluate and certify what the run starts from, so that agents find it in the history and on disk."""
-        await self.lab.gather(*(self._given(f"seed-{number}", seed) for number, seed in enumerate(self.lab.seeds)))
+        """Evaluate and certify what the run starts from, so that agents find it in the history and
+        on disk.
+        """
+        await self.lab.gather(
+            *(self._given(f"seed-{number}", seed) for number, seed in enumerate(self.lab.seeds))
+        )
 
     async def take_up(self) -> None:
         """The same with candidates that a person has handed in since the last call."""
@@ -77,15 +90,22 @@ class Coordinator:
     async def _given(self, ticket: str, candidate: Candidate, note: str = "") -> None:
         rollout = await self.judge(candidate)
         row = ExperimentRow(
-            0, SEEDS, ticket, candidate.id, status="refused", reason="budget", note=note,
+            0,
+            SEEDS,
+            ticket,
+            candidate.id,
+            status="refused",
+            reason="budget",
+            note=note,
             origin=candidate.origin.operator,
-        )  # fmt: skip
+        )
         await self.answer(SEEDS, self.enter(row, rollout))
 
     async def judge(self, candidate: Candidate) -> Rollout | None:
         """Measure a candidate on all training cases; None if the budget has no room.
 
-        One that would lead is looked at again: by the task's verifier, or where scores are noisy once more.
+        One that would lead is looked at again: by the task's verifier, or where scores are noisy
+        once more.
         """
         if self.lab.lacks(evaluations=self.price):
             return None
@@ -97,10 +117,16 @@ class Coordinator:
         second = await self.lab.evaluate(candidate, certify=True)
         if self.task.deterministic:
             return second
-        return Rollout(candidate, (*rollout.observations, *second.observations), (*rollout.rewards, *second.rewards))
+        return Rollout(
+            candidate,
+            (*rollout.observations, *second.observations),
+            (*rollout.rewards, *second.rewards),
+        )
 
     def enter(self, row: ExperimentRow, rollout: Rollout | None) -> ExperimentRow:
-        """Put an experiment into the history, its measurements filled in; sees whether the threshold is reached."""
+        """Put an experiment into the history, its measurements filled in; sees whether the
+        threshold is reached.
+        """
         if rollout is not None:
             row = measured(row, rollout, self.history)
             self._slowest = max(self._slowest, row.seconds)
@@ -112,7 +138,11 @@ class Coordinator:
             self._barren = 0
         score, threshold = self.history.counts(row), self.threshold
         objective = self.task.objective
-        if score is not None and threshold is not None and objective.reward(score) >= objective.reward(threshold):
+        if (
+            score is not None
+            and threshold is not None
+            and objective.reward(score) >= objective.reward(threshold)
+        ):
             self.stop("threshold")
         self._note(row)
         return row
@@ -132,12 +162,15 @@ class Coordinator:
         await self.lab.effect("session.answer", **plain(told))
 
     def begin(self, own: Mapping[str, float | None]) -> tuple[int, dict[str, float]]:
-        """The next agent's number and limits: its `own`, never more than is left; where none is set, an even share of
-        what is left among the agents to come. Limits that nothing sets are left out."""
+        """The next agent's number and limits: its `own`, never more than is left; where none is
+        set, an even share of what is left among the agents to come. Limits that nothing sets are
+        left out."""
         number, self.begun = self.begun, self.begun + 1
         to_come = max(1, self.terms.agents - number)
         limits = {name: self._share(name, own.get(name), to_come) for name in _BUDGETS}
-        turns = math.ceil(to_come / self.terms.parallel)  # agents that work at once share the money, not the time
+        turns = math.ceil(
+            to_come / self.terms.parallel
+        )  # agents that work at once share the money, not the time
         limits["seconds"] = min(own.get("seconds") or math.inf, max(0.0, self.time_left / turns))
         limits["idle"] = own.get("idle") or math.inf
         finite = {name: value for name, value in limits.items() if value < math.inf}
@@ -175,8 +208,9 @@ class Coordinator:
 
     @property
     def time_left(self) -> float:
-        """Seconds in which agents may still begin something: a last experiment, and putting things in order, must fit
-        in before the search is told to end, which keeps time to confirm the slowest candidate."""
+        """Seconds in which agents may still begin something: a last experiment, and putting things
+        in order, must fit in before the search is told to end, which keeps time to confirm the
+        slowest candidate."""
         return self.lab.left("seconds") - 1.25 * self._slowest - 2 * self._usual - _MARGIN
 
     def spent(self) -> str:
@@ -185,10 +219,14 @@ class Coordinator:
 
     def exhausted(self) -> str:
         """The budget for want of which no further agent is worth starting, "" for none."""
-        return self.spent() or next((name for name in ("calls", "tokens", "dollars") if self.lab.left(name) <= 0), "")
+        return self.spent() or next(
+            (name for name in ("calls", "tokens", "dollars") if self.lab.left(name) <= 0), ""
+        )
 
     def _worth_another_look(self, rollout: Rollout, reward: float) -> bool:
-        """Whether it would lead or reach the threshold, and a second look tells more than the first."""
+        """Whether it would lead or reach the threshold, and a second look tells more than the
+        first.
+        """
         objective, threshold = self.task.objective, self.threshold
         reached = threshold is not None and reward >= objective.reward(threshold)
         if reward in self._asked or not (reached or self.history.beats(objective.score(reward))):
@@ -215,14 +253,18 @@ class Coordinator:
 
 
 def measured(row: ExperimentRow, rollout: Rollout, history: History) -> ExperimentRow:
-    """The row with what the observations say: the mean score, the worst certified value, the worst status."""
+    """The row with what the observations say: the mean score, the worst certified value, the worst
+    status.
+    """
     seen = rollout.observations
     worst = next((one for one in seen if not one.ok), seen[-1])
     scores = [one.score for one in seen if one.score is not None]
     status, reason = worst.status.value, worst.reason
     asked = [one for one in seen if one.strict is not None or one.certified is not None]
     values = [one.certified for one in asked if one.certified is not None]
-    certified = min(values, key=history.objective.reward) if values and len(values) == len(asked) else None
+    certified = (
+        min(values, key=history.objective.reward) if values and len(values) == len(asked) else None
+    )
     if asked and worst.ok and certified is None:
         reason = "not_certified"
     complete = len(scores) == len(seen) and bool(scores)
@@ -249,5 +291,7 @@ def measured(row: ExperimentRow, rollout: Rollout, history: History) -> Experime
 def _means(seen: Sequence[Observation]) -> dict[str, float]:
     """Means of the metrics that every scored observation has."""
     scored = [one.metrics for one in seen if one.status is Status.OK]
-    names = [name for name in (scored[0] if scored else {}) if all(name in metrics for metrics in scored)]
+    names = [
+        name for name in (scored[0] if scored else {}) if all(name in metrics for metrics in scored)
+    ]
     return {name: sum(metrics[name] for metrics in scored) / len(scored) for name in names}

@@ -1,4 +1,6 @@
-"""All experiments of a run, by every agent, as they can be asked about: filters, the best, differences."""
+"""All experiments of a run, by every agent, as they can be asked about: filters, the best,
+differences.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ _SIGNS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class History:
-    """Rows in the order in which they were measured. What counts is the certified score where the task has a verifier
-    (`exact`), else the score."""
+    """Rows in the order in which they were measured. What counts is the certified score where the
+    task has a verifier (`exact`), else the score."""
 
     def __init__(self, objective: Objective, exact: bool) -> None:
         self.objective, self.exact = objective, exact
@@ -38,9 +40,13 @@ class History:
         self._rollouts: dict[str, Rollout] = {}
 
     def add(self, row: ExperimentRow, rollout: Rollout | None = None) -> None:
-        """One more row; `rollout` is what was measured, None for an experiment that was turned away."""
+        """One more row; `rollout` is what was measured, None for an experiment that was turned
+        away.
+        """
         self.rows.append(row)
-        self.digest = fingerprint(self.digest, row.ticket, row.candidate, repr((row.score, row.certified)))[:16]
+        self.digest = fingerprint(
+            self.digest, row.ticket, row.candidate, repr((row.score, row.certified))
+        )[:16]
         if rollout is not None:
             self.candidates.setdefault(row.candidate, rollout.candidate)
             self._rollouts[row.candidate] = rollout
@@ -48,7 +54,9 @@ class History:
             self.best = row
 
     def counts(self, row: ExperimentRow) -> float | None:
-        """The score that counts for thresholds and the best: certified where the task has a verifier."""
+        """The score that counts for thresholds and the best: certified where the task has a
+        verifier.
+        """
         return row.certified if self.exact else row.score
 
     def beats(self, score: float | None) -> bool:
@@ -59,7 +67,9 @@ class History:
         return self.objective.reward(score) > self.objective.reward(standing)
 
     def reward(self, row: ExperimentRow) -> float | None:
-        """What rows are ranked by, higher is better: the certified score if there is one, else the score."""
+        """What rows are ranked by, higher is better: the certified score if there is one, else the
+        score.
+        """
         if row.reason == "not_certified":
             return None
         score = row.score if row.certified is None else row.certified
@@ -70,20 +80,29 @@ class History:
         return self._rollouts.get(candidate)
 
     def top(self, k: int, rows: Sequence[ExperimentRow] | None = None) -> list[ExperimentRow]:
-        """The `k` best rows, each candidate once, the earlier first on a tie. Nothing uncertified ranks above what the
-        verifier vouches for."""
+        """The `k` best rows, each candidate once, the earlier first on a tie. Nothing uncertified
+        ranks above what the verifier vouches for."""
         best_of_all = None if self.best is None else self.counts(self.best)
-        cap = math.inf if best_of_all is None or not self.exact else self.objective.reward(best_of_all)
+        cap = (
+            math.inf
+            if best_of_all is None or not self.exact
+            else self.objective.reward(best_of_all)
+        )
         best: dict[str, tuple[float, ExperimentRow]] = {}
         for row in self.rows if rows is None else rows:
             reward = self.reward(row)
-            if reward is not None and (row.candidate not in best or reward > best[row.candidate][0]):
+            if reward is not None and (
+                row.candidate not in best or reward > best[row.candidate][0]
+            ):
                 best[row.candidate] = (reward, row)
-        ranked = sorted(best.values(), key=lambda one: (-min(one[0], cap), one[1].certified is None))
+        ranked = sorted(
+            best.values(), key=lambda one: (-min(one[0], cap), one[1].certified is None)
+        )
         return [row for _, row in ranked[:k]]
 
     def find(self, conditions: Sequence[str] = ()) -> list[ExperimentRow]:
-        """Rows that meet all conditions: `score>2.5`, `status=ok`, `agent=3`, `note~spiral`, `metrics.gap<0.1`.
+        """Rows that meet all conditions: `score>2.5`, `status=ok`, `agent=3`, `note~spiral`,
+        `metrics.gap<0.1`.
 
         Raises ValueError for a text that is no condition.
         """
@@ -91,8 +110,8 @@ class History:
         return [row for row in self.rows if all(test(row) for test in tests)]
 
     def resolve(self, name: str) -> str:
-        """The id of a candidate named by its id, the beginning of it, a ticket, or the path of its file; "" if there
-        is none."""
+        """The id of a candidate named by its id, the beginning of it, a ticket, or the path of its
+        file; "" if there is none."""
         for row in reversed(self.rows):
             if row.candidate and name in (row.candidate, row.ticket, row.path):
                 return row.candidate
@@ -100,22 +119,31 @@ class History:
         return found[0] if len(found) == 1 else ""
 
     def diff(self, one: str, other: str) -> str:
-        """How two candidates differ, as a unified diff; "" if one of them is not known or they are equal."""
+        """How two candidates differ, as a unified diff; "" if one of them is not known or they are
+        equal.
+        """
         pair = [self.candidates.get(self.resolve(name)) for name in (one, other)]
         if pair[0] is None or pair[1] is None:
             return ""
         first, second = pair[0], pair[1]
         lines: list[str] = []
         for name in sorted({*first.parts, *second.parts}):
-            before, after = first.parts.get(name, "").splitlines(), second.parts.get(name, "").splitlines()
-            lines += difflib.unified_diff(before, after, f"{first.id}/{name}", f"{second.id}/{name}", lineterm="")
+            before, after = (
+                first.parts.get(name, "").splitlines(),
+                second.parts.get(name, "").splitlines(),
+            )
+            lines += difflib.unified_diff(
+                before, after, f"{first.id}/{name}", f"{second.id}/{name}", lineterm=""
+            )
         return "\n".join(lines)
 
 
 def _condition(text: str) -> Callable[[ExperimentRow], bool]:
     match = _CONDITION.fullmatch(text)
     if match is None:
-        raise ValueError(f"not a filter: {text!r}; write for instance score>2.5, status=ok or note~spiral")
+        raise ValueError(
+            f"not a filter: {text!r}; write for instance score>2.5, status=ok or note~spiral"
+        )
     field, sign, wanted = match.groups()
     if sign == "~":  # no regular expressions: one from a model could run for ever
         return lambda row: wanted.lower() in str(_field(row, field)).lower()

@@ -1,4 +1,6 @@
-"""An agent that is a program of its own: it asks for experiments through the file queue, culmen answers."""
+"""An agent that is a program of its own: it asks for experiments through the file queue, culmen
+answers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _LEAVE = 10  # signs of life after the desk is closed until the agent is sent aw
 
 @dataclass(frozen=True)
 class HostedAgent:
-    """Waits, answers, nudges up to `nudges` times when nothing happens, and sends home who does not go by itself."""
+    """Waits, answers, nudges up to `nudges` times when nothing happens, and sends home who does not
+    go by itself.
+    """
 
     nudges: int = 1
     manual: str = ""

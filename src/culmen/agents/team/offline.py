@@ -1,8 +1,10 @@
-"""An agent without a model: it plans experiments with the run's proposer and reports what came of them.
+"""An agent without a model: it plans experiments with the run's proposer and reports what came of
+them.
 
-It goes deep while that pays and wide when it does not: after a batch with a gain fewer candidates are worked on side by
-side, after one without a gain more. A batch is either proposals for the best candidates, or a generation of changes of
-the best one's numbers, whichever gained more for its time so far. What it leaves in the reflections is counted.
+It goes deep while that pays and wide when it does not: after a batch with a gain fewer candidates
+are worked on side by side, after one without a gain more. A batch is either proposals for the best
+candidates, or a generation of changes of the best one's numbers, whichever gained more for its time
+so far. What it leaves in the reflections is counted.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ class _Diary:
     seconds: dict[str, float] = field(default_factory=lambda: {"propose": 0.0, "tune": 0.0})
 
     def worth(self, way: str) -> float:
-        """Batches with a gain (one of less than a hundredth counts as part of one) for the time they took, from an
-        even start."""
+        """Batches with a gain (one of less than a hundredth counts as part of one) for the time
+        they took, from an even start."""
         return (self.gains[way] + 1.0) / (self.seconds[way] + 1.0)
 
 
@@ -61,7 +63,10 @@ class OfflineAgent:
         tuning = NumberTuning(size=max(6, 2 * lab.workers))
         while not desk.closing and diary.barren < _BARREN and not self._tired(desk, diary):
             best, before = desk.history.best, len(desk.rows)
-            weights = [diary.worth("propose"), diary.worth("tune") * (tuning.possible and best is not None)]
+            weights = [
+                diary.worth("propose"),
+                diary.worth("tune") * (tuning.possible and best is not None),
+            ]
             way = lab.rng.choices(("propose", "tune"), weights)[0]
             if way == "tune" and best is not None:
                 diary.widest = max(diary.widest, tuning.size)
@@ -69,12 +74,16 @@ class OfflineAgent:
             else:
                 await self._propose(lab, desk, diary)
             self._learn(desk, diary, way, before, best)
-        word = desk.closing or ("nothing new to try" if diary.barren >= _BARREN else "no gain for a while")
+        word = desk.closing or (
+            "nothing new to try" if diary.barren >= _BARREN else "no gain for a while"
+        )
         await self._reflect(desk, diary, word)
         return word
 
     async def _read(self, lab: Lab, desk: AgentWorkspace) -> int:
-        """The breadth that the last agent ended with, as its reflections say; else one line of work per worker."""
+        """The breadth that the last agent ended with, as its reflections say; else one line of work
+        per worker.
+        """
         told = await desk.tool("read", path="reflections.md")
         found = _BREADTH.findall(told.text)
         return max(1, min(_WIDEST, int(found[-1]) if found else lab.workers))
@@ -83,21 +92,30 @@ class OfflineAgent:
         return diary.since >= max(_PATIENCE, len(desk.rows) // 2)
 
     def _plan(self, lab: Lab, desk: AgentWorkspace, diary: _Diary) -> list[Brief]:
-        """One brief for each of the best candidates, as many as the breadth says; the others lend ideas.
+        """One brief for each of the best candidates, as many as the breadth says; the others lend
+        ideas.
 
-        With fewer candidates than lines the best is worked on several times; with none at all a first one is asked for.
+        With fewer candidates than lines the best is worked on several times; with none at all a
+        first one is asked for.
         """
         top = desk.history.top(diary.breadth + _SHOWN)
         diary.widest = max(diary.widest, diary.breadth)
         if not top:
             return [Brief(next(iter(lab.seeds), None)) for _ in range(diary.breadth)]
         parents = [top[i] if i < len(top) else top[0] for i in range(diary.breadth)]
-        return [self._brief(desk, parent, [row for row in top if row is not parent][:_SHOWN]) for parent in parents]
+        return [
+            self._brief(desk, parent, [row for row in top if row is not parent][:_SHOWN])
+            for parent in parents
+        ]
 
-    def _brief(self, desk: AgentWorkspace, row: ExperimentRow, others: Sequence[ExperimentRow]) -> Brief:
+    def _brief(
+        self, desk: AgentWorkspace, row: ExperimentRow, others: Sequence[ExperimentRow]
+    ) -> Brief:
         history = desk.history
         rollout = history.rollout(row.candidate)
-        shown = tuple(Exhibit(history.candidates[one.candidate], history.reward(one)) for one in others)
+        shown = tuple(
+            Exhibit(history.candidates[one.candidate], history.reward(one)) for one in others
+        )
         seen = () if rollout is None else rollout.observations
         return Brief(history.candidates[row.candidate], seen, history.reward(row), shown)
 
@@ -110,23 +128,33 @@ class OfflineAgent:
         else:
             await lab.gather(*(self._try(lab, desk, brief) for brief in briefs))
 
-    async def _tune(self, lab: Lab, desk: AgentWorkspace, tuning: NumberTuning, best: ExperimentRow) -> None:
+    async def _tune(
+        self, lab: Lab, desk: AgentWorkspace, tuning: NumberTuning, best: ExperimentRow
+    ) -> None:
         """One generation of changes of the best candidate's numbers."""
         generation = await tuning.generation(lab, desk.history.candidates[best.candidate])
         new = {one.id: one for one in generation if one.id not in desk.history.candidates}
         await lab.gather(*(self._experiment(desk, one) for one in new.values()))
         rollouts = [desk.history.rollout(one.id) for one in generation]
-        tuning.tell([None if one is None else one.reward for one in rollouts], desk.history.best is not best)
+        tuning.tell(
+            [None if one is None else one.reward for one in rollouts], desk.history.best is not best
+        )
 
     async def _try(self, lab: Lab, desk: AgentWorkspace, brief: Brief) -> None:
-        """Have a candidate proposed. What the proposer evaluates on the way are experiments, too."""
+        """Have a candidate proposed. What the proposer evaluates on the way are experiments,
+        too.
+        """
 
         async def run(candidate: Candidate) -> Rollout:
             known = desk.history.rollout(candidate.id) if lab.task.deterministic else None
             if known is None and not desk.closing:
                 await self._experiment(desk, candidate)
                 known = desk.history.rollout(candidate.id)
-            return Rollout(candidate, known.observations, known.rewards) if known else Rollout(candidate, (), ())
+            return (
+                Rollout(candidate, known.observations, known.rewards)
+                if known
+                else Rollout(candidate, (), ())
+            )
 
         proposal = await lab.propose(brief, experiment_lab(lab, run, desk.left))
         for candidate in proposal.candidates:
@@ -141,7 +169,9 @@ class OfflineAgent:
             await desk.tool("write", path=place, text=text)
         await desk.attempt(candidate, path, candidate.origin.operator)
 
-    def _learn(self, desk: AgentWorkspace, diary: _Diary, way: str, before: int, best: ExperimentRow | None) -> None:
+    def _learn(
+        self, desk: AgentWorkspace, diary: _Diary, way: str, before: int, best: ExperimentRow | None
+    ) -> None:
         """Narrower after a gain, wider after none; and what the way of the batch is worth."""
         gain = desk.history.best is not best
         new = [row for row in desk.rows[before:] if row.status != "refused"]
@@ -166,17 +196,27 @@ class OfflineAgent:
                 failed[row.status] = failed.get(row.status, 0) + 1
         lines = [f"\n## Agent {desk.tag} (offline)\n"]
         lines.append(
-            f"- {len(rows)} experiments in {diary.batches} batches, up to {diary.widest} side by side; {_list(failed)}."
+            f"- {len(rows)} experiments in {diary.batches} batches, up to {diary.widest} side "
+            f"by side; {_list(failed)}."
         )
-        lines.append(f"- Best before: {_shown(desk, diary.first)}. Best now: {_shown(desk, desk.history.best)}.")
+        lines.append(
+            f"- Best before: {_shown(desk, diary.first)}. Best now: "
+            f"{_shown(desk, desk.history.best)}."
+        )
         refused = sum(row.reason == "not_certified" for row in rows)
         if refused:
             lines.append(f"- {refused} would have led, but the verifier did not accept them.")
         helped = sorted(diary.tried, key=lambda name: (-diary.better[name], name))
         if helped:
-            told = ", ".join(f"{name} {diary.better[name]} of {diary.tried[name]}" for name in helped)
-            lines.append(f"- Better than the candidate they were made from, by what was done: {told}.")
-        lines.append(f"- Breadth at the end: {diary.breadth}. Why it ended: {word.replace('_', ' ')}.")
+            told = ", ".join(
+                f"{name} {diary.better[name]} of {diary.tried[name]}" for name in helped
+            )
+            lines.append(
+                f"- Better than the candidate they were made from, by what was done: {told}."
+            )
+        lines.append(
+            f"- Breadth at the end: {diary.breadth}. Why it ended: {word.replace('_', ' ')}."
+        )
         await desk.tool("append", path="reflections.md", text="\n".join(lines) + "\n")
 
 
@@ -199,14 +239,22 @@ def _improves(desk: AgentWorkspace, row: ExperimentRow) -> bool:
 
 
 def _shown(desk: AgentWorkspace, row: ExperimentRow | None) -> str:
-    return "none" if row is None else f"{number(desk.history.counts(row))} ({row.candidate}, {row.path or 'a seed'})"
+    return (
+        "none"
+        if row is None
+        else f"{number(desk.history.counts(row))} ({row.candidate}, {row.path or 'a seed'})"
+    )
 
 
 def _list(failed: dict[str, int]) -> str:
-    return ", ".join(f"{count} ended in {status}" for status, count in failed.items()) or "all were scored"
+    return (
+        ", ".join(f"{count} ended in {status}" for status, count in failed.items())
+        or "all were scored"
+    )
 
 
-# A line of work on the numbers of one candidate: generations of CMA-ES, each a batch of experiments.
+# A line of work on the numbers of one candidate: generations of CMA-ES, each a batch of
+# experiments.
 
 _STALLED = 4  # generations without a gain after which a line begins anew
 _STEP, _LEAST = 0.1, 0.001  # initial deviation, in the size of each number or its list
@@ -214,7 +262,9 @@ _STEP, _LEAST = 0.1, 0.001  # initial deviation, in the size of each number or i
 
 @dataclass
 class NumberTuning:
-    """One line: it begins at the best candidate, and again there with half the step when it gets no further."""
+    """One line: it begins at the best candidate, and again there with half the step when it gets no
+    further.
+    """
 
     size: int
     step: float = _STEP
@@ -262,7 +312,9 @@ _Remaining = Callable[[str], float]
 
 
 class _ExperimentLab:
-    """Passes everything on to a lab but evaluations, which `run` makes, and what is left, which is the agent's."""
+    """Passes everything on to a lab but evaluations, which `run` makes, and what is left, which is
+    the agent's.
+    """
 
     def __init__(self, lab: Lab, run: _RunExperiment, left: _Remaining) -> None:
         self._lab, self._run, self._left = lab, run, left
@@ -279,7 +331,9 @@ class _ExperimentLab:
         *,
         certify: bool = False,
     ) -> Rollout:
-        """One experiment, on all training cases; nothing was measured if the agent's desk is closed."""
+        """One experiment, on all training cases; nothing was measured if the agent's desk is
+        closed.
+        """
         return await self._run(candidate)
 
     def __getattr__(self, name: str) -> Any:

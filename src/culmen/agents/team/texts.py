@@ -1,4 +1,6 @@
-"""What agents read: the task, the first message, the leaderboard. Templates lie beside this file."""
+"""What agents read: the task, the first message, the leaderboard. Templates lie beside this
+file.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,8 @@ def task(
     threshold: float | None,
     how: str = "",
 ) -> str:
-    """TASK.md for one of `agents`, of which `parallel` work at once; `how` says how experiments are asked for, "" for
-    the client in the work tree."""
+    """TASK.md for one of `agents`, of which `parallel` work at once; `how` says how experiments are
+    asked for, "" for the client in the work tree."""
     return fill(
         "task",
         goal=task.goal.strip() or "Find the best candidate.",
@@ -77,12 +79,25 @@ def task(
 def leaderboard(history: History, k: int = BOARD) -> str:
     """The best candidates as a table, by certified score where the task has a verifier."""
     lines = ["# Leaderboard", ""]
-    lines.append(f"{len(history.rows)} experiments so far. " + ("Certified scores count." if history.exact else ""))
-    lines += ["", "| | candidate | certified | score | agent | file | note |", "|---|---|---|---|---|---|---|"]
+    lines.append(
+        f"{len(history.rows)} experiments so far. "
+        + ("Certified scores count." if history.exact else "")
+    )
+    lines += [
+        "",
+        "| | candidate | certified | score | agent | file | note |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for place, row in enumerate(history.top(k), 1):
         certified = "" if row.certified is None else repr(row.certified)
         score = "" if row.score is None else repr(row.score)
-        who = tag(row.agent) if row.agent >= 0 else PERSON if row.ticket.startswith(PERSON) else "seed"
+        who = (
+            tag(row.agent)
+            if row.agent >= 0
+            else PERSON
+            if row.ticket.startswith(PERSON)
+            else "seed"
+        )
         cells = (str(place), row.candidate, certified, score, who, row.path, _cell(row.note))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -99,14 +114,21 @@ def fill(name: str, **slots: str) -> str:
 
 @cache
 def _template(name: str) -> str:
-    return resources.files("culmen.agents.team").joinpath("templates", f"{name}.md").read_text(encoding="utf-8")
+    return (
+        resources.files("culmen.agents.team")
+        .joinpath("templates", f"{name}.md")
+        .read_text(encoding="utf-8")
+    )
 
 
 def _company(agents: int, parallel: int) -> str:
     if agents == 1:
         return "No other agent works on this."
     if parallel > 1:
-        return f"Up to {parallel} agents work at once, each in a copy of its own that is merged when it ends."
+        return (
+            f"Up to {parallel} agents work at once, each in a copy of its own that is merged when "
+            "it ends."
+        )
     return "The others work before you and after you."
 
 
@@ -122,7 +144,8 @@ def _certified(task: Task) -> str:
     if not task.evaluator.verifier:
         return ""
     return (
-        "An exact verifier with zero tolerance checks what would lead, and repairs what is slightly wrong before it "
+        "An exact verifier with zero tolerance checks what would lead, and repairs what is "
+        "slightly wrong before it "
         "counts. Only this certified score counts for the leaderboard and for stopping.\n"
     )
 
@@ -131,7 +154,10 @@ def _evaluator(task: Task) -> str:
     """What the task lets agents read of its evaluator."""
     if not task.evaluator.shown:
         return ""
-    return f"# The evaluator\n\nThis is what may be known of it:\n\n```python\n{task.evaluator.shown.strip()}\n```\n"
+    return (
+        "# The evaluator\n\nThis is what may be known of "
+        f"it:\n\n```python\n{task.evaluator.shown.strip()}\n```\n"
+    )
 
 
 def _first(task: Task) -> str:
@@ -139,7 +165,8 @@ def _first(task: Task) -> str:
         names = ", ".join(f"`{name}`" for name in task.seeds[0])
         several = len(task.seeds[0]) > 1
         form = (
-            f"A candidate is a folder with the parts {names}; parts you leave out are taken as they were at first."
+            f"A candidate is a folder with the parts {names}; parts you leave out are taken as "
+            "they were at first."
             if several
             else ""
         )
@@ -149,14 +176,20 @@ def _first(task: Task) -> str:
 
 def _limits(limits: Mapping[str, float]) -> str:
     named = [f"{value:,.10g} {_UNITS[name]}" for name, value in limits.items() if name in _UNITS]
-    return f"You may use at most {', '.join(named)}. What you leave is there for the agents after you." if named else ""
+    return (
+        f"You may use at most {', '.join(named)}. What you leave is there for the agents after you."
+        if named
+        else ""
+    )
 
 
 def _stop(threshold: float | None) -> str:
     reached = "the score above is reached, when " if threshold is not None else ""
     return (
-        f"End your work when {reached}your limits are used, or when you have no idea left that is worth an experiment: "
-        "nobody expects you to go on at all costs. Before you end, add to `reflections.md` what you tried, what helped "
+        f"End your work when {reached}your limits are used, or when you have no idea left that "
+        "is worth an experiment: "
+        "nobody expects you to go on at all costs. Before you end, add to `reflections.md` "
+        "what you tried, what helped "
         "and what did not, and what you would try next."
     )
 

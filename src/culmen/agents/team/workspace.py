@@ -48,21 +48,27 @@ _PAID = ("tokens", "dollars", "calls")
 
 
 class AgentWorkspace:
-    """One agent's turn. `limits` are what it may use (experiments, seconds, idle, tokens, dollars, calls), `rows` its
-    own experiments, `taken` how many of them were not turned away; `ended` is why its session is over as far as its
-    world knows, "" while it is not; `told` whether its program knows that the desk is closed.
+    """One agent's turn. `limits` are what it may use (experiments, seconds, idle, tokens, dollars,
+    calls), `rows` its own experiments, `taken` how many of them were not turned away; `ended` is
+    why its session is over as far as its world knows, "" while it is not; `told` whether its
+    program knows that the desk is closed.
     """
 
     def __init__(
-        self, lab: Lab, registry: Coordinator, kind: str, own: Mapping[str, float | None] | None = None, model: str = ""
+        self,
+        lab: Lab,
+        registry: Coordinator,
+        kind: str,
+        own: Mapping[str, float | None] | None = None,
+        model: str = "",
     ) -> None:
         self._lab, self._registry, self.kind, self._model = lab, registry, kind, model
         self.agent, self.limits = registry.begin(own or {})
         self.rows: list[ExperimentRow] = []
         self.usage, self.ended = Usage(), ""
-        self._asked = self.taken = self._waits = self._tools = self._nudges = self._seen = self._files = (
-            self._queued
-        ) = 0
+        self._asked = self.taken = self._waits = self._tools = self._nudges = self._seen = (
+            self._files
+        ) = self._queued = 0
         self._began = lab.elapsed
         self._led = registry.history.best
         self._ending: Awaitable[Ended] | None = None
@@ -92,7 +98,9 @@ class AgentWorkspace:
 
     @property
     def reason(self) -> str:
-        """Why the agent ended: what its world says, the limit after which it was told to go, or its own word."""
+        """Why the agent ended: what its world says, the limit after which it was told to go, or its
+        own word.
+        """
         if self.ended in ("finished", "idle") and self.told:
             return self.closing
         return self.ended or self.closing or "finished"
@@ -110,13 +118,23 @@ class AgentWorkspace:
         self._closed = self._closed or reason
 
     async def open(self, how: str = "") -> Opened:
-        """Make its work tree, and start its program if it has one. `how` says how experiments are asked for."""
+        """Make its work tree, and start its program if it has one. `how` says how experiments are
+        asked for.
+        """
         await self._registry.take_up()
         terms = self._registry.terms
         task = texts.task(
-            self._lab.task, self.agent, terms.agents, terms.parallel, self.limits, self._registry.threshold, how
+            self._lab.task,
+            self.agent,
+            terms.agents,
+            terms.parallel,
+            self.limits,
+            self._registry.threshold,
+            how,
         )
-        request = Open(self.agent, self.kind, {"TASK.md": task}, texts.fill("prompt"), self._model, self.limits)
+        request = Open(
+            self.agent, self.kind, {"TASK.md": task}, texts.fill("prompt"), self._model, self.limits
+        )
         return await self._ask(request, Opened)
 
     def next_path(self, parts: Mapping[str, str]) -> str:
@@ -126,27 +144,35 @@ class AgentWorkspace:
         return f"candidates/{self.tag}/e{self._files:03d}{suffix}"
 
     async def experiments(self, asked: Sequence[Experiment]) -> list[ExperimentRow]:
-        """Evaluate these side by side; the rows are in the history and before the agent on return, in this order."""
+        """Evaluate these side by side; the rows are in the history and before the agent on return,
+        in this order.
+        """
         return await self._lab.gather(*(self._experiment(one) for one in asked))
 
     async def attempt(self, candidate: Candidate, path: str, note: str = "") -> ExperimentRow:
         """Evaluate a candidate that is known by more than its text."""
         ticket = f"{self.tag}-{self._asked}"
-        return await self._run(Experiment(ticket, path, candidate.parts, note, candidate.parents), candidate)
+        return await self._run(
+            Experiment(ticket, path, candidate.parts, note, candidate.parents), candidate
+        )
 
     async def tool(self, tool: str, seconds: float = 120.0, **arguments: Any) -> ToolOutput:
         """One tool call in its work tree."""
         self._tools += 1
         return await self._ask(Tool(self.agent, self._tools, tool, arguments, seconds), ToolOutput)
 
-    async def take(self, files: Sequence[str], note: str = "", parents: Sequence[str] = ()) -> list[Experiment]:
-        """Files of its work tree as experiments, through the same queue that programs use; those that other requests in
-        the queue ask for come after them."""
+    async def take(
+        self, files: Sequence[str], note: str = "", parents: Sequence[str] = ()
+    ) -> list[Experiment]:
+        """Files of its work tree as experiments, through the same queue that programs use; those
+        that other requests in the queue ask for come after them."""
         tickets: list[str] = []
         for path in files:
             self._queued += 1
             request = {"path": path, "note": note, "parents": list(parents)}
-            await self.tool("write", path=f"queue/q{self._queued:04d}.json", text=json.dumps(request))
+            await self.tool(
+                "write", path=f"queue/q{self._queued:04d}.json", text=json.dumps(request)
+            )
             tickets.append(f"{self.tag}-q{self._queued:04d}")
         found: dict[str, Experiment] = {}
         futile = 0
@@ -155,11 +181,16 @@ class AgentWorkspace:
             self._listening = None
             futile = 0 if new else futile + 1
             found.update((one.ticket, one) for one in new)
-        asked = [found.pop(ticket, Experiment(ticket, path, fault="lost")) for ticket, path in zip(tickets, files)]
+        asked = [
+            found.pop(ticket, Experiment(ticket, path, fault="lost"))
+            for ticket, path in zip(tickets, files)
+        ]
         return [*asked, *found.values()]
 
     async def command(self, command: str, seconds: float) -> ToolOutput:
-        """A shell command; experiments that it asks for, by running the client, are made while it waits for them."""
+        """A shell command; experiments that it asks for, by running the client, are made while it
+        waits for them.
+        """
         running = [True]
         self._lab.spawn(self._serve(running))
         told = await self.tool("command", seconds, command=command)
@@ -167,7 +198,9 @@ class AgentWorkspace:
         return told
 
     async def _serve(self, running: list[bool]) -> None:
-        """Make the experiments asked for while a command runs; the last wait stays open for what comes next."""
+        """Make the experiments asked for while a command runs; the last wait stays open for what
+        comes next.
+        """
         while running:
             waited = await self._listen()
             if not running or self.ended:
@@ -182,7 +215,9 @@ class AgentWorkspace:
         return await self._listening
 
     async def write(self, role: str, **slots: Any) -> Text | None:
-        """Ask the model of a role; None if the agent's limits or the budget have no room, which closes the desk."""
+        """Ask the model of a role; None if the agent's limits or the budget have no room, which
+        closes the desk.
+        """
         short = self._used_up() or self._lab.lacks(role=role, **slots)
         if short:
             return self.close(short)
@@ -221,26 +256,35 @@ class AgentWorkspace:
         return await self._ending
 
     def confess(self, *told: str) -> None:
-        """Journal what the agent itself says of playing the evaluator: its candidates carry the sign from then on.
+        """Journal what the agent itself says of playing the evaluator: its candidates carry the
+        sign from then on.
 
         `told` are texts that it left, some of them with what others wrote before it.
         """
-        said = [one.sentence for text in told for one in admissions.found(text) if one.name == "admits"]
-        own = [evidence for evidence in dict.fromkeys(said) if evidence not in self._registry.admitted]
+        said = [
+            one.sentence for text in told for one in admissions.found(text) if one.name == "admits"
+        ]
+        own = [
+            evidence for evidence in dict.fromkeys(said) if evidence not in self._registry.admitted
+        ]
         self._registry.admitted.update(own)
         scored = [row.candidate for row in self.history.top(len(self.rows), self.rows)]
         if own and scored:
             self._lab.note(admissions.ADMISSION, agent=self.agent, evidence=own, candidates=scored)
 
     async def commit(self, reason: str) -> Committed:
-        """Commit what is allowed and merge it into the trunk; the agent's limits are free for others."""
+        """Commit what is allowed and merge it into the trunk; the agent's limits are free for
+        others.
+        """
         self._registry.finish(self.agent, self.gained)
         scored = self.history.top(1, self.rows)
         best = None if self.history.best is None else self.history.counts(self.history.best)
         trailers = {
             "Experiments": str(self.taken),
             "Best-Score": repr(scored[0].score) if scored else "none",
-            "Certified" if self.history.exact else "Best-So-Far": "none" if best is None else repr(best),
+            "Certified" if self.history.exact else "Best-So-Far": "none"
+            if best is None
+            else repr(best),
             "Stop-Reason": reason,
             "Journal-Head": self.history.digest or "none",
         }
@@ -278,9 +322,15 @@ class AgentWorkspace:
         return row
 
     def _candidate(self, asked: Experiment) -> Candidate:
-        """The candidate in what the agent gave: a lone text is the task's only part, missing parts are the seed's."""
+        """The candidate in what the agent gave: a lone text is the task's only part, missing parts
+        are the seed's.
+        """
         task, parts = self._lab.task, dict(asked.parts)
-        names = list(task.seeds[0]) if task.seeds else [task.evaluator.module or f"program{task.evaluator.suffix}"]
+        names = (
+            list(task.seeds[0])
+            if task.seeds
+            else [task.evaluator.module or f"program{task.evaluator.suffix}"]
+        )
         if len(names) == 1 and len(parts) == 1:
             parts = {names[0]: next(iter(parts.values()))}
         elif task.seeds and len(names) > 1:
@@ -298,7 +348,9 @@ class AgentWorkspace:
             return "experiments"
         if self._lab.elapsed - self._began >= limit("seconds", float("inf")):
             return "seconds"
-        return next((name for name in _PAID if getattr(self.usage, name) >= limit(name, float("inf"))), "")
+        return next(
+            (name for name in _PAID if getattr(self.usage, name) >= limit(name, float("inf"))), ""
+        )
 
     def _spend(self, usage: Usage) -> None:
         self.usage = self.usage + usage
@@ -334,8 +386,9 @@ REASONS = {
 
 
 class Agent(Protocol):
-    """One agent's turn. `work` returns its own word at the end; why it ended is on the desk. `manual` says in its
-    TASK.md how experiments are asked for, "" for the client that lies in every work tree."""
+    """One agent's turn. `work` returns its own word at the end; why it ended is on the desk.
+    `manual` says in its TASK.md how experiments are asked for, "" for the client that lies in every
+    work tree."""
 
     @property
     def manual(self) -> str: ...

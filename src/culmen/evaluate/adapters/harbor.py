@@ -1,8 +1,9 @@
-"""A Harbor task folder: instruction.md, task.toml, environment/, tests/test.sh. The candidate is a script for it.
+"""A Harbor task folder: instruction.md, task.toml, environment/, tests/test.sh. The candidate is a
+script for it.
 
-The script runs in a fresh container of the task's image; then tests/ is copied in and tests/test.sh writes the reward
-to /logs/verifier. As the format has it, both share that container, so scores are self-reported. solution/ is not read.
-Layout and keys: harborframework.com/docs/tasks.
+The script runs in a fresh container of the task's image; then tests/ is copied in and tests/test.sh
+writes the reward to /logs/verifier. As the format has it, both share that container, so scores are
+self-reported. solution/ is not read. Layout and keys: harborframework.com/docs/tasks.
 """
 
 from __future__ import annotations
@@ -39,12 +40,18 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     try:
         table: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise TaskError(f"not a task.toml of Harbor: {error}", where=str(file), fix="correct it") from None
+        raise TaskError(
+            f"not a task.toml of Harbor: {error}", where=str(file), fix="correct it"
+        ) from None
     if "steps" in table or (folder / "environment" / "docker-compose.yaml").is_file():
         fix = "use a task of one step and one container"
-        raise TaskError("tasks of several steps or containers are not run", where=str(file), fix=fix)
+        raise TaskError(
+            "tasks of several steps or containers are not run", where=str(file), fix=fix
+        )
     place: dict[str, Any] = table.get("environment", {})
-    solve, verify = (float(table.get(name, {}).get("timeout_sec", _SECONDS)) for name in ("agent", "verifier"))
+    solve, verify = (
+        float(table.get(name, {}).get("timeout_sec", _SECONDS)) for name in ("agent", "verifier")
+    )
     image = place.get("docker_image") or f"localhost/harbor-{folder.name.lower()}"
     memory = int(place.get("memory_mb", 2048))
     words = (
@@ -57,9 +64,15 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     )
     files, note = reading.evaluator_files(file, (folder / "solution").rglob("*"))
     evaluator = Evaluator(
-        form="call", path=str(file), entry="", program=words, packages=(), files=files,
-        digest=reading.evaluator_digest(files), image=image,
-    )  # fmt: skip
+        form="call",
+        path=str(file),
+        entry="",
+        program=words,
+        packages=(),
+        files=files,
+        digest=reading.evaluator_digest(files),
+        image=image,
+    )
     network = "its container has no network: tests that download something give no reward"
     task = Task(
         name=str(table.get("task", {}).get("name", folder.name)).rpartition("/")[2],
@@ -75,7 +88,9 @@ def read_folder(folder: Path, goal: str = "") -> Task:
 
 
 class HarborJudge:
-    """Runs a candidate and the task's tests in one container; `score` is called as a Python scorer's."""
+    """Runs a candidate and the task's tests in one container; `score` is called as a Python
+    scorer's.
+    """
 
     def __init__(self, words: list[str]) -> None:
         from culmen.evaluate.jail import container
@@ -97,7 +112,14 @@ class HarborJudge:
         lock = container.claim(name)
         try:
             self._call(
-                "run", "--detach", *self._limits(), "--name", name, self._image, "-c", "while :; do sleep 1000; done"
+                "run",
+                "--detach",
+                *self._limits(),
+                "--name",
+                name,
+                self._image,
+                "-c",
+                "while :; do sleep 1000; done",
             )
             return self._tried(name, parts)
         except subprocess.TimeoutExpired:
@@ -106,33 +128,83 @@ class HarborJudge:
             container.release(self._program, name, lock)
 
     def _limits(self) -> list[str]:
-        line = ["--rm", "--pull", "never", "--network", "none", "--entrypoint", "/bin/sh", "--cap-drop", "ALL"]
+        line = [
+            "--rm",
+            "--pull",
+            "never",
+            "--network",
+            "none",
+            "--entrypoint",
+            "/bin/sh",
+            "--cap-drop",
+            "ALL",
+        ]
         line += [word for right in _RIGHTS for word in ("--cap-add", right)]
-        line += ["--security-opt", "no-new-privileges", "--pids-limit", "1024", "--ulimit", "nofile=4096:4096"]
-        line += ["--ulimit", "nproc=1024:1024", "--memory", f"{int(self._memory)}m", "--cpu-period", "100000"]
+        line += [
+            "--security-opt",
+            "no-new-privileges",
+            "--pids-limit",
+            "1024",
+            "--ulimit",
+            "nofile=4096:4096",
+        ]
+        line += [
+            "--ulimit",
+            "nproc=1024:1024",
+            "--memory",
+            f"{int(self._memory)}m",
+            "--cpu-period",
+            "100000",
+        ]
         return [*line, "--cpu-quota", str(int(100_000 * self._cpus))]
 
     def _tried(self, name: str, parts: dict[str, str]) -> dict[str, Any]:
-        self._inside(name, f"mkdir -p /solution /logs/verifier /logs/agent; cat > /solution/{SCRIPT}", parts[SCRIPT])
+        self._inside(
+            name,
+            f"mkdir -p /solution /logs/verifier /logs/agent; cat > /solution/{SCRIPT}",
+            parts[SCRIPT],
+        )
         solved = self._inside(name, f"exec {_shell(f'/solution/{SCRIPT}')}", seconds=self._solve)
-        self._inside(name, "kill -9 -1")  # what it left running; this shell and the first process stay
+        self._inside(
+            name, "kill -9 -1"
+        )  # what it left running; this shell and the first process stay
         self._inside(name, "rm -rf /tests /logs/verifier; mkdir -p /logs/verifier")
         self._call("cp", os.path.join(self._folder, "tests"), f"{name}:/tests")
         tested = self._inside(name, f"exec {_shell('/tests/test.sh')}", seconds=self._verify)
-        told = self._inside(name, "cat /logs/verifier/reward.json 2>/dev/null || cat /logs/verifier/reward.txt")
+        told = self._inside(
+            name, "cat /logs/verifier/reward.json 2>/dev/null || cat /logs/verifier/reward.txt"
+        )
         said = f"{solved.stdout[-_KEPT:]}\n{tested.stdout[-_KEPT:]}".strip()
         return {**_reward(told.stdout), "feedback": said}
 
-    def _inside(self, name: str, line: str, text: str = "", seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
-        words = (self._program, "exec", "--interactive", name, "/bin/sh", "-c", f"{{ {line}\n}} 2>&1")
+    def _inside(
+        self, name: str, line: str, text: str = "", seconds: float = 60.0
+    ) -> subprocess.CompletedProcess[str]:
+        words = (
+            self._program,
+            "exec",
+            "--interactive",
+            name,
+            "/bin/sh",
+            "-c",
+            f"{{ {line}\n}} 2>&1",
+        )
         return subprocess.run(
-            words, input=text, capture_output=True, text=True, errors="replace", timeout=seconds, check=False
+            words,
+            input=text,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
         )
 
     def _call(self, *words: str) -> None:
         ran = subprocess.run((self._program, *words), capture_output=True, text=True, check=False)
         if ran.returncode:
-            raise SystemExit(f"{words[0]}: {ran.stderr.strip()}")  # the evaluator's fault, not the candidate's
+            raise SystemExit(
+                f"{words[0]}: {ran.stderr.strip()}"
+            )  # the evaluator's fault, not the candidate's
 
 
 def _shell(script: str) -> str:
@@ -146,5 +218,8 @@ def _reward(text: str) -> dict[str, Any]:
     except ValueError:
         return {"score": None}
     if isinstance(found, dict):
-        return {"score": found.get("reward", next(iter(found.values())) if len(found) == 1 else None), "metrics": found}
+        return {
+            "score": found.get("reward", next(iter(found.values())) if len(found) == 1 else None),
+            "metrics": found,
+        }
     return {"score": found}

@@ -1,7 +1,9 @@
-"""An `inspect_ai` task as evaluator: the candidate is the task's text parameters, its scorer gives the score.
+"""An `inspect_ai` task as evaluator: the candidate is the task's text parameters, its scorer gives
+the score.
 
-Samples are cases. `inspect_ai.eval` runs a sample in the scorer's process of a task folder, which stays; not in a
-process forked from one in which inspect has run, as that of a Python function. The models asked are inspect's own.
+Samples are cases. `inspect_ai.eval` runs a sample in the scorer's process of a task folder, which
+stays; not in a process forked from one in which inspect has run, as that of a Python function. The
+models asked are inspect's own.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ class SampleFailed(Exception):
 class InspectEvaluator:
     """Scores the text parameters of an inspect_ai task, one sample (or all of them) at a time.
 
-    `task` is a function decorated with `@task`, or "FILE.py@NAME". `model` is a name as inspect has it, or one of its
-    models. `parameters` names those that are the candidate's parts, by default all that have a text as
-    default; `arguments` are the others. `scorer` and `key` choose among several scorers, and among the values of one
-    that gives a dict. Higher is better: "C" counts 1, "P" 0.5, "I" and "N" 0, numbers as they are. `more` goes to
-    `inspect_ai.eval`.
+    `task` is a function decorated with `@task`, or "FILE.py@NAME". `model` is a name as inspect has
+    it, or one of its models. `parameters` names those that are the candidate's parts, by default
+    all that have a text as default; `arguments` are the others. `scorer` and `key` choose among
+    several scorers, and among the values of one that gives a dict. Higher is better: "C" counts 1,
+    "P" 0.5, "I" and "N" 0, numbers as they are. `more` goes to `inspect_ai.eval`.
 
     Raises UserError if inspect_ai is missing, or if no such task or parameter exists.
     """
@@ -55,35 +57,64 @@ class InspectEvaluator:
         self._model, self._scorer, self._key, self._more = model, scorer, key, more
         self._arguments = dict(arguments or {})
         known = inspect.signature(self._task).parameters
-        texts = [name for name, one in known.items() if isinstance(one.default, str) and name not in self._arguments]
+        texts = [
+            name
+            for name, one in known.items()
+            if isinstance(one.default, str) and name not in self._arguments
+        ]
         self._parameters = tuple(parameters) or tuple(texts)
-        missing = [name for name in self._parameters if name not in known or not isinstance(known[name].default, str)]
+        missing = [
+            name
+            for name in self._parameters
+            if name not in known or not isinstance(known[name].default, str)
+        ]
         if missing or not self._parameters:
-            what = f"the task has no text parameter {missing[0]}" if missing else "the task has no text parameter"
-            fix = 'give it one with a default, as def my_task(system: str = "You are ..."), and use it in its solver'
+            what = (
+                f"the task has no text parameter {missing[0]}"
+                if missing
+                else "the task has no text parameter"
+            )
+            fix = (
+                'give it one with a default, as def my_task(system: str = "You are ..."), and use '
+                "it in its solver"
+            )
             raise UserError(what, where=getattr(self._task, "__name__", str(task)), fix=fix)
         self.initial = {name: str(known[name].default) for name in self._parameters}
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        """The samples: `id`, `input` as text, and `split` from a sample's metadata where it is train, val or test."""
+        """The samples: `id`, `input` as text, and `split` from a sample's metadata where it is
+        train, val or test.
+        """
         found = []
         for number, sample in enumerate(self._made(self.initial).dataset, 1):
             split = str((sample.metadata or {}).get("split", "train"))
-            text = sample.input if isinstance(sample.input, str) else "\n".join(m.text for m in sample.input)
+            text = (
+                sample.input
+                if isinstance(sample.input, str)
+                else "\n".join(m.text for m in sample.input)
+            )
             known = str(number if sample.id is None else sample.id)
             found.append(Case(known, text, split=split if split in SPLITS else "train"))
         return tuple(found)
 
-    def __call__(self, candidate: str | Mapping[str, str], case: Case | None = None) -> dict[str, Any]:
-        """The score of a candidate on one sample, or its mean over all. Raises SampleFailed, ModelAway."""
+    def __call__(
+        self, candidate: str | Mapping[str, str], case: Case | None = None
+    ) -> dict[str, Any]:
+        """The score of a candidate on one sample, or its mean over all. Raises SampleFailed,
+        ModelAway.
+        """
         parts = {self._parameters[0]: candidate} if isinstance(candidate, str) else dict(candidate)
         samples = self._evaluated(parts, case)
         scored = [self._score(sample) for sample in samples]
         metrics: dict[str, float] = {}
         for name in {name for _, more in scored for name in more}:
             metrics[name] = fmean(more[name] for _, more in scored if name in more)
-        return {"score": fmean(score for score, _ in scored), "feedback": _words(samples), "metrics": metrics}
+        return {
+            "score": fmean(score for score, _ in scored),
+            "feedback": _words(samples),
+            "metrics": metrics,
+        }
 
     def score(self, parts: dict[str, str], case: Case | None) -> dict[str, Any]:
         """The same under the name and with the arguments that an evaluator.py has."""
@@ -99,11 +130,20 @@ class InspectEvaluator:
         made = self._made(parts)
         if case is not None:
             known = enumerate(made.dataset, 1)
-            wanted = [sample for n, sample in known if str(n if sample.id is None else sample.id) == case.id]
+            wanted = [
+                sample
+                for n, sample in known
+                if str(n if sample.id is None else sample.id) == case.id
+            ]
             if not wanted:
                 raise SampleFailed(f"the task has no sample {case.id}")
             made.dataset = made.dataset.filter(lambda sample: sample is wanted[0])
-        quiet = {"display": "none", "log_level": "error", "log_realtime": False, "score_display": False}
+        quiet = {
+            "display": "none",
+            "log_level": "error",
+            "log_realtime": False,
+            "score_display": False,
+        }
         with tempfile.TemporaryDirectory(prefix="culmen-inspect-") as logs:
             log = evaluate(made, model=self._model, log_dir=logs, **{**quiet, **self._more})[0]
             samples = list(log.samples or ())  # read from the file when they are asked for
@@ -119,7 +159,9 @@ class InspectEvaluator:
         from inspect_ai.scorer import value_to_float  # pyright: ignore[reportMissingImports]
 
         metrics = {
-            f"{kind}_tokens": float(sum(getattr(used, f"{kind}_tokens") for used in sample.model_usage.values()))
+            f"{kind}_tokens": float(
+                sum(getattr(used, f"{kind}_tokens") for used in sample.model_usage.values())
+            )
             for kind in ("input", "output")
         }
         number = value_to_float()
@@ -132,7 +174,10 @@ class InspectEvaluator:
         chosen = f"{scorer}.{self._key}" if self._key else scorer
         if chosen not in metrics:
             found = ", ".join(name for name in metrics if not name.endswith("_tokens")) or "none"
-            fix = "name one: InspectEvaluator(..., scorer=NAME), and key=NAME where a scorer gives several values"
+            fix = (
+                "name one: InspectEvaluator(..., scorer=NAME), and key=NAME where a scorer gives "
+                "several values"
+            )
             raise SampleFailed(f"no score '{chosen}' on sample {sample.id}, only: {found}; {fix}")
         return metrics[chosen], metrics
 
@@ -144,7 +189,9 @@ def _found(place: str) -> Callable[..., Any]:
     path, _, name = place.partition("@")
     file = Path(path).resolve()
     if not name or not file.is_file():
-        raise UserError(f"there is no task '{place}'", where="InspectEvaluator", fix="write FILE.py@NAME")
+        raise UserError(
+            f"there is no task '{place}'", where="InspectEvaluator", fix="write FILE.py@NAME"
+        )
     sys.path.insert(0, str(file.parent))
     try:
         module = load_file(str(file), "inspect_task_file")
@@ -155,7 +202,11 @@ def _found(place: str) -> Callable[..., Any]:
         raise UserError("inspect_ai is not installed", where="InspectEvaluator", fix=fix) from None
     function = getattr(module, name, None)
     if not callable(function):
-        raise UserError(f"{file.name} defines no task '{name}'", where=str(file), fix="name one of its @task functions")
+        raise UserError(
+            f"{file.name} defines no task '{name}'",
+            where=str(file),
+            fix="name one of its @task functions",
+        )
     return function
 
 
@@ -165,27 +216,44 @@ def _failure(fault: Any) -> Exception:
 
     last = fault.traceback.strip().splitlines()[-1] if fault.traceback else fault.message
     kind = last.partition(":")[0].rpartition(".")[2]
-    return ModelAway(fault.message) if kind in AWAY else SampleFailed(f"{kind}: {fault.message}"[:6000])
+    return (
+        ModelAway(fault.message)
+        if kind in AWAY
+        else SampleFailed(f"{kind}: {fault.message}"[:6000])
+    )
 
 
 def _words(samples: list[Any]) -> str:
-    """What was asked, answered and wanted, and the scorer's explanations, of at most ten samples."""
+    """What was asked, answered and wanted, and the scorer's explanations, of at most ten
+    samples.
+    """
     told = []
     for sample in samples[:10]:
         asked = sample.input if isinstance(sample.input, str) else sample.input[-1].text
-        lines = [f"sample {sample.id}: {asked}", f"answer: {sample.output.completion}", f"target: {sample.target}"]
+        lines = [
+            f"sample {sample.id}: {asked}",
+            f"answer: {sample.output.completion}",
+            f"target: {sample.target}",
+        ]
         for name, score in (sample.scores or {}).items():
-            lines.append(f"{name}: {score.value}" + (f" ({score.explanation})" if score.explanation else ""))
+            lines.append(
+                f"{name}: {score.value}" + (f" ({score.explanation})" if score.explanation else "")
+            )
         told.append("\n".join(line[:2000] for line in lines))
     return "\n\n".join(told)
 
 
 def main() -> None:
-    """`python -m culmen.evaluate.adapters.inspect_task FILE.py@NAME > cases.jsonl` writes the samples as cases."""
+    """`python -m culmen.evaluate.adapters.inspect_task FILE.py@NAME > cases.jsonl` writes the
+    samples as cases.
+    """
     import msgspec
 
     for case in InspectEvaluator(sys.argv[1], None).cases:
-        sys.stdout.write(msgspec.json.encode({"id": case.id, "input": case.input, "split": case.split}).decode() + "\n")
+        sys.stdout.write(
+            msgspec.json.encode({"id": case.id, "input": case.input, "split": case.split}).decode()
+            + "\n"
+        )
 
 
 if __name__ == "__main__":

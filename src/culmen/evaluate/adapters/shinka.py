@@ -1,8 +1,9 @@
 """An unmodified ShinkaEvolve folder: `evaluate.py` and `initial.*`.
 
-`evaluate.py` is called as ShinkaEvolve's runner does, with the program's path and a folder for `metrics.json` and
-`correct.json`; the program itself is behind OpenEvolve's proxy. Higher `combined_score` is better. Where the program
-has EVOLVE-BLOCK markers only text between them may change, as there.
+`evaluate.py` is called as ShinkaEvolve's runner does, with the program's path and a folder for
+`metrics.json` and `correct.json`; the program itself is behind OpenEvolve's proxy. Higher
+`combined_score` is better. Where the program has EVOLVE-BLOCK markers only text between them may
+change, as there.
 """
 
 from __future__ import annotations
@@ -24,15 +25,21 @@ _MAIN = "main"
 
 def initial_programs(folder: Path) -> list[Path]:
     """The `initial.*` files of a folder."""
-    return sorted(path for path in folder.glob("initial.*") if path.is_file() and path.suffix != ".pyc")
+    return sorted(
+        path for path in folder.glob("initial.*") if path.is_file() and path.suffix != ".pyc"
+    )
 
 
 def fits(folder: Path) -> bool:
-    """Whether there is an `evaluate.py` that speaks of shinka, or that has an `initial.*` beside it."""
+    """Whether there is an `evaluate.py` that speaks of shinka, or that has an `initial.*` beside
+    it.
+    """
     file = folder / EVALUATOR
     if (folder / "evaluator.py").is_file() or not file.is_file():
         return False
-    return bool(initial_programs(folder)) or "shinka" in file.read_text(encoding="utf-8", errors="replace")
+    return bool(initial_programs(folder)) or "shinka" in file.read_text(
+        encoding="utf-8", errors="replace"
+    )
 
 
 def read_folder(folder: Path, goal: str = "") -> Task:
@@ -41,7 +48,9 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     if len(programs) != 1:
         found = ", ".join(path.name for path in programs) or "none"
         fix = "keep one, or write a task.toml: culmen docs tasks"
-        raise TaskError(f"expected one initial.* beside {EVALUATOR}, found {found}", where=str(folder), fix=fix)
+        raise TaskError(
+            f"expected one initial.* beside {EVALUATOR}, found {found}", where=str(folder), fix=fix
+        )
     _check(evaluator)
     others = _settings(folder, programs[0])
     task = openevolve.read(programs[0], evaluator, None, goal, CONTRACT, others)
@@ -54,7 +63,9 @@ def read_folder(folder: Path, goal: str = "") -> Task:
 
 
 def contract(module: reading.Module) -> str:
-    """`CONTRACT` for a module that has ShinkaEvolve's main and no function of another contract, else ""."""
+    """`CONTRACT` for a module that has ShinkaEvolve's main and no function of another contract,
+    else "".
+    """
     main = module.names.get(_MAIN)
     if main is None or main.params is None or "score" in module.names or "evaluate" in module.names:
         return ""
@@ -62,11 +73,16 @@ def contract(module: reading.Module) -> str:
 
 
 def _check(evaluator: Path) -> None:
-    """Raises `TaskError` unless the file can be called with a program's path and a folder for results."""
+    """Raises `TaskError` unless the file can be called with a program's path and a folder for
+    results.
+    """
     module = reading.read_module(evaluator)
     if module.has(_MAIN) or "__main__" in reading.read_text(evaluator):
         return
-    fix = "define main(program_path, results_dir), which writes metrics.json and correct.json into results_dir"
+    fix = (
+        "define main(program_path, results_dir), which writes metrics.json and correct.json into "
+        "results_dir"
+    )
     raise TaskError(f"{EVALUATOR} has no main and is no script", where=str(evaluator), fix=fix)
 
 
@@ -81,7 +97,11 @@ def _markers(program: Path) -> str:
 
 
 def _settings(folder: Path, program: Path) -> list[Path]:
-    """Files that only ShinkaEvolve's own runner reads: its scripts and its YAML files, which belong to no evaluator."""
+    """Files that only ShinkaEvolve's own runner reads: its scripts and its YAML files, which belong
+    to no evaluator.
+    """
     spoken = reading.spoken(reading.read_text(folder / EVALUATOR))
     found = [*folder.glob("run_evo*.py"), *folder.glob("*.y*ml")]
-    return [path for path in found if path.is_file() and path.name not in spoken and path != program]
+    return [
+        path for path in found if path.is_file() and path.name not in spoken and path != program
+    ]

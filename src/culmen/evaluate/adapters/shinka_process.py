@@ -1,7 +1,7 @@
 """ShinkaEvolve's contract, inside the jail: call `evaluate.py`, read what it wrote.
 
-The program's path leads to a stub (see `openevolve.evaluator_process`), and the folder of the results is one that the
-program's own process never sees.
+The program's path leads to a stub (see `openevolve.evaluator_process`), and the folder of the
+results is one that the program's own process never sees.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from typing import Any
 
 STANDINS = str(Path(__file__).parent / "standins")
 CONTRACT = (
-    'ShinkaEvolve\'s contract: main(program_path, results_dir) writes correct.json, {"correct": bool, "error": text}, '
-    'and metrics.json, {"combined_score": number, "public": {...}, "text_feedback": text}, into results_dir'
+    "ShinkaEvolve's contract: main(program_path, results_dir) writes correct.json, "
+    '{"correct": bool, "error": text}, '
+    'and metrics.json, {"combined_score": number, "public": {...}, "text_feedback": text}, '
+    "into results_dir"
 )
 _MOST = 16 << 20  # bytes of a file of results
 _ARGUMENTS = {"program_path", "results_dir"}
@@ -34,11 +36,15 @@ class BrokenContract(Exception):
 
 
 def prepare() -> None:
-    """Let `shinka.core` be a stand-in with `run_shinka_eval`; other modules of an installed shinka stay as they are."""
+    """Let `shinka.core` be a stand-in with `run_shinka_eval`; other modules of an installed shinka
+    stay as they are.
+    """
     if STANDINS not in sys.path:
         sys.path.insert(0, STANDINS)
         others = os.environ.get("PYTHONPATH", "")
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (STANDINS, others)))  # for interpreters it starts
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            filter(None, (STANDINS, others))
+        )  # for interpreters it starts
 
 
 def check(module: ModuleType, path: str) -> None:
@@ -48,7 +54,9 @@ def check(module: ModuleType, path: str) -> None:
 
 
 def evaluate(module: ModuleType, path: str, program: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(metrics, artifacts) of a program as OpenEvolve's would be: `combined_score` is None if it is not correct."""
+    """(metrics, artifacts) of a program as OpenEvolve's would be: `combined_score` is None if it is
+    not correct.
+    """
     results = tempfile.mkdtemp(prefix="results-")
     if _callable(module):
         answer = module.main(program_path=program, results_dir=results)
@@ -58,7 +66,10 @@ def evaluate(module: ModuleType, path: str, program: str) -> tuple[dict[str, Any
         _as_script(path, program, results)
     correct, metrics = (_read(Path(results, name)) for name in ("correct.json", "metrics.json"))
     if not isinstance(correct.get("correct"), bool):
-        raise BrokenContract(f"correct.json says correct = {str(correct.get('correct'))[:60]}, neither true nor false")
+        raise BrokenContract(
+            f"correct.json says correct = {str(correct.get('correct'))[:60]}, neither true nor "
+            "false"
+        )
     return _verdict(correct, metrics)
 
 
@@ -69,7 +80,9 @@ def _callable(module: ModuleType) -> bool:
         return False
     parameters = inspect.signature(main).parameters
     return parameters.keys() >= _ARGUMENTS and all(
-        name in _ARGUMENTS or one.default is not one.empty or one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
+        name in _ARGUMENTS
+        or one.default is not one.empty
+        or one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
         for name, one in parameters.items()
     )
 
@@ -101,17 +114,26 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
-def _verdict(correct: dict[str, Any], metrics: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _verdict(
+    correct: dict[str, Any], metrics: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """`private` metrics and `extra_data` are left out: what is kept, models may see."""
     public = metrics.get("public")
     found = {**(public if isinstance(public, dict) else {})}
     found |= {key: value for key, value in metrics.items() if isinstance(value, int | float)}
-    artifacts = {key: found.pop(key) for key, value in list(found.items()) if not isinstance(value, int | float)}
+    artifacts = {
+        key: found.pop(key)
+        for key, value in list(found.items())
+        if not isinstance(value, int | float)
+    }
     if text := metrics.get("text_feedback"):
         found["text_feedback"] = str(text)
     found.pop("combined_score", None)
     if not correct["correct"]:
-        return {**found, "error": str(correct.get("error") or "correct.json says false")} | _NONE, artifacts
+        return {
+            **found,
+            "error": str(correct.get("error") or "correct.json says false"),
+        } | _NONE, artifacts
     if "combined_score" not in metrics:
         raise BrokenContract("metrics.json has no combined_score")
     return {**found, "combined_score": metrics["combined_score"]}, artifacts

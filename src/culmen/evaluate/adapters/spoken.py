@@ -1,6 +1,8 @@
-"""An evaluator that is any program: it is asked in JSON, by lines on its standard input or by HTTP on the loopback.
+"""An evaluator that is any program: it is asked in JSON, by lines on its standard input or by HTTP
+on the loopback.
 
-This runs in the scorer's process, which no candidate's code enters, and takes the place of a Python function `score`.
+This runs in the scorer's process, which no candidate's code enters, and takes the place of a Python
+function `score`.
 """
 
 from __future__ import annotations
@@ -23,14 +25,18 @@ if TYPE_CHECKING:
 LIMIT = 16 << 20  # bytes of an answer
 _KEPT = 20_000  # bytes of what a program says on its standard error
 CONTRACT = (
-    'the contract: each question is one JSON object with an "id"; its answer is one JSON object on one line with the '
-    'same "id" and a "score" (a number, or null for what is not acceptable), or with an "error" (culmen docs tasks)'
+    'the contract: each question is one JSON object with an "id"; its answer is one JSON '
+    "object on one line with the "
+    'same "id" and a "score" (a number, or null for what is not acceptable), or with an '
+    '"error" (culmen docs tasks)'
 )
 Judge = Callable[..., dict[str, Any]]
 
 
 class NotSpoken(BaseException):
-    """The evaluator did not keep the contract, or ended: it is broken, whatever the candidate did."""
+    """The evaluator did not keep the contract, or ended: it is broken, whatever the candidate
+    did.
+    """
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what}; {CONTRACT}")
@@ -53,7 +59,11 @@ def judge(program: list[str], url: str) -> Judge:
         nonlocal number
         number += 1
         case = offered.get("case")
-        known = {key: getattr(case, key) for key in ("id", "input", "info", "split")} if case is not None else None
+        known = (
+            {key: getattr(case, key) for key in ("id", "input", "info", "split")}
+            if case is not None
+            else None
+        )
         try:
             question = _encode({"id": number, **offered, "case": known})
         except (ValueError, TypeError, RecursionError) as error:
@@ -73,7 +83,10 @@ def fault(url: str) -> str:
         local, port = False, None
     if parts.scheme == "http" and local and port:
         return ""
-    return "it must be http://127.0.0.1:PORT/PATH (or localhost): culmen sends what candidates return to no other host"
+    return (
+        "it must be http://127.0.0.1:PORT/PATH (or localhost): culmen sends what candidates return "
+        "to no other host"
+    )
 
 
 def _encode(question: dict[str, Any]) -> bytes:
@@ -109,7 +122,9 @@ def _shown(line: bytes) -> str:
 
 
 class SpokenProgram:
-    """A program that is started once and asked line by line; one that ended or spoke out of turn is started anew."""
+    """A program that is started once and asked line by line; one that ended or spoke out of turn is
+    started anew.
+    """
 
     def __init__(self, command: list[str]) -> None:
         self._command, self._container = command, None
@@ -120,7 +135,9 @@ class SpokenProgram:
         self._start()
 
     def ask(self, question: bytes) -> bytes:
-        """The line that answers. Raises NotSpoken; what the program says on its standard error is printed."""
+        """The line that answers. Raises NotSpoken; what the program says on its standard error is
+        printed.
+        """
         if self._process.poll() is not None:
             self._start()
         stdin, stdout = self._process.stdin, self._process.stdout
@@ -133,7 +150,8 @@ class SpokenProgram:
         if line.endswith(b"\n") and _speaks(line, question):
             self._tell()
             return line
-        self._process.kill()  # whatever it says later would be taken for the answer to another question
+        # whatever it says later would be taken for the answer to another question
+        self._process.kill()
         status = self._process.wait()
         self._tell()
         if len(line) > LIMIT:
@@ -154,9 +172,11 @@ class SpokenProgram:
 
 
 class _StandardError:
-    """What a process writes to its standard error, read all the time so that the process never waits for a reader.
+    """What a process writes to its standard error, read all the time so that the process never
+    waits for a reader.
 
-    What was written before an answer is taken with that answer: it is in the pipe by then, and `take` empties the pipe.
+    What was written before an answer is taken with that answer: it is in the pipe by then, and
+    `take` empties the pipe.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -222,13 +242,19 @@ class SpokenServer:
 
         with contextlib.closing(self._connect()) as connection:
             try:
-                connection.request("POST", self._path, question, {"Content-Type": "application/json"})
+                connection.request(
+                    "POST", self._path, question, {"Content-Type": "application/json"}
+                )
                 response = connection.getresponse()
                 body = response.read(LIMIT + 1)
             except HTTPException as error:
-                raise NotSpoken(f"the evaluator's server does not speak HTTP: {type(error).__name__}") from None
+                raise NotSpoken(
+                    f"the evaluator's server does not speak HTTP: {type(error).__name__}"
+                ) from None
         if response.status != 200:
-            raise NotSpoken(f"the evaluator's server answered with status {response.status}: {_shown(body)}")
+            raise NotSpoken(
+                f"the evaluator's server answered with status {response.status}: {_shown(body)}"
+            )
         if len(body) > LIMIT:
             raise NotSpoken(f"the evaluator's answer is longer than {LIMIT} bytes")
         return body

@@ -1,4 +1,4 @@
-"""Where evaluations run: this machine, a Ray cluster, Slurm jobs. Nothing is loaded before it is asked for."""
+"""Backends for evaluations: this machine, a Ray cluster, Slurm jobs; loaded on first use."""
 
 from __future__ import annotations
 
@@ -76,7 +76,16 @@ def _carrier(choice: BackendChoice, workers: int, tell: Callable[[str], None] | 
 
 NAMES = ("local", "ray", "slurm")
 _PACKAGES = {"ray": "ray", "slurm": "submitit"}
-_UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_UNITS = {
+    "": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+}
 _TEXTS = ("partition", "account", "qos", "constraint", "cluster", "folder")
 _NUMBERS = ("wait", "rest", "retries", "jobs", "slots", "minutes")
 
@@ -96,7 +105,9 @@ def parse(
         return None
     given = _pairs(settings)
     first = old or _with(BackendChoice(), _plain(defaults), "task.toml [resources]")
-    choice = first if name is None or name == first.name else msgspec.structs.replace(first, name=name)
+    choice = (
+        first if name is None or name == first.name else msgspec.structs.replace(first, name=name)
+    )
     if name is None and address is not None and choice.name == "local":
         choice = msgspec.structs.replace(choice, name="ray")
     if address is not None:
@@ -107,18 +118,28 @@ def parse(
 
 
 def as_choice(value: Any) -> BackendChoice:
-    """A choice from what `Study` was given or a journal kept: a name, a mapping, a choice, or None."""
+    """A choice from what `Study` was given or a journal kept: a name, a mapping, a choice, or
+    None.
+    """
     if isinstance(value, BackendChoice):
         return value
-    found = BackendChoice(name=value) if isinstance(value, str) else msgspec.convert(value or {}, BackendChoice)
+    found = (
+        BackendChoice(name=value)
+        if isinstance(value, str)
+        else msgspec.convert(value or {}, BackendChoice)
+    )
     _understood(found)
     return found
 
 
 def usual_workers(backend: Any) -> int:
-    """Default number of evaluations at once: one per core of this machine, up to 8. 0 on Ray: as many as the
-    cluster has room for when the run first starts."""
-    return 0 if isinstance(backend, BackendChoice) and backend.name == "ray" else min(8, os.cpu_count() or 1)
+    """Default number of evaluations at once: one per core of this machine, up to 8. 0 on Ray: as
+    many as the cluster has room for when the run first starts."""
+    return (
+        0
+        if isinstance(backend, BackendChoice) and backend.name == "ray"
+        else min(8, os.cpu_count() or 1)
+    )
 
 
 def check(choice: BackendChoice) -> None:
@@ -135,9 +156,17 @@ def check(choice: BackendChoice) -> None:
 
 def _understood(choice: BackendChoice) -> None:
     if choice.name not in NAMES:
-        raise UserError(f"there is no backend '{choice.name}'", where="--backend", fix=f"use one of {', '.join(NAMES)}")
+        raise UserError(
+            f"there is no backend '{choice.name}'",
+            where="--backend",
+            fix=f"use one of {', '.join(NAMES)}",
+        )
     if choice.name != "ray" and choice.address != "auto":
-        raise UserError("only Ray has an address", where="--ray-address", fix="add --backend ray, or leave it out")
+        raise UserError(
+            "only Ray has an address",
+            where="--ray-address",
+            fix="add --backend ray, or leave it out",
+        )
 
 
 def _pairs(settings: str | None) -> dict[str, str]:
@@ -158,7 +187,11 @@ def _plain(table: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _with(choice: BackendChoice, given: Mapping[str, str], where: str) -> BackendChoice:
-    needs, fields, texts = msgspec.structs.asdict(choice.needs), dict[str, Any](), dict(choice.texts)
+    needs, fields, texts = (
+        msgspec.structs.asdict(choice.needs),
+        dict[str, Any](),
+        dict(choice.texts),
+    )
     needs["custom"] = dict(needs["custom"])
     for name, value in given.items():
         if name in ("cpu", "gpu"):
@@ -174,7 +207,9 @@ def _with(choice: BackendChoice, given: Mapping[str, str], where: str) -> Backen
             texts[name] = value
         else:
             known = ", ".join(("cpu", "gpu", "memory", "custom.NAME", *_NUMBERS, *_TEXTS))
-            raise UserError(f"there is no backend setting '{name}'", where=where, fix=f"use {known}")
+            raise UserError(
+                f"there is no backend setting '{name}'", where=where, fix=f"use {known}"
+            )
     return msgspec.structs.replace(choice, needs=Needs(**needs), texts=texts, **fields)
 
 
@@ -184,7 +219,9 @@ def _number(name: str, value: str, where: str) -> float:
     except ValueError:
         number = math.nan
     if not 0 <= number < math.inf:
-        raise UserError(f"{name} = '{value}' is no number from 0 on", where=where, fix=f"write {name}=1")
+        raise UserError(
+            f"{name} = '{value}' is no number from 0 on", where=where, fix=f"write {name}=1"
+        )
     return number
 
 

@@ -1,7 +1,8 @@
-"""Messages to and from nodes, as plain bytes: the task with its folder, once; then jobs and their observations.
+"""Messages to and from nodes, as plain bytes: the task with its folder, once; then jobs and their
+observations.
 
-The parcel is named by its SHA-256, and a node checks that name and every file of the evaluator. Cases
-travel with the task, so a job only names its case.
+The parcel is named by its SHA-256, and a node checks that name and every file of the evaluator.
+Cases travel with the task, so a job only names its case.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from culmen.evaluate.taskfiles.reading import evaluator_digest, sha256
 
 T = TypeVar("T")
 
-ASKED = "~"  # between an evaluation's number and that of a question which its evaluator asks a model
+ASKED = (
+    "~"  # between an evaluation's number and that of a question which its evaluator asks a model
+)
 
 MAX_FILES, MAX_BYTES = 5000, 256 * 2**20
 _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -37,8 +40,8 @@ _ERRORS: dict[str, type[UserError]] = {
 
 
 class TaskBundle(msgspec.Struct, frozen=True):
-    """A task and its folder: `base` is the folder's path on the driver, `files` the sizes of its files by path below
-    it; their bytes follow in that order."""
+    """A task and its folder: `base` is the folder's path on the driver, `files` the sizes of its
+    files by path below it; their bytes follow in that order."""
 
     task: Task
     base: str
@@ -48,10 +51,11 @@ class TaskBundle(msgspec.Struct, frozen=True):
 
 
 class NodeTerms(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a node evaluates: at most `workers` at once, at no weaker isolation than `level` ("": any).
+    """How a node evaluates: at most `workers` at once, at no weaker isolation than `level` ("":
+    any).
 
-    `require` is what the user asked for; `scoring` was determined by the first node; `seconds` is the time limit of an
-    evaluation.
+    `require` is what the user asked for; `scoring` was determined by the first node; `seconds` is
+    the time limit of an evaluation.
     """
 
     workers: int = 1
@@ -90,9 +94,13 @@ def pack(task: Task) -> bytes:
         size += path.stat().st_size
         if len(sizes) >= MAX_FILES or size > MAX_BYTES:
             raise TaskError(
-                f"the task folder is too large to send to nodes (over {MAX_FILES} files or {MAX_BYTES >> 20} MB)",
+                f"the task folder is too large to send to nodes (over {MAX_FILES} files or "
+                f"{MAX_BYTES >> 20} MB)",
                 where=str(base),
-                fix="keep large data where every node can read it, and name it in [evaluator] options.readable",
+                fix=(
+                    "keep large data where every node can read it, and name it in [evaluator] "
+                    "options.readable"
+                ),
             )
         chunks.append(path.read_bytes())
         sizes[path.relative_to(base).as_posix()] = len(chunks[-1])
@@ -108,7 +116,8 @@ def digest(parcel: bytes) -> str:
 def unpack(parcel: bytes, name: str, folder: Path) -> Task:
     """Write the folder below `folder`; the task with its paths as they are here.
 
-    Raises `TaskError` if the parcel is damaged, or the node has another version of culmen or Python.
+    Raises `TaskError` if the parcel is damaged, or the node has another version of culmen or
+    Python.
     """
     if digest(parcel) != name:
         raise TaskError("the task arrived damaged", where=_here(), fix="culmen resume")
@@ -128,7 +137,11 @@ def unpack(parcel: bytes, name: str, folder: Path) -> Task:
 
 def encoded(candidate: Candidate, case: Case | None, seed: int, certify: bool, epoch: int) -> bytes:
     """A job as bytes: of the candidate only its texts."""
-    return dump(EvaluationJob(candidate.id, candidate.parts, None if case is None else case.id, seed, certify, epoch))
+    return dump(
+        EvaluationJob(
+            candidate.id, candidate.parts, None if case is None else case.id, seed, certify, epoch
+        )
+    )
 
 
 def dump(value: Any) -> bytes:
@@ -144,7 +157,14 @@ def load(raw: bytes, kind: type[T]) -> T:
 def failure(error: UserError) -> NodeReply:
     """A user error as a reply."""
     kind = type(error).__name__
-    return NodeReply(error={"kind": kind, "what": error.what, "where": f"{error.where} ({_here()})", "fix": error.fix})
+    return NodeReply(
+        error={
+            "kind": kind,
+            "what": error.what,
+            "where": f"{error.where} ({_here()})",
+            "fix": error.fix,
+        }
+    )
 
 
 def raised(error: dict[str, str]) -> UserError:
@@ -188,7 +208,9 @@ def _check(task: Task) -> None:
     evaluator = task.evaluator
     for path in evaluator.options.get("readable", ()):
         if not os.path.exists(path):
-            raise TaskError(f"{path} is not there", where=_here(), fix="put it on every node, or share it")
+            raise TaskError(
+                f"{path} is not there", where=_here(), fix="put it on every node, or share it"
+            )
     folder = Path(evaluator.path).parent
     found = {name: sha256(folder / name) for name in evaluator.files if (folder / name).is_file()}
     wrong = [name for name, expected in evaluator.files.items() if found.get(name) != expected]
@@ -201,7 +223,10 @@ def _check(task: Task) -> None:
 
 
 def _same_program(parcel: TaskBundle) -> None:
-    for what, theirs, ours in (("culmen", parcel.culmen, VERSION), ("Python", parcel.python, _PYTHON)):
+    for what, theirs, ours in (
+        ("culmen", parcel.culmen, VERSION),
+        ("Python", parcel.python, _PYTHON),
+    ):
         if theirs != ours:
             raise UserError(
                 f"this node has {what} {ours}, the run uses {theirs}",

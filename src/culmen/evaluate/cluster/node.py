@@ -1,8 +1,8 @@
 """The evaluator of a node, with one fork-server and scorers as `LocalBackend` has them.
 
-Carriers send it the task and then jobs, all as bytes; it opens no journal and gets no key. On a Ray cluster one actor
-per node holds it, and Ray places errands: tasks that hold an evaluation's resources (cores, GPUs, ...) and pass its job
-to the actor of their node.
+Carriers send it the task and then jobs, all as bytes; it opens no journal and gets no key. On a Ray
+cluster one actor per node holds it, and Ray places errands: tasks that hold an evaluation's
+resources (cores, GPUs, ...) and pass its job to the actor of their node.
 """
 
 from __future__ import annotations
@@ -42,9 +42,13 @@ _LISTEN_SECONDS = 20.0
 
 
 class NodeAsker:
-    """Takes what one evaluation asks models to the driver. `waited` are the seconds that its answers took."""
+    """Takes what one evaluation asks models to the driver. `waited` are the seconds that its
+    answers took.
+    """
 
-    def __init__(self, number: str, outbox: asyncio.Queue[tuple[str, bytes]], replies: Replies) -> None:
+    def __init__(
+        self, number: str, outbox: asyncio.Queue[tuple[str, bytes]], replies: Replies
+    ) -> None:
         self._number, self._outbox, self._replies = number, outbox, replies
         self._count, self.waited = 0, 0.0
 
@@ -88,7 +92,9 @@ class NodeEvaluator:
         return 0.0 if self._running or self._backend is None else time.monotonic() - self._rested
 
     async def begin(self, parcel: bytes, name: str, terms: bytes) -> bytes:
-        """Unpack, check, and start the jail; the level in force and how far scores can be trusted, or a mistake."""
+        """Unpack, check, and start the jail; the level in force and how far scores can be trusted,
+        or a mistake.
+        """
         forget_secrets()
         agreed = messages.load(terms, NodeTerms)
         try:
@@ -111,12 +117,14 @@ class NodeEvaluator:
 
     @property
     def shares_processes(self) -> bool:
-        """Whether the evaluator runs beside the candidate, where what ends one process can change a score."""
+        """Whether the evaluator runs beside the candidate, where what ends one process can change a
+        score.
+        """
         return self._backend is not None and self._backend.task.evaluator.form == "legacy"
 
     async def evaluate(self, number: str, job: bytes, seconds: float) -> bytes:
-        """One evaluation within so many seconds, and within those of the terms besides what models take; one that is
-        cancelled, or too late, is lost."""
+        """One evaluation within so many seconds, and within those of the terms besides what models
+        take; one that is cancelled, or too late, is lost."""
         asker = NodeAsker(number, self._outbox, self.replies)
         work = self._evaluate(messages.load(job, EvaluationJob), asker)
         task = self._running[number] = asyncio.create_task(work)
@@ -126,7 +134,9 @@ class NodeEvaluator:
             while left > 0 and not task.done():
                 await asyncio.wait({task}, timeout=left)
                 asking = any(key.startswith(number + messages.ASKED) for key in self.replies)
-                left = min(asker.waited - waited or asking * _LISTEN_SECONDS, ends - time.monotonic())
+                left = min(
+                    asker.waited - waited or asking * _LISTEN_SECONDS, ends - time.monotonic()
+                )
                 waited = asker.waited
             if not task.done():
                 return messages.dump(NodeReply(lost="deadline"))
@@ -168,7 +178,9 @@ class NodeEvaluator:
         except UserError as error:
             return messages.failure(error)
         if seen.status is Status.LOST:
-            seen = msgspec.structs.replace(seen, feedback=f"{seen.feedback}\non node {os.uname().nodename}".strip())
+            seen = msgspec.structs.replace(
+                seen, feedback=f"{seen.feedback}\non node {os.uname().nodename}".strip()
+            )
         return NodeReply(observation=seen)
 
     async def _renew(self, backend: LocalBackend, epoch: int) -> None:
@@ -259,8 +271,8 @@ class NodeActor:
         self._node.cancel(number)
 
     async def hold(self, rest: float) -> None:
-        """Returns when there was nothing to do for `rest` seconds, with everything ended, so that the node may be given
-        back; 0: never. Its failure means that this actor is gone."""
+        """Returns when there was nothing to do for `rest` seconds, with everything ended, so that
+        the node may be given back; 0: never. Its failure means that this actor is gone."""
         await self._end_of_rest()
         while not rest or self._node.idle_seconds < rest:
             await asyncio.sleep(min(rest or _IDLE_LOOK_SECONDS, _IDLE_LOOK_SECONDS))
@@ -278,8 +290,11 @@ class NodeActor:
         await self._node.close()
 
 
-def errand(prefix: str, namespace: str, number: str, job: bytes, seconds: float, patience: float) -> bytes:
-    """Hand a job to this node's evaluator, and wait for it; `patience` is how long it may take to be ready.
+def errand(
+    prefix: str, namespace: str, number: str, job: bytes, seconds: float, patience: float
+) -> bytes:
+    """Hand a job to this node's evaluator, and wait for it; `patience` is how long it may take to
+    be ready.
 
     Where there is none, the answer is `ASLEEP` with the node's id.
     """
@@ -287,12 +302,17 @@ def errand(prefix: str, namespace: str, number: str, job: bytes, seconds: float,
     from ray.exceptions import GetTimeoutError, RayActorError  # pyright: ignore[reportMissingImports]
 
     rested = False
-    node, ends = ray.get_runtime_context().get_node_id(), time.monotonic() + min(patience, _APPEAR_SECONDS)
+    node, ends = (
+        ray.get_runtime_context().get_node_id(),
+        time.monotonic() + min(patience, _APPEAR_SECONDS),
+    )
     while True:
         actor = _find(ray, f"{prefix}-{node}", namespace)
         if actor is not None:
             try:
-                answer: bytes = ray.get(actor.evaluate.remote(number, job, seconds), timeout=seconds + patience)
+                answer: bytes = ray.get(
+                    actor.evaluate.remote(number, job, seconds), timeout=seconds + patience
+                )
                 rested = messages.load(answer, NodeReply).lost == "no_evaluator"
                 if not rested:
                     return answer

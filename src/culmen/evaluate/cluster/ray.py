@@ -1,8 +1,9 @@
-"""Evaluations on a Ray cluster: Ray places errands by their resources, one actor per node evaluates.
+"""Evaluations on a Ray cluster: Ray places errands by their resources, one actor per node
+evaluates.
 
-Nodes may come and go. A new node gets its actor, and with it the task, once.
-All waits are bounded: an overdue errand is abandoned, and a cluster that has had no node for the work for
-`wait` seconds ends the session, which can be resumed.
+Nodes may come and go. A new node gets its actor, and with it the task, once. All waits are bounded:
+an overdue errand is abandoned, and a cluster that has had no node for the work for `wait` seconds
+ends the session, which can be resumed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from culmen.core.options import BackendChoice, Needs
 from culmen.evaluate.cluster import messages
 from culmen.evaluate.cluster.messages import NodeReply
 from culmen.evaluate.cluster.node import ASLEEP, NodeActor, errand
-from culmen.evaluate.cluster.ray_connection import LOOPBACK, LocalCluster, RayThread, aside, connect, future_of, listing
+from culmen.evaluate.cluster.ray_connection import (
+    LOOPBACK,
+    LocalCluster,
+    RayThread,
+    aside,
+    connect,
+    future_of,
+    listing,
+)
 from culmen.evaluate.cluster.remote import NODE_SLOTS, Asked, Lost, nobody
 
 WAIT_SECONDS = 300.0
@@ -29,7 +38,9 @@ _LOOK_SECONDS = 1.0
 _SILENT_SECONDS = 5.0
 _LOOKS = 500  # most checks per second, over all waiting evaluations, whether to go on waiting
 _NAPS = 50  # nodes without an evaluator that one evaluation may meet in a row
-_PATIENCE = 150.0  # how long an errand waits for the actor of its node, which loads packages when it starts
+_PATIENCE = (
+    150.0  # how long an errand waits for the actor of its node, which loads packages when it starts
+)
 _FAILURES = {
     "OutOfMemoryError": "node_out_of_memory",
     "WorkerCrashedError": "worker_died",
@@ -38,11 +49,14 @@ _FAILURES = {
 }
 _BEGIN_SECONDS, _TRIES = 240.0, 4
 _ASK_SECONDS, _KILL_SECONDS = 30.0, 10.0
-_CALLS = 1000  # evaluations that one actor may have waiting; Ray places no more than the node has room for
+# evaluations that one actor may have waiting; Ray places no more than the node has room for
+_CALLS = 1000
 
 
 class RayNodes:
-    """`alive` are the resources of the nodes that are alive, by id; `able` those that can take an evaluation."""
+    """`alive` are the resources of the nodes that are alive, by id; `able` those that can take an
+    evaluation.
+    """
 
     def __init__(
         self,
@@ -78,7 +92,9 @@ class RayNodes:
     def room(self, most: int) -> int:
         """Number of evaluations that all nodes can take at once, with a limit per node."""
         needs = self._needs or {"CPU": 1.0}
-        rooms = [min(int(self.alive[n].get(k, 0.0) / v) for k, v in needs.items()) for n in self.able]
+        rooms = [
+            min(int(self.alive[n].get(k, 0.0) / v) for k, v in needs.items()) for n in self.able
+        ]
         return sum(min(most, each) for each in rooms)
 
     def check(self) -> None:
@@ -98,7 +114,11 @@ class RayNodes:
         if self.able:
             self._since = time.monotonic()
         self.alive = {node["NodeID"]: dict(node["Resources"]) for node in listed if node["Alive"]}
-        self.able = {n for n, has in self.alive.items() if all(has.get(k, 0.0) >= v for k, v in self._needs.items())}
+        self.able = {
+            n
+            for n, has in self.alive.items()
+            if all(has.get(k, 0.0) >= v for k, v in self._needs.items())
+        }
         self._resting &= self.able
         for gone in self._actors.keys() - self.able:
             self._drop(gone)
@@ -149,17 +169,23 @@ class RayNodes:
         actor = self._actors[node] = (
             ray.remote(NodeActor)
             .options(
-                name=f"{self._prefix}-{node}", namespace=self._namespace, num_cpus=0, max_restarts=0,
-                get_if_exists=True, max_concurrency=_CALLS,  # one that goes to rest may still be there
+                name=f"{self._prefix}-{node}",
+                namespace=self._namespace,
+                num_cpus=0,
+                max_restarts=0,
+                get_if_exists=True,
+                max_concurrency=_CALLS,  # one that goes to rest may still be there
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
             )
             .remote()
-        )  # fmt: skip
+        )
         task = self._begun[node] = asyncio.create_task(self._greet(node, actor))
         return task
 
     async def _greet(self, node: str, actor: Any) -> bytes:
-        """Send the task, then wait until the actor ends; a user error that it reports stops the run."""
+        """Send the task, then wait until the actor ends; a user error that it reports stops the
+        run.
+        """
         import ray  # pyright: ignore[reportMissingImports]
 
         held = await future_of(actor.hold.remote(self._rest), self._address)
@@ -247,17 +273,26 @@ def wanted(needs: Needs) -> dict[str, float]:
     return {name: value for name, value in named.items() if value}
 
 
-def shortage(needs: Needs, nodes: dict[str, dict[str, float]], address: str, kind: type[UserError]) -> UserError:
+def shortage(
+    needs: Needs, nodes: dict[str, dict[str, float]], address: str, kind: type[UserError]
+) -> UserError:
     """The error naming the resources that no node has."""
-    most = {name: max((has.get(name, 0.0) for has in nodes.values()), default=0.0) for name in wanted(needs)}
+    most = {
+        name: max((has.get(name, 0.0) for has in nodes.values()), default=0.0)
+        for name in wanted(needs)
+    }
     lacking = [f"{name} = {value:g}" for name, value in wanted(needs).items() if most[name] < value]
     if not nodes:
         what = "the cluster has no nodes"
     elif lacking:
-        best = ", ".join(f"{name} = {most[name]:g}" for name in most if most[name] < wanted(needs)[name])
+        best = ", ".join(
+            f"{name} = {most[name]:g}" for name in most if most[name] < wanted(needs)[name]
+        )
         what = f"no node has {', '.join(lacking)}; the most that one has is {best}"
     else:
-        what = "no node has all at once: " + ", ".join(f"{name} = {value:g}" for name, value in wanted(needs).items())
+        what = "no node has all at once: " + ", ".join(
+            f"{name} = {value:g}" for name, value in wanted(needs).items()
+        )
     return kind(
         what,
         where=f"--ray-address {address}, {len(nodes)} nodes",
@@ -291,7 +326,9 @@ class RayCarrier:
         self._tell, self._told = tell or (lambda _: None), False
 
     async def open(self, parcel: bytes, name: str) -> bytes:
-        """Raises `UserError` naming the resource that no node has, or the address where no cluster answers."""
+        """Raises `UserError` naming the resource that no node has, or the address where no cluster
+        answers.
+        """
         address = await self._address()
         await self._connect(address)
         import ray  # pyright: ignore[reportMissingImports]
@@ -299,11 +336,23 @@ class RayCarrier:
         brought, needs = await aside(lambda: ray.put(parcel), _SEND_SECONDS), self._choice.needs
         terms, chosen = (lambda: self.terms), self._choice
         self._nodes = RayNodes(
-            needs, self._prefix, self._namespace, brought, name, terms, self.asked, chosen.address, chosen.rest
+            needs,
+            self._prefix,
+            self._namespace,
+            brought,
+            name,
+            terms,
+            self.asked,
+            chosen.address,
+            chosen.rest,
         )
         more = {"memory": needs.memory} if needs.memory else {}
         self._errand = ray.remote(errand).options(
-            num_cpus=needs.cpu, num_gpus=needs.gpu, resources=needs.custom or None, max_retries=0, **more
+            num_cpus=needs.cpu,
+            num_gpus=needs.gpu,
+            resources=needs.custom or None,
+            max_retries=0,
+            **more,
         )
         return await self._first(self._nodes)
 
@@ -315,12 +364,18 @@ class RayCarrier:
         return self._local.address
 
     async def _connect(self, address: str) -> None:
-        own = {} if self._local is None else {**LOOPBACK, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._local.token}
+        own = (
+            {}
+            if self._local is None
+            else {**LOOPBACK, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._local.token}
+        )
         found = await connect(address, self._namespace, own, self._choice.address)
         self._connected, self._namespace = found == self._namespace, found
 
     async def _first(self, nodes: RayNodes) -> bytes:
-        """Wait for a node with the resources of an evaluation; the wait is visible to an autoscaler."""
+        """Wait for a node with the resources of an evaluation; the wait is visible to an
+        autoscaler.
+        """
         import ray  # pyright: ignore[reportMissingImports]
 
         started, wish = time.monotonic(), None
@@ -356,7 +411,10 @@ class RayCarrier:
         seconds = min(time.monotonic() - started, nodes.idle_seconds)
         if seconds > _SILENT_SECONDS and not self._told:
             self._told = True
-            self._tell(f"No node can take evaluations now; waiting for one, at most {self._wait:g} seconds.")
+            self._tell(
+                f"No node can take evaluations now; waiting for one, at most {self._wait:g} "
+                "seconds."
+            )
         return seconds > self._wait
 
     def room(self) -> int:
@@ -398,8 +456,8 @@ class RayCarrier:
         return answer
 
     async def _patiently(self, future: asyncio.Future[bytes], patience: float) -> bytes:
-        """Wait for an errand. It is abandoned if within its time no errand returned, or more returned than can have
-        been queued before it."""
+        """Wait for an errand. It is abandoned if within its time no errand returned, or more
+        returned than can have been queued before it."""
         nodes = self._nodes
         assert nodes is not None
         served, ahead, since = self._served, self._flying, time.monotonic()
@@ -414,7 +472,11 @@ class RayCarrier:
             elif time.monotonic() - since > patience:
                 if not 0 < self._served - served <= ahead:
                     raise Lost("overdue")
-                served, ahead, since = self._served, ahead - (self._served - served), time.monotonic()
+                served, ahead, since = (
+                    self._served,
+                    ahead - (self._served - served),
+                    time.monotonic(),
+                )
         return self._result(future)
 
     def _result(self, future: asyncio.Future[bytes]) -> bytes:

@@ -1,4 +1,6 @@
-"""The driver's connection to a Ray cluster: from one of its machines, or from outside through Ray's client server."""
+"""The driver's connection to a Ray cluster: from one of its machines, or from outside through Ray's
+client server.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +28,24 @@ _REACH_SECONDS = 20.0
 _FUTURE_SECONDS = 120.0
 _TRIES = 5
 _REFUSED = ("Initialization failure", "Starting Ray client server failed")
-# A machine whose cable is pulled says nothing. Ray waits seven minutes for it; its servers allow a question a minute.
-_ALIVE = {"RAY_grpc_client_keepalive_time_ms": "61000", "RAY_grpc_client_keepalive_timeout_ms": "15000"}
+# A machine whose cable is pulled says nothing. Ray waits seven minutes for it; its servers allow a
+# question a minute.
+_ALIVE = {
+    "RAY_grpc_client_keepalive_time_ms": "61000",
+    "RAY_grpc_client_keepalive_timeout_ms": "15000",
+}
 
 
 def outside(address: str) -> bool:
-    """Whether the connection goes through Ray's client server, where every call that waits may hang."""
+    """Whether the connection goes through Ray's client server, where every call that waits may
+    hang.
+    """
     return address.startswith("ray://")
 
 
 async def connect(address: str, namespace: str, own: Mapping[str, str], shown: str) -> str:
-    """Connect with these variables set; the namespace in force, which is another where the program was connected.
+    """Connect with these variables set; the namespace in force, which is another where the program
+    was connected.
 
     Raises `Unavailable` if no cluster answers or access is denied.
     """
@@ -46,11 +55,16 @@ async def connect(address: str, namespace: str, own: Mapping[str, str], shown: s
         raise Unavailable(
             f"no Ray cluster answers: {_told(error)}",
             where=f"--ray-address {shown}",
-            fix="start one (ray start --head), give its address, or use --ray-address local; then culmen resume",
+            fix=(
+                "start one (ray start --head), give its address, or use --ray-address local; then "
+                "culmen resume"
+            ),
         ) from None
     kept = {name: value for name, value in _ALIVE.items() if name not in os.environ}
     try:
-        return await aside(lambda: _init(address, namespace, QUIET | kept | dict(own), bool(own)), _CONNECT_SECONDS)
+        return await aside(
+            lambda: _init(address, namespace, QUIET | kept | dict(own), bool(own)), _CONNECT_SECONDS
+        )
     except (OSError, RuntimeError, ValueError) as error:  # Ray raises all of these
         raise _refused(address, shown, error) from None
 
@@ -64,10 +78,13 @@ def _init(address: str, namespace: str, variables: Mapping[str, str], new: bool)
         _hush()
         for left in reversed(range(_TRIES)):
             try:
-                ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level="ERROR")
+                ray.init(
+                    address=address, namespace=namespace, log_to_driver=False, logging_level="ERROR"
+                )
                 break
             except (ConnectionError, RuntimeError) as error:
-                # The client server forks a process for each driver, and the fork fails now and then.
+                # The client server forks a process for each driver, and the fork fails now and
+                # then.
                 if not left or not str(error).startswith(_REFUSED):
                     raise
         return namespace
@@ -76,14 +93,23 @@ def _init(address: str, namespace: str, variables: Mapping[str, str], new: bool)
 def _refused(address: str, shown: str, error: Exception) -> Unavailable:
     told = _told(error)
     if ":" not in address:
-        what, fix = f"no Ray cluster answers: {told}", "start one (ray start --head), or give its address"
+        what, fix = (
+            f"no Ray cluster answers: {told}",
+            "start one (ray start --head), or give its address",
+        )
     elif outside(address):
         what = f"Ray's client server denies access: {told}"
-        fix = "give it the cluster's token (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN), and the same Ray and Python here"
+        fix = (
+            "give it the cluster's token (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN), and the same Ray "
+            "and Python here"
+        )
     else:
         host = address.rpartition(":")[0]
         what = f"the Ray cluster denies access: {told}"
-        fix = "run this on one of its machines, with its token (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN); "
+        fix = (
+            "run this on one of its machines, with its token (RAY_AUTH_MODE=token, "
+            "RAY_AUTH_TOKEN); "
+        )
         fix += f"from outside: --ray-address ray://{host}:10001"
     return Unavailable(what, where=f"--ray-address {shown}", fix=fix)
 
@@ -97,7 +123,9 @@ def _told(error: Exception) -> str:
 
 
 def _hush() -> None:
-    """Keep Ray's reports of dead workers off standard output, which may be a document; statuses report them."""
+    """Keep Ray's reports of dead workers off standard output, which may be a document; statuses
+    report them.
+    """
     worker = importlib.import_module("ray._private.worker")
     if hasattr(worker, "print_to_stdstream"):
         setattr(worker, "print_to_stdstream", lambda *_, **__: None)  # noqa: B010 - no attribute that types know
@@ -112,7 +140,9 @@ async def _reached(address: str) -> None:
 
 
 def listing() -> list[dict[str, Any]]:
-    """The cluster's nodes, as `ray.nodes` has them. Raises ConnectionError if the connection is closed."""
+    """The cluster's nodes, as `ray.nodes` has them. Raises ConnectionError if the connection is
+    closed.
+    """
     import ray  # pyright: ignore[reportMissingImports]
 
     if not ray.is_initialized():  # else Ray raises an exception that has no type
@@ -121,7 +151,9 @@ def listing() -> list[dict[str, Any]]:
 
 
 async def aside(work: Callable[[], T], seconds: float) -> T:
-    """Run a function on a thread for at most `seconds`; passes on its errors, and raises `TimeoutError`."""
+    """Run a function on a thread for at most `seconds`; passes on its errors, and raises
+    `TimeoutError`.
+    """
     given: Future[T] = Future()
 
     def target() -> None:
@@ -135,13 +167,15 @@ async def aside(work: Callable[[], T], seconds: float) -> T:
 
 
 async def future_of(ref: Any, address: str) -> asyncio.Future[Any]:
-    """A future of a reference's value. From outside the cluster the request is slow and made on another thread."""
+    """A future of a reference's value. From outside the cluster the request is slow and made on
+    another thread.
+    """
     return _mirrored(await aside(ref.future, _FUTURE_SECONDS) if outside(address) else ref.future())
 
 
 def _mirrored(given: Future[T]) -> asyncio.Future[T]:
-    """A future of this loop. Unlike asyncio's own, cancelling it leaves the given one alone: Ray's client fails on a
-    cancelled future."""
+    """A future of this loop. Unlike asyncio's own, cancelling it leaves the given one alone: Ray's
+    client fails on a cancelled future."""
     loop = asyncio.get_running_loop()
     mirror: asyncio.Future[T] = loop.create_future()
 
@@ -197,12 +231,25 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-# A Ray cluster of one node on this machine, as a process of its own: loopback only, a token, no keys, no telemetry.
+# A Ray cluster of one node on this machine, as a process of its own: loopback only, a token, no
+# keys, no telemetry.
 
 START_SECONDS = 180.0
-_KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "USER", "LOGNAME")
+_KEPT = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "VIRTUAL_ENV",
+    "USER",
+    "LOGNAME",
+)
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
-LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # Ray's own switch for "this machine only", whatever its name
+LOOPBACK = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"
+}  # Ray's own switch for "this machine only", whatever its name
 
 
 def environment(token: str) -> dict[str, str]:
@@ -224,10 +271,16 @@ class LocalCluster:
         log = Path(self._folder.name, "log")
         with log.open("wb") as complaints:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", __name__, self._folder.name,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints,
-                env=environment(self.token), start_new_session=True,
-            )  # fmt: skip
+                sys.executable,
+                "-m",
+                __name__,
+                self._folder.name,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                env=environment(self.token),
+                start_new_session=True,
+            )
         assert self._process.stdout is not None
         try:
             line = await asyncio.wait_for(self._process.stdout.readline(), START_SECONDS)
@@ -237,7 +290,11 @@ class LocalCluster:
         if not self.address:
             last = log.read_text(errors="replace")[-1500:]
             await self.close()
-            raise Unavailable("Ray did not start here", where=last.strip(), fix="culmen resume, or --backend local")
+            raise Unavailable(
+                "Ray did not start here",
+                where=last.strip(),
+                fix="culmen resume, or --backend local",
+            )
 
     async def close(self) -> None:
         """End it and all its processes."""
@@ -258,9 +315,13 @@ def serve(folder: str) -> None:
     import ray  # pyright: ignore[reportMissingImports]
 
     ray.init(
-        address="local", include_dashboard=False, log_to_driver=False, logging_level="ERROR",
-        _temp_dir=folder, _node_ip_address="127.0.0.1",
-    )  # fmt: skip
+        address="local",
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        _temp_dir=folder,
+        _node_ip_address="127.0.0.1",
+    )
     os.write(1, f"{ray.get_runtime_context().gcs_address}\n".encode())
     with contextlib.suppress(KeyboardInterrupt):
         while os.read(0, 4096):

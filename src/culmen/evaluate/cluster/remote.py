@@ -1,7 +1,9 @@
-"""The driver's side of a backend whose evaluations run elsewhere: sends jobs, retries, attributes failures.
+"""The driver's side of a backend whose evaluations run elsewhere: sends jobs, retries, attributes
+failures.
 
-A `Carrier` (Ray or Slurm) carries bytes to nodes and back. Evaluations that a worker or a node took down with it
-are tried again; after that they are `lost`, which no strategy holds against a candidate. The journal stays here.
+A `Carrier` (Ray or Slurm) carries bytes to nodes and back. Evaluations that a worker or a node took
+down with it are tried again; after that they are `lost`, which no strategy holds against a
+candidate. The journal stays here.
 """
 
 from __future__ import annotations
@@ -29,11 +31,14 @@ from culmen.evaluate.local import VERIFIER_PATIENCE
 NODE_SLOTS = 64  # evaluations at once on one node, at most: each has a user of its own there
 _ATTEMPTS = 2  # a node retries once what its own jail lost
 _START = 30.0
-_ASKING = 86_400.0  # seconds that models may take of one evaluation, before whoever carries it is thought dead
+# seconds that models may take of one evaluation, before whoever carries it is thought dead
+_ASKING = 86_400.0
 
 
 class Lost(Exception):
-    """An evaluation was lost through no fault of its candidate; the word says what failed: node, worker, ..."""
+    """An evaluation was lost through no fault of its candidate; the word says what failed: node,
+    worker, ...
+    """
 
 
 Asked = Callable[[str, bytes], Awaitable[bytes]]
@@ -47,13 +52,18 @@ async def nobody(_key: str, _question: bytes) -> bytes:
 class Carrier(Protocol):
     """Carries bytes to nodes and back.
 
-    asked    is set before `open`: what an evaluator on a node asks models is handed to it, by a key, and what it gives
+    asked    is set before `open`: what an evaluator on a node asks models is handed to it, by a
+    key, and what it gives
              goes back to that node
 
-    open     connect, bring the parcel to one node, and return its answer. Raises `UserError` for what a person can
-             fix, also for a resource that no node has. Nodes that join later start with the `terms` of that time
-    carry    one job, named `number`, to a node that has room, with at most `seconds` of work there; the bytes of its
-             answer. Raises `Lost`, and `UserError` if no node will ever come. Cancelling it ends the work on the node
+    open     connect, bring the parcel to one node, and return its answer. Raises `UserError` for
+    what a person can
+             fix, also for a resource that no node has. Nodes that join later start with the `terms`
+             of that time
+    carry    one job, named `number`, to a node that has room, with at most `seconds` of work there;
+    the bytes of its
+             answer. Raises `Lost`, and `UserError` if no node will ever come. Cancelling it ends
+             the work on the node
     room     number of evaluations that the present nodes can run at once; 0: unknown
     close    end everything everywhere
     """
@@ -72,8 +82,8 @@ class Carrier(Protocol):
 
 
 class _Questions:
-    """What one evaluation elsewhere asks models, answered in the context of the task that performs it. `trouble` gets
-    the error that ends the run."""
+    """What one evaluation elsewhere asks models, answered in the context of the task that performs
+    it. `trouble` gets the error that ends the run."""
 
     def __init__(self) -> None:
         self.trouble: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -111,13 +121,19 @@ class _Questions:
 
 
 class RemoteBackend:
-    """Evaluates `task` through the carrier, up to `workers` at once; 0: as many as there is room for at the start. See
-    `core.ports.Backend`."""
+    """Evaluates `task` through the carrier, up to `workers` at once; 0: as many as there is room
+    for at the start. See `core.ports.Backend`."""
 
     attempts = 1  # `evaluate` tries again by itself
 
     def __init__(
-        self, task: Task, workers: int, carrier: Carrier, require: str | None = None, *, scoring: Scoring | None = None
+        self,
+        task: Task,
+        workers: int,
+        carrier: Carrier,
+        require: str | None = None,
+        *,
+        scoring: Scoring | None = None,
     ) -> None:
         self.task, self.workers, self.require = task, workers, require
         self.scoring = scoring or Scoring()
@@ -127,10 +143,16 @@ class RemoteBackend:
         self._name = secrets.token_hex(4)
 
     async def start(self) -> str:
-        """Open the carrier; returns the isolation level of the first node, which the others must reach. Passes on the
-        errors of its start."""
+        """Open the carrier; returns the isolation level of the first node, which the others must
+        reach. Passes on the errors of its start."""
         self._seal.check()
-        terms = NodeTerms(min(self.workers or NODE_SLOTS, NODE_SLOTS), self.require, "", self.scoring, self.seconds)
+        terms = NodeTerms(
+            min(self.workers or NODE_SLOTS, NODE_SLOTS),
+            self.require,
+            "",
+            self.scoring,
+            self.seconds,
+        )
         self._carrier.terms, self._carrier.asked = messages.dump(terms), self._asked
         parcel = messages.pack(self.task)
         try:
@@ -139,7 +161,9 @@ class RemoteBackend:
             await self._carrier.close()
             raise
         self.scoring, self.workers = first.scoring, self.workers or max(1, self._carrier.room())
-        self._carrier.terms = messages.dump(msgspec.structs.replace(terms, level=first.level, scoring=first.scoring))
+        self._carrier.terms = messages.dump(
+            msgspec.structs.replace(terms, level=first.level, scoring=first.scoring)
+        )
         return first.level
 
     def _understood(self, raw: bytes) -> NodeReply:
@@ -151,8 +175,8 @@ class RemoteBackend:
     async def evaluate(
         self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False
     ) -> Observation:
-        """One evaluation; every failure is a status. Raises `EvaluatorChanged`, and `Unavailable` if the cluster is
-        gone for good."""
+        """One evaluation; every failure is a status. Raises `EvaluatorChanged`, and `Unavailable`
+        if the cluster is gone for good."""
         self._seal.check()
         job = messages.encoded(candidate, case, seed, certify, self._epoch)
         reason = ""
@@ -179,7 +203,9 @@ class RemoteBackend:
     async def _carried(self, number: str, job: bytes) -> bytes:
         """Carry one job, and have answered meanwhile what its evaluator asks models."""
         questions = self._asking[number] = _Questions()
-        seconds = self.seconds + (_ASKING if ASKER.get() is not None else 0.0)  # the node itself is stricter
+        seconds = self.seconds + (
+            _ASKING if ASKER.get() is not None else 0.0
+        )  # the node itself is stricter
         carrying = asyncio.ensure_future(self._carrier.carry(number, job, seconds))
         try:
             await asyncio.wait({carrying, questions.trouble}, return_when="FIRST_COMPLETED")

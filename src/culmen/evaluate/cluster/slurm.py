@@ -1,9 +1,11 @@
-"""Evaluations in Slurm jobs: each job is a worker with one jail that takes evaluations from a shared folder.
+"""Evaluations in Slurm jobs: each job is a worker with one jail that takes evaluations from a
+shared folder.
 
-A job per evaluation would cost seconds each; so a job serves many. Slurm decides where and when jobs run, and submitit
-writes and submits them. A job that ends (time limit, preemption, a node that dies) is submitted again, and its worker's
-evaluations are tried elsewhere. All waits are bounded: jobs that Slurm will never start, workers that always die early,
-and a wait longer than `wait` end the session.
+A job per evaluation would cost seconds each; so a job serves many. Slurm decides where and when
+jobs run, and submitit writes and submits them. A job that ends (time limit, preemption, a node that
+dies) is submitted again, and its worker's evaluations are tried elsewhere. All waits are bounded:
+jobs that Slurm will never start, workers that always die early, and a wait longer than `wait` end
+the session.
 """
 
 from __future__ import annotations
@@ -35,19 +37,41 @@ WAIT_SECONDS = 3600.0  # for a first worker: queues are long
 _PAUSE = 0.05
 _LAST_PART = 0.25  # largest share of a job's time in which nothing new is begun
 _STILLBORN = 3  # workers in a row that end before they begin
-_LONGEST_DELAY = 300.0  # seconds between tries of jobs that Slurm refuses, or that end at once, while others work
+# seconds between tries of jobs that Slurm refuses, or that end at once, while others work
+_LONGEST_DELAY = 300.0
 _SOONEST, _LATEST = 1.0, 15.0  # seconds between queries of the queue; longer where nothing changes
-_BEGIN_SECONDS = 300.0  # for a job that runs to become a worker: packages may come from a slow file system
+_BEGIN_SECONDS = (
+    300.0  # for a job that runs to become a worker: packages may come from a slow file system
+)
 _HOPELESS_LOOKS = 3  # seconds that a reason must persist: some are transient
 _SELDOM = 30.0  # seconds between two messages about a queue from which some jobs have come
 _COMMAND_SECONDS = 120.0  # for a command of Slurm's; its own time-outs are shorter
 _END_SECONDS = 60.0  # for all jobs to end; Slurm kills after 30
 _UNLISTED_SECONDS = 30.0  # seconds that Slurm may take to list a new job
-_NO_SIGNAL = "URG@1"  # submitit has Slurm signal all processes of a job before its end; this signal is ignored
+# submitit has Slurm signal all processes of a job before its end; this signal is ignored
+_NO_SIGNAL = "URG@1"
 
-_KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "USER", "LOGNAME", "SHELL")
+_KEPT = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "VIRTUAL_ENV",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+)
 _PREFIXES = ("SLURM_CONF", "MODULE")
-_HABITS = ("ACCOUNT", "PARTITION", "QOS", "CONSTRAINT", "RESERVATION", "WCKEY")  # SBATCH_...: win over the batch script
+_HABITS = (
+    "ACCOUNT",
+    "PARTITION",
+    "QOS",
+    "CONSTRAINT",
+    "RESERVATION",
+    "WCKEY",
+)  # SBATCH_...: win over the batch script
 # Waits for the end of its input, that is of the driver; then ends all jobs and removes the folder.
 _GUARD = """
 folder=$1 name=$2 cluster=$3 user=$(id -u)
@@ -60,9 +84,21 @@ rm -rf "$folder"
 """
 
 _ACTIVE = {
-    "PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING",
-    "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT",
-}  # fmt: skip
+    "PENDING",
+    "CONFIGURING",
+    "RUNNING",
+    "COMPLETING",
+    "SUSPENDED",
+    "STOPPED",
+    "SIGNALING",
+    "STAGE_OUT",
+    "RESIZING",
+    "REQUEUED",
+    "REQUEUE_HOLD",
+    "REQUEUE_FED",
+    "RESV_DEL_HOLD",
+    "SPECIAL_EXIT",
+}
 _LOSSES = {
     "NODE_FAIL": "node_died",
     "BOOT_FAIL": "node_died",
@@ -101,8 +137,9 @@ class JobState(NamedTuple):
 
 
 class JobQueue:
-    """Submits, lists and cancels the jobs of one session: by submitit, by `squeue`, which works without accounting,
-    and by `scancel`. A guard process ends all jobs and removes the folder when this process ends, however it does."""
+    """Submits, lists and cancels the jobs of one session: by submitit, by `squeue`, which works
+    without accounting, and by `scancel`. A guard process ends all jobs and removes the folder when
+    this process ends, however it does."""
 
     def __init__(self, folder: Path, choice: BackendChoice, slots: int, life: float) -> None:
         self._folder, self._choice, self._slots, self._life = folder, choice, slots, life
@@ -111,7 +148,9 @@ class JobQueue:
         self._environment = environment(choice.texts)
         self._executor: Any = None
         self._guard: asyncio.subprocess.Process | None = None
-        self._jobs: dict[str, tuple[Any, float]] = {}  # submitit's job of a worker, and when it was submitted
+        self._jobs: dict[
+            str, tuple[Any, float]
+        ] = {}  # submitit's job of a worker, and when it was submitted
 
     async def open(self) -> None:
         """Raises `UserError` for options that submitit does not accept."""
@@ -119,31 +158,61 @@ class JobQueue:
         with _refusals():
             asked = parameters(self._choice, self._slots, self._name)
             self._executor = _executor(self._real, f"{self._folder}/logs", self._environment)
-            self._executor.update_parameters(**(asked if self._real else {"timeout_min": asked["time"]}))
+            self._executor.update_parameters(
+                **(asked if self._real else {"timeout_min": asked["time"]})
+            )
 
     async def _guarding(self, stdin: int) -> asyncio.subprocess.Process:
         kind = "slurm" if self._real else "local"
         return await asyncio.create_subprocess_exec(
-            "/bin/sh", "-c", _GUARD, "culmen-guard", str(self._folder), self._name, kind, stdin=stdin,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self._environment, start_new_session=True,
-        )  # fmt: skip
+            "/bin/sh",
+            "-c",
+            _GUARD,
+            "culmen-guard",
+            str(self._folder),
+            self._name,
+            kind,
+            stdin=stdin,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=self._environment,
+            start_new_session=True,
+        )
 
     async def submit(self, worker: str) -> None:
-        """Submit one more job. Raises `UserError` with Slurm's message, `Unavailable` if it does not answer."""
+        """Submit one more job. Raises `UserError` with Slurm's message, `Unavailable` if it does
+        not answer.
+        """
         words = (serve, str(self._folder), worker, self._slots, self._life)
         try:
             with _refusals():
-                job = await asyncio.wait_for(asyncio.to_thread(self._executor.submit, *words), _COMMAND_SECONDS)
+                job = await asyncio.wait_for(
+                    asyncio.to_thread(self._executor.submit, *words), _COMMAND_SECONDS
+                )
         except TimeoutError:
-            raise Unavailable("sbatch does not answer", where="Slurm", fix="culmen resume") from None
+            raise Unavailable(
+                "sbatch does not answer", where="Slurm", fix="culmen resume"
+            ) from None
         self._jobs[worker] = (job, time.monotonic())
 
     async def states(self) -> dict[str, JobState] | None:
         """The states of all jobs by worker; None if Slurm does not answer."""
         if not self._real:
-            return {w: JobState("COMPLETED" if job.done() else "RUNNING") for w, (job, _) in self._jobs.items()}
+            return {
+                w: JobState("COMPLETED" if job.done() else "RUNNING")
+                for w, (job, _) in self._jobs.items()
+            }
         printed = await asyncio.to_thread(
-            self._call, "squeue", "-h", "-u", str(os.getuid()), "-n", self._name, "--states=all", "-o", "%i|%T|%r|%N"
+            self._call,
+            "squeue",
+            "-h",
+            "-u",
+            str(os.getuid()),
+            "-n",
+            self._name,
+            "--states=all",
+            "-o",
+            "%i|%T|%r|%N",
         )
         if printed is None:
             return None
@@ -151,7 +220,9 @@ class JobQueue:
         listed = {row[0]: JobState(row[1], row[2], row[3]) for row in rows if len(row) == 4}
         now, states = time.monotonic(), dict[str, JobState]()
         for worker, (job, since) in self._jobs.items():
-            unlisted = JobState("GONE" if now - since > _UNLISTED_SECONDS else "PENDING")  # Slurm forgets ended jobs
+            unlisted = JobState(
+                "GONE" if now - since > _UNLISTED_SECONDS else "PENDING"
+            )  # Slurm forgets ended jobs
             states[worker] = listed.get(str(job.job_id), unlisted)
         return states
 
@@ -174,9 +245,14 @@ class JobQueue:
         """Output of one of Slurm's commands, None if it fails."""
         try:
             done = subprocess.run(
-                words, check=False, capture_output=True, text=True, timeout=_COMMAND_SECONDS,
-                env=self._environment, start_new_session=True,
-            )  # fmt: skip
+                words,
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=_COMMAND_SECONDS,
+                env=self._environment,
+                start_new_session=True,
+            )
         except (OSError, subprocess.TimeoutExpired):
             return None
         return done.stdout if done.returncode == 0 else None
@@ -199,10 +275,12 @@ class JobQueue:
 
 
 def environment(texts: Mapping[str, str]) -> dict[str, str]:
-    """Environment of Slurm's commands, and so of the jobs: a fixed list without keys, and the user's SBATCH_ variables
-    that the backend's settings do not override."""
+    """Environment of Slurm's commands, and so of the jobs: a fixed list without keys, and the
+    user's SBATCH_ variables that the backend's settings do not override."""
     habits = [f"SBATCH_{name}" for name in _HABITS if name.lower() not in texts]
-    return {n: v for n, v in os.environ.items() if n in _KEPT or n in habits or n.startswith(_PREFIXES)}
+    return {
+        n: v for n, v in os.environ.items() if n in _KEPT or n in habits or n.startswith(_PREFIXES)
+    }
 
 
 def parameters(choice: BackendChoice, slots: int, name: str) -> dict[str, Any]:
@@ -214,7 +292,9 @@ def parameters(choice: BackendChoice, slots: int, name: str) -> dict[str, Any]:
     if needs.memory:
         found["mem"] = f"{math.ceil(needs.memory * slots / 2**20)}M"
     if needs.custom:
-        found["gres"] = ",".join(f"{kind}:{math.ceil(n * slots)}" for kind, n in needs.custom.items())
+        found["gres"] = ",".join(
+            f"{kind}:{math.ceil(n * slots)}" for kind, n in needs.custom.items()
+        )
     found |= {key: value for key, value in choice.texts.items() if key not in ("cluster", "folder")}
     found["srun_args"] = [f"--cpus-per-task={cores}"]  # since 22.05 a step does not inherit it
     return found | {"additional_parameters": {"no_requeue": True, "signal": _NO_SIGNAL}}
@@ -224,12 +304,19 @@ def _executor(real: bool, folder: str, visible: Mapping[str, str]) -> Any:
     import submitit  # pyright: ignore[reportMissingImports]
 
     class CleanSlurmExecutor(submitit.SlurmExecutor):
-        """Submits with these variables alone, since a job inherits the environment of `sbatch`; in a session of its
-        own, so that Ctrl-C does not interrupt it."""
+        """Submits with these variables alone, since a job inherits the environment of `sbatch`; in
+        a session of its own, so that Ctrl-C does not interrupt it."""
 
         def _make_submission_command(self, submission_file_path: Path) -> list[str]:
             pairs = [f"{name}={value}" for name, value in visible.items()]
-            return ["setsid", "--wait", "env", "-i", *pairs, *super()._make_submission_command(submission_file_path)]
+            return [
+                "setsid",
+                "--wait",
+                "env",
+                "-i",
+                *pairs,
+                *super()._make_submission_command(submission_file_path),
+            ]
 
     return CleanSlurmExecutor(folder) if real else submitit.LocalExecutor(folder)
 
@@ -242,7 +329,10 @@ def _refusals() -> Iterator[None]:
     except TimeoutError:
         raise
     except (RuntimeError, ValueError, OSError) as error:
-        lines = [line.removeprefix("sbatch: ").removeprefix("error: ").strip() for line in str(error).splitlines()]
+        lines = [
+            line.removeprefix("sbatch: ").removeprefix("error: ").strip()
+            for line in str(error).splitlines()
+        ]
         said = [line.removeprefix("Batch job submission failed: ") for line in lines if line]
         what = "; ".join(dict.fromkeys(said)) or type(error).__name__
         fix = "ask for what the cluster has with --backend-set; then culmen resume"
@@ -250,16 +340,23 @@ def _refusals() -> Iterator[None]:
 
 
 class SlurmJobs:
-    """Keeps `wanted` jobs in the queue, and tracks their workers. `lose` is called with lost evaluations and the
-    reason, `tell` with the state of the queue."""
+    """Keeps `wanted` jobs in the queue, and tracks their workers. `lose` is called with lost
+    evaluations and the reason, `tell` with the state of the queue."""
 
     def __init__(
-        self, spool: Spool, queue: JobQueue, wanted: int, wait: float,
-        lose: Callable[[Iterable[str], str], None], tell: Callable[[str], None],
-    ) -> None:  # fmt: skip
+        self,
+        spool: Spool,
+        queue: JobQueue,
+        wanted: int,
+        wait: float,
+        lose: Callable[[Iterable[str], str], None],
+        tell: Callable[[str], None],
+    ) -> None:
         self._spool, self._queue, self._wanted, self._wait = spool, queue, max(1, wanted), wait
         self._lose, self._tell = lose, tell
-        self._jobs: dict[str, list[str]] = {}  # the workers of a job: one, unless Slurm restarted it
+        self._jobs: dict[
+            str, list[str]
+        ] = {}  # the workers of a job: one, unless Slurm restarted it
         self._states: dict[str, JobState] = {}
         self._running: dict[str, float] = {}  # since when jobs run that have no worker yet
         self._left: set[str] = set()
@@ -273,7 +370,11 @@ class SlurmJobs:
     def candidates(self) -> list[str]:
         """Workers that have started and are not admitted yet."""
         known = {worker for workers in self._jobs.values() for worker in workers}
-        return [w for w in self._spool.names("workers") if w not in known and w.partition(".")[0] in self._jobs]
+        return [
+            w
+            for w in self._spool.names("workers")
+            if w not in known and w.partition(".")[0] in self._jobs
+        ]
 
     def admit(self, worker: str) -> None:
         """Admit a worker; an earlier worker of the same job is removed."""
@@ -287,7 +388,12 @@ class SlurmJobs:
     def departed(self) -> bool:
         """Whether a worker has left since the last call: its job is over, or soon will be."""
         present = set(self._spool.names("workers"))
-        away = {worker for workers in self._jobs.values() for worker in workers[-1:] if worker not in present}
+        away = {
+            worker
+            for workers in self._jobs.values()
+            for worker in workers[-1:]
+            if worker not in present
+        }
         news, self._left = bool(away - self._left), away
         if news:
             self.pause = _SOONEST
@@ -328,8 +434,8 @@ class SlurmJobs:
         self._not_before = time.monotonic() + self._delay
 
     async def look(self) -> None:
-        """Read the queue and act on it. Raises `UserError` if jobs will never start, `Unavailable` if none started in
-        time."""
+        """Read the queue and act on it. Raises `UserError` if jobs will never start, `Unavailable`
+        if none started in time."""
         states = await self._queue.states()
         changed = states is not None and self._states != states
         self.pause = _SOONEST if changed else min(self.pause * 1.5, _LATEST)
@@ -374,10 +480,15 @@ class SlurmJobs:
         said = [line for line in lines if not line.startswith(("srun:", "slurmstepd"))] or lines
         last = said[-1:] or [f"the last one wrote nothing to {self._spool.root}"]
         state = f"{now.state}{f' on {now.node}' if now.node else ''}"
-        fix = "see that nodes have the same culmen and Python, and write to that folder (--backend-set folder=PATH)"
+        fix = (
+            "see that nodes have the same culmen and Python, and write to that folder "
+            "(--backend-set folder=PATH)"
+        )
         if now.state == "CANCELLED":
             last, fix = ["somebody cancelled them"], "culmen resume, when they may run"
-        return Unavailable(f"jobs end before they begin: {state}: {last[0]}", where="Slurm", fix=fix)
+        return Unavailable(
+            f"jobs end before they begin: {state}: {last[0]}", where="Slurm", fix=fix
+        )
 
     def _judge(self) -> None:
         if any(self._jobs.values()) or self._running:
@@ -388,11 +499,18 @@ class SlurmJobs:
         if why:
             self.pause = _SOONEST
         if self._hopeless >= _HOPELESS_LOOKS:
-            fix = "ask for what the cluster has: --backend-set minutes=,cpu=,memory=,custom.NAME=,partition=; see sinfo"
-            raise UserError(f"Slurm will never start these jobs: {why}", where="--backend slurm", fix=fix)
+            fix = (
+                "ask for what the cluster has: --backend-set "
+                "minutes=,cpu=,memory=,custom.NAME=,partition=; see sinfo"
+            )
+            raise UserError(
+                f"Slurm will never start these jobs: {why}", where="--backend slurm", fix=fix
+            )
         if time.monotonic() - self._alone > self._wait:
             stands = self._refused or (summary(self._states) if self._states else "no jobs")
-            fix = "culmen resume, later; or ask for less, or wait longer: --backend-set wait=SECONDS"
+            fix = (
+                "culmen resume, later; or ask for less, or wait longer: --backend-set wait=SECONDS"
+            )
             raise Unavailable(f"no worker for {self._wait:g} s: {stands}", where="Slurm", fix=fix)
 
     def _report(self, silent: bool) -> None:
@@ -422,7 +540,9 @@ def hopeless(jobs: Mapping[str, JobState]) -> str:
 def summary(jobs: Mapping[str, JobState]) -> str:
     """The state of the jobs as a message: `3 of 8 jobs run, 5 pending (Priority)`."""
     waiting = [job for job in jobs.values() if job.state in ("PENDING", "CONFIGURING")]
-    reasons = Counter(job.reason.partition(":")[0].strip() for job in waiting if job.reason not in ("", "None"))
+    reasons = Counter(
+        job.reason.partition(":")[0].strip() for job in waiting if job.reason not in ("", "None")
+    )
     why = f" ({', '.join(reason for reason, _ in reasons.most_common(3))})" if reasons else ""
     number = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
     if len(waiting) == len(jobs):
@@ -434,7 +554,9 @@ def summary(jobs: Mapping[str, JobState]) -> str:
 class SlurmCarrier:
     """See `remote.Carrier`. `workers` is the number of evaluations at once, over all jobs."""
 
-    def __init__(self, choice: BackendChoice, workers: int, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, choice: BackendChoice, workers: int, tell: Callable[[str], None] | None = None
+    ) -> None:
         self.retries, self.terms = choice.retries, b""
         self.asked: Asked = nobody
         self._choice, self._tell = choice, tell or (lambda _: None)
@@ -451,14 +573,23 @@ class SlurmCarrier:
         self._news = asyncio.Event()
 
     async def open(self, parcel: bytes, name: str) -> bytes:
-        """Raises `UserError` with Slurm's message if it refuses the jobs, `Unavailable` if none starts."""
+        """Raises `UserError` with Slurm's message if it refuses the jobs, `Unavailable` if none
+        starts.
+        """
         choice = self._choice
         if choice.texts.get("cluster", "slurm") == "slurm" and shutil.which("sbatch") is None:
             fix = "run culmen on a login node of the cluster, or use --backend ray"
             raise UserError("there is no sbatch on this machine", where="--backend slurm", fix=fix)
         self._lay_out(parcel, name)
         self._queue = JobQueue(self._spool.root, choice, self._slots, self._life())
-        jobs = SlurmJobs(self._spool, self._queue, choice.jobs, choice.wait or WAIT_SECONDS, self._lose, self._tell)
+        jobs = SlurmJobs(
+            self._spool,
+            self._queue,
+            choice.jobs,
+            choice.wait or WAIT_SECONDS,
+            self._lose,
+            self._tell,
+        )
         self._jobs, self._first = jobs, asyncio.get_running_loop().create_future()
         self._tasks.append(asyncio.create_task(self._serve(jobs, self._first)))
         await self._queue.open()
@@ -474,7 +605,9 @@ class SlurmCarrier:
             self._spool.tidy()
         except OSError as error:
             fix = "name a folder that all nodes see: --backend-set folder=PATH"
-            raise UserError(f"cannot write: {error}", where=str(self._spool.root.parent), fix=fix) from None
+            raise UserError(
+                f"cannot write: {error}", where=str(self._spool.root.parent), fix=fix
+            ) from None
 
     def _life(self) -> float:
         """The seconds of a job in which its worker takes new evaluations."""
@@ -482,13 +615,16 @@ class SlurmCarrier:
         if life < seconds:
             self._tell(
                 f"Note: one evaluation may take {seconds:.0f} s, and a job ends after {life:.0f} s "
-                f"(--backend-set minutes={self._choice.minutes}): what it holds then is tried again."
+                f"(--backend-set minutes={self._choice.minutes}): what it holds then is tried "
+                "again."
             )
         return life - min(seconds, _LAST_PART * life) if life < math.inf else life
 
     def _beat(self) -> None:
         self._spool.beat("pulse")
-        self._spool.put("terms", messages.dump(msgspec.structs.replace(self._agreed, workers=self._slots)))
+        self._spool.put(
+            "terms", messages.dump(msgspec.structs.replace(self._agreed, workers=self._slots))
+        )
 
     @property
     def _agreed(self) -> NodeTerms:
@@ -525,8 +661,8 @@ class SlurmCarrier:
             raise self._trouble
 
     async def _serve(self, jobs: SlurmJobs, first: asyncio.Future[bytes]) -> None:
-        """Keep the pulse, collect answers, admit workers. Never blocks: workers take a missing pulse for the driver's
-        end."""
+        """Keep the pulse, collect answers, admit workers. Never blocks: workers take a missing
+        pulse for the driver's end."""
         beaten, pause = 0.0, _PAUSE
         try:
             while self._trouble is None:
@@ -543,7 +679,9 @@ class SlurmCarrier:
             self._trouble = error
         except OSError as error:
             fix = "see that it is there and has room; then culmen resume"
-            self._trouble = Unavailable(f"cannot write: {error}", where=str(self._spool.root), fix=fix)
+            self._trouble = Unavailable(
+                f"cannot write: {error}", where=str(self._spool.root), fix=fix
+            )
 
     async def _watch(self, jobs: SlurmJobs) -> None:
         """Check the queue from time to time, and at once when a worker left."""

@@ -1,17 +1,19 @@
-"""The program of a Slurm job: evaluates on its node, taking jobs from a shared folder until it is stopped.
+"""The program of a Slurm job: evaluates on its node, taking jobs from a shared folder until it is
+stopped.
 
-    parcel-SHA  terms  pulse  stop
-    jobs/NUMBER  held/WORKER/NUMBER  done/NUMBER  cancel/NUMBER  workers/WORKER  pulses/WORKER  gone/WORKER/NUMBER
-    asks/KEY  replies/KEY: what an evaluator asks models, and what they say
+    parcel-SHA  terms  pulse  stop jobs/NUMBER  held/WORKER/NUMBER  done/NUMBER  cancel/NUMBER
+    workers/WORKER  pulses/WORKER  gone/WORKER/NUMBER asks/KEY  replies/KEY: what an evaluator asks
+    models, and what they say
 
-Jobs are files; a worker takes one by renaming it. Files appear whole: they are written elsewhere and renamed. Clocks of
-different machines are never compared; a live side keeps changing its pulse, and the other watches it. A
-worker can take jobs only while the driver keeps its folder in held/: made when it is admitted, moved away when it
-counts as gone. So no unwatched worker ever takes a job.
+Jobs are files; a worker takes one by renaming it. Files appear whole: they are written elsewhere
+and renamed. Clocks of different machines are never compared; a live side keeps changing its pulse,
+and the other watches it. A worker can take jobs only while the driver keeps its folder in held/:
+made when it is admitted, moved away when it counts as gone. So no unwatched worker ever takes a
+job.
 
-Before its time is up a worker takes nothing new and ends when it has answered. When Slurm ends it earlier (cancelled,
-preempted, over its limit) all processes of the job get a SIGTERM, candidates too: their results then count as lost, not
-as failures.
+Before its time is up a worker takes nothing new and ends when it has answered. When Slurm ends it
+earlier (cancelled, preempted, over its limit) all processes of the job get a SIGTERM, candidates
+too: their results then count as lost, not as failures.
 """
 
 from __future__ import annotations
@@ -36,7 +38,19 @@ LAPSE = 60.0  # seconds without a pulse after which the other side counts as dea
 BEAT = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 _SETTLE = 0.25  # seconds within which the signal that ended a candidate also reaches this process
-_FOLDERS = ("jobs", "held", "done", "cancel", "workers", "pulses", "gone", "drafts", "logs", "asks", "replies")
+_FOLDERS = (
+    "jobs",
+    "held",
+    "done",
+    "cancel",
+    "workers",
+    "pulses",
+    "gone",
+    "drafts",
+    "logs",
+    "asks",
+    "replies",
+)
 _STALE = 7 * 86400.0  # seconds without a pulse after which a folder is abandoned
 
 
@@ -57,14 +71,19 @@ class Spool:
         """Remove abandoned folders beside this one, by the file system's clock."""
         now = (self.root / "pulse").stat().st_mtime
         for pulse in self.root.parent.glob("*/pulse"):
-            ours = re.fullmatch(r"[0-9a-f]{16}", pulse.parent.name) and (pulse.parent / "held").is_dir()
+            ours = (
+                re.fullmatch(r"[0-9a-f]{16}", pulse.parent.name)
+                and (pulse.parent / "held").is_dir()
+            )
             with contextlib.suppress(OSError):
                 if ours and now - pulse.stat().st_mtime > _STALE:
                     shutil.rmtree(pulse.parent, ignore_errors=True)
 
     def put(self, place: str, content: bytes) -> None:
         """Write a file whole."""
-        draft = self.root / "drafts" / f"{os.uname().nodename}-{os.getpid()}-{place.replace('/', '-')}"
+        draft = (
+            self.root / "drafts" / f"{os.uname().nodename}-{os.getpid()}-{place.replace('/', '-')}"
+        )
         draft.write_bytes(content)
         draft.rename(self.root / place)
 
@@ -87,7 +106,9 @@ class Spool:
         held = f"held/{worker}/{number}"
         with contextlib.suppress(OSError):
             (self.root / "jobs" / number).rename(self.root / held)
-        return self.get(held)  # a rename repeated by the network file system may report failure though it succeeded
+        return self.get(
+            held
+        )  # a rename repeated by the network file system may report failure though it succeeded
 
     def admit(self, worker: str) -> None:
         """Admit a worker."""
@@ -127,9 +148,11 @@ class Spool:
 
 
 def serve(folder: str, job: str, slots: int, life: float) -> None:
-    """Evaluate up to `slots` at once; returns when the driver has stopped or its pulse has, or when Slurm says so.
+    """Evaluate up to `slots` at once; returns when the driver has stopped or its pulse has, or when
+    Slurm says so.
 
-    `life` is the number of seconds in which new work is taken. A job that Slurm starts again is another worker.
+    `life` is the number of seconds in which new work is taken. A job that Slurm starts again is
+    another worker.
     """
     asyncio.run(_Worker(Spool(Path(folder)), f"{job}.{secrets.token_hex(3)}", slots, life).serve())
 

@@ -1,1 +1,1 @@
-"""Signs that a candidate or a task is not what it claims: found in texts, outputs and files, and acted on."""
+"""Detection of cheating in texts, outputs and files, and the response to it."""

@@ -1,4 +1,5 @@
-"""Scan candidates and their evaluations for signs of gaming (signs.py), and act on them as the run's policy says.
+"""Scan candidates and their evaluations for signs of gaming (signs.py), and act on them as the
+run's policy says.
 
     warn    the observation carries its signs
     reject  a candidate with a grave sign in its text is not run; one whose evaluation shows one loses its score
@@ -33,11 +34,15 @@ def parse_policy(name: str | None) -> str:
     """The policy of that name, "warn" for none; raises `UserError` for any other."""
     if name is None or name in POLICIES:
         return name or POLICIES[0]
-    raise UserError(f"there is no policy '{name}'", where="--integrity", fix=f"use one of {', '.join(POLICIES)}")
+    raise UserError(
+        f"there is no policy '{name}'", where="--integrity", fix=f"use one of {', '.join(POLICIES)}"
+    )
 
 
 class ToleranceCheck(Protocol):
-    """Finds out whether a score rests on a tolerance of the evaluator (see `culmen.audit.tightened`)."""
+    """Finds out whether a score rests on a tolerance of the evaluator (see
+    `culmen.audit.tightened`).
+    """
 
     async def check(
         self, candidate: Candidate, case: Case | None, seed: int, seen: Observation, most: int
@@ -47,10 +52,12 @@ class ToleranceCheck(Protocol):
 
 
 class IntegrityBackend(Backend):
-    """Wraps a backend: adds signs to its observations and refuses candidates as one of `POLICIES` says.
+    """Wraps a backend: adds signs to its observations and refuses candidates as one of `POLICIES`
+    says.
 
-    Where the task has a verifier, a score beyond the best known value is certified at once; where it has none,
-    what `tolerances` makes checks the observations that are to be, with up to `checks` further evaluations.
+    Where the task has a verifier, a score beyond the best known value is certified at once; where
+    it has none, what `tolerances` makes checks the observations that are to be, with up to `checks`
+    further evaluations.
     """
 
     def __init__(
@@ -84,9 +91,13 @@ class IntegrityBackend(Backend):
         found = self._of_text(candidate)
         if self.policy != "warn" and any(each.grave for each in found):
             refused = Observation(
-                candidate.id, Status.REJECTED, case=case.id if case else "", seed=seed,
-                evaluator=self.task.evaluator.digest, signs=found,
-            )  # fmt: skip
+                candidate.id,
+                Status.REJECTED,
+                case=case.id if case else "",
+                seed=seed,
+                evaluator=self.task.evaluator.digest,
+                signs=found,
+            )
             return apply_policy(self.policy, refused)
         seen = await self._ask(candidate, case, seed, certify)
         doubtful = seen.score is not None and self.task.objective.beyond(seen.score)
@@ -95,7 +106,9 @@ class IntegrityBackend(Backend):
         if checks and seen.score is not None and (above is None or self._better(seen.score, above)):
             seen = await self._checked(candidate, case, seed, seen, checks)
         found += (*seen.signs, *signs.of_observation(seen, self.task.objective))
-        return apply_policy(self.policy, msgspec.structs.replace(seen, signs=found) if found else seen)
+        return apply_policy(
+            self.policy, msgspec.structs.replace(seen, signs=found) if found else seen
+        )
 
     def _better(self, score: float, other: float) -> bool:
         reward = self.task.objective.reward
@@ -104,14 +117,20 @@ class IntegrityBackend(Backend):
     async def _checked(
         self, candidate: Candidate, case: Case | None, seed: int, seen: Observation, most: int
     ) -> Observation:
-        """The observation after a look at the evaluator's tolerances, where there is anything to look with."""
+        """The observation after a look at the evaluator's tolerances, where there is anything to
+        look with.
+        """
         if self._make_check is None:
             return seen
         self._check = self._check or self._make_check()
         return await self._check.check(candidate, case, seed, seen, most)
 
-    async def _ask(self, candidate: Candidate, case: Case | None, seed: int, certify: bool) -> Observation:
-        more = {"certify": True} if certify else {}  # backends of tasks without a verifier need not know
+    async def _ask(
+        self, candidate: Candidate, case: Case | None, seed: int, certify: bool
+    ) -> Observation:
+        more = (
+            {"certify": True} if certify else {}
+        )  # backends of tasks without a verifier need not know
         seen = await self.backend.evaluate(candidate, case, seed, **more)
         for _ in range(1, self.backend.attempts):
             if seen.status is not Status.LOST:
@@ -122,7 +141,9 @@ class IntegrityBackend(Backend):
     def _of_text(self, candidate: Candidate) -> tuple[Sign, ...]:
         known = self._seen.get(candidate.digest)
         if known is None:
-            known = self._seen[candidate.digest] = signs.of_parts(candidate.parts, self.task, self._names)
+            known = self._seen[candidate.digest] = signs.of_parts(
+                candidate.parts, self.task, self._names
+            )
             if len(self._seen) > _REMEMBERED:
                 self._seen.popitem(last=False)
         return known
@@ -159,16 +180,20 @@ def _refusal(grave: Sign) -> str:
     """The feedback of a refusal, for the proposer."""
     place = f" ({grave.part}:{grave.line})" if grave.line else ""
     return (
-        f"Rejected for its integrity, {grave.name}: it {SIGNS[grave.name][1]}{place}: {grave.evidence}\n"
-        "A score must come from solving the problem. Solve it without this, and the candidate will be evaluated."
+        f"Rejected for its integrity, {grave.name}: it {SIGNS[grave.name][1]}{place}: "
+        f"{grave.evidence}\n"
+        "A score must come from solving the problem. Solve it without this, and the candidate "
+        "will be evaluated."
     )
 
 
 def reapply_policy(finished: Mapping[str, Any], policy: str) -> dict[str, Any]:
-    """Another run's results under this policy; those that only the other policy refused, and those of candidates that
-    were found out later, are left out, to be evaluated."""
+    """Another run's results under this policy; those that only the other policy refused, and those
+    of candidates that were found out later, are left out, to be evaluated."""
     kept: dict[str, Any] = {}
-    late = {one.candidate for one in finished.values() if isinstance(one, Observation) and _late(one)}
+    late = {
+        one.candidate for one in finished.values() if isinstance(one, Observation) and _late(one)
+    }
     for mark, result in finished.items():
         if isinstance(result, Observation):
             if policy != "warn" and result.candidate in late and not _late(result):
@@ -204,7 +229,9 @@ class EvaluatorSeal:
         own = (evaluator.path, evaluator.verifier) if evaluator.path else ()
         self._expected = {str(folder / name): digest for name, digest in evaluator.files.items()}
         for path in filter(None, own):
-            if path not in self._expected and os.path.isfile(path):  # a task made by hand is sealed as it is now
+            if path not in self._expected and os.path.isfile(
+                path
+            ):  # a task made by hand is sealed as it is now
                 self._expected[path] = sha256(Path(path))
         self._seen: dict[str, Identity] = {}
 

@@ -1,12 +1,12 @@
-"""Signs that a candidate games the evaluator instead of solving the problem: pure functions, each sign with its
-evidence.
+"""Signs that a candidate games the evaluator instead of solving the problem: pure functions, each
+sign with its evidence.
 
     of_parts(parts, ScanContext.of(task))         what its text does (a scan of syntax trees; nothing is run)
     of_observation(observation, objective)        what its evaluation shows
     of_prose(text)                                admissions in an agent's reflections, notes or comments
 
-Signs are advice: a text can hide anything from a scan, and honest programs may look odd. Scores are protected by
-process isolation (docs/security.md) and exact verifiers (docs/certified.md).
+Signs are advice: a text can hide anything from a scan, and honest programs may look odd. Scores are
+protected by process isolation (docs/security.md) and exact verifiers (docs/certified.md).
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from culmen.core.evaluation import SIGNS, Observation, Sign
 from culmen.core.task import Objective, Task
 from culmen.evaluate.integrity import inserted
 
-GAP = 1e-7  # share of the score by which a certified value may fall short before it is grave; below: solvers' rounding
+# share of the score by which a certified value may fall short before it is grave; below: solvers'
+# rounding
+GAP = 1e-7
 _NOTED_GAP = 1e-10
 _EVIDENCE = 160  # characters
 
@@ -41,10 +43,11 @@ def sign(name: str, evidence: str, part: str = "", line: int = 0) -> Sign:
 
 
 class ScanContext(msgspec.Struct, frozen=True):
-    """Facts of the task for a scan: names of files that candidates must not use, and contents of its initial programs.
+    """Facts of the task for a scan: names of files that candidates must not use, and contents of
+    its initial programs.
 
-    `numbers` are those that seeds already hold, `known` the arrays of best solutions that the task ships, `own` the
-    signs of the seeds themselves, which say nothing of a candidate.
+    `numbers` are those that seeds already hold, `known` the arrays of best solutions that the task
+    ships, `own` the signs of the seeds themselves, which say nothing of a candidate.
     """
 
     evaluator: frozenset[str] = frozenset()
@@ -59,13 +62,19 @@ class ScanContext(msgspec.Struct, frozen=True):
         """The names of a task; reads `known*.json` beside it, if there are any."""
         files = {Path(path).name for path in (task.evaluator.path, task.evaluator.verifier) if path}
         folder = Path(task.evaluator.path).parent if task.evaluator.path else None
-        seeds = (text for seed in task.seeds for name, text in seed.items() if is_python(name, task))
+        seeds = (
+            text for seed in task.seeds for name, text in seed.items() if is_python(name, task)
+        )
         names = cls(
             evaluator=frozenset(files),
-            answers=frozenset({"task.toml", "cases.jsonl", "cases.json", "answers.json", "known.json"}),
+            answers=frozenset(
+                {"task.toml", "cases.jsonl", "cases.json", "answers.json", "known.json"}
+            ),
             prints=task.evaluator.form == "command",
             numbers=frozenset(number for text in seeds for number in numbers(text)),
-            known=tuple(filter(None, map(_numbers_of, sorted(folder.glob("known*.json")) if folder else ()))),
+            known=tuple(
+                filter(None, map(_numbers_of, sorted(folder.glob("known*.json")) if folder else ()))
+            ),
         )
         own = frozenset(_gist(each) for seed in task.seeds for each in _scan(seed, task, names))
         return msgspec.structs.replace(names, own=own)
@@ -103,13 +112,18 @@ def _scan(parts: Mapping[str, str], task: Task, names: ScanContext) -> list[Sign
 
 
 def without_inserted(text: str) -> str:
-    """The text with `pass` for each loop that the offline proposer inserted: a function that is, byte for byte, one of
-    `inserted`, at any indentation. Its lines stay as empty ones; what a comment or a name claims counts for nothing."""
+    """The text with `pass` for each loop that the offline proposer inserted: a function that is,
+    byte for byte, one of `inserted`, at any indentation. Its lines stay as empty ones; what a
+    comment or a name claims counts for nothing."""
     if not any(f"def {name}(" in text for name in _inserted()):
         return text
     tree, lines = _parsed(text), text.split("\n")
     for node in ast.walk(tree) if tree and not _ODD_LINES.search(text) else ():
-        if isinstance(node, ast.FunctionDef) and node.name in _inserted() and not node.decorator_list:
+        if (
+            isinstance(node, ast.FunctionDef)
+            and node.name in _inserted()
+            and not node.decorator_list
+        ):
             low, high = node.lineno - 1, node.end_lineno or 0
             own = lines[low:high]
             if textwrap.dedent("\n".join(own)) == _inserted()[node.name]:
@@ -124,7 +138,9 @@ _ODD_LINES = re.compile(r"[\r\f]")  # Python's parser may count lines differentl
 
 @cache
 def _inserted() -> dict[str, str]:
-    """The source of every loop that the offline proposer inserts, by name, without the last line's end."""
+    """The source of every loop that the offline proposer inserts, by name, without the last line's
+    end.
+    """
     functions = (inserted.refine_by_gradient, inserted.refine_by_climbing)
     return {each.__name__: inspect.getsource(each).rstrip("\n") for each in functions}
 
@@ -135,7 +151,12 @@ def _literals(part: str, text: str, names: ScanContext) -> list[Sign]:
         held = {float(f"{number:.9g}") for number in numbers}
         if any(len(known) >= 8 and len(known & held) >= 0.9 * len(known) for known in names.known):
             found.append(
-                sign("known_copy", f"{len(held)} numbers, among them a solution that the task ships", part, line)
+                sign(
+                    "known_copy",
+                    f"{len(held)} numbers, among them a solution that the task ships",
+                    part,
+                    line,
+                )
             )
         elif len(new := held - names.numbers) >= MANY:
             found.append(sign("literals", f"{len(new)} numbers of nine digits or more", part, line))
@@ -160,26 +181,35 @@ def _flat(data: object) -> Iterable[float]:
             yield from _flat(item)
 
 
-# -- what an evaluation shows --------------------------------------------------------------------------------------
+# -- what an evaluation shows
+# ------------------------------------------------------------------------------
 
 
 def of_observation(observation: Observation, objective: Objective) -> tuple[Sign, ...]:
-    """Signs in the numbers of one evaluation: the verifier's value against the score, a score beyond the best known."""
+    """Signs in the numbers of one evaluation: the verifier's value against the score, a score
+    beyond the best known.
+    """
     score, certified = observation.score, observation.certified
     if score is None:
         return ()
     found: list[Sign] = []
     if certified is not None:
-        gap = (objective.reward(score) - objective.reward(certified)) / max(abs(score), abs(certified), 1e-300)
+        gap = (objective.reward(score) - objective.reward(certified)) / max(
+            abs(score), abs(certified), 1e-300
+        )
         if gap > _NOTED_GAP:
             name = "certified_gap" if gap > GAP else "rounding"
             found.append(sign(name, f"scored {score!r}, certified {certified!r}"))
         if objective.beyond(certified):
             found.append(sign("record", f"certified {certified!r}, known was {objective.known!r}"))
     elif observation.strict is False:
-        found.append(sign("not_accepted", f"scored {score!r}; {_last(observation.feedback, 'not verified')}"))
+        found.append(
+            sign("not_accepted", f"scored {score!r}; {_last(observation.feedback, 'not verified')}")
+        )
     if certified is None and objective.beyond(score):
-        found.append(sign("beyond_known", f"scored {score!r}, the best known is {objective.known!r}"))
+        found.append(
+            sign("beyond_known", f"scored {score!r}, the best known is {objective.known!r}")
+        )
     return tuple(found)
 
 
@@ -187,13 +217,20 @@ def _last(feedback: str, start: str) -> str:
     return next((line for line in reversed(feedback.splitlines()) if line.startswith(start)), start)
 
 
-# -- admissions in prose ----------------------------------------------------------------------------------------------
+# -- admissions in prose
+# ------------------------------------------------------------------------------
 
-_WORTH_READING = re.compile(rf"{admissions.PLAYED}|tolerance|slack", re.I)  # never reaches over the end of a line
+_WORTH_READING = re.compile(
+    rf"{admissions.PLAYED}|tolerance|slack", re.I
+)  # never reaches over the end of a line
 
 
 def _worth_reading(text: str) -> bool:
-    return _short_worth_reading(text) if len(text) <= _SHORT else _WORTH_READING.search(text) is not None
+    return (
+        _short_worth_reading(text)
+        if len(text) <= _SHORT
+        else _WORTH_READING.search(text) is not None
+    )
 
 
 @lru_cache(maxsize=8192)
@@ -202,14 +239,16 @@ def _short_worth_reading(text: str) -> bool:
 
 
 def of_prose(text: str) -> tuple[Sign, ...]:
-    """Sentences that admit to gaming the evaluator (`admits`) or speak of staying within a tolerance (`mentions`).
+    """Sentences that admit to gaming the evaluator (`admits`) or speak of staying within a
+    tolerance (`mentions`).
 
     A sentence that says it is not done does not count.
     """
     return tuple(sign(name, sentence, line=line) for name, sentence, line in admissions.found(text))
 
 
-# -- the scan of a syntax tree; nothing is imported or run -----------------------------------------------------------
+# -- the scan of a syntax tree; nothing is imported or run
+# -----------------------------------------------------------
 
 MANY = 24  # least count of numbers of nine digits or more in one literal that is a sign
 _TINY = (1e-12, 1e-3)  # constants that count as a tolerance
@@ -219,36 +258,103 @@ Found = tuple[str, str, int]  # name of the sign, evidence, line
 
 _CALLS: dict[str, tuple[str, ...]] = {
     "frames": (
-        "sys._getframe", "sys._current_frames", "inspect.currentframe", "inspect.stack", "inspect.trace",
-        "inspect.getouterframes", "inspect.getinnerframes", "gc.get_objects", "gc.get_referrers", "gc.get_referents",
+        "sys._getframe",
+        "sys._current_frames",
+        "inspect.currentframe",
+        "inspect.stack",
+        "inspect.trace",
+        "inspect.getouterframes",
+        "inspect.getinnerframes",
+        "gc.get_objects",
+        "gc.get_referrers",
+        "gc.get_referents",
     ),
     "modules": ("sys.modules", "sys.meta_path", "sys.path_hooks", "importlib.reload"),
     "exit": ("os._exit", "os.abort", "atexit.register", "atexit._run_exitfuncs", "sys.exitfunc"),
-    "processes": ("os.fork", "os.forkpty", "os.setsid", "os.setpgid", "os.kill", "os.killpg", "signal.pthread_kill"),
-    "clocks": (
-        "time.time", "time.perf_counter", "time.monotonic", "time.process_time", "time.time_ns", "time.perf_counter_ns",
-        "time.monotonic_ns", "datetime.datetime.now",
+    "processes": (
+        "os.fork",
+        "os.forkpty",
+        "os.setsid",
+        "os.setpgid",
+        "os.kill",
+        "os.killpg",
+        "signal.pthread_kill",
     ),
-}  # fmt: skip
+    "clocks": (
+        "time.time",
+        "time.perf_counter",
+        "time.monotonic",
+        "time.process_time",
+        "time.time_ns",
+        "time.perf_counter_ns",
+        "time.monotonic_ns",
+        "datetime.datetime.now",
+    ),
+}
 _WHERE = {dotted: name for name, several in _CALLS.items() for dotted in several}
-_ATTRIBUTES = frozenset(("f_back", "f_locals", "f_globals", "tb_frame", "gi_frame", "cr_frame", "__subclasses__"))
+_ATTRIBUTES = frozenset(
+    ("f_back", "f_locals", "f_globals", "tb_frame", "gi_frame", "cr_frame", "__subclasses__")
+)
 _SHARED = frozenset(
-    ("numpy", "math", "cmath", "time", "json", "builtins", "random", "statistics", "scipy", "os", "io", "pickle", "sys",
-     "decimal", "fractions", "itertools", "functools", "operator", "importlib", "datetime", "socket", "struct")
-)  # fmt: skip
-_HARMLESS = frozenset(("sys.stdout", "sys.stderr", "sys.stdin", "sys.path", "sys.argv", "os.environ"))
+    (
+        "numpy",
+        "math",
+        "cmath",
+        "time",
+        "json",
+        "builtins",
+        "random",
+        "statistics",
+        "scipy",
+        "os",
+        "io",
+        "pickle",
+        "sys",
+        "decimal",
+        "fractions",
+        "itertools",
+        "functools",
+        "operator",
+        "importlib",
+        "datetime",
+        "socket",
+        "struct",
+    )
+)
+_HARMLESS = frozenset(
+    ("sys.stdout", "sys.stderr", "sys.stdin", "sys.path", "sys.argv", "os.environ")
+)
 _NATIVE = frozenset(("ctypes", "cffi", "_ctypes"))
-_PLAIN = frozenset(("float", "int", "complex", "str", "list", "tuple", "dict", "numpy.ndarray", "numpy.float64"))
+_PLAIN = frozenset(
+    ("float", "int", "complex", "str", "list", "tuple", "dict", "numpy.ndarray", "numpy.float64")
+)
 _LIES = frozenset(
-    ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__len__", "__float__", "__bool__", "__iter__",
-     "__getitem__", "__array__", "__sub__", "__rsub__", "__abs__")
-)  # fmt: skip
+    (
+        "__eq__",
+        "__ne__",
+        "__lt__",
+        "__le__",
+        "__gt__",
+        "__ge__",
+        "__len__",
+        "__float__",
+        "__bool__",
+        "__iter__",
+        "__getitem__",
+        "__array__",
+        "__sub__",
+        "__rsub__",
+        "__abs__",
+    )
+)
 _PROSE = re.compile(r"""\"\"\".*?\"\"\"|'''.*?'''|#[^\n]*""", re.S)
 _LONG = re.compile(r"\d\.\d{8}")
 _RESULT = re.compile(r"""["']?(?:combined_score|score|correct)["']?\s*:""")
 
 
-def scan(text: str, evaluator: frozenset[str], answers: frozenset[str], prints: bool) -> list[Found]:
+def scan(
+    text: str, evaluator: frozenset[str], answers: frozenset[str], prints: bool
+) -> list[Found]:
     """All signs of the syntax, in the order of the text; none for a text that is not Python."""
     reader = _Reader(evaluator, answers, prints, text)
     reader.read()
@@ -260,11 +366,13 @@ _HEAD = re.compile(r"^(?:@.*\n)*(?:async +)?(?:def|class)\b", re.M)
 
 @lru_cache(maxsize=8)
 def _pieces(text: str) -> tuple[str, ...]:
-    """The text in pieces that are programs by themselves, one for each function or class; () if it is not Python.
+    """The text in pieces that are programs by themselves, one for each function or class; () if it
+    is not Python.
 
-    A child shares most pieces with its parents, and these need no parsing. Pieces that parse are Python together as
-    well, statement by statement: each begins at the margin, with nothing left open before it. Where one does not
-    (a string holds such a line, an `else` follows), the text is one piece.
+    A child shares most pieces with its parents, and these need no parsing. Pieces that parse are
+    Python together as well, statement by statement: each begins at the margin, with nothing left
+    open before it. Where one does not (a string holds such a line, an `else` follows), the text is
+    one piece.
     """
     if not _ODD_LINES.search(text):
         places = [0, *(head.start() for head in _HEAD.finditer(text) if head.start()), len(text)]
@@ -287,19 +395,31 @@ def numbers(text: str) -> set[float]:
     """The float constants of a text, to nine digits."""
     tree = _parsed(text)
     nodes = ast.walk(tree) if tree else ()
-    return {float(f"{n.value:.9g}") for n in nodes if isinstance(n, ast.Constant) and type(n.value) is float}
+    return {
+        float(f"{n.value:.9g}")
+        for n in nodes
+        if isinstance(n, ast.Constant) and type(n.value) is float
+    }
 
 
 def literals(text: str) -> list[tuple[int, list[float]]]:
-    """Line and numbers (of nine digits or more) of every outermost list, tuple or dict that holds at least `MANY`."""
+    """Line and numbers (of nine digits or more) of every outermost list, tuple or dict that holds
+    at least `MANY`.
+    """
     tree = _parsed(text) if len(_LONG.findall(text)) >= MANY else None
     found: list[tuple[int, list[float]]] = []
     waiting: list[ast.AST] = [tree] if tree else []
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.List | ast.Tuple | ast.Dict | ast.Set):
-            held = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and type(n.value) is float]
-            long = [value for value in held if len(repr(abs(value)).replace(".", "").strip("0")) >= 9]
+            held = [
+                n.value
+                for n in ast.walk(node)
+                if isinstance(n, ast.Constant) and type(n.value) is float
+            ]
+            long = [
+                value for value in held if len(repr(abs(value)).replace(".", "").strip("0")) >= 9
+            ]
             if len(long) >= MANY:
                 found.append((node.lineno, long))
         else:
@@ -310,7 +430,8 @@ def literals(text: str) -> list[tuple[int, list[float]]]:
 def words(text: str) -> str:
     """The comments and docstrings of a text, each on its own line; other lines are empty.
 
-    By pattern, not by tokens: ten times as fast, and a comment sign inside a string does no harm here.
+    By pattern, not by tokens: ten times as fast, and a comment sign inside a string does no harm
+    here.
     """
     lines = [""] * (text.count("\n") + 1)
     for prose in _PROSE.finditer(text):
@@ -329,12 +450,18 @@ def _parsed(text: str) -> ast.Module | None:
 
 
 class _Walker:
-    """Visits a syntax tree as `ast.NodeVisitor` does, several times as fast: what has no children is passed over."""
+    """Visits a syntax tree as `ast.NodeVisitor` does, several times as fast: what has no children
+    is passed over.
+    """
 
     _methods: dict[type[ast.AST], Callable[[Any, Any], None]]
 
     def __init_subclass__(cls) -> None:
-        named = [(name.removeprefix("visit_"), method) for name, method in vars(cls).items() if "visit_" in name]
+        named = [
+            (name.removeprefix("visit_"), method)
+            for name, method in vars(cls).items()
+            if "visit_" in name
+        ]
         cls._methods = {getattr(ast, name): method for name, method in named}
 
     def visit(self, node: ast.AST) -> None:
@@ -358,9 +485,30 @@ class _Walker:
 
 
 _TEXTS = frozenset(
-    ("id", "attr", "arg", "name", "names", "module", "level", "asname", "kind", "type_comment", "tag", "rest",
-     "kwd_attrs", "simple", "is_async", "conversion", "lineno", "ctx", "op", "ops", "type_ignores")
-)  # fmt: skip
+    (
+        "id",
+        "attr",
+        "arg",
+        "name",
+        "names",
+        "module",
+        "level",
+        "asname",
+        "kind",
+        "type_comment",
+        "tag",
+        "rest",
+        "kwd_attrs",
+        "simple",
+        "is_async",
+        "conversion",
+        "lineno",
+        "ctx",
+        "op",
+        "ops",
+        "type_ignores",
+    )
+)
 _HOLDS = {ast.Constant: (), ast.MatchSingleton: ()}
 
 
@@ -372,7 +520,9 @@ def _children(kind: type[ast.AST]) -> tuple[str, ...]:
     return tuple(name for name in kind._fields if name not in _TEXTS)
 
 
-_Known = tuple[frozenset[tuple[str, str]], frozenset[str]]  # names with what they stand for, and tiny numbers
+_Known = tuple[
+    frozenset[tuple[str, str]], frozenset[str]
+]  # names with what they stand for, and tiny numbers
 
 
 class _Piece(NamedTuple):
@@ -390,20 +540,24 @@ _PIECES: dict[object, _Piece] = {}
 class _Reader(_Walker):
     """Collects signs, tracking which names stand for modules and which for tiny numbers."""
 
-    def __init__(self, evaluator: frozenset[str], answers: frozenset[str], prints: bool, text: str) -> None:
+    def __init__(
+        self, evaluator: frozenset[str], answers: frozenset[str], prints: bool, text: str
+    ) -> None:
         self.found: list[Found] = []
         self._text = text
         self._evaluator, self._answers, self._prints = evaluator, answers, prints
         self._stems = {name.rpartition(".")[0] or name for name in evaluator} | {"culmen"}
-        self._names: dict[str, str] = {}  # local name -> dotted name of a module or of something in one
+        self._names: dict[
+            str, str
+        ] = {}  # local name -> dotted name of a module or of something in one
         self._tiny: set[str] = set()
         self._shielded = 0  # inside a comparison, a divisor, or a call that keeps numbers off zero
 
     def read(self) -> None:
         """Visit the whole text, piece by piece.
 
-        What a piece gave is kept by its source and by what was known before it. Where the rest of the program matters
-        (`_divides`), nothing is kept.
+        What a piece gave is kept by its source and by what was known before it. Where the rest of
+        the program matters (`_divides`), nothing is kept.
         """
         fixed, before, above = (self._evaluator, self._answers, self._prints), self._known(), 0
         for source in _pieces(self._text):
@@ -495,7 +649,11 @@ class _Reader(_Walker):
         self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        if isinstance(node.op, ast.Add) and self._small(node.value) and not isinstance(node.target, ast.Subscript):
+        if (
+            isinstance(node.op, ast.Add)
+            and self._small(node.value)
+            and not isinstance(node.target, ast.Subscript)
+        ):
             self._add("tolerance", node)
         self.generic_visit(node)
 
@@ -555,10 +713,17 @@ class _Reader(_Walker):
             self.generic_visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        bases = [self._full(base) or (base.id if isinstance(base, ast.Name) else "") for base in node.bases]
+        bases = [
+            self._full(base) or (base.id if isinstance(base, ast.Name) else "")
+            for base in node.bases
+        ]
         own = {item.name for item in node.body if isinstance(item, ast.FunctionDef)} & _LIES
         if own and _PLAIN & set(bases):
-            self._add("lying", node, f"class {node.name}({', '.join(bases)}) defines {', '.join(sorted(own))}")
+            self._add(
+                "lying",
+                node,
+                f"class {node.name}({', '.join(bases)}) defines {', '.join(sorted(own))}",
+            )
         self.generic_visit(node)
 
     # -- tolerances
@@ -569,15 +734,21 @@ class _Reader(_Walker):
         self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        named = [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and _TOLERANCE.search(n.id)]
-        if any(_TOLERANCE.search(name) and not re.search(r"eps|margin", name, re.I) for name in named):
+        named = [
+            n.id for n in ast.walk(node) if isinstance(n, ast.Name) and _TOLERANCE.search(n.id)
+        ]
+        if any(
+            _TOLERANCE.search(name) and not re.search(r"eps|margin", name, re.I) for name in named
+        ):
             self._add("tolerance", node)
         self._shielded += 1
         self.generic_visit(node)
         self._shielded -= 1
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
-        outward = isinstance(node.op, ast.Add) and (self._small(node.right) or self._small(node.left))
+        outward = isinstance(node.op, ast.Add) and (
+            self._small(node.right) or self._small(node.left)
+        )
         if outward and not self._shielded:
             self._add("tolerance", node)
         self.visit(node.left)
@@ -591,16 +762,22 @@ class _Reader(_Walker):
         return _divisors(tree) if tree else frozenset()
 
     def _small(self, node: ast.AST) -> bool:
-        """A tiny positive number, a name for one that is no step of a difference quotient, or a share of either."""
+        """A tiny positive number, a name for one that is no step of a difference quotient, or a
+        share of either.
+        """
         if isinstance(node, ast.Name):
             return node.id in self._tiny and node.id not in self._divides
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            return any(self._small(side) and not _is_share(side) for side in (node.left, node.right))
+            return any(
+                self._small(side) and not _is_share(side) for side in (node.left, node.right)
+            )
         return _is_tiny(node)
 
 
 def _divisors(tree: ast.Module) -> frozenset[str]:
-    """Names that something is divided by: a tiny one among them is the step of a difference quotient."""
+    """Names that something is divided by: a tiny one among them is the step of a difference
+    quotient.
+    """
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
@@ -614,4 +791,8 @@ def _is_share(node: ast.AST) -> bool:
 
 
 def _is_tiny(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is float and _TINY[0] <= node.value <= _TINY[1]
+    return (
+        isinstance(node, ast.Constant)
+        and type(node.value) is float
+        and _TINY[0] <= node.value <= _TINY[1]
+    )

@@ -1,1 +1,1 @@
-"""Candidates in confined processes: the fork-server, what a child gives up first, and the scorer."""
+"""Confined processes for candidates: the fork server, the confinement, the scorer."""

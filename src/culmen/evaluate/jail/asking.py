@@ -1,6 +1,8 @@
-"""`ask(...)` in an evaluator's process: its questions to models go over the channel on which it is asked itself.
+"""`ask(...)` in an evaluator's process: its questions to models go over the channel on which it is
+asked itself.
 
-Out: M (JSON: a question). In: N (JSON: its number and the reply). Any number side by side; see `answering`.
+Out: M (JSON: a question). In: N (JSON: its number and the reply). Any number side by side; see
+`answering`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ LIMIT = 32 << 20  # bytes of a question or a reply
 
 
 class AskFailed(Exception):
-    """The provider refused a question for good; `kind` is bad_request, too_long or refused. Evaluators may catch it."""
+    """The provider refused a question for good; `kind` is bad_request, too_long or refused.
+    Evaluators may catch it.
+    """
 
     def __init__(self, kind: str, message: str = "") -> None:
         super().__init__(f"{kind}: {message}" if message else kind)
@@ -55,13 +59,18 @@ class ModelAsk:
         self._replies: dict[int, dict[str, Any]] = {}
         self._count, self._over = 0, False
 
-    def __call__(self, messages: str | list[dict[str, Any]], role: str = ROLE, **options: Any) -> ChatReply:
+    def __call__(
+        self, messages: str | list[dict[str, Any]], role: str = ROLE, **options: Any
+    ) -> ChatReply:
         """The reply of the model that has this role to a text or a list of chat messages.
 
-        `options` go to the provider as they are (tools, tool_choice, temperature, max_tokens, response_format, ...).
-        Raises `AskFailed` for what the provider refuses. An outage ends the evaluation, which then counts as lost.
+        `options` go to the provider as they are (tools, tool_choice, temperature, max_tokens,
+        response_format, ...). Raises `AskFailed` for what the provider refuses. An outage ends the
+        evaluation, which then counts as lost.
         """
-        listed = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+        listed = (
+            [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+        )
         with self._sending:
             if self._over:
                 raise RuntimeError("ask() was called after the evaluation had ended")
@@ -115,7 +124,9 @@ def wants(function: Callable[..., Any]) -> bool:
 
 def form_of(function: Callable[..., Any], ask: ModelAsk) -> Callable[..., Any]:
     """What a function gets as `ask`: coroutine functions one to be awaited."""
-    called = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+    called = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        type(function).__call__
+    )
     return ask.later if called else ask
 
 

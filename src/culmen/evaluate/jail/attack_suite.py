@@ -1,4 +1,6 @@
-"""The programs of attacks/ on this machine: which win, which are held. `culmen doctor --attack` runs what tests run."""
+"""The programs of attacks/ on this machine: which win, which are held. `culmen doctor --attack`
+runs what tests run.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,17 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Evaluator, Limits, Task
 
-ATTACKS = {path.stem: path.read_text() for path in sorted((Path(__file__).parent / "attacks").glob("*.py"))}
+ATTACKS = {
+    path.stem: path.read_text() for path in sorted((Path(__file__).parent / "attacks").glob("*.py"))
+}
 FAKE_KEY = "sk-fake-0123456789"
-LIMITS = Limits(seconds=1.5, memory_mb=256, processes=24, files_mb=16, output_kb=256, scorer_seconds=10.0)
+LIMITS = Limits(
+    seconds=1.5, memory_mb=256, processes=24, files_mb=16, output_kb=256, scorer_seconds=10.0
+)
 HELD, WON = "held", "WON"
 HONEST = (
-    "def run(**target):\n    def honest(values):\n        return sorted(values)\n    return honest(target['values'])\n"
+    "def run(**target):\n    def honest(values):\n        return sorted(values)\n    return "
+    "honest(target['values'])\n"
 )
 JUDGE = f"""
 SECRET = "hidden-" + "{{secret}}"
@@ -43,7 +50,9 @@ def header(text: str, name: str) -> set[str]:
 
 
 class Decoys:
-    """A run folder, a task folder with a hidden answer, listeners, a bystander process with a key."""
+    """A run folder, a task folder with a hidden answer, listeners, a bystander process with a
+    key.
+    """
 
     def __init__(self, folder: Path, source: str) -> None:
         self.run_folder, self.task_folder = folder / "run", folder / "task"
@@ -65,7 +74,9 @@ class Decoys:
         self.name = f"culmen-decoy-{os.getpid()}-{id(self)}"
         self.abstract.bind("\0" + self.name)
         self.abstract.listen()
-        self.sockets = tempfile.TemporaryDirectory(prefix="culmen-s-")  # a path of a socket must be short
+        self.sockets = tempfile.TemporaryDirectory(
+            prefix="culmen-s-"
+        )  # a path of a socket must be short
         os.chmod(self.sockets.name, 0o777)
         self.unix = socket.socket(socket.AF_UNIX)
         self.unix.bind(f"{self.sockets.name}/stream")
@@ -75,8 +86,12 @@ class Decoys:
         for path in (self.unix.getsockname(), self.datagrams.getsockname()):
             os.chmod(path, 0o777)
         self.listeners = {
-            "tcp": self.tcp, "abstract": self.abstract, "unix": self.unix, "udp": self.udp, "datagram": self.datagrams
-        }  # fmt: skip
+            "tcp": self.tcp,
+            "abstract": self.abstract,
+            "unix": self.unix,
+            "udp": self.udp,
+            "datagram": self.datagrams,
+        }
         for listener in self.listeners.values():
             listener.setblocking(False)
         self.victim = subprocess.Popen(["/bin/sleep", "600"], env={"OPENAI_API_KEY": FAKE_KEY})
@@ -85,21 +100,41 @@ class Decoys:
     def target(self) -> dict[str, Any]:
         """All that an attacker could wish to know."""
         return {
-            "values": [3.0, 1.0, 2.0], "orchestrator": os.getpid(), "victim": self.victim.pid,
-            "tcp": self.tcp.getsockname()[1], "udp": self.udp.getsockname()[1], "abstract": self.name,
-            "unix": self.unix.getsockname(), "unix_datagram": self.datagrams.getsockname(),
-            "run_folder": str(self.run_folder), "task_folder": str(self.task_folder), "hint": self.secret,
-            "processes": LIMITS.processes, "files_mb": LIMITS.files_mb,
-        }  # fmt: skip
+            "values": [3.0, 1.0, 2.0],
+            "orchestrator": os.getpid(),
+            "victim": self.victim.pid,
+            "tcp": self.tcp.getsockname()[1],
+            "udp": self.udp.getsockname()[1],
+            "abstract": self.name,
+            "unix": self.unix.getsockname(),
+            "unix_datagram": self.datagrams.getsockname(),
+            "run_folder": str(self.run_folder),
+            "task_folder": str(self.task_folder),
+            "hint": self.secret,
+            "processes": LIMITS.processes,
+            "files_mb": LIMITS.files_mb,
+        }
 
     def state(self) -> dict[str, tuple[str, int, int, int]]:
-        """Every file: what is in it, its mode, its owner and when it was changed; folders without their times."""
+        """Every file: what is in it, its mode, its owner and when it was changed; folders without
+        their times.
+        """
         found = {}
-        for path in (self.run_folder, self.task_folder, *self.run_folder.rglob("*"), *self.task_folder.rglob("*")):
+        for path in (
+            self.run_folder,
+            self.task_folder,
+            *self.run_folder.rglob("*"),
+            *self.task_folder.rglob("*"),
+        ):
             if path.suffix != ".pyc" and path.name != "__pycache__":
                 info, plain = path.stat(), path.is_file()
                 text = path.read_text() if plain else ""
-                found[str(path)] = (text, info.st_mode, info.st_uid, info.st_mtime_ns if plain else 0)
+                found[str(path)] = (
+                    text,
+                    info.st_mode,
+                    info.st_uid,
+                    info.st_mtime_ns if plain else 0,
+                )
         return found
 
     def visited(self) -> list[str]:
@@ -120,9 +155,19 @@ class Decoys:
     def harm(self) -> str:
         """What was changed, reached or killed; "" if nothing was."""
         after = self.state()
-        changed = [path for path in self.before.keys() | after.keys() if self.before.get(path) != after.get(path)]
+        changed = [
+            path
+            for path in self.before.keys() | after.keys()
+            if self.before.get(path) != after.get(path)
+        ]
         dead = [] if self.victim.poll() is None else ["killed a bystander"]
-        return ", ".join([*(f"changed {path}" for path in changed), *(f"reached {n}" for n in self.visited()), *dead])
+        return ", ".join(
+            [
+                *(f"changed {path}" for path in changed),
+                *(f"reached {n}" for n in self.visited()),
+                *dead,
+            ]
+        )
 
     def close(self) -> None:
         self.victim.kill()
@@ -133,11 +178,11 @@ class Decoys:
 
 
 def run_suite(tell: Callable[[str, str], None] | None = None, image: str = "") -> dict[str, Any]:
-    """Run all attacks at the level in force, or in a container of `image`: `level`, and by attack HELD, or WON and
-    what.
+    """Run all attacks at the level in force, or in a container of `image`: `level`, and by attack
+    HELD, or WON and what.
 
-    Nothing is run below level restricted, where attacks would do to this machine what they try. `tell` is called with
-    each result.
+    Nothing is run below level restricted, where attacks would do to this machine what they try.
+    `tell` is called with each result.
     """
     return asyncio.run(_run_suite(tell or (lambda *_: None), image))
 
@@ -149,7 +194,9 @@ async def _run_suite(tell: Callable[[str, str], None], image: str) -> dict[str, 
         os.chmod(folder, 0o755)
         decoys = Decoys(Path(folder), _SOURCE)
         task = Task(
-            "attacked", evaluator=Evaluator(path=str(decoys.evaluator), entry="run", image=image), limits=LIMITS
+            "attacked",
+            evaluator=Evaluator(path=str(decoys.evaluator), entry="run", image=image),
+            limits=LIMITS,
         )
         backend = LocalBackend(task, 1, require="restricted", level="container" if image else None)
         results: dict[str, str] = {}
@@ -165,7 +212,11 @@ async def _run_suite(tell: Callable[[str, str], None], image: str) -> dict[str, 
             del os.environ[_DECOY]
             await backend.close()
             decoys.close()
-    return {"level": level, "attacks": results, "won": sum(each != HELD for each in results.values())}
+    return {
+        "level": level,
+        "attacks": results,
+        "won": sum(each != HELD for each in results.values()),
+    }
 
 
 async def _result(backend: Any, text: str, decoys: Decoys) -> str:

@@ -1,4 +1,6 @@
-"""The command line that starts the fork-server in namespaces of its own, seeing only what Python needs, read-only."""
+"""The command line that starts the fork-server in namespaces of its own, seeing only what Python
+needs, read-only.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,27 @@ from pathlib import Path
 from culmen.evaluate.jail.confine import WORK
 
 PACKAGE = Path(__file__).resolve().parents[2]  # culmen itself
-HIDDEN = str(PACKAGE / "tasks")  # the built-in tasks: their evaluators are not for candidates to read
+HIDDEN = str(
+    PACKAGE / "tasks"
+)  # the built-in tasks: their evaluators are not for candidates to read
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # files that programs and compilers read; none is secret
 _ETC = (
-    "alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "passwd", "group", "nsswitch.conf",
-    "mime.types", "protocols", "services", "java-17-openjdk", "java-21-openjdk", "R",
-)  # fmt: skip
+    "alternatives",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "passwd",
+    "group",
+    "nsswitch.conf",
+    "mime.types",
+    "protocols",
+    "services",
+    "java-17-openjdk",
+    "java-21-openjdk",
+    "R",
+)
 
 
 def program() -> str | None:
@@ -28,25 +44,43 @@ def program() -> str | None:
 
 def python_folders() -> tuple[str, ...]:
     """Folders this interpreter, its libraries and culmen live in, outermost only."""
-    paths = {sys.prefix, sys.base_prefix, sys.exec_prefix, sysconfig.get_path("stdlib"), str(PACKAGE)}
-    paths |= {path for path in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")) if path}
+    paths = {
+        sys.prefix,
+        sys.base_prefix,
+        sys.exec_prefix,
+        sysconfig.get_path("stdlib"),
+        str(PACKAGE),
+    }
+    paths |= {
+        path for path in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")) if path
+    }
     paths |= {str(Path(sys.executable).resolve().parent.parent)}
-    return _outermost(path for path in paths if os.path.isdir(path) and os.path.realpath(path) != "/")
+    return _outermost(
+        path for path in paths if os.path.isdir(path) and os.path.realpath(path) != "/"
+    )
 
 
 def readable(extra: Iterable[str] = ()) -> tuple[str, ...]:
     """What a candidate may read and execute at level restricted."""
     etc = tuple(f"/etc/{name}" for name in _ETC)
-    return ("/usr", *(path for path in _SYSTEM if os.path.exists(path)), *etc, *python_folders(), *extra)
+    return (
+        "/usr",
+        *(path for path in _SYSTEM if os.path.exists(path)),
+        *etc,
+        *python_folders(),
+        *extra,
+    )
 
 
 def around_hidden(
     folders: Iterable[str], extra: Iterable[str], shut: Iterable[str] = ()
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The same folders with the built-in tasks and `shut` cut out: (folders that may only be listed, what may be read).
+    """The same folders with the built-in tasks and `shut` cut out: (folders that may only be
+    listed, what may be read).
 
-    A rule of Landlock holds for all below, so what lies beside the way to a hidden folder is named one by one. Links
-    count as what they lead to: a rule follows them, and `lib64` of a virtual environment is its `lib`.
+    A rule of Landlock holds for all below, so what lies beside the way to a hidden folder is named
+    one by one. Links count as what they lead to: a rule follows them, and `lib64` of a virtual
+    environment is its `lib`.
     """
     hidden = {os.path.realpath(path) for path in (HIDDEN, *shut)}
     listed, read, seen = [], list(extra), set[str]()
@@ -65,11 +99,19 @@ def around_hidden(
 
 
 def command(inner: list[str], extra: Iterable[str] = (), *, user: bool, proc: bool) -> list[str]:
-    """`inner` inside bubblewrap; `user`: with a user namespace (we are not root), `proc`: with a fresh /proc.
+    """`inner` inside bubblewrap; `user`: with a user namespace (we are not root), `proc`: with a
+    fresh /proc.
 
     `extra` paths are visible read-only; the built-in tasks are hidden but for those.
     """
-    line = [program() or "bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--as-pid-1"]
+    line = [
+        program() or "bwrap",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-ipc",
+        "--unshare-uts",
+        "--as-pid-1",
+    ]
     line += ["--unshare-user", "--uid", "0", "--gid", "0"] if user else []
     line += ["--cap-add", "ALL", "--hostname", "jail", *system()]
     line += [
@@ -95,14 +137,21 @@ def system() -> list[str]:
             line += ["--symlink", os.readlink(path), path]
         elif os.path.isdir(path):
             line += ["--ro-bind", path, path]
-    line += ["--perms", "0755", "--dir", "/etc"]  # else 0700, and Debian's /etc/alternatives could not be followed
+    line += [
+        "--perms",
+        "0755",
+        "--dir",
+        "/etc",
+    ]  # else 0700, and Debian's /etc/alternatives could not be followed
     for name in _ETC:
         line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     return line
 
 
 def shown(paths: Iterable[str], extra: Iterable[str] = ()) -> list[str]:
-    """Arguments that show these paths read-only at their own places, without the built-in tasks but for `extra`."""
+    """Arguments that show these paths read-only at their own places, without the built-in tasks but
+    for `extra`.
+    """
     line: list[str] = []
     made: set[str] = set()
     for path in _outermost(paths):
@@ -117,7 +166,9 @@ def shown(paths: Iterable[str], extra: Iterable[str] = ()) -> list[str]:
 
 
 def parents(path: str, made: set[str]) -> list[str]:
-    """Bubblewrap makes missing parents closed to others; make them open ourselves, outermost first."""
+    """Bubblewrap makes missing parents closed to others; make them open ourselves, outermost
+    first.
+    """
     line: list[str] = []
     for parent in reversed(Path(path).parents):
         text = str(parent)
@@ -130,6 +181,8 @@ def parents(path: str, made: set[str]) -> list[str]:
 def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
     kept: list[str] = []
     for path in sorted({os.path.abspath(p) for p in paths}, key=len):
-        if not any(path == base or path.startswith(base.rstrip("/") + "/") for base in (*kept, "/usr")):
+        if not any(
+            path == base or path.startswith(base.rstrip("/") + "/") for base in (*kept, "/usr")
+        ):
             kept.append(path)
     return tuple(kept)

@@ -1,6 +1,7 @@
 """Confines a freshly forked child before it reads a candidate. If any step fails, the child ends.
 
-Order matters: mounts need the capabilities that are given up next, Landlock forbids mounts, seccomp comes last.
+Order matters: mounts need the capabilities that are given up next, Landlock forbids mounts, seccomp
+comes last.
 """
 
 from __future__ import annotations
@@ -21,15 +22,27 @@ from culmen.evaluate.jail.seccomp import SyscallFilter
 
 CHANNEL = 3  # the descriptor the request comes in and the answer leaves by
 LINE = 4  # the descriptor that joins the two processes of one evaluation, where there are two
-DESK = (
-    5  # the way to the fork-server of the descriptor that answers questions of the filter; closed before anything runs
-)
+# the way to the fork-server of the descriptor that answers questions of the filter; closed before
+# anything runs
+DESK = 5
 WORK = "/w"  # work folder at level namespaces
-# removes a folder, be it thousands of folders deep or full of closed ones; Python's own way gives up at both
-REMOVE = ("/bin/sh", "-c", 'rm -rf -- "$0" 2>/dev/null || { chmod -R u+rwx -- "$0"; rm -rf -- "$0"; } 2>/dev/null')
+# removes a folder, be it thousands of folders deep or full of closed ones; Python's own way gives
+# up at both
+REMOVE = (
+    "/bin/sh",
+    "-c",
+    'rm -rf -- "$0" 2>/dev/null || { chmod -R u+rwx -- "$0"; rm -rf -- "$0"; } 2>/dev/null',
+)
 _MB = 1 << 20
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
-_PROC_FILES = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/loadavg", "/proc/sys")
+_PROC_FILES = (
+    "/proc/self",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/loadavg",
+    "/proc/sys",
+)
 
 
 @dataclass(frozen=True)
@@ -37,14 +50,17 @@ class JailPolicy:
     """How children are confined: facts about the fork-server's own jail.
 
     level     name of the isolation level
-    switch    how a child gets another identity: "uid" (the fork-server is root: a host uid of its own for every slot,
+    switch    how a child gets another identity: "uid" (the fork-server is root: a host uid of its
+    own for every slot,
               from `first_uid`), "user" (a user namespace of its own) or "" (it stays who it is)
     proc      whether a fresh /proc can be mounted
     readable  folders candidates may read
-    shut      folders that a `blind` child must not see, though they lie in what the fork-server sees
+    shut      folders that a `blind` child must not see, though they lie in what the fork-server
+    sees
     spared    folders below those that it may see all the same
     unshut    what a `blind` child may read at level restricted, and `listed` what it may only list
-    search    keep the right to read files closed to others (root with interpreter or evaluator in such a folder);
+    search    keep the right to read files closed to others (root with interpreter or evaluator in
+    such a folder);
               mounts or Landlock still decide what is visible
     scratch   folder of the work folders, removed at the end; "" at level namespaces
     baseline  bytes of data the fork-server itself has mapped
@@ -86,7 +102,9 @@ class ForkRequest:
 
 
 def enter(cage: JailPolicy, job: ForkRequest) -> None:
-    """Confine the calling process for `job`. Raises OSError; the caller must then leave without running anything."""
+    """Confine the calling process for `job`. Raises OSError; the caller must then leave without
+    running anything.
+    """
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     if cage.level == "namespaces":
@@ -128,8 +146,8 @@ def _second_layer(job: ForkRequest) -> None:
 
 
 def own_descriptors(channel: int, log: int, line: int = -1, desk: int = -1) -> None:
-    """0 is empty, 1 and 2 are the log, 3 the channel, 4 the line if there is one, 5 the desk if there is one; nothing
-    else stays open."""
+    """0 is empty, 1 and 2 are the log, 3 the channel, 4 the line if there is one, 5 the desk if
+    there is one; nothing else stays open."""
     null = os.open(os.devnull, os.O_RDONLY)
     wanted = [(null, 0), (log, 1), (log, 2), (channel, CHANNEL), (line, LINE), (desk, DESK)]
     wanted = [(source, target) for source, target in wanted if source >= 0]
@@ -145,17 +163,25 @@ def own_descriptors(channel: int, log: int, line: int = -1, desk: int = -1) -> N
 
 
 def _own_mounts(cage: JailPolicy, job: ForkRequest) -> None:
-    """A private work folder with a size limit; /tmp and /dev/shm live in it, so one limit holds for all of them."""
+    """A private work folder with a size limit; /tmp and /dev/shm live in it, so one limit holds for
+    all of them.
+    """
     kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
     uid = cage.first_uid + job.slot if cage.switch == "uid" else 0
-    options = f"size={job.files_mb}m,nr_inodes={64 * job.files_mb + 1024},mode=0755,uid={uid},gid={uid}"
+    options = (
+        f"size={job.files_mb}m,nr_inodes={64 * job.files_mb + 1024},mode=0755,uid={uid},gid={uid}"
+    )
     kernel.mount("tmpfs", WORK, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
     for hidden, target in ((".tmp", "/tmp"), (".shm", "/dev/shm")):
         folder = f"{WORK}/{hidden}"
         os.mkdir(folder)
         os.chmod(folder, 0o1777)
         for path in cage.readable:  # what lies below /tmp on this machine must stay in sight
-            if path.startswith(f"{target}/") and os.path.isdir(path) and not (job.blind and path in cage.shut):
+            if (
+                path.startswith(f"{target}/")
+                and os.path.isdir(path)
+                and not (job.blind and path in cage.shut)
+            ):
                 kept = folder + path[len(target) :]
                 os.makedirs(kept, exist_ok=True)
                 kernel.mount(path, kept, "", kernel.MS_BIND | kernel.MS_REC)
@@ -174,7 +200,13 @@ def _shut(cage: JailPolicy) -> None:
         kernel.mount(path, aside, "", kernel.MS_BIND | kernel.MS_REC)
     for path in cage.shut:
         if os.path.isdir(path):
-            kernel.mount("tmpfs", path, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=64k,nr_inodes=1k,mode=0755")
+            kernel.mount(
+                "tmpfs",
+                path,
+                "tmpfs",
+                kernel.MS_NOSUID | kernel.MS_NODEV,
+                "size=64k,nr_inodes=1k,mode=0755",
+            )
     for path, aside in spared:
         os.makedirs(path, exist_ok=True)
         kernel.mount(aside, path, "", kernel.MS_BIND | kernel.MS_REC)
@@ -186,7 +218,9 @@ def _shut(cage: JailPolicy) -> None:
 
 
 def _other_identity(cage: JailPolicy, job: ForkRequest) -> None:
-    """Processes are counted per uid and user namespace: without one of its own a fork bomb starves its neighbours."""
+    """Processes are counted per uid and user namespace: without one of its own a fork bomb starves
+    its neighbours.
+    """
     if cage.switch == "uid":
         uid = cage.first_uid + job.slot
         kernel.prctl(kernel.PR_SET_KEEPCAPS, int(cage.search))
@@ -203,7 +237,8 @@ def _other_identity(cage: JailPolicy, job: ForkRequest) -> None:
 
 
 def set_limits(cage: JailPolicy, job: ForkRequest, *, hard: bool = True) -> None:
-    """The limits of the operating system; processes of a user who keeps his uid are counted on top of what runs.
+    """The limits of the operating system; processes of a user who keeps his uid are counted on top
+    of what runs.
 
     `hard`: the child can never raise them again.
     """
@@ -235,7 +270,9 @@ def set_limits(cage: JailPolicy, job: ForkRequest, *, hard: bool = True) -> None
 
 
 def surroundings(cage: JailPolicy, job: ForkRequest) -> None:
-    """A fixed environment, the work folder as current folder, and random numbers that depend on the seed alone."""
+    """A fixed environment, the work folder as current folder, and random numbers that depend on the
+    seed alone.
+    """
     os.environ.clear()
     os.environ.update(cage.environment)
     temporary = "/tmp" if cage.level == "namespaces" else job.work

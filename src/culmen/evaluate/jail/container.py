@@ -1,7 +1,9 @@
-"""A fork-server inside a container of docker or podman: the strong level where this machine has no jail of its own.
+"""A fork-server inside a container of docker or podman: the strong level where this machine has no
+jail of its own.
 
-One container serves all workers of a run, with a fresh confined child for every evaluation, so none pays for the start
-of a container. Our modules go in over standard input; nothing of this machine is mounted but what the task names.
+One container serves all workers of a run, with a fresh confined child for every evaluation, so none
+pays for the start of a container. Our modules go in over standard input; nothing of this machine is
+mounted but what the task names.
 """
 
 from __future__ import annotations
@@ -35,7 +37,13 @@ from culmen.evaluate.jail.relay import Relay, RelayBroken
 PROGRAMS = ("podman", "docker")
 EVALUATOR = "docker:"  # how an evaluator that is an image is written, whichever program runs it
 CONTAINED = (EVALUATOR, "harbor:")  # evaluators that start containers
-ENVIRONS = ("PATH", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST")  # what the programs read
+ENVIRONS = (
+    "PATH",
+    "XDG_RUNTIME_DIR",
+    "DOCKER_HOST",
+    "DOCKER_CONTEXT",
+    "CONTAINER_HOST",
+)  # what the programs read
 _BASE_MB = 1024  # for the fork-server, what it preloads, and shared libraries
 _FILES = 1024  # descriptors of one process at most
 _RIGHTS = (
@@ -67,7 +75,10 @@ main()
 def find(image: str) -> str:
     """The program that has this image. Raises JailFailed with the command that gets it."""
     if not image:
-        raise JailFailed('no image is named: write image = "python:3.12-slim", say, into [evaluator] of task.toml')
+        raise JailFailed(
+            'no image is named: write image = "python:3.12-slim", say, into [evaluator] of '
+            "task.toml"
+        )
     found = [path for name in PROGRAMS if (path := shutil.which(name))]
     if not found:
         raise JailFailed("neither podman nor docker is installed")
@@ -77,23 +88,67 @@ def find(image: str) -> str:
         if ran.returncode == 0:
             return program
         said.append(f"{os.path.basename(program)}: {ran.stderr.strip().splitlines()[-1:]}")
-    raise JailFailed(f"the image {image} is not here ({'; '.join(said)}): {os.path.basename(found[0])} pull {image}")
+    raise JailFailed(
+        f"the image {image} is not here ({'; '.join(said)}): {os.path.basename(found[0])} pull "
+        f"{image}"
+    )
 
 
 def confined(
-    program: str, name: str, folder: str, mode: str, *, memory_mb: int, processes: int, files_mb: int, cpus: int
+    program: str,
+    name: str,
+    folder: str,
+    mode: str,
+    *,
+    memory_mb: int,
+    processes: int,
+    files_mb: int,
+    cpus: int,
 ) -> list[str]:
-    """The start of a command line that runs an image without network, rights, or anything to write to but `folder`,
-    which lies in memory; the image and what it is to run follow.
+    """The start of a command line that runs an image without network, rights, or anything to write
+    to but `folder`, which lies in memory; the image and what it is to run follow.
     """
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     files = _FILES if most == resource.RLIM_INFINITY else min(_FILES, most)
-    line = [program, "run", "--rm", "--interactive", "--name", name, "--pull", "never", "--network", "none"]
-    line += ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--log-driver", "none"]
+    line = [
+        program,
+        "run",
+        "--rm",
+        "--interactive",
+        "--name",
+        name,
+        "--pull",
+        "never",
+        "--network",
+        "none",
+    ]
+    line += [
+        "--read-only",
+        "--cap-drop",
+        "ALL",
+        "--security-opt",
+        "no-new-privileges",
+        "--log-driver",
+        "none",
+    ]
     line += ["--tmpfs", f"{folder}:rw,exec,nosuid,nodev,size={files_mb}m,mode={mode}"]
-    line += ["--hostname", "jail", "--ulimit", f"nofile={files}:{files}", "--ulimit", f"nproc={processes}:{processes}"]
+    line += [
+        "--hostname",
+        "jail",
+        "--ulimit",
+        f"nofile={files}:{files}",
+        "--ulimit",
+        f"nproc={processes}:{processes}",
+    ]
     line += ["--ulimit", "core=0:0", "--pids-limit", str(processes), "--cpu-period", "100000"]
-    line += ["--memory", f"{memory_mb}m", "--memory-swap", f"{memory_mb}m", "--cpu-quota", str(100_000 * cpus)]
+    line += [
+        "--memory",
+        f"{memory_mb}m",
+        "--memory-swap",
+        f"{memory_mb}m",
+        "--cpu-quota",
+        str(100_000 * cpus),
+    ]
     if os.path.basename(program) == "podman":
         line += ["--read-only-tmpfs=false", "--http-proxy=false"]
     return line
@@ -102,7 +157,8 @@ def confined(
 class ContainerJail(Jail):
     """A fork-server in a container of `image`, for `workers` children at once within `limits`.
 
-    `levels` are the ways in which children are confined inside, strongest first; `inner` is the one that works.
+    `levels` are the ways in which children are confined inside, strongest first; `inner` is the one
+    that works.
     """
 
     levels = ("restricted", "limits")
@@ -129,18 +185,27 @@ class ContainerJail(Jail):
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start the container. Raises JailFailed where none can be started, TaskError for a bad package."""
+        """Start the container. Raises JailFailed where none can be started, TaskError for a bad
+        package.
+        """
         self._program = await asyncio.to_thread(self._prepare)
         code = _bundle(self._setup())
         line = [*self._line(), self.image, "-I", "-B", "-c", _CODE, str(len(code))]
         self._hello = asyncio.get_running_loop().create_future()
         with tempfile.TemporaryFile() as complaints:
             self._process = subprocess.Popen(
-                line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, start_new_session=True, cwd="/"
+                line,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                start_new_session=True,
+                cwd="/",
             )
             assert self._process.stdin is not None and self._process.stdout is not None
             await asyncio.to_thread(_feed, self._process.stdin, code)
-            source, sink = (os.dup(pipe.fileno()) for pipe in (self._process.stdout, self._process.stdin))
+            source, sink = (
+                os.dup(pipe.fileno()) for pipe in (self._process.stdout, self._process.stdin)
+            )
             self._process.stdin.close()
             self._process.stdout.close()
             self._relay = Relay(source, sink, self._told)
@@ -163,10 +228,15 @@ class ContainerJail(Jail):
     def _line(self) -> list[str]:
         limits, both = self._limits, 2 * self._workers  # evaluate(path) takes two children
         line = confined(
-            self._program, self.name, WORK, "0711",
+            self._program,
+            self.name,
+            WORK,
+            "0711",
             memory_mb=_BASE_MB + both * limits.memory_mb + both * limits.files_mb,
-            processes=64 + both * (limits.processes + 16), files_mb=32 + both * limits.files_mb, cpus=self._workers,
-        )  # fmt: skip
+            processes=64 + both * (limits.processes + 16),
+            files_mb=32 + both * limits.files_mb,
+            cpus=self._workers,
+        )
         line += ["--user", "0:0", "--workdir", "/", "--entrypoint", "python3"]
         for right in (*_RIGHTS, *(["DAC_READ_SEARCH"] if self.visible else [])):
             line += ["--cap-add", right]
@@ -258,7 +328,12 @@ class ContainerJail(Jail):
 class EvaluatorContainer:
     """An evaluator that is an image: `docker:IMAGE` and the words that its entry point is given."""
 
-    _limits: ClassVar[dict[str, int]] = {"memory_mb": 4096, "processes": 256, "files_mb": 1024, "cpus": 2}
+    _limits: ClassVar[dict[str, int]] = {
+        "memory_mb": 4096,
+        "processes": 256,
+        "files_mb": 1024,
+        "cpus": 2,
+    }
 
     def __init__(self, words: list[str]) -> None:
         self._image, self._words = words[0].removeprefix(EVALUATOR), words[1:]
@@ -266,7 +341,9 @@ class EvaluatorContainer:
         self._lock: BinaryIO | None = None
 
     def line(self) -> list[str]:
-        """The command that starts a new container of it, after the last one was removed. Raises OSError."""
+        """The command that starts a new container of it, after the last one was removed. Raises
+        OSError.
+        """
         if self._lock is not None:
             release(self._program, self._name, self._lock)
         sweep()
@@ -325,12 +402,16 @@ def _feed(pipe: Any, data: bytes) -> None:
 
 
 def _call(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
 
 
 def _remove(program: str, name: str) -> None:
     """End and remove a container, if it is still there."""
-    at_once = ("--time", "0") if os.path.basename(program) == "podman" else ()  # docker does not wait
+    at_once = (
+        ("--time", "0") if os.path.basename(program) == "podman" else ()
+    )  # docker does not wait
     _call(program, "rm", "--force", "--volumes", *at_once, name)
 
 

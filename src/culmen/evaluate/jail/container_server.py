@@ -1,7 +1,8 @@
-"""The first process of a container: starts the fork-server there, and carries what its children send and get.
+"""The first process of a container: starts the fork-server there, and carries what its children
+send and get.
 
-It has no key and no network. It is root without the rights of root but for a few: to give each child another user, to
-end it and to remove its files. A child is never root.
+It has no key and no network. It is root without the rights of root but for a few: to give each
+child another user, to end it and to remove its files. A child is never root.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def main() -> None:
     """Entry point: the host's frames come on descriptor 0, ours leave by 1."""
     with open(f"{PLACE}/setup.json") as file:
         setup: dict[str, Any] = json.load(file)
-    setup["packages"] += [name for name in setup.pop("optional") if find_spec(name.partition(".")[0])]
+    setup["packages"] += [
+        name for name in setup.pop("optional") if find_spec(name.partition(".")[0])
+    ]
     own = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     os.environ.clear()
     os.environ.update({**setup["environment"], **own})  # the image knows its own paths
@@ -74,14 +77,22 @@ def _with_policy(setup: dict[str, Any], level: str) -> dict[str, Any]:
         first_uid=setup["first_uid"],
         readable=(*tops, *visible, *shut),
         shut=shut,
-        spared=tuple(path for path in visible if any(path.startswith(f"{folder}/") for folder in shut)),
+        spared=tuple(
+            path for path in visible if any(path.startswith(f"{folder}/") for folder in shut)
+        ),
         unshut=free,
         listed=listed,
-        search=level == "restricted" and bool(visible or shut),  # what is mounted may be closed to others
+        search=level == "restricted"
+        and bool(visible or shut),  # what is mounted may be closed to others
         scratch=JOBS,
         environment=dict(os.environ),
     )
-    return {"packages": setup["packages"], "cage": asdict(policy), "listable": [], "readable": [*tops, *visible, *shut]}
+    return {
+        "packages": setup["packages"],
+        "cage": asdict(policy),
+        "listable": [],
+        "readable": [*tops, *visible, *shut],
+    }
 
 
 class _Server:
@@ -94,7 +105,9 @@ class _Server:
         self._lines: dict[int, socket.socket] = {}
 
     async def serve(self, hello: bytes) -> None:
-        """Until the host or the fork-server is gone; the container ends with this process, and all in it."""
+        """Until the host or the fork-server is gone; the container ends with this process, and all
+        in it.
+        """
         loop = asyncio.get_running_loop()
         self._relay.send(0, hello)
         loop.add_reader(self._control, self._ended)
@@ -113,7 +126,9 @@ class _Server:
         log, printed = os.pipe()
         ends = [self._line(line)] if line else []
         socket.send_fds(
-            self._control, [json.dumps(message).encode()], [theirs.fileno(), printed, *(e.fileno() for e in ends)]
+            self._control,
+            [json.dumps(message).encode()],
+            [theirs.fileno(), printed, *(e.fileno() for e in ends)],
         )
         theirs.close()
         os.close(printed)

@@ -13,15 +13,39 @@ from collections.abc import Iterator, Mapping
 from culmen.core import errors
 
 AWAY = {
-    "ConnectionError", "ConnectError", "ConnectTimeout", "ReadTimeout", "ReadError", "RemoteProtocolError", "Timeout",
-    "URLError", "gaierror", "APIConnectionError", "APITimeoutError", "RateLimitError", "InternalServerError",
-    "ServiceUnavailableError", "AuthenticationError", "PermissionDeniedError", "RemoteDisconnected",
-}  # fmt: skip
-_REFUSED = (401, 402, 403, 408, 409, 425, 429)  # of the account or the moment, not of what was asked
+    "ConnectionError",
+    "ConnectError",
+    "ConnectTimeout",
+    "ReadTimeout",
+    "ReadError",
+    "RemoteProtocolError",
+    "Timeout",
+    "URLError",
+    "gaierror",
+    "APIConnectionError",
+    "APITimeoutError",
+    "RateLimitError",
+    "InternalServerError",
+    "ServiceUnavailableError",
+    "AuthenticationError",
+    "PermissionDeniedError",
+    "RemoteDisconnected",
+}
+_REFUSED = (
+    401,
+    402,
+    403,
+    408,
+    409,
+    425,
+    429,
+)  # of the account or the moment, not of what was asked
 _CODE = r"(?:40[1-389]|425|429|5\d\d)\b"
 _SAYS_AWAY = re.compile(
-    rf"\berror code: {_CODE}|\b(?:http|status)(?:[ _-]?(?:status|error))?(?:[ _-]?code)?[ :=]+{_CODE}"
-    r"|\b(?:is|are|currently|temporarily|model|server) overloaded\b|\boverloaded_error\b|^overloaded\b"
+    rf"\berror code: {_CODE}|\b(?:http|status)(?:[ _-]?(?:status|error))?(?:[ _-]?code)?[ "
+    rf":=]+{_CODE}"
+    r"|\b(?:is|are|currently|temporarily|model|server) "
+    r"overloaded\b|\boverloaded_error\b|^overloaded\b"
     r"|\brate[ _-]?limit(?:ed|s)?(?: was| is)? (?:reached|exceeded|error)|\btoo many requests\b"
     r"|\b(?:service|temporarily) unavailable\b|\bbad gateway\b|\bgateway time-?out\b"
     r"|\b(?:read|write|connect|connection|handshake|request)(?: operation)? timed out\b"
@@ -29,13 +53,25 @@ _SAYS_AWAY = re.compile(
     r"|\bremote end closed connection\b",
     re.IGNORECASE,
 )
-_CUT_OFF = re.compile(r"\bconnection\b.*\b(?:lost|reset|refused|closed|aborted|dropped|failed)\b", re.I | re.S)
+_CUT_OFF = re.compile(
+    r"\bconnection\b.*\b(?:lost|reset|refused|closed|aborted|dropped|failed)\b", re.I | re.S
+)
 _SERVICE = re.compile(
-    r"\b(?:model (?:server|service|provider|api|endpoint)|language model|llm|api|provider|endpoint|openai|anthropic)\b"
+    r"\b(?:model (?:server|service|provider|api|endpoint)|language "
+    r"model|llm|api|provider|endpoint|openai|anthropic)\b"
     r"|https?://",
     re.IGNORECASE,
 )
-_OF_DATA = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError, NameError, SyntaxError)
+_OF_DATA = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    AssertionError,
+    NameError,
+    SyntaxError,
+)
 _NETWORK = re.compile(
     r"[/\\](?:socket|ssl|http[/\\]client|urllib[/\\]\w+)\.py$"
     r"|[/\\](?:httpx|httpcore|urllib3|requests)[/\\]"
@@ -51,11 +87,18 @@ def is_away(error: BaseException, parts: Mapping[str, str], heard: str = "") -> 
     if _raised_by(error, parts):
         return False
     status = next(
-        (s for name in ("status_code", "code", "status") if isinstance(s := getattr(error, name, None), int)), 0
+        (
+            s
+            for name in ("status_code", "code", "status")
+            if isinstance(s := getattr(error, name, None), int)
+        ),
+        0,
     )
     if status:
         return status in _REFUSED or status >= 500
-    if any(kind.__name__ in AWAY for kind in type(error).__mro__) or _says_away(error, (*parts.values(), heard)):
+    if any(kind.__name__ in AWAY for kind in type(error).__mro__) or _says_away(
+        error, (*parts.values(), heard)
+    ):
         return True
     earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return earlier is not None and is_away(earlier, parts, heard)
@@ -152,7 +195,9 @@ def _is_broken(block: str, parts: Mapping[str, str], folder: str) -> bool:
         return False
     module, file = found.groups()
     if module:
-        return module.partition(".")[0] not in {os.path.splitext(os.path.basename(name))[0] for name in parts}
+        return module.partition(".")[0] not in {
+            os.path.splitext(os.path.basename(name))[0] for name in parts
+        }
     if file:
         path = os.path.normpath(os.path.join(folder, file))
         return bool(folder) and path.startswith(os.path.join(folder, ""))

@@ -1,9 +1,11 @@
-"""The fork-server does for its children what they may do in their work folder only, and the kernel cannot tell apart.
+"""The fork-server does for its children what they may do in their work folder only, and the kernel
+cannot tell apart.
 
-The filter of a child (seccomp.py) hands these calls over: changes of modes and times, and, from a proxied evaluator,
-connecting a Unix socket. Nothing is ever waved through: paths are read from the child once, opened anew below its work
-folder, and the call is made here on what was opened. So it does not matter what else the child does meanwhile, nor
-that its number may belong to another process by then: only its own work folder can change.
+The filter of a child (seccomp.py) hands these calls over: changes of modes and times, and, from a
+proxied evaluator, connecting a Unix socket. Nothing is ever waved through: paths are read from the
+child once, opened anew below its work folder, and the call is made here on what was opened. So it
+does not matter what else the child does meanwhile, nor that its number may belong to another
+process by then: only its own work folder can change.
 
 Structures and request numbers: include/uapi/linux/seccomp.h and seccomp_unotify(2); openat2(2).
 """
@@ -23,14 +25,18 @@ from culmen.evaluate.jail.kernel import check, libc
 from culmen.evaluate.jail.seccomp import CHANGES, CONNECT
 
 _RECEIVE, _SEND, _ADD_DESCRIPTOR = 0xC0502100, 0xC0182101, 0x40182103
-_QUESTION = struct.Struct("QIIiIQ6Q")  # number, process, flags; call, architecture, place; arguments
+_QUESTION = struct.Struct(
+    "QIIiIQ6Q"
+)  # number, process, flags; call, architecture, place; arguments
 _PUT_THERE, _AT_CWD, _NO_FOLLOW = 1, -100, 0x100
 _OPENAT2, _BENEATH, _NO_MAGIC = 437, 0x08, 0x02
 _MODES = 0o1777  # no program here changes its identity
 _PAGE, _LONGEST = 4096, 4096
 _TIMES, _ADDRESS = 32, 110  # bytes of two struct timespec, of struct sockaddr_un
 _COLUMN = {"x86_64": 0, "aarch64": 1}.get(platform.machine(), 0)
-_NAMES = {numbers[_COLUMN]: name for name, numbers in (CHANGES | CONNECT).items() if numbers[_COLUMN] >= 0}
+_NAMES = {
+    numbers[_COLUMN]: name for name, numbers in (CHANGES | CONNECT).items() if numbers[_COLUMN] >= 0
+}
 
 
 class _Question(NamedTuple):
@@ -45,7 +51,9 @@ class _Question(NamedTuple):
 
 
 class Deputy:
-    """Answers what the processes of one child ask, through the descriptor `listener`, which it owns."""
+    """Answers what the processes of one child ask, through the descriptor `listener`, which it
+    owns.
+    """
 
     def __init__(self, listener: int, work: str) -> None:
         self.listener = listener
@@ -105,7 +113,7 @@ class Deputy:
 
     def _chmod(
         self, question: _Question, folder: int, path: int | None, mode: int, *, follow: bool = True
-    ) -> None:  # fmt: skip
+    ) -> None:
         fd = self._open(question, folder, path, follow=follow)
         try:
             os.chmod(f"/proc/self/fd/{fd}", mode & _MODES)
@@ -115,14 +123,18 @@ class Deputy:
     def _times(self, question: _Question) -> None:
         folder, path, times, flags = question.arguments[:4]
         whole = self._read(question.process, times, _TIMES) if times else None
-        fd = self._open(question, ctypes.c_int(folder).value, 1 if path else None, follow=not flags & _NO_FOLLOW)
+        fd = self._open(
+            question, ctypes.c_int(folder).value, 1 if path else None, follow=not flags & _NO_FOLLOW
+        )
         try:
             check(libc.utimensat(_AT_CWD, f"/proc/self/fd/{fd}".encode(), whole, 0), "utimensat")
         finally:
             os.close(fd)
 
     def _connect(self, question: _Question) -> None:
-        """Put a connected socket in the place of the child's. Never waits: with a full queue the call fails."""
+        """Put a connected socket in the place of the child's. Never waits: with a full queue the
+        call fails.
+        """
         size = question.descriptor(2)
         if not 2 < size <= _ADDRESS:
             raise PermissionError(errno.EPERM, "not a path")
@@ -142,7 +154,9 @@ class Deputy:
             self._control(_ADD_DESCRIPTOR, struct.pack("QIIII", *values))
 
     def _open(self, question: _Question, folder: int, path: int | None, *, follow: bool) -> int:
-        """What a call is about: the argument number `path` below the descriptor `folder`, or that descriptor itself."""
+        """What a call is about: the argument number `path` below the descriptor `folder`, or that
+        descriptor itself.
+        """
         text = "" if path is None else self._text(question.process, question.arguments[path])
         return self._below(self._whole(question.process, folder, text), follow=follow)
 
@@ -152,17 +166,30 @@ class Deputy:
             return path
         if not path and folder == _AT_CWD:
             raise FileNotFoundError(errno.ENOENT, "an empty path")
-        base = os.readlink(f"/proc/{process}/cwd" if folder == _AT_CWD else f"/proc/{process}/fd/{folder}")
+        base = os.readlink(
+            f"/proc/{process}/cwd" if folder == _AT_CWD else f"/proc/{process}/fd/{folder}"
+        )
         return f"{base}/{path}" if path else base
 
     def _below(self, path: str, *, follow: bool) -> int:
-        """Open a path that lies in the work folder and leads nowhere else. Raises PermissionError for any other."""
-        rest = next((path[len(name) :].lstrip("/") for name in self._names if f"{path}/".startswith(f"{name}/")), None)
+        """Open a path that lies in the work folder and leads nowhere else. Raises PermissionError
+        for any other.
+        """
+        rest = next(
+            (
+                path[len(name) :].lstrip("/")
+                for name in self._names
+                if f"{path}/".startswith(f"{name}/")
+            ),
+            None,
+        )
         if rest is None:
             raise PermissionError(errno.EPERM, "outside the work folder")
         flags = os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
         how = struct.pack("QQQ", flags, 0, _BENEATH | _NO_MAGIC)
-        fd = libc.syscall(_OPENAT2, self._work, os.fsencode(rest or "."), how, ctypes.c_size_t(len(how)))
+        fd = libc.syscall(
+            _OPENAT2, self._work, os.fsencode(rest or "."), how, ctypes.c_size_t(len(how))
+        )
         if fd < 0 and ctypes.get_errno() == errno.EXDEV:
             raise PermissionError(errno.EPERM, "leads outside the work folder")
         return check(fd, "openat2")

@@ -1,4 +1,6 @@
-"""One evaluation in one child of the fork-server, from request to end; and the requests to such a child."""
+"""One evaluation in one child of the fork-server, from request to end; and the requests to such a
+child.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +26,35 @@ from culmen.evaluate.jail.fork_server import ChildExit, Jail, OutputLog, read_fr
 from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool, ScorerStalled
 from culmen.evaluate.outcome import EvaluationOutcome
 
-GRACE_SECONDS = 10.0  # how long past its deadline a child may stay unreported before the fork-server counts as dead
+# how long past its deadline a child may stay unreported before the fork-server counts as dead
+GRACE_SECONDS = 10.0
 _LAST_WORDS_SECONDS = 0.25
-_DRAIN_SECONDS = 1.0  # data that a child sent before it ended still counts; it is in the socket's buffer
+_DRAIN_SECONDS = (
+    1.0  # data that a child sent before it ended still counts; it is in the socket's buffer
+)
 
 
 class JailedEvaluation:
-    """A context manager: leaving it, for whatever reason, kills the child and closes its channel and its log."""
+    """A context manager: leaving it, for whatever reason, kills the child and closes its channel
+    and its log.
+    """
 
     def __init__(
-        self, task: Task, jail: Jail, candidate: Candidate, case: Case | None, seed: int, form: str = ""
+        self,
+        task: Task,
+        jail: Jail,
+        candidate: Candidate,
+        case: Case | None,
+        seed: int,
+        form: str = "",
     ) -> None:
-        self.task, self.jail, self.candidate, self.case, self.seed = task, jail, candidate, case, seed
+        self.task, self.jail, self.candidate, self.case, self.seed = (
+            task,
+            jail,
+            candidate,
+            case,
+            seed,
+        )
         self.limits, self.output_limit = task.limits, task.limits.output_kb * 1024
         self.form: str = form or task.evaluator.form
         self.allowed = allowed_seconds(task, self.form)
@@ -49,7 +68,10 @@ class JailedEvaluation:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.jail.kill(self.number)
         self.log.close()
@@ -58,8 +80,12 @@ class JailedEvaluation:
 
     @property
     def _own_seed(self) -> int:
-        """The child's random seed: an evaluator beside the candidate shares it, a scorer must not."""
-        return self.seed if self.form in ("legacy", "function", "check") else candidate_seed(self.seed)
+        """The child's random seed: an evaluator beside the candidate shares it, a scorer must
+        not.
+        """
+        return (
+            self.seed if self.form in ("legacy", "function", "check") else candidate_seed(self.seed)
+        )
 
     @property
     def seconds(self) -> float:
@@ -76,14 +102,22 @@ class JailedEvaluation:
         if (unfit := outcome.of_texts(self.candidate)) is not None:
             return unfit
         self.number, end = self.jail.submit(
-            self._theirs, self.log.write, slot=slot, seed=self._own_seed, seconds=self.allowed,
-            memory_mb=self.limits.memory_mb, processes=self.limits.processes, files_mb=self.limits.files_mb,
-        )  # fmt: skip
+            self._theirs,
+            self.log.write,
+            slot=slot,
+            seed=self._own_seed,
+            seconds=self.allowed,
+            memory_mb=self.limits.memory_mb,
+            processes=self.limits.processes,
+            files_mb=self.limits.files_mb,
+        )
         self._theirs.close()
         self.log.handed_over()
         talk = asyncio.create_task(self._talk(judges))
         try:
-            await asyncio.wait({talk, end}, timeout=self.allowed + GRACE_SECONDS, return_when="FIRST_COMPLETED")
+            await asyncio.wait(
+                {talk, end}, timeout=self.allowed + GRACE_SECONDS, return_when="FIRST_COMPLETED"
+            )
             if end.done() and not talk.done():
                 slow = self.limits.scorer_seconds if self.form == "serve" else 0.0
                 await asyncio.wait({talk}, timeout=_DRAIN_SECONDS + slow)
@@ -96,7 +130,9 @@ class JailedEvaluation:
         self.jail.kill(self.number)
         ended = await self._ended(end)
         if said is None and not self.stands and ended.end == "exit":
-            return outcome.lost("jail_error", f"the child left with status {ended.code} before its jail was ready")
+            return outcome.lost(
+                "jail_error", f"the child left with status {ended.code} before its jail was ready"
+            )
         if said is None:
             return outcome.of_end(ended, math.ceil(self.allowed * (os.cpu_count() or 1)))
         return said
@@ -128,16 +164,24 @@ class JailedEvaluation:
             own_word = self.form in ("legacy", "function")
             return outcome.of_report(payload, self.task.objective) if own_word else payload
         if kind == "X":
-            return EvaluationOutcome(Status.INVALID, "no_output", feedback="the entry returned nothing")
+            return EvaluationOutcome(
+                Status.INVALID, "no_output", feedback="the entry returned nothing"
+            )
         return outcome.of_exception(payload if kind == "E" else b"")
 
     async def _drive(self, judges: ScorerPool) -> EvaluationOutcome | None:
-        """Form serve: the scorer talks to the program itself; None if the program ended meanwhile."""
+        """Form serve: the scorer talks to the program itself; None if the program ended
+        meanwhile.
+        """
         try:
             answer = await judges.ask(
-                case=self.case, parts=self.candidate.parts, seed=self.seed, seconds=0.0,
-                program=self.channel, patience=self.allowed,
-            )  # fmt: skip
+                case=self.case,
+                parts=self.candidate.parts,
+                seed=self.seed,
+                seconds=0.0,
+                program=self.channel,
+                patience=self.allowed,
+            )
         except ScorerStalled as error:
             return outcome.stalled(str(error))
         except ScorerFailed as error:
@@ -148,13 +192,16 @@ class JailedEvaluation:
         return None if answer["kind"] == "gone" else outcome.of_answer(answer, self.task.objective)
 
     def _request(self) -> bytes:
-        content = build_request(self.task, self.form, self.candidate, self.case, limit=self.output_limit)
+        content = build_request(
+            self.task, self.form, self.candidate, self.case, limit=self.output_limit
+        )
         return encode_request(content, self.task, self.case)
 
 
 def candidate_seed(seed: int) -> int:
-    """The candidate's random seed, derived one way from the evaluator's: a candidate that knew that one would know the
-    cases or the noise drawn with it. Slow enough that trying all values takes days."""
+    """The candidate's random seed, derived one way from the evaluator's: a candidate that knew that
+    one would know the cases or the noise drawn with it. Slow enough that trying all values takes
+    days."""
     return int.from_bytes(hashlib.pbkdf2_hmac("sha256", str(seed).encode(), b"candidate", 500, 4))
 
 
@@ -177,7 +224,9 @@ def encode_request(content: dict[str, Any], task: Task, case: Case | None) -> by
         ) from None
 
 
-def build_request(task: Task, form: str, candidate: Candidate, case: Case | None, **more: Any) -> dict[str, Any]:
+def build_request(
+    task: Task, form: str, candidate: Candidate, case: Case | None, **more: Any
+) -> dict[str, Any]:
     """The request to a child. The answer of a case (`info`) never enters a jail."""
     evaluator = task.evaluator
     return {

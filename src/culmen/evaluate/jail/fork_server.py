@@ -1,4 +1,5 @@
-"""The orchestrator's side of the fork-server (zygote.py): starts it, hands it requests, reports how children ended.
+"""The orchestrator's side of the fork-server (zygote.py): starts it, hands it requests, reports how
+children ended.
 
 Also the orchestrator's ends of a child's channel and of its log.
 """
@@ -23,9 +24,13 @@ from culmen.core.errors import TaskError
 from culmen.evaluate.jail import bubblewrap, procfs, wire
 from culmen.evaluate.jail.confine import REMOVE, WORK, ForkRequest, JailPolicy
 
-START_SECONDS = 120.0  # a fork-server imports what the task asks for, which may be large and on a cold disk
+START_SECONDS = (
+    120.0  # a fork-server imports what the task asks for, which may be large and on a cold disk
+)
 _PACKET = 1 << 16
-_CODE = "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.zygote import main; main()"
+_CODE = (
+    "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.zygote import main; main()"
+)
 ENVIRONMENT = {
     "PATH": f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin",
     "LANG": "C.UTF-8",
@@ -52,7 +57,9 @@ class JailFailed(Exception):
 
 @dataclass(frozen=True)
 class ChildExit:
-    """How a child ended: `end` exit | timeout | memory | killed | jail_error | zygote_died; `code` as Popen's."""
+    """How a child ended: `end` exit | timeout | memory | killed | jail_error | zygote_died; `code`
+    as Popen's.
+    """
 
     end: str
     code: int = 0
@@ -64,8 +71,8 @@ class ChildExit:
 class Jail:
     """One fork-server at one level. Not thread-safe: it belongs to the event loop that started it.
 
-    Children see the paths `visible` and `shut`, those submitted as `blind` only the former. Each has a folder of its
-    own if `folders`.
+    Children see the paths `visible` and `shut`, those submitted as `blind` only the former. Each
+    has a folder of its own if `folders`.
     """
 
     def __init__(
@@ -77,7 +84,12 @@ class Jail:
         *,
         folders: bool = True,
     ) -> None:
-        self.level, self.packages, self.visible, self.shut = level, packages, (*visible, *shut), shut
+        self.level, self.packages, self.visible, self.shut = (
+            level,
+            packages,
+            (*visible, *shut),
+            shut,
+        )
         self._open = visible
         self.scratch = os.path.join(tempfile.gettempdir(), f"culmen-jail-{secrets.token_hex(6)}")
         if folders and level != "namespaces":
@@ -88,7 +100,9 @@ class Jail:
         self._control: socket.socket | None = None
 
     async def start(self) -> None:
-        """Start the fork-server. Raises JailFailed where this level is not available, TaskError for a bad package."""
+        """Start the fork-server. Raises JailFailed where this level is not available, TaskError for
+        a bad package.
+        """
         failure = JailFailed("not tried")
         for proc in (True, False) if self.level == "namespaces" else (True,):
             try:
@@ -117,15 +131,22 @@ class Jail:
         with theirs, tempfile.TemporaryFile() as complaints:
             try:
                 self._process = subprocess.Popen(
-                    line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints,
+                    line,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=complaints,
                     env={**ENVIRONMENT, MARK: os.path.basename(self.scratch)},
-                    pass_fds=[theirs.fileno()], start_new_session=True, cwd="/",
-                )  # fmt: skip
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                    cwd="/",
+                )
             except OSError as error:
                 raise JailFailed(str(error)) from None
             theirs.close()
             setup = {"packages": self.packages, "cage": asdict(cage)}
-            setup["listable"], setup["readable"] = bubblewrap.around_hidden(cage.readable, self.visible)
+            setup["listable"], setup["readable"] = bubblewrap.around_hidden(
+                cage.readable, self.visible
+            )
             try:
                 await loop.sock_sendall(ours, json.dumps(setup).encode())
                 hello = await asyncio.wait_for(loop.sock_recv(ours, _PACKET), START_SECONDS)
@@ -140,8 +161,13 @@ class Jail:
             raise JailFailed(complaint or "the fork-server ended before it was ready")
         answer: dict[str, Any] = json.loads(hello)
         if answer.get("error", "").startswith(("ImportError", "ModuleNotFoundError")):
-            extra = next((extra for name, extra in _EXTRAS.items() if f"'{name}'" in answer["error"]), "")
-            plain = "install it into the environment culmen runs in, or take it out of the evaluator's packages"
+            extra = next(
+                (extra for name, extra in _EXTRAS.items() if f"'{name}'" in answer["error"]), ""
+            )
+            plain = (
+                "install it into the environment culmen runs in, or take it out of the evaluator's "
+                "packages"
+            )
             raise TaskError(
                 f"a package the task wants preloaded cannot be imported: {answer['error']}",
                 fix=f"pip install 'culmen[{extra}]'" if extra else plain,
@@ -151,14 +177,19 @@ class Jail:
         if answer["threads"] > 1:
             raise TaskError(
                 f"importing {', '.join(self.packages)} starts threads, which a fork cannot copy",
-                fix="take the package that does so out of the evaluator's packages; candidates can still import it",
+                fix=(
+                    "take the package that does so out of the evaluator's packages; candidates can "
+                    "still import it"
+                ),
             )
 
     def _cage(self, proc: bool) -> JailPolicy:
         root = os.geteuid() == 0
         readable = bubblewrap.readable(self.visible)
         unshut = bubblewrap.readable(self._open)
-        listed, free = bubblewrap.around_hidden(unshut, self._open, self.shut) if self.shut else ((), unshut)
+        listed, free = (
+            bubblewrap.around_hidden(unshut, self._open, self.shut) if self.shut else ((), unshut)
+        )
         return JailPolicy(
             level=self.level,
             switch="uid" if root else "user" if self.level == "namespaces" else "",
@@ -166,7 +197,11 @@ class Jail:
             proc=proc,
             readable=readable,
             shut=self.shut,
-            spared=tuple(path for path in unshut if any(path.startswith(f"{folder}/") for folder in self.shut)),
+            spared=tuple(
+                path
+                for path in unshut
+                if any(path.startswith(f"{folder}/") for folder in self.shut)
+            ),
             unshut=free,
             listed=listed,
             search=root and (bool(self.visible) or self._behind_closed_doors()),
@@ -175,14 +210,18 @@ class Jail:
         )
 
     def _behind_closed_doors(self) -> bool:
-        """Whether other users cannot read our Python; bubblewrap opens the path to a folder, not the folder."""
+        """Whether other users cannot read our Python; bubblewrap opens the path to a folder, not
+        the folder.
+        """
         way = _open_to_all if self.level != "namespaces" else _open_itself
         return not all(map(way, bubblewrap.python_folders()))
 
     def submit(
         self, channel: socket.socket, log: int, line: tuple[int, ...] = (), **limits: Any
     ) -> tuple[int, asyncio.Future[ChildExit]]:
-        """Fork a child that owns `channel`, `log` and perhaps a `line`; its number and the future of its end."""
+        """Fork a child that owns `channel`, `log` and perhaps a `line`; its number and the future
+        of its end.
+        """
         self._count += 1
         number = self._count
         work = WORK if self.level == "namespaces" else os.path.join(self.scratch, str(number))
@@ -289,14 +328,17 @@ def _open_to_all(path: str) -> bool:
     return True
 
 
-# -- frames and logs of a child, on the event loop -------------------------------------------------------------------
+# -- frames and logs of a child, on the event loop
+# -------------------------------------------------------------------
 
 _CHUNK = 1 << 18
 _BREATH_SECONDS = 0.01  # a candidate that floods its log costs at most one chunk per interval
 
 
 async def read_frame(channel: socket.socket, limit: int) -> tuple[str, bytes]:
-    """One frame from a non-blocking socket. Raises EOFError when the other side is gone, TooLarge above `limit`."""
+    """One frame from a non-blocking socket. Raises EOFError when the other side is gone, TooLarge
+    above `limit`.
+    """
     kind, length = wire.parse_header(await _exactly(channel, wire.HEADER_SIZE), limit)
     return kind, await _exactly(channel, length)
 
@@ -323,7 +365,9 @@ async def _exactly(channel: socket.socket, size: int) -> bytes:
 
 
 class OutputLog:
-    """The read end of a candidate's stdout and stderr: keeps the first `limit` bytes, drains the rest slowly."""
+    """The read end of a candidate's stdout and stderr: keeps the first `limit` bytes, drains the
+    rest slowly.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit, self.kept, self.dropped = limit, bytearray(), 0
@@ -369,7 +413,9 @@ class OutputLog:
         return text
 
     def close(self) -> str:
-        """Stop reading; the text kept, with a note if something was cut. Further calls give the same text."""
+        """Stop reading; the text kept, with a note if something was cut. Further calls give the
+        same text.
+        """
         if self._read < 0:
             return self._text()
         if self._timer is not None:
@@ -385,12 +431,18 @@ class OutputLog:
         return self._text()
 
     def _text(self) -> str:
-        return clean(self.kept.decode("utf-8", "replace")) + ("\n[cut: the log was longer]" if self.dropped else "")
+        return clean(self.kept.decode("utf-8", "replace")) + (
+            "\n[cut: the log was longer]" if self.dropped else ""
+        )
 
 
 def clean(text: str, limit: int = 20_000) -> str:
-    """Text that every database and terminal takes, at most `limit` characters, cut in the middle."""
-    text = text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    """Text that every database and terminal takes, at most `limit` characters, cut in the
+    middle.
+    """
+    text = (
+        text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    )
     if len(text) <= limit:
         return text
     half = (limit - 20) // 2

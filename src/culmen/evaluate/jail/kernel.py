@@ -1,8 +1,11 @@
-"""Confinement by the kernel: Linux calls that Python 3.11 lacks, and Landlock (seccomp.py has the other half).
+"""Confinement by the kernel: Linux calls that Python 3.11 lacks, and Landlock (seccomp.py has the
+other half).
 
-The calls go through libc; every failure raises OSError. The scorer's process imports this file, too: it stays light.
+The calls go through libc; every failure raises OSError. The scorer's process imports this file,
+too: it stays light.
 
-Landlock   a process limits its own file, network and signal access, without privileges (Linux 5.13 and later).
+Landlock   a process limits its own file, network and signal access, without privileges (Linux 5.13
+and later).
            Structures and constants: Documentation/userspace-api/landlock.rst of the Linux kernel.
 """
 
@@ -16,7 +19,12 @@ import stat
 import threading
 from collections.abc import Iterable
 
-CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x08000000, 0x10000000, 0x20000000
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID = (
+    0x00020000,
+    0x08000000,
+    0x10000000,
+    0x20000000,
+)
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 4096, 16384, 1 << 18, 2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_KEEPCAPS = 1, 4, 8
@@ -25,7 +33,9 @@ CAP_DAC_READ_SEARCH = 2
 _CAPABILITY_V3 = 0x20080522
 
 libc = ctypes.CDLL(None, use_errno=True)
-LINUX = hasattr(libc, "prctl")  # elsewhere there is no jail of ours, only children with limits (portable.py)
+LINUX = hasattr(
+    libc, "prctl"
+)  # elsewhere there is no jail of ours, only children with limits (portable.py)
 
 
 def check(result: int, what: str) -> int:
@@ -71,11 +81,17 @@ class _CapHeader(ctypes.Structure):
 
 
 class _CapData(ctypes.Structure):
-    _fields_ = [("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32)]
+    _fields_ = [
+        ("effective", ctypes.c_uint32),
+        ("permitted", ctypes.c_uint32),
+        ("inheritable", ctypes.c_uint32),
+    ]
 
 
 def keep_capabilities(*kept: int) -> None:
-    """Give up every capability but `kept` (numbers below 32), which are also inherited over exec."""
+    """Give up every capability but `kept` (numbers below 32), which are also inherited over
+    exec.
+    """
     bits = sum(1 << number for number in kept)
     data = (_CapData * 2)(_CapData(bits, bits, bits), _CapData(0, 0, 0))
     check(libc.capset(ctypes.byref(_CapHeader(_CAPABILITY_V3, 0)), ctypes.byref(data)), "capset")
@@ -86,12 +102,14 @@ def keep_capabilities(*kept: int) -> None:
 def die_with(fd: int) -> None:
     """Have the kernel kill this process when the other end of the pipe `fd` closes.
 
-    Unlike PR_SET_PDEATHSIG it is not tied to the thread that started us, and it needs no thread of ours: the pipe
-    carries no data, so its only event is the death of everyone who holds the other end.
+    Unlike PR_SET_PDEATHSIG it is not tied to the thread that started us, and it needs no thread of
+    ours: the pipe carries no data, so its only event is the death of everyone who holds the other
+    end.
     """
     if not hasattr(fcntl, "F_SETSIG"):
         threading.Thread(
-            target=lambda: os.read(fd, 1) == b"" and os.kill(os.getpid(), signal.SIGKILL), daemon=True
+            target=lambda: os.read(fd, 1) == b"" and os.kill(os.getpid(), signal.SIGKILL),
+            daemon=True,
         ).start()
         return
     fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
@@ -104,7 +122,8 @@ def die_with(fd: int) -> None:
         pass
 
 
-# -- Landlock (system call numbers are the same on every architecture) -------------------------------------------------
+# -- Landlock (system call numbers are the same on every architecture)
+# -------------------------------------------------
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _RULE_PATH = 1
@@ -142,17 +161,23 @@ def landlock_guards_truncation() -> bool:
     return landlock_version() >= 3
 
 
-def restrict_paths(readable: Iterable[str], writable: Iterable[str], listable: Iterable[str] = ()) -> None:
-    """From now on only read and execute below `readable` and anything below `writable`; no TCP, no foreign signals.
+def restrict_paths(
+    readable: Iterable[str], writable: Iterable[str], listable: Iterable[str] = ()
+) -> None:
+    """From now on only read and execute below `readable` and anything below `writable`; no TCP, no
+    foreign signals.
 
-    Below `listable` names can be seen and nothing read. Paths that do not exist are passed over. Layers add up: a later
-    call can only take more away. Raises OSError.
+    Below `listable` names can be seen and nothing read. Paths that do not exist are passed over.
+    Layers add up: a later call can only take more away. Raises OSError.
     """
     version = landlock_version()
     rights = (1 << _RIGHTS_BY_ABI.get(version, 16)) - 1
     rules = _Ruleset(rights, _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
-    ruleset = check(libc.syscall(_CREATE, ctypes.byref(rules), ctypes.c_size_t(size), 0), "landlock_create_ruleset")
+    ruleset = check(
+        libc.syscall(_CREATE, ctypes.byref(rules), ctypes.c_size_t(size), 0),
+        "landlock_create_ruleset",
+    )
     try:
         for path in readable:
             _allow(ruleset, path, _READ_ONLY & rights)
@@ -175,6 +200,9 @@ def _allow(ruleset: int, path: str, allowed: int) -> None:
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             allowed &= _FILE_ONLY
         rule = _PathRule(allowed, fd)
-        check(libc.syscall(_ADD, ruleset, _RULE_PATH, ctypes.byref(rule), 0), f"landlock_add_rule {path}")
+        check(
+            libc.syscall(_ADD, ruleset, _RULE_PATH, ctypes.byref(rule), 0),
+            f"landlock_add_rule {path}",
+        )
     finally:
         os.close(fd)

@@ -1,4 +1,6 @@
-"""Small conversions that both sides of the jail use; nothing here imports more than the standard library."""
+"""Small conversions that both sides of the jail use; nothing here imports more than the standard
+library.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +13,34 @@ from types import ModuleType
 from typing import Any
 
 TRACE_CHARS = 6000
-_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep  # culmen
+_OURS = (
+    os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+)  # culmen
 _THEIRS = os.path.join(_OURS, "tasks") + os.sep  # evaluators of built-in tasks are as a user's
 
 
 def number(value: Any) -> Any:
     """A value as JSON for error reports: NumPy scalars as numbers, others as their type."""
-    if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "size", 0) == 1:
+    if (
+        type(value).__module__ == "numpy"
+        and hasattr(value, "item")
+        and getattr(value, "size", 0) == 1
+    ):
         value = value.item()
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 1024:
         return math.inf if value > 0 else -math.inf
     if value is None or isinstance(value, bool | int | float):
         return value
-    return f"<{type(value).__name__}: {value[:40]!r}>" if isinstance(value, str) else f"<{type(value).__name__}>"
+    return (
+        f"<{type(value).__name__}: {value[:40]!r}>"
+        if isinstance(value, str)
+        else f"<{type(value).__name__}>"
+    )
 
 
 def last_lines(error: BaseException) -> str:
-    """The end of the traceback, without frames of ours and the import system's, and without earlier exceptions that
-    have no other."""
+    """The end of the traceback, without frames of ours and the import system's, and without earlier
+    exceptions that have no other."""
     told = traceback.TracebackException.from_exception(error)
     _shorten(told)
     return "".join(told.format())[-TRACE_CHARS:]
@@ -50,7 +62,9 @@ def _shorten(told: traceback.TracebackException) -> None:
 
 
 def load_file(path: str, fallback: str) -> ModuleType:
-    """Import a file under its own name (so that its classes can be pickled), or `fallback` where that is taken."""
+    """Import a file under its own name (so that its classes can be pickled), or `fallback` where
+    that is taken.
+    """
     name = os.path.splitext(os.path.basename(path))[0]
     name = name if name.isidentifier() and name not in sys.modules else fallback
     spec = importlib.util.spec_from_file_location(name, path)

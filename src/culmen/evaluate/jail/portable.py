@@ -1,7 +1,9 @@
-"""Children without Linux: one process of its own for each evaluation, with the limits that any POSIX system has.
+"""Children without Linux: one process of its own for each evaluation, with the limits that any
+POSIX system has.
 
-Weak: a child runs as you do. Its time and memory are watched from here, and its whole process group is killed; a
-process that leaves the group survives. On macOS `sandbox-exec` closes network, other processes and files besides.
+Weak: a child runs as you do. Its time and memory are watched from here, and its whole process group
+is killed; a process that leaves the group survives. On macOS `sandbox-exec` closes network, other
+processes and files besides.
 """
 
 from __future__ import annotations
@@ -23,12 +25,24 @@ from typing import Any, NoReturn
 
 from culmen.evaluate.jail import procfs, runner
 from culmen.evaluate.jail.bubblewrap import HIDDEN, PACKAGE
-from culmen.evaluate.jail.confine import REMOVE, ForkRequest, JailPolicy, own_descriptors, set_limits, surroundings
+from culmen.evaluate.jail.confine import (
+    REMOVE,
+    ForkRequest,
+    JailPolicy,
+    own_descriptors,
+    set_limits,
+    surroundings,
+)
 from culmen.evaluate.jail.fork_server import ENVIRONMENT, ChildExit, Jail, JailFailed
 
 LEVELS = ("seatbelt", "portable")
-_CODE = "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.portable import main; main()"
-_PAUSE, _WEIGHED = 0.02, 0.5  # seconds between looks at whether a child has ended, and at its memory
+_CODE = (
+    "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.portable import main; main()"
+)
+_PAUSE, _WEIGHED = (
+    0.02,
+    0.5,
+)  # seconds between looks at whether a child has ended, and at its memory
 _UNIT = 1 if sys.platform != "darwin" else 1024  # bytes on macOS, kilobytes elsewhere
 # The language is that of sandbox-exec(1); later rules win.
 _PROFILE = """(version 1)(deny default)
@@ -44,9 +58,11 @@ Begin = Callable[[ForkRequest, int, int, int], int]
 
 
 class PortableJail(Jail):
-    """Starts each child by `begin(job, channel, log, line)`, which returns its process number, else as an interpreter.
+    """Starts each child by `begin(job, channel, log, line)`, which returns its process number, else
+    as an interpreter.
 
-    There is no fork-server: forking an interpreter that has loaded a system's own libraries is not safe everywhere.
+    There is no fork-server: forking an interpreter that has loaded a system's own libraries is not
+    safe everywhere.
     """
 
     def __init__(
@@ -67,9 +83,15 @@ class PortableJail(Jail):
     async def start(self) -> None:
         if self.level == "seatbelt" and shutil.which("sandbox-exec") is None:
             raise JailFailed("sandbox-exec is macOS's")
-        lacking = next((name for name in self.packages if find_spec(name.partition(".")[0]) is None), "")
+        lacking = next(
+            (name for name in self.packages if find_spec(name.partition(".")[0]) is None), ""
+        )
         self._greet(
-            json.dumps({"error": f"ImportError: No module named '{lacking}'"} if lacking else {"threads": 1}).encode(),
+            json.dumps(
+                {"error": f"ImportError: No module named '{lacking}'"}
+                if lacking
+                else {"threads": 1}
+            ).encode(),
             "",
         )
         self._standing = True
@@ -113,15 +135,28 @@ class PortableJail(Jail):
 
     def _interpreter(self, job: ForkRequest, channel: int, log: int, line: int) -> int:
         os.mkdir(job.work, 0o700)
-        words = [sys.executable, "-s", "-P", "-c", _CODE.format(root=str(PACKAGE.parent)), json.dumps(asdict(job))]
+        words = [
+            sys.executable,
+            "-s",
+            "-P",
+            "-c",
+            _CODE.format(root=str(PACKAGE.parent)),
+            json.dumps(asdict(job)),
+        ]
         words += [str(fd) for fd in (channel, log, line)]
         if self.level == "seatbelt":
             words = ["sandbox-exec", "-p", profile(job.work, self.visible), *words]
         kept = [fd for fd in (channel, log, line) if fd >= 0]
         process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            env={**ENVIRONMENT, "HOME": job.work, "TMPDIR": job.work}, pass_fds=kept, start_new_session=True, cwd="/",
-        )  # fmt: skip
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**ENVIRONMENT, "HOME": job.work, "TMPDIR": job.work},
+            pass_fds=kept,
+            start_new_session=True,
+            cwd="/",
+        )
         process.returncode = 0  # `_watch` waits for it
         return process.pid
 
@@ -147,17 +182,25 @@ class PortableJail(Jail):
         usage = ended[2]
         if not future.done():
             word = end if code == -signal.SIGKILL else "exit"
-            future.set_result(ChildExit(word, code, usage.ru_utime + usage.ru_stime, usage.ru_maxrss // _UNIT))
+            future.set_result(
+                ChildExit(word, code, usage.ru_utime + usage.ru_stime, usage.ru_maxrss // _UNIT)
+            )
         if os.path.isdir(job.work):
             await asyncio.to_thread(subprocess.run, [*REMOVE, job.work], check=False)
 
 
 def profile(work: str, visible: tuple[str, ...]) -> str:
-    """What sandbox-exec lets a child do: read the system and Python, write to its work folder, no network."""
+    """What sandbox-exec lets a child do: read the system and Python, write to its work folder, no
+    network.
+    """
     from culmen.evaluate.jail.bubblewrap import python_folders
 
-    readable = "\n".join(f"(allow file-read* (subpath {_quoted(path)}))" for path in (*python_folders(), *visible))
-    return _PROFILE.format(readable=readable, hidden=_quoted(HIDDEN), work=_quoted(os.path.realpath(work)))
+    readable = "\n".join(
+        f"(allow file-read* (subpath {_quoted(path)}))" for path in (*python_folders(), *visible)
+    )
+    return _PROFILE.format(
+        readable=readable, hidden=_quoted(HIDDEN), work=_quoted(os.path.realpath(work))
+    )
 
 
 def _quoted(path: str) -> str:
@@ -170,7 +213,9 @@ def _kill(group: int) -> None:
 
 
 def main() -> NoReturn:
-    """Entry point of a child: argv = the job as JSON, and the descriptors of channel, log and line."""
+    """Entry point of a child: argv = the job as JSON, and the descriptors of channel, log and
+    line.
+    """
     job = ForkRequest(**json.loads(sys.argv[1]))
     own_descriptors(*(int(word) for word in sys.argv[2:5]))
     sys.argv = sys.argv[:1]

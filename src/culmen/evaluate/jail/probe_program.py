@@ -1,4 +1,6 @@
-"""A candidate that tries to escape: runs inside the jail and reports what it managed. `quick` is for every start."""
+"""A candidate that tries to escape: runs inside the jail and reports what it managed. `quick` is
+for every start.
+"""
 
 import contextlib
 import ctypes
@@ -80,7 +82,11 @@ def _is_open(fd):
 
 
 def udp(target):
-    return stopped(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", target["udp"])))
+    return stopped(
+        lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(
+            b"x", ("127.0.0.1", target["udp"])
+        )
+    )
 
 
 def unix_sockets(target):
@@ -98,7 +104,9 @@ def unix_sockets(target):
 
 def change_mode(target):
     """Of a file that the user owns; root's candidates have a uid of their own."""
-    return stopped(lambda: os.chmod(target["secret"], 0o666)) and stopped(lambda: os.utime(target["secret"]))
+    return stopped(lambda: os.chmod(target["secret"], 0o666)) and stopped(
+        lambda: os.utime(target["secret"])
+    )
 
 
 def abstract_socket(target):
@@ -125,8 +133,16 @@ def others_limits(target):
     """Setting the limits of another process as they are, so that a success harms nobody."""
     number, word = {"x86_64": 302}.get(os.uname().machine, 261), ctypes.c_ulong * 2
     libc, limits = ctypes.CDLL(None, use_errno=True), word(1 << 20, 1 << 20)
-    same = libc.syscall(number, target["victim"], resource.RLIMIT_NOFILE, None, ctypes.byref(limits))
-    return same != 0 or libc.syscall(number, target["victim"], resource.RLIMIT_NOFILE, ctypes.byref(limits), None) != 0
+    same = libc.syscall(
+        number, target["victim"], resource.RLIMIT_NOFILE, None, ctypes.byref(limits)
+    )
+    return (
+        same != 0
+        or libc.syscall(
+            number, target["victim"], resource.RLIMIT_NOFILE, ctypes.byref(limits), None
+        )
+        != 0
+    )
 
 
 def process_list(target):

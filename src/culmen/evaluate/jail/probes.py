@@ -1,4 +1,6 @@
-"""Isolation levels, and which one is in force: start a jail, run a program that tries to escape, report what it did."""
+"""Isolation levels, and which one is in force: start a jail, run a program that tries to escape,
+report what it did.
+"""
 
 from __future__ import annotations
 
@@ -30,36 +32,62 @@ from culmen.evaluate.jail.portable import PortableJail
 from culmen.evaluate.jail.scorer_pool import ScorerPool
 from culmen.evaluate.outcome import EvaluationOutcome
 
-LEVELS = ("namespaces", "container", "restricted", "seatbelt", "limits", "portable", "none")  # strongest first
+LEVELS = (
+    "namespaces",
+    "container",
+    "restricted",
+    "seatbelt",
+    "limits",
+    "portable",
+    "none",
+)  # strongest first
 
 LOSSES = {
     "namespaces": "nothing of what the probes look at",
     "container": "no limit on the files of one candidate in all, no multiprocessing locks",
-    "restricted": "no namespaces: no total limit on files, no multiprocessing locks, a shared process count",
-    "limits": "files, network, processes and signals are open to candidates; only time, memory and counts hold",
+    "restricted": (
+        "no namespaces: no total limit on files, no multiprocessing locks, a shared process count"
+    ),
+    "limits": (
+        "files, network, processes and signals are open to candidates; only time, memory and "
+        "counts hold"
+    ),
     "seatbelt": "macOS's sandbox-exec, which nobody has tried yet: scores are self-reported",
-    "portable": "as limits, and a process that leaves its group survives; limits that the system lacks do not hold",
+    "portable": (
+        "as limits, and a process that leaves its group survives; limits that the system lacks do "
+        "not hold"
+    ),
     "none": "everything: candidates run as you do",
 }
 
 FIX = (
-    "install bubblewrap (Debian and Ubuntu: apt install bubblewrap); Ubuntu 24.04 also needs an AppArmor profile that "
-    "allows it user namespaces; in Docker add --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
-    "--cap-add SYS_ADMIN; or lower --require; or name an image and use podman or docker: --isolation container"
+    "install bubblewrap (Debian and Ubuntu: apt install bubblewrap); Ubuntu 24.04 also needs "
+    "an AppArmor profile that "
+    "allows it user namespaces; in Docker add --security-opt seccomp=unconfined --security-opt "
+    "apparmor=unconfined "
+    "--cap-add SYS_ADMIN; or lower --require; or name an image and use podman or docker: "
+    "--isolation container"
 )
 if not kernel.LINUX:
-    FIX = 'install podman or docker, name an image in task.toml ([evaluator] image = "..."), use --isolation container'
+    FIX = (
+        'install podman or docker, name an image in task.toml ([evaluator] image = "..."), use '
+        "--isolation container"
+    )
 
 PASS, NOT_ENFORCED = "PASS", "NOT ENFORCED"
 _LIMITS = Limits(seconds=10.0, memory_mb=256, processes=16, files_mb=8)
-_PROGRAM = Candidate.of({"probe": (Path(__file__).parent / "probe_program.py").read_text(encoding="utf-8")})
+_PROGRAM = Candidate.of(
+    {"probe": (Path(__file__).parent / "probe_program.py").read_text(encoding="utf-8")}
+)
 T = TypeVar("T")
 
 
 def rank(level: str) -> int:
     """0 for the strongest; an unknown name raises IsolationError."""
     if level not in LEVELS:
-        raise IsolationError(f"there is no isolation level {level!r}", fix=f"use one of {', '.join(LEVELS)}")
+        raise IsolationError(
+            f"there is no isolation level {level!r}", fix=f"use one of {', '.join(LEVELS)}"
+        )
     return LEVELS.index(level)
 
 
@@ -69,27 +97,37 @@ def named(level: str) -> str:
 
 
 def separates(level: str) -> bool:
-    """Whether a candidate at this level can neither see nor touch other processes and their files."""
+    """Whether a candidate at this level can neither see nor touch other processes and their
+    files.
+    """
     return rank(level) <= rank("restricted")
 
 
 def require_level(level: str, require: str | None, why: dict[str, str]) -> None:
-    """Raise IsolationError if `level` is below `require`; `why` says why the stronger ones failed."""
+    """Raise IsolationError if `level` is below `require`; `why` says why the stronger ones
+    failed.
+    """
     if require is not None and rank(level) > rank(require):
         reasons = "; ".join(f"{name}: {text}" for name, text in why.items())
-        raise IsolationError(f"isolation level {require} is required, {level} is in force", where=reasons, fix=FIX)
+        raise IsolationError(
+            f"isolation level {require} is required, {level} is in force", where=reasons, fix=FIX
+        )
 
 
 @dataclass
 class Targets:
-    """Things on this machine that a candidate must not reach; `values` describes them to the probe."""
+    """Things on this machine that a candidate must not reach; `values` describes them to the
+    probe.
+    """
 
     values: dict[str, Any]
 
 
 @contextlib.asynccontextmanager
 async def targets(*, victim: bool) -> AsyncIterator[Targets]:
-    """A secret file, listening sockets and (with `victim`) a process holding a key, all harmless decoys."""
+    """A secret file, listening sockets and (with `victim`) a process holding a key, all harmless
+    decoys.
+    """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="culmen-probe-")))
         folder.chmod(0o777)
@@ -131,7 +169,9 @@ async def targets(*, victim: bool) -> AsyncIterator[Targets]:
 
 
 async def verify(jail: Jail) -> None:
-    """The fast subset, for every start: raises JailFailed where a jail starts but does not confine."""
+    """The fast subset, for every start: raises JailFailed where a jail starts but does not
+    confine.
+    """
     async with targets(victim=False) as aims:
         results = await _probe(jail, "quick", aims)
     broken = [name for name, held in results.items() if not held]
@@ -151,7 +191,9 @@ async def _probe(jail: Jail, entry: str, aims: Targets, limits: Limits = _LIMITS
 
 
 async def probe(level: str, image: str = "") -> dict[str, str]:
-    """All probes at one level: name -> PASS or NOT ENFORCED. Raises JailFailed where the level is not available."""
+    """All probes at one level: name -> PASS or NOT ENFORCED. Raises JailFailed where the level is
+    not available.
+    """
     jail = ContainerJail(image, _LIMITS, 1) if level == "container" else plain_jail(level)
     try:
         await jail.start()
@@ -185,7 +227,9 @@ def _sleeping(nap: str) -> bool:
 
 
 def _segment(key: int) -> bool:
-    """Whether a System V segment of this key is left in the machine's own namespace (and remove it)."""
+    """Whether a System V segment of this key is left in the machine's own namespace (and remove
+    it).
+    """
     with contextlib.suppress(OSError):
         for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]:
             if int(line.split()[0]) == key:
@@ -195,7 +239,9 @@ def _segment(key: int) -> bool:
 
 
 def tried_levels(image: str = "") -> list[str]:
-    """The levels that there can be on this system, strongest first; a container only with an image."""
+    """The levels that there can be on this system, strongest first; a container only with an
+    image.
+    """
     known = [name for name in LEVELS[:-1] if name != "container" or image]
     if kernel.LINUX:
         return [name for name in known if name not in portable.LEVELS]
@@ -203,7 +249,9 @@ def tried_levels(image: str = "") -> list[str]:
 
 
 def plain_jail(level: str, *arguments: Any) -> Jail:
-    """A jail of this machine's own mechanisms, not yet started; `arguments` are packages, visible and shut folders."""
+    """A jail of this machine's own mechanisms, not yet started; `arguments` are packages, visible
+    and shut folders.
+    """
     return PortableJail(level, *arguments) if level in portable.LEVELS else Jail(level, *arguments)
 
 
@@ -225,7 +273,11 @@ async def _all(image: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for level in tried_levels("an image"):
         try:
-            found[level] = {"works": True, "loses": LOSSES[level], "probes": await probe(level, image)}
+            found[level] = {
+                "works": True,
+                "loses": LOSSES[level],
+                "probes": await probe(level, image),
+            }
         except (JailFailed, CulmenError) as error:
             found[level] = {"works": False, "why": str(error), "probes": {}}
     return found
@@ -237,14 +289,17 @@ def level() -> str:
 
 
 def report(image: str = "") -> dict[str, Any]:
-    """For `doctor`: python, kernel, mechanisms present, the level in force, and every probe at every level; in a
-    container only with its `image`, and never as the level in force, which no task has asked for."""
+    """For `doctor`: python, kernel, mechanisms present, the level in force, and every probe at
+    every level; in a container only with its `image`, and never as the level in force, which no
+    task has asked for."""
     tried = _run(_all(image))
     return {
         "python": platform.python_version(),
         "executable": sys.executable,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "mechanisms": {
             "bubblewrap": bubblewrap.program() or "",
             "containers": next(filter(None, map(shutil.which, PROGRAMS)), ""),
@@ -252,7 +307,9 @@ def report(image: str = "") -> dict[str, Any]:
             "seccomp": Path("/proc/sys/kernel/seccomp").is_dir(),
             "cgroup2": Path("/sys/fs/cgroup/cgroup.controllers").exists(),
         },
-        "level": next((name for name in tried if name != "container" and tried[name]["works"]), LEVELS[-1]),
+        "level": next(
+            (name for name in tried if name != "container" and tried[name]["works"]), LEVELS[-1]
+        ),
         "levels": tried,
         "fix": FIX,
     }

@@ -21,7 +21,9 @@ def children(pid: int) -> list[int]:
 
 
 def marked(mark: str) -> list[int]:
-    """Processes that were started (or forked from one that was started) with `mark` in their environment."""
+    """Processes that were started (or forked from one that was started) with `mark` in their
+    environment.
+    """
     found: list[int] = []
     if not _here():
         return found
@@ -68,7 +70,12 @@ def _here() -> bool:
 
 def _listed() -> list[tuple[int, ...]]:
     """Every process as parent, user, group, resident kilobytes, number."""
-    said = subprocess.run(["ps", "-A", "-o", "ppid=,uid=,pgid=,rss=,pid="], capture_output=True, text=True, check=False)
+    said = subprocess.run(
+        ["ps", "-A", "-o", "ppid=,uid=,pgid=,rss=,pid="],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return [tuple(map(int, line.split())) for line in said.stdout.splitlines()]
 
 
@@ -92,8 +99,8 @@ def data_bytes() -> int:
 def memory(roots: list[int], limit_kb: Callable[[int], int]) -> dict[int, int]:
     """Kilobytes in use by the tree below each root.
 
-    Resident pages are summed, which counts shared pages once per process; only where that passes `limit_kb(root)` the
-    kernel is asked for the exact, slower share of each process.
+    Resident pages are summed, which counts shared pages once per process; only where that passes
+    `limit_kb(root)` the kernel is asked for the exact, slower share of each process.
     """
     table = _table()
     trees: dict[int, list[int]] = {root: [root] for root in roots if root in table}
@@ -122,7 +129,9 @@ def resident_kb(pid: int) -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Seconds of processor time that a process and the children it has waited for have used; 0 if it is gone."""
+    """Seconds of processor time that a process and the children it has waited for have used; 0 if
+    it is gone.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -161,6 +170,8 @@ def _share_kb(pid: int, resident_kb: int) -> int:
     """Proportional set size; the resident size where it may not be read."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as file:
-            return next((int(line.split()[1]) for line in file if line.startswith("Pss:")), resident_kb)
+            return next(
+                (int(line.split()[1]) for line in file if line.startswith("Pss:")), resident_kb
+            )
     except OSError:
         return resident_kb

@@ -1,8 +1,9 @@
-"""Many connections over one pair of pipes, the same on both sides: how culmen talks with children inside a container.
+"""Many connections over one pair of pipes, the same on both sides: how culmen talks with children
+inside a container.
 
-Every frame is length, number and kind. A stream's data is sent only as far as the other side has room, so that a
-program which floods its log, or reads nothing, holds up nobody else and fills no memory. The container's side is not
-trusted: a frame that breaks these rules ends the connection.
+Every frame is length, number and kind. A stream's data is sent only as far as the other side has
+room, so that a program which floods its log, or reads nothing, holds up nobody else and fills no
+memory. The container's side is not trusted: a frame that breaks these rules ends the connection.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class RelayBroken(Exception):
 
 
 class Relay:
-    """One side, reading from `source` and writing to `sink`, which it owns. `told(number, payload)` gets messages."""
+    """One side, reading from `source` and writing to `sink`, which it owns. `told(number, payload)`
+    gets messages.
+    """
 
     def __init__(self, source: int, sink: int, told: Callable[[int, bytes], None]) -> None:
         self._source, self._sink, self._told = source, sink, told
@@ -69,7 +72,9 @@ class Relay:
         self._outgoing.put_nowait(_HEAD.pack(len(payload), number, kind) + payload)
 
     def open(self, number: int, fd: int, *, reads: bool = True, writes: bool = True) -> Stream:
-        """Join a descriptor, which is ours from now on, to the stream of that number on the other side."""
+        """Join a descriptor, which is ours from now on, to the stream of that number on the other
+        side.
+        """
         stream = self._streams[number] = Stream(self, number, fd, reads, writes)
         return stream
 
@@ -171,7 +176,9 @@ async def read(fd: int) -> bytes:
         try:
             return os.read(fd, _CHUNK)
         except BlockingIOError:
-            await _ready(fd, asyncio.get_running_loop().add_reader, asyncio.get_running_loop().remove_reader)
+            await _ready(
+                fd, asyncio.get_running_loop().add_reader, asyncio.get_running_loop().remove_reader
+            )
         except OSError:
             return b""
 
@@ -183,7 +190,9 @@ async def write(fd: int, data: bytes) -> None:
         try:
             rest = rest[os.write(fd, rest) :]
         except BlockingIOError:
-            await _ready(fd, asyncio.get_running_loop().add_writer, asyncio.get_running_loop().remove_writer)
+            await _ready(
+                fd, asyncio.get_running_loop().add_writer, asyncio.get_running_loop().remove_writer
+            )
 
 
 async def _ready(fd: int, add: Callable[..., Any], remove: Callable[[int], Any]) -> None:

@@ -1,9 +1,11 @@
-"""The candidate's side, inside the jail: takes the request, runs the program, sends plain data back.
+"""The candidate's side, inside the jail: takes the request, runs the program, sends plain data
+back.
 
-Once candidate code runs, nothing in this process is trusted: it may be patched or bypassed, and all that gains is the
-ability to send other plain data, which the scorer judges like any output.
+Once candidate code runs, nothing in this process is trusted: it may be patched or bypassed, and all
+that gains is the ability to send other plain data, which the scorer judges like any output.
 
-Frames out: K jail ready · J jail failed · R result · E exception · X left without a result. In: Q request · C call.
+Frames out: K jail ready · J jail failed · R result · E exception · X left without a result. In: Q
+request · C call.
 """
 
 from __future__ import annotations
@@ -96,8 +98,12 @@ def load(folder: Path, part: str) -> ModuleType:
     return module
 
 
-def arguments(entry: Callable[..., Any], has_input: bool, value: Any) -> tuple[list[Any], dict[str, Any]]:
-    """How `entry` gets the case: whole if it takes one argument, else a dict by keyword and a list by position."""
+def arguments(
+    entry: Callable[..., Any], has_input: bool, value: Any
+) -> tuple[list[Any], dict[str, Any]]:
+    """How `entry` gets the case: whole if it takes one argument, else a dict by keyword and a list
+    by position.
+    """
     if not has_input:
         return [], {}
     ways: list[tuple[list[Any], dict[str, Any]]] = [([value], {})]
@@ -146,10 +152,13 @@ def run_serve(channel: socket.socket, request: dict[str, Any], work: Path) -> No
 
 def describe(error: BaseException) -> bytes:
     """An exception as JSON: its type and the end of the traceback."""
-    return json.dumps({"type": type(error).__name__, "trace": last_lines(error)}).encode("utf-8", "replace")
+    return json.dumps({"type": type(error).__name__, "trace": last_lines(error)}).encode(
+        "utf-8", "replace"
+    )
 
 
-# -- form command: a command line on the candidate's files -----------------------------------------------------------
+# -- form command: a command line on the candidate's files
+# -----------------------------------------------------------
 
 _STDIN = ".input"
 _MAX_FILES = 64
@@ -164,7 +173,9 @@ class OutputLimit(Exception):
 
 
 def run_command(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
-    """Run it once: stdin is the case's input, {part} and {input} in the arguments stand for files."""
+    """Run it once: stdin is the case's input, {part} and {input} in the arguments stand for
+    files.
+    """
     feed(work, request)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # the command has our uid; it need not see our memory
     line = [substitute(word, request["parts"]) for word in request["command"]]
@@ -177,14 +188,22 @@ def run_command(channel: socket.socket, request: dict[str, Any], work: Path) -> 
     status = process.wait()
     if status != 0:
         raise ExitStatus(f"the command ended with status {status}")
-    files = collect(work, request["outputs"], {_STDIN, *request["parts"]}, request["limit"] - len(text))
-    wire.send(channel, "R", wire.encode({"stdout": text.decode("utf-8", "replace"), "files": files}))
+    files = collect(
+        work, request["outputs"], {_STDIN, *request["parts"]}, request["limit"] - len(text)
+    )
+    wire.send(
+        channel, "R", wire.encode({"stdout": text.decode("utf-8", "replace"), "files": files})
+    )
 
 
 def feed(work: Path, request: dict[str, Any]) -> None:
-    """Put the case's input where stdin and {input} find it: text as it is, anything else as JSON."""
+    """Put the case's input where stdin and {input} find it: text as it is, anything else as
+    JSON.
+    """
     value = request["input"]
-    text = "" if not request["has_input"] else value if isinstance(value, str) else json.dumps(value)
+    text = (
+        "" if not request["has_input"] else value if isinstance(value, str) else json.dumps(value)
+    )
     (work / _STDIN).write_text(text, encoding="utf-8")
 
 
@@ -196,7 +215,9 @@ def substitute(word: str, parts: dict[str, str]) -> str:
 
 
 def collect(work: Path, wanted: list[str], known: set[str], room: int) -> dict[str, str]:
-    """Texts of the `wanted` files, or of whatever new files there are; no binaries, `room` bytes in all."""
+    """Texts of the `wanted` files, or of whatever new files there are; no binaries, `room` bytes in
+    all.
+    """
     names = wanted or sorted(_new_files(work, known))
     files: dict[str, str] = {}
     for name in names[:_MAX_FILES]:
@@ -214,7 +235,9 @@ def collect(work: Path, wanted: list[str], known: set[str], room: int) -> dict[s
 def _new_files(work: Path, known: set[str]) -> list[str]:
     found = []
     for folder, folders, names in os.walk(work):
-        folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
+        folders[:] = [
+            name for name in folders if not name.startswith(".") and name != "__pycache__"
+        ]
         inside = [os.path.relpath(os.path.join(folder, name), work) for name in names]
         found += [name for name in inside if name not in known]
         if len(found) > 1000:

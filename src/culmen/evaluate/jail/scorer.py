@@ -1,8 +1,9 @@
-"""The scorer's process: loads the user's evaluator once and judges plain data. It never imports a candidate.
+"""The scorer's process: loads the user's evaluator once and judges plain data. It never imports a
+candidate.
 
-In: S (JSON: case, seed, parts, seconds) followed by D (the output as bytes), or by a descriptor of the candidate's
-channel for the form serve. Out: H after loading, then one A (JSON) per S; before it M, what the evaluator asks models,
-each of which is answered by N.
+In: S (JSON: case, seed, parts, seconds) followed by D (the output as bytes), or by a descriptor of
+the candidate's channel for the form serve. Out: H after loading, then one A (JSON) per S; before it
+M, what the evaluator asks models, each of which is answered by N.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ _CERTIFICATE = dict.fromkeys(("score", "feasible", *_TEXTS)).keys()
 
 
 class Invalid(ValueError):
-    """Raise this in an evaluator: the candidate ran, but its output is not acceptable; the text is the feedback."""
+    """Raise this in an evaluator: the candidate ran, but its output is not acceptable; the text is
+    the feedback.
+    """
 
 
 class Printed(io.StringIO):
@@ -47,15 +50,19 @@ class Printed(io.StringIO):
 
 
 def main() -> None:
-    """Entry point: argv = channel descriptor, lifeline descriptor, path of the file, form, role (score or certify), and
-    the command or URL of an evaluator that is no Python file, as JSON.
+    """Entry point: argv = channel descriptor, lifeline descriptor, path of the file, form, role
+    (score or certify), and the command or URL of an evaluator that is no Python file, as JSON.
     """
     channel = socket.socket(fileno=int(sys.argv[1]))
     kernel.die_with(int(sys.argv[2]))
     path, form, role = sys.argv[3:6]
     try:
         command, url = json.loads(sys.argv[6])
-        judge = spoken(path, command, url) if (command or url) and role == "score" else load(path, form, role)
+        judge = (
+            spoken(path, command, url)
+            if (command or url) and role == "score"
+            else load(path, form, role)
+        )
     except BaseException as error:  # noqa: BLE001 - the user's file may raise anything while it loads
         wire.send(channel, "H", json.dumps({"error": last_lines(error)}).encode())
         return
@@ -80,7 +87,9 @@ def main() -> None:
 
 
 def load(path: str, form: str, role: str = "score") -> Callable[..., Any]:
-    """The function of an evaluator or verifier file. What the file raises passes through; no function: NameError."""
+    """The function of an evaluator or verifier file. What the file raises passes through; no
+    function: NameError.
+    """
     folder = os.path.dirname(path)
     os.chdir(folder)
     sys.path.insert(0, folder)
@@ -110,11 +119,11 @@ def _answer(
     reader: Callable[[Any], dict[str, Any]],
     ask: ModelAsk,
 ) -> dict[str, Any]:
-    """The answer to the orchestrator: kind score | invalid | bad_output | candidate | tripped | gone | raised | away,
-    and more.
+    """The answer to the orchestrator: kind score | invalid | bad_output | candidate | tripped |
+    gone | raised | away, and more.
 
-    An exception while judging counts against the candidate; an evaluator that exits or returns no valid result is
-    broken.
+    An exception while judging counts against the candidate; an evaluator that exits or returns no
+    valid result is broken.
     """
     try:
         offered = _offer(form, request, output, program)
@@ -122,7 +131,9 @@ def _answer(
         return {"kind": "bad_output", "feedback": str(error)}
     answer: dict[str, Any]
     try:
-        judged = settled(apply(judge, {**offered, "ask": form_of(judge, ask)} if wants(judge) else offered))
+        judged = settled(
+            apply(judge, {**offered, "ask": form_of(judge, ask)} if wants(judge) else offered)
+        )
     except CandidateGone:
         answer = {"kind": "gone"}
     except CandidateError as error:
@@ -145,7 +156,11 @@ def _answer(
 def _plain(output: Any) -> str:
     """An output as a short text."""
     text = output if isinstance(output, str) else repr(output)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]} [... {len(text) - SHOWN} characters left out]"
+    return (
+        text
+        if len(text) <= SHOWN
+        else f"{text[:SHOWN]} [... {len(text) - SHOWN} characters left out]"
+    )
 
 
 def _tripped(error: BaseException, parts: dict[str, str], heard: str) -> dict[str, Any]:
@@ -154,7 +169,11 @@ def _tripped(error: BaseException, parts: dict[str, str], heard: str) -> dict[st
         return {"kind": "invalid", "feedback": str(error)}
     if is_away(error, parts, heard):
         return {"kind": "away", "feedback": last_lines(error)}
-    kind = "tripped" if isinstance(error, Exception) and not isinstance(error, MemoryError) else "raised"
+    kind = (
+        "tripped"
+        if isinstance(error, Exception) and not isinstance(error, MemoryError)
+        else "raised"
+    )
     return {"kind": kind, "feedback": last_lines(error)}
 
 
@@ -185,7 +204,9 @@ def _json(text: str) -> Any:
 
 
 def apply(judge: Callable[..., Any], offered: dict[str, Any]) -> Any:
-    """Call the judge with what its signature names; one that names something else gets the first two by position."""
+    """Call the judge with what its signature names; one that names something else gets the first
+    two by position.
+    """
     offered = dict(offered)
     ask = {"ask": offered.pop("ask")} if "ask" in offered else {}
     if ask:
@@ -194,18 +215,26 @@ def apply(judge: Callable[..., Any], offered: dict[str, Any]) -> Any:
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return judge(**offered)
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    if all(p.name in offered or p.default is not p.empty for p in named) and len(named) == len(parameters):
+    if all(p.name in offered or p.default is not p.empty for p in named) and len(named) == len(
+        parameters
+    ):
         return judge(**{p.name: offered[p.name] for p in named if p.name in offered})
     first = next(iter(offered.values())) if "call" in offered or "output" in offered else None
-    return judge(*[offered.get("call", offered.get("output", first)), offered["case"]][: len(parameters)])
+    return judge(
+        *[offered.get("call", offered.get("output", first)), offered["case"]][: len(parameters)]
+    )
 
 
 def read(result: Any) -> dict[str, Any]:
-    """A judge's result as an answer. A dict without "score", or with unknown keys, raises TypeError."""
+    """A judge's result as an answer. A dict without "score", or with unknown keys, raises
+    TypeError.
+    """
     if not isinstance(result, dict):
         return {"kind": "score", "score": number(result)}
     if "score" not in result:
-        raise TypeError(f"the evaluator returned a dict without 'score' (keys: {', '.join(map(str, result))})")
+        raise TypeError(
+            f"the evaluator returned a dict without 'score' (keys: {', '.join(map(str, result))})"
+        )
     metrics = dict(result.get("metrics") or {})
     for key, value in result.items():
         if key not in _KNOWN:
@@ -213,13 +242,17 @@ def read(result: Any) -> dict[str, Any]:
     metrics = {str(key): number(value) for key, value in metrics.items()}
     strange = [key for key, value in metrics.items() if not isinstance(value, int | float)]
     if strange:
-        raise TypeError(f"the evaluator returned metrics that are not numbers: {', '.join(strange)}")
+        raise TypeError(
+            f"the evaluator returned metrics that are not numbers: {', '.join(strange)}"
+        )
     answer = {
         "kind": "invalid" if result["score"] is None else "score",
         "score": number(result["score"]),
         "metrics": {key: float(value) for key, value in metrics.items() if math.isfinite(value)},
         "feedback": str(result.get("feedback") or ""),
-        "artifacts": {str(key): str(text) for key, text in dict(result.get("artifacts") or {}).items()},
+        "artifacts": {
+            str(key): str(text) for key, text in dict(result.get("artifacts") or {}).items()
+        },
     }
     if result.get("images"):
         answer["artifacts"] |= pictures.artifacts(result["images"])
@@ -227,7 +260,9 @@ def read(result: Any) -> dict[str, Any]:
 
 
 def _scoreless(judged: Any) -> Any:
-    """A result of metrics alone, where several are the objectives; one that is None counts as not reported."""
+    """A result of metrics alone, where several are the objectives; one that is None counts as not
+    reported.
+    """
     if not isinstance(judged, dict):
         return judged
     inner = judged.get("metrics")
@@ -238,14 +273,25 @@ def _scoreless(judged: Any) -> Any:
 
 
 def read_certificate(result: Any) -> dict[str, Any]:
-    """A verifier's result as an answer; TypeError if it is not a dict of the known keys with a real score."""
+    """A verifier's result as an answer; TypeError if it is not a dict of the known keys with a real
+    score.
+    """
     if not isinstance(result, dict) or not {"score", "feasible"} <= result.keys() <= _CERTIFICATE:
-        raise TypeError(f"certify() must return a dict with score and feasible, at most {', '.join(_CERTIFICATE)}")
+        raise TypeError(
+            "certify() must return a dict with score and feasible, at most "
+            f"{', '.join(_CERTIFICATE)}"
+        )
     score, texts = number(result["score"]), {key: str(result.get(key) or "") for key in _TEXTS}
     if score is None:
         return {"kind": "invalid", "feedback": texts["feedback"]}
-    if type(score) not in (int, float) or not math.isfinite(score) or type(result["feasible"]) is not bool:
-        raise TypeError("certify() must return a finite number as score and True or False as feasible")
+    if (
+        type(score) not in (int, float)
+        or not math.isfinite(score)
+        or type(result["feasible"]) is not bool
+    ):
+        raise TypeError(
+            "certify() must return a finite number as score and True or False as feasible"
+        )
     return {"kind": "certified", "score": score, "feasible": result["feasible"], **texts}
 
 
@@ -260,15 +306,21 @@ if __name__ == "__main__":
 
 
 class CandidateError(Exception):
-    """A function of the candidate raised, or what it returned is not plain data. Evaluators may catch it."""
+    """A function of the candidate raised, or what it returned is not plain data. Evaluators may
+    catch it.
+    """
 
 
 class CandidateGone(BaseException):
-    """The candidate's process has ended (time, memory, crash). Do not catch it: the evaluation is over."""
+    """The candidate's process has ended (time, memory, crash). Do not catch it: the evaluation is
+    over.
+    """
 
 
 class CandidateProgram:
-    """`program(*args)` calls the entry, `program.named(name, *args)` another function; plain data both ways."""
+    """`program(*args)` calls the entry, `program.named(name, *args)` another function; plain data
+    both ways.
+    """
 
     def __init__(self, channel: socket.socket, limit: int = 1 << 26) -> None:
         channel.setblocking(True)
@@ -283,7 +335,9 @@ class CandidateProgram:
         return self.named(name, *args)
 
     def named(self, name: str | None, *args: Any) -> Any:
-        """Call a function of the program. Raises CandidateError if that raises, CandidateGone if the process ends."""
+        """Call a function of the program. Raises CandidateError if that raises, CandidateGone if
+        the process ends.
+        """
         if self.gone:
             raise CandidateGone
         try:

@@ -1,4 +1,6 @@
-"""The orchestrator's side of scorer processes (scorer.py): starts them, asks them, replaces those that die or hang."""
+"""The orchestrator's side of scorer processes (scorer.py): starts them, asks them, replaces those
+that die or hang.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from culmen.evaluate.jail import bubblewrap, container, procfs, wire
 from culmen.evaluate.jail.asking import LIMIT
 from culmen.evaluate.jail.fork_server import ENVIRONMENT, START_SECONDS, read_frame, write_frame
 
-_CODE = "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.scorer import main; main()"
+_CODE = (
+    "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.scorer import main; main()"
+)
 
 
 class ScorerFailed(Exception):
@@ -46,7 +50,9 @@ class ScorerProcess:
         self._fix = "make the file importable and let it define the function its form needs"
         if evaluator.url or evaluator.program:
             self._fix = (
-                "start the server, or correct [evaluator] url" if evaluator.url else "correct [evaluator] program"
+                "start the server, or correct [evaluator] url"
+                if evaluator.url
+                else "correct [evaluator] program"
             )
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
@@ -63,15 +69,20 @@ class ScorerProcess:
         home = {"HOME": os.environ.get("HOME", "/"), "TMPDIR": os.environ.get("TMPDIR", "/tmp")}
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read and closed by `ready`
         self._process = subprocess.Popen(
-            line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._complaints,
-            env={**ENVIRONMENT, **home, **wanted}, pass_fds=[theirs.fileno(), life], start_new_session=True,
-        )  # fmt: skip
+            line,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._complaints,
+            env={**ENVIRONMENT, **home, **wanted},
+            pass_fds=[theirs.fileno(), life],
+            start_new_session=True,
+        )
         theirs.close()
         os.close(life)
 
     async def ready(self) -> None:
-        """Wait until the evaluator is loaded; a file that does not load raises TaskError with the end of its error
-        output."""
+        """Wait until the evaluator is loaded; a file that does not load raises TaskError with the
+        end of its error output."""
         try:
             _, payload = await asyncio.wait_for(read_frame(self._channel, 1 << 20), START_SECONDS)
             error = json.loads(payload).get("error")
@@ -88,10 +99,14 @@ class ScorerProcess:
             )
 
     async def ask(
-        self, request: dict[str, Any], output: bytes | None, program: socket.socket | None, seconds: float
+        self,
+        request: dict[str, Any],
+        output: bytes | None,
+        program: socket.socket | None,
+        seconds: float,
     ) -> dict[str, Any]:
-        """One answer within `seconds`, besides what models take. Raises ScorerFailed, ScorerStalled, and what an
-        `Asker` raises; the process must then be replaced."""
+        """One answer within `seconds`, besides what models take. Raises ScorerFailed,
+        ScorerStalled, and what an `Asker` raises; the process must then be replaced."""
         before = self._computed()
         try:
             async with asyncio.timeout(seconds) as alarm:
@@ -105,7 +120,9 @@ class ScorerProcess:
         except TimeoutError:
             busy = self._computed() - before
             if busy < _BUSY * seconds:
-                raise ScorerFailed(f"the scorer did not answer within {seconds:g} s, and did not compute") from None
+                raise ScorerFailed(
+                    f"the scorer did not answer within {seconds:g} s, and did not compute"
+                ) from None
             raise ScorerStalled(f"judging the output took longer than {seconds:g} s") from None
         except (EOFError, OSError, ValueError, wire.WireError) as error:
             raise ScorerFailed(f"the scorer did not answer: {type(error).__name__}") from None
@@ -129,11 +146,13 @@ class ScorerProcess:
 class ScorerPool:
     """Scorers, as many as are needed at once, kept running; at most one per evaluation in flight.
 
-    `path` is the file they load, if it is not the evaluator itself: its verifier. `several`: the task has several
-    objectives, so a result may be metrics without a score.
+    `path` is the file they load, if it is not the evaluator itself: its verifier. `several`: the
+    task has several objectives, so a result may be metrics without a score.
     """
 
-    def __init__(self, evaluator: Evaluator, seconds: float, path: str = "", several: bool = False) -> None:
+    def __init__(
+        self, evaluator: Evaluator, seconds: float, path: str = "", several: bool = False
+    ) -> None:
         self.evaluator, self.seconds, self.path, self.several = evaluator, seconds, path, several
         self._idle: list[ScorerProcess] = []
         self._busy: set[ScorerProcess] = set()
@@ -163,13 +182,21 @@ class ScorerPool:
         program: socket.socket | None = None,
         patience: float = 0.0,
     ) -> dict[str, Any]:
-        """Judge one output (or drive one `program`). Raises ScorerFailed if the scorer dies or is too slow."""
+        """Judge one output (or drive one `program`). Raises ScorerFailed if the scorer dies or is
+        too slow.
+        """
         scorer = self._idle.pop() if self._idle else await self._replacement()
         self._busy.add(scorer)
-        request = {"case": None if case is None else msgspec.to_builtins(case), "seed": seed, "parts": parts}
+        request = {
+            "case": None if case is None else msgspec.to_builtins(case),
+            "seed": seed,
+            "parts": parts,
+        }
         request |= {"several": True} if self.several else {}
         try:
-            answer = await scorer.ask({**request, "seconds": seconds}, output, program, self.seconds + patience)
+            answer = await scorer.ask(
+                {**request, "seconds": seconds}, output, program, self.seconds + patience
+            )
         except BaseException:
             self._busy.discard(scorer)
             self._retired.discard(scorer)
@@ -208,18 +235,24 @@ def install_hint(traceback: str) -> str:
     """How to get the module that a traceback says is missing; "" if none is."""
     module = re.search(r"No module named '([\w.]+)'", traceback)
     return (
-        f"install it where culmen is: {sys.executable} -m pip install {module[1].partition('.')[0]}" if module else ""
+        f"install it where culmen is: {sys.executable} -m pip install {module[1].partition('.')[0]}"
+        if module
+        else ""
     )
 
 
-# Has answered what evaluators ask models (`asking`), while they judge; their time stands still meanwhile.
+# Has answered what evaluators ask models (`asking`), while they judge; their time stands still
+# meanwhile.
 
 
-async def conversed(channel: socket.socket, limit: int, alarm: asyncio.Timeout) -> tuple[str, bytes]:
-    """The frame that ends an evaluation, of at most `limit` bytes; until it comes, questions are answered, and the
-    alarm is put off by the time that takes.
+async def conversed(
+    channel: socket.socket, limit: int, alarm: asyncio.Timeout
+) -> tuple[str, bytes]:
+    """The frame that ends an evaluation, of at most `limit` bytes; until it comes, questions are
+    answered, and the alarm is put off by the time that takes.
 
-    Raises as `read_frame` does, and what `core.asking.Asker` raises: the process then waits for ever.
+    Raises as `read_frame` does, and what `core.asking.Asker` raises: the process then waits for
+    ever.
     """
     questions = _Questions(channel, alarm)
     try:

@@ -1,11 +1,14 @@
-"""seccomp: the system calls that no candidate needs and that reach outside its jail are refused with EPERM.
+"""seccomp: the system calls that no candidate needs and that reach outside its jail are refused
+with EPERM.
 
-Numbers: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h; `struct seccomp_data` and the
-classic BPF instructions: Documentation/userspace-api/seccomp_filter.rst; what asks and who answers: seccomp_unotify(2).
+Numbers: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h; `struct
+seccomp_data` and the classic BPF instructions: Documentation/userspace-api/seccomp_filter.rst; what
+asks and who answers: seccomp_unotify(2).
 
-Where a candidate has no mounts and no identity of its own (level restricted) Landlock alone does not do: it knows
-nothing of modes, owners and times, of Unix sockets in the file system (before ABI 9), of the limits and priorities of
-other processes. What an honest program needs of these in its own work folder, the fork-server does for it (deputy.py).
+Where a candidate has no mounts and no identity of its own (level restricted) Landlock alone does
+not do: it knows nothing of modes, owners and times, of Unix sockets in the file system (before ABI
+9), of the limits and priorities of other processes. What an honest program needs of these in its
+own work folder, the fork-server does for it (deputy.py).
 """
 
 from __future__ import annotations
@@ -21,59 +24,137 @@ from culmen.evaluate.jail.kernel import PR_SET_NO_NEW_PRIVS, libc, prctl
 # name: (x86_64, aarch64); -1: the architecture has no such call
 _DENIED = {
     # other processes' memory and descriptors
-    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
-    "pidfd_open": (434, 434), "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424), "process_madvise": (440, 440),
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "kcmp": (312, 272),
+    "pidfd_open": (434, 434),
+    "pidfd_getfd": (438, 438),
+    "pidfd_send_signal": (424, 424),
+    "process_madvise": (440, 440),
     # namespaces and mounts
-    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
-    "chroot": (161, 51), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
-    "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
-    "open_tree_attr": (467, 467), "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "open_tree_attr": (467, 467),
+    "open_by_handle_at": (304, 265),
+    "name_to_handle_at": (303, 264),
     # large kernel attack surface, memory outside the limits
-    "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "memfd_create": (319, 279),
-    "memfd_secret": (447, 447), "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
-    "fanotify_init": (300, 262), "lookup_dcookie": (212, 18), "move_pages": (279, 239), "migrate_pages": (256, 238),
-    "modify_ldt": (154, -1), "personality": (135, 92), "uselib": (134, -1), "iopl": (172, -1), "ioperm": (173, -1),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "fanotify_init": (300, 262),
+    "lookup_dcookie": (212, 18),
+    "move_pages": (279, 239),
+    "migrate_pages": (256, 238),
+    "modify_ldt": (154, -1),
+    "personality": (135, 92),
+    "uselib": (134, -1),
+    "iopl": (172, -1),
+    "ioperm": (173, -1),
     # the machine
-    "kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105), "finit_module": (313, 273),
-    "delete_module": (176, 106), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225),
-    "settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266), "adjtimex": (159, 171),
-    "sethostname": (170, 161), "setdomainname": (171, 162), "acct": (163, 89), "quotactl": (179, 60),
-    "quotactl_fd": (443, 443), "syslog": (103, 116), "vhangup": (153, 58), "nfsservctl": (180, 42),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "clock_adjtime": (305, 266),
+    "adjtimex": (159, 171),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "acct": (163, 89),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "syslog": (103, 116),
+    "vhangup": (153, 58),
+    "nfsservctl": (180, 42),
     # filters and listeners of its own, which could answer in our place
     "seccomp": (317, 277),
-}  # fmt: skip
-# what reaches beyond the work folder where a candidate shares files, processes and IPC with the user
+}
+# what reaches beyond the work folder where a candidate shares files, processes and IPC with the
+# user
 _APART = {
     # System V objects and message queues outlive a process that has no IPC namespace of its own
-    "shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180),
-    # owners, attributes and the older calls for times: open to the owner of a file, whatever Landlock says
-    "chown": (92, -1), "fchown": (93, 55), "lchown": (94, -1), "fchownat": (260, 54),
-    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "setxattrat": (463, 463),
-    "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16), "removexattrat": (466, 466),
-    "file_setattr": (469, 469), "utime": (132, -1), "utimes": (235, -1), "futimesat": (261, -1),
-}  # fmt: skip
+    "shmget": (29, 194),
+    "semget": (64, 190),
+    "msgget": (68, 186),
+    "mq_open": (240, 180),
+    # owners, attributes and the older calls for times: open to the owner of a file, whatever
+    # Landlock says
+    "chown": (92, -1),
+    "fchown": (93, 55),
+    "lchown": (94, -1),
+    "fchownat": (260, 54),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
+    "utime": (132, -1),
+    "utimes": (235, -1),
+    "futimesat": (261, -1),
+}
 CHANGES = {
-    "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "utimensat": (280, 88),
-}  # fmt: skip
+    "chmod": (90, -1),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "utimensat": (280, 88),
+}
 CONNECT = {"connect": (42, 203)}
 _SIGNALS = {
-    "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131),
-    "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
-}  # fmt: skip
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "tgkill": (234, 131),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+}
 # name: place of the argument that names a process or thread; 0 is the caller itself
 _OTHERS = {
-    "prlimit64": ((302, 261), 0), "setpriority": ((141, 140), 1), "ioprio_set": ((251, 30), 1),
-    "sched_setaffinity": ((203, 122), 0), "sched_setscheduler": ((144, 119), 0), "sched_setparam": ((142, 118), 0),
+    "prlimit64": ((302, 261), 0),
+    "setpriority": ((141, 140), 1),
+    "ioprio_set": ((251, 30), 1),
+    "sched_setaffinity": ((203, 122), 0),
+    "sched_setscheduler": ((144, 119), 0),
+    "sched_setparam": ((142, 118), 0),
     "sched_setattr": ((314, 274), 0),
-}  # fmt: skip
+}
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _CLONE, _CLONE3, _IOCTL, _FCNTL, _SECCOMP = (56, 220), (435, 435), (16, 29), (72, 25), (317, 277)
 _SOCKET, _SOCKETPAIR = (41, 198), (53, 199)
 _TRUNCATE, _OPEN, _OPENAT, _OPENAT2, _PRCTL = (76, 45), (2, -1), (257, 56), (437, 437), (157, 167)
 _CLONE_NAMESPACES = 0x7E020000  # every CLONE_NEW* bit
 _TIOCSTI, _TIOCLINUX, _FICLONE, _FICLONERANGE = 0x5412, 0x541C, 0x40049409, 0x4020940D
-_TERMINAL = 0x5400  # requests of this family concern terminals, pipes and descriptors, never what a file is
+_TERMINAL = (
+    0x5400  # requests of this family concern terminals, pipes and descriptors, never what a file is
+)
 _AF_UNIX, _STREAM, _PACKETS, _KIND = 1, 1, 5, 0xF
 _F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _F_SETLEASE = 8, 10, 15, 1024
 _O_TRUNC, _PR_SET_SECCOMP = 0x200, 22
@@ -87,11 +168,14 @@ _NEW_LISTENER = 1 << 3
 class SyscallFilter:
     """A seccomp filter: the fixed list and, by choice, more.
 
-    apart           also what reaches beyond the work folder where files, processes and IPC are shared; then no socket
+    apart           also what reaches beyond the work folder where files, processes and IPC are
+    shared; then no socket
                     can be made but pairs of connected ones
-    streams         with `apart`: stream sockets of the Unix family can be made; to connect them the listener is asked
+    streams         with `apart`: stream sockets of the Unix family can be made; to connect them the
+    listener is asked
     own_signals     signals reach this process alone, where Landlock does not see to that
-    own_truncation  files can only be cut off by who may write them, where Landlock does not see to that
+    own_truncation  files can only be cut off by who may write them, where Landlock does not see to
+    that
     """
 
     apart: bool = False
@@ -100,10 +184,11 @@ class SyscallFilter:
     own_truncation: bool = False
 
     def install(self) -> int:
-        """Put this filter on the calling process for good, also for its children and over exec. Raises OSError.
+        """Put this filter on the calling process for good, also for its children and over exec.
+        Raises OSError.
 
-        With `apart` the result is the descriptor that answers what is asked; -1 if there is none, and then what would
-        be asked is refused.
+        With `apart` the result is the descriptor that answers what is asked; -1 if there is none,
+        and then what would be asked is refused.
         """
         prctl(PR_SET_NO_NEW_PRIVS, 1)
         if self.apart:
@@ -122,22 +207,32 @@ class SyscallFilter:
         number = _SECCOMP[_ARCHITECTURES[_known(platform.machine())][0]]
         return libc.syscall(number, ctypes.c_ulong(1), ctypes.c_ulong(flags), ctypes.byref(holder))
 
-    def assemble(self, machine: str = platform.machine(), pid: int | None = None, *, asks: bool = True) -> bytes:
+    def assemble(
+        self, machine: str = platform.machine(), pid: int | None = None, *, asks: bool = True
+    ) -> bytes:
         """The BPF program for `machine` (x86_64 or aarch64; another one raises OSError)."""
         column, audit = _ARCHITECTURES[_known(machine)]
-        # another architecture is another set of numbers: 32-bit programs, and their socketcall, have none here
+        # another architecture is another set of numbers: 32-bit programs, and their socketcall,
+        # have none here
         code = [_op(_LOAD, _ARCH), _op(_EQUAL, audit, 1, 0), _op(_RETURN, _EPERM), _op(_LOAD, _NR)]
         if machine == "x86_64":  # the x32 numbers would walk past the list
             code += [_op(_AT_LEAST, 0x40000000, 0, 1), _op(_RETURN, _EPERM)]
         for numbers in (_DENIED | _APART if self.apart else _DENIED).values():
             code += _answer(numbers[column], _EPERM)
-        # clone3 passes its flags in memory, where a filter cannot look: "not there" makes libc use clone
+        # clone3 passes its flags in memory, where a filter cannot look: "not there" makes libc use
+        # clone
         code += _answer(_CLONE3[column], _ENOSYS)
-        code += _with_argument(_CLONE[column], 0, [_op(_ANY_BIT, _CLONE_NAMESPACES, 0, 1), _op(_RETURN, _EPERM)])
-        code += _with_argument(_PRCTL[column], 0, [_op(_EQUAL, _PR_SET_SECCOMP, 0, 1), _op(_RETURN, _EPERM)])
+        code += _with_argument(
+            _CLONE[column], 0, [_op(_ANY_BIT, _CLONE_NAMESPACES, 0, 1), _op(_RETURN, _EPERM)]
+        )
+        code += _with_argument(
+            _PRCTL[column], 0, [_op(_EQUAL, _PR_SET_SECCOMP, 0, 1), _op(_RETURN, _EPERM)]
+        )
         code += _sockets(column, anything=not self.apart, streams=self.streams)
         for request in (_TIOCSTI, _TIOCLINUX):
-            code += _with_argument(_IOCTL[column], 1, [_op(_EQUAL, request, 0, 1), _op(_RETURN, _EPERM)])
+            code += _with_argument(
+                _IOCTL[column], 1, [_op(_EQUAL, request, 0, 1), _op(_RETURN, _EPERM)]
+            )
         if self.apart:
             code += _shared(column, _ASK if asks else _EPERM)
             code += _answer(CONNECT["connect"][column], _ASK if asks and self.streams else _EPERM)
@@ -155,29 +250,52 @@ def _known(machine: str) -> str:
 
 
 def _sockets(column: int, *, anything: bool, streams: bool) -> list[bytes]:
-    """Which sockets can be made. A pair's end of another kind than stream or packets can be sent from, or connected,
-    to any path."""
+    """Which sockets can be made. A pair's end of another kind than stream or packets can be sent
+    from, or connected, to any path."""
     unix = [_op(_EQUAL, _AF_UNIX, 1, 0), _op(_RETURN, _EPERM)]
     kind = [_op(_LOAD, 24), _op(_AND, _KIND), _op(_EQUAL, _STREAM, 1, 0)]
     if anything:
         return _with_argument(_SOCKET[column], 0, unix)
-    pairs = [*unix, *kind[:2], _op(_EQUAL, _STREAM, 2, 0), _op(_EQUAL, _PACKETS, 1, 0), _op(_RETURN, _EPERM)]
+    pairs = [
+        *unix,
+        *kind[:2],
+        _op(_EQUAL, _STREAM, 2, 0),
+        _op(_EQUAL, _PACKETS, 1, 0),
+        _op(_RETURN, _EPERM),
+    ]
     made = _with_argument(_SOCKET[column], 0, [*unix, *kind, _op(_RETURN, _EPERM)])
-    return [*(made if streams else _answer(_SOCKET[column], _EPERM)), *_with_argument(_SOCKETPAIR[column], 0, pairs)]
+    return [
+        *(made if streams else _answer(_SOCKET[column], _EPERM)),
+        *_with_argument(_SOCKETPAIR[column], 0, pairs),
+    ]
 
 
 def _shared(column: int, changes: int) -> list[bytes]:
-    """What concerns files and processes of the user; `changes` is the answer to changes of modes and times."""
+    """What concerns files and processes of the user; `changes` is the answer to changes of modes
+    and times.
+    """
     code: list[bytes] = []
     for numbers in CHANGES.values():
         code += _answer(numbers[column], changes)
     for numbers, place in _OTHERS.values():
         code += _with_argument(numbers[column], place, [_op(_EQUAL, 0, 1, 0), _op(_RETURN, _EPERM)])
-    code += _with_argument(_OTHERS["setpriority"][0][column], 0, [_op(_EQUAL, 0, 1, 0), _op(_RETURN, _EPERM)])
-    code += _with_argument(_OTHERS["ioprio_set"][0][column], 0, [_op(_EQUAL, 1, 1, 0), _op(_RETURN, _EPERM)])
-    code += _with_argument(_FCNTL[column], 1, [_op(_EQUAL, _F_SETLEASE, 0, 1), _op(_RETURN, _EPERM)])
-    harmless = [_op(_EQUAL, _FICLONE, 4, 0), _op(_EQUAL, _FICLONERANGE, 3, 0), _op(_AND, 0xFFFFFF00)]
-    return code + _with_argument(_IOCTL[column], 1, [*harmless, _op(_EQUAL, _TERMINAL, 1, 0), _op(_RETURN, _EPERM)])
+    code += _with_argument(
+        _OTHERS["setpriority"][0][column], 0, [_op(_EQUAL, 0, 1, 0), _op(_RETURN, _EPERM)]
+    )
+    code += _with_argument(
+        _OTHERS["ioprio_set"][0][column], 0, [_op(_EQUAL, 1, 1, 0), _op(_RETURN, _EPERM)]
+    )
+    code += _with_argument(
+        _FCNTL[column], 1, [_op(_EQUAL, _F_SETLEASE, 0, 1), _op(_RETURN, _EPERM)]
+    )
+    harmless = [
+        _op(_EQUAL, _FICLONE, 4, 0),
+        _op(_EQUAL, _FICLONERANGE, 3, 0),
+        _op(_AND, 0xFFFFFF00),
+    ]
+    return code + _with_argument(
+        _IOCTL[column], 1, [*harmless, _op(_EQUAL, _TERMINAL, 1, 0), _op(_RETURN, _EPERM)]
+    )
 
 
 def _signals(column: int, mine: int) -> list[bytes]:
@@ -186,17 +304,21 @@ def _signals(column: int, mine: int) -> list[bytes]:
     for numbers in _SIGNALS.values():
         code += _with_argument(numbers[column], 0, [_op(_EQUAL, mine, 1, 0), _op(_RETURN, _EPERM)])
     for command in (_F_SETOWN, _F_SETSIG, _F_SETOWN_EX):
-        code += _with_argument(_FCNTL[column], 1, [_op(_EQUAL, command, 0, 1), _op(_RETURN, _EPERM)])
+        code += _with_argument(
+            _FCNTL[column], 1, [_op(_EQUAL, command, 0, 1), _op(_RETURN, _EPERM)]
+        )
     return code
 
 
 def _truncation(column: int) -> list[bytes]:
-    """No truncate(2), and no open(2) that cuts off without asking for the right to write. openat2 passes its flags in
-    memory: it is "not there"."""
+    """No truncate(2), and no open(2) that cuts off without asking for the right to write. openat2
+    passes its flags in memory: it is "not there"."""
     code = _answer(_TRUNCATE[column], _EPERM) + _answer(_OPENAT2[column], _ENOSYS)
     writes = [_op(_AND, 3), _op(_EQUAL, 1, 2, 0), _op(_EQUAL, 2, 1, 0), _op(_RETURN, _EPERM)]
     for numbers, place in ((_OPEN, 1), (_OPENAT, 2)):
-        code += _with_argument(numbers[column], place, [_op(_ANY_BIT, _O_TRUNC, 0, len(writes)), *writes])
+        code += _with_argument(
+            numbers[column], place, [_op(_ANY_BIT, _O_TRUNC, 0, len(writes)), *writes]
+        )
     return code
 
 
@@ -205,11 +327,15 @@ def _op(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
 
 
 def _answer(number: int, answer: int) -> list[bytes]:
-    """One answer to call `number`, whatever its arguments; nothing where the architecture has no such call."""
+    """One answer to call `number`, whatever its arguments; nothing where the architecture has no
+    such call.
+    """
     return [_op(_EQUAL, number, 0, 1), _op(_RETURN, answer)] if number >= 0 else []
 
 
 def _with_argument(number: int, argument: int, test: list[bytes]) -> list[bytes]:
-    """`test` on the low 32 bits of an argument of call `number`; what it does not refuse goes on with the list."""
+    """`test` on the low 32 bits of an argument of call `number`; what it does not refuse goes on
+    with the list.
+    """
     body = [_op(_LOAD, 16 + 8 * argument), *test, _op(_LOAD, _NR)]
     return [_op(_EQUAL, number, 0, len(body)), *body] if number >= 0 else []

@@ -1,8 +1,10 @@
-"""Plain data between processes that do not trust each other: frames, and values as JSON plus raw number buffers.
+"""Plain data between processes that do not trust each other: frames, and values as JSON plus raw
+number buffers.
 
-Nothing here can run code when it is read: no pickle, no object arrays, a short list of number types. A value is
-None, bool, int, float, complex, str, bytes, list or tuple (read back as a list), dict, NumPy scalar (read back as a
-Python number) or array. Objects of a subclass travel as the plain value underneath, whatever their methods claim.
+Nothing here can run code when it is read: no pickle, no object arrays, a short list of number
+types. A value is None, bool, int, float, complex, str, bytes, list or tuple (read back as a list),
+dict, NumPy scalar (read back as a Python number) or array. Objects of a subclass travel as the
+plain value underneath, whatever their methods claim.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ from typing import Any, ClassVar
 
 MAX_DEPTH = 64
 DTYPES = frozenset(
-    ["|b1", "|i1", "|u1"] + [f"<{kind}" for kind in ("i2", "i4", "i8", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")]
+    ["|b1", "|i1", "|u1"]
+    + [f"<{kind}" for kind in ("i2", "i4", "i8", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")]
 )
 Data = bytes | bytearray
 _HEADER = struct.Struct("<IB")
 _LONG = 1 << 16
-_ALIKE = 50  # hashes of numbers can be chosen, and a table of equal ones takes the square of their number
+# hashes of numbers can be chosen, and a table of equal ones takes the square of their number
+_ALIKE = 50
 _ALIGNED = 8  # raw numbers begin at a multiple of so many bytes
 _MARK = "$"  # the one key of a dict that stands for something JSON lacks
 
@@ -36,7 +40,8 @@ class TooLarge(WireError):
     """The frame is longer than allowed."""
 
 
-# -- frames --------------------------------------------------------------------------------------------------------
+# -- frames
+# ------------------------------------------------------------------------------
 
 
 def frame(kind: str, payload: Data = b"") -> bytes:
@@ -65,7 +70,9 @@ def send(channel: socket.socket, kind: str, payload: Data = b"") -> None:
 
 
 def receive(channel: socket.socket, limit: int) -> tuple[str, Data]:
-    """Read one frame (blocking). Raises EOFError when the other side is gone, TooLarge above `limit` bytes."""
+    """Read one frame (blocking). Raises EOFError when the other side is gone, TooLarge above
+    `limit` bytes.
+    """
     kind, length = parse_header(exactly(channel, HEADER_SIZE), limit)
     return kind, exactly(channel, length)
 
@@ -82,7 +89,8 @@ def exactly(channel: socket.socket, size: int) -> bytearray:
     return data
 
 
-# -- values --------------------------------------------------------------------------------------------------------
+# -- values
+# ------------------------------------------------------------------------------
 
 
 def encode(value: Any) -> bytes:
@@ -96,10 +104,12 @@ def decode(data: Data) -> Any:
 
 
 class ValueWriter:
-    """Turns one value into bytes, once. `forms` says how each plain type is written; subclasses may take more kinds of
-    values in `other`."""
+    """Turns one value into bytes, once. `forms` says how each plain type is written; subclasses may
+    take more kinds of values in `other`."""
 
-    forms: ClassVar[tuple[tuple[type, Callable[..., Any]], ...]]  # in this order: a bool is an int, too
+    forms: ClassVar[
+        tuple[tuple[type, Callable[..., Any]], ...]
+    ]  # in this order: a bool is an int, too
 
     def __init__(self) -> None:
         self._chunks: list[Any] = []
@@ -108,7 +118,9 @@ class ValueWriter:
     def encode(self, value: Any) -> bytes:
         """See `encode`."""
         try:
-            text = json.dumps(self.plain(value, 0), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            text = json.dumps(
+                self.plain(value, 0), ensure_ascii=False, allow_nan=False, separators=(",", ":")
+            )
             document = text.encode("utf-8")
         except (RecursionError, UnicodeEncodeError) as error:
             raise WireError(f"not plain data: {type(error).__name__}") from None
@@ -167,11 +179,17 @@ class ValueWriter:
         return {_MARK: "dict", "v": [[self.plain(k, depth + 1), v] for k, v in pairs]}
 
     def _bytes(self, value: bytes, _depth: int) -> Any:
-        return {_MARK: "bytes", "v": self._put(bytes.__getitem__(value, slice(None)), bytes.__len__(value))}
+        return {
+            _MARK: "bytes",
+            "v": self._put(bytes.__getitem__(value, slice(None)), bytes.__len__(value)),
+        }
 
     def _complex(self, value: complex, depth: int) -> Any:
         plain = complex.__add__(value, 0j)
-        return {_MARK: "complex", "v": [self._float(plain.real, depth), self._float(plain.imag, depth)]}
+        return {
+            _MARK: "complex",
+            "v": [self._float(plain.real, depth), self._float(plain.imag, depth)],
+        }
 
     def _scalar(self, numpy: Any, value: Any, depth: int) -> Any:
         plain = numpy.asarray(value).item()
@@ -186,7 +204,9 @@ class ValueWriter:
         return self.raw(numpy, array)
 
     def raw(self, numpy: Any, array: Any) -> Any:
-        """An array of numbers (not a subclass, C order) by reference to its bytes in the buffers."""
+        """An array of numbers (not a subclass, C order) by reference to its bytes in the
+        buffers.
+        """
         if array.dtype.kind == "f" and array.dtype.itemsize > 8:
             array = array.astype("<f8")
         array = array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -204,14 +224,22 @@ class ValueWriter:
         return [offset, size]
 
     forms = (
-        (type(None), _none), (bool, _bool), (int, _int), (float, _float), (str, _str), (list, _list), (tuple, _tuple),
-        (dict, _dict), (bytes, _bytes), (complex, _complex),
-    )  # fmt: skip
+        (type(None), _none),
+        (bool, _bool),
+        (int, _int),
+        (float, _float),
+        (str, _str),
+        (list, _list),
+        (tuple, _tuple),
+        (dict, _dict),
+        (bytes, _bytes),
+        (complex, _complex),
+    )
 
 
 class ValueReader:
-    """Turns bytes back into one value. `marks` maps each kind of value besides JSON's own to its reader; subclasses may
-    add more."""
+    """Turns bytes back into one value. `marks` maps each kind of value besides JSON's own to its
+    reader; subclasses may add more."""
 
     def __init__(self) -> None:
         self.buffers, self._taken = memoryview(b""), 0
@@ -224,11 +252,21 @@ class ValueReader:
                 raise WireError("truncated")
             document = json.loads(str(data[4 : 4 + size], "utf-8"), parse_constant=_refuse_constant)
             # arrays are views of the one copy
-            self.buffers = memoryview(data if isinstance(data, bytearray) else bytearray(data))[4 + size :]
+            self.buffers = memoryview(data if isinstance(data, bytearray) else bytearray(data))[
+                4 + size :
+            ]
             return self.revive(document, 0)
         except WireError:
             raise
-        except (struct.error, ValueError, TypeError, KeyError, RecursionError, OverflowError, MemoryError) as error:
+        except (
+            struct.error,
+            ValueError,
+            TypeError,
+            KeyError,
+            RecursionError,
+            OverflowError,
+            MemoryError,
+        ) as error:
             raise WireError(f"malformed: {type(error).__name__}") from None
 
     def revive(self, value: Any, depth: int) -> Any:
@@ -236,10 +274,14 @@ class ValueReader:
         if depth > 2 * MAX_DEPTH:
             raise WireError("nested too deep")
         if isinstance(value, str):
-            value.encode("utf-8")  # lone surrogates would break databases and terminals far from here
+            value.encode(
+                "utf-8"
+            )  # lone surrogates would break databases and terminals far from here
             return value
         if isinstance(value, float) and not math.isfinite(value):
-            raise WireError("a number out of range")  # 1e999, say: what is not finite has a mark of its own
+            raise WireError(
+                "a number out of range"
+            )  # 1e999, say: what is not finite has a mark of its own
         if isinstance(value, list):
             return [self.revive(item, depth + 1) for item in value]
         if not isinstance(value, dict):
@@ -267,7 +309,9 @@ class ValueReader:
         return complex(real, imag)
 
     def _dict(self, pairs: Any, depth: int) -> dict:
-        items = [self.revive(item, depth + 1) for _, item in pairs]  # in the order in which they were written
+        items = [
+            self.revive(item, depth + 1) for _, item in pairs
+        ]  # in the order in which they were written
         keys = [self.revive(key, depth + 1) for key, _ in pairs]
         names = [tuple(key) if isinstance(key, list) else key for key in keys]
         return dict(zip(apart(names), items))
@@ -276,7 +320,11 @@ class ValueReader:
         import numpy
 
         name, shape, offset, size = spec
-        if name not in DTYPES or len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape):
+        if (
+            name not in DTYPES
+            or len(shape) > 32
+            or not all(type(n) is int and n >= 0 for n in shape)
+        ):
             raise WireError("not an array of plain numbers")
         dtype = numpy.dtype(name)
         if math.prod(shape) * dtype.itemsize != size:
@@ -287,8 +335,8 @@ class ValueReader:
         return numpy.frombuffer(numbers, dtype).reshape(shape)
 
     def _slice(self, offset: Any, size: Any) -> memoryview:
-        """A piece of the buffers. They come in order, so that no two values share one: arrays stay independent, and a
-        short frame cannot expand into many copies."""
+        """A piece of the buffers. They come in order, so that no two values share one: arrays stay
+        independent, and a short frame cannot expand into many copies."""
         if type(offset) is not int or type(size) is not int or size < 0:
             raise WireError("not a buffer")
         if not self._taken <= offset <= offset + size <= len(self.buffers):
@@ -297,12 +345,18 @@ class ValueReader:
         return self.buffers[offset : self._taken]
 
     marks: ClassVar[dict[str, Callable[..., Any]]] = {
-        "float": _float, "bytes": _bytes, "complex": _complex, "dict": _dict, "array": _array
-    }  # fmt: skip
+        "float": _float,
+        "bytes": _bytes,
+        "complex": _complex,
+        "dict": _dict,
+        "array": _array,
+    }
 
 
 def apart(keys: list[Any]) -> list[Any]:
-    """The keys of a table that will be made of them; raises WireError if too many of them have one hash."""
+    """The keys of a table that will be made of them; raises WireError if too many of them have one
+    hash.
+    """
     if max(Counter(map(hash, keys)).values(), default=0) > _ALIKE:
         raise WireError("too many keys with the same hash")
     return keys

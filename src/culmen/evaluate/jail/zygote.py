@@ -1,8 +1,9 @@
 """The fork-server: a warm single-threaded process that forks one confined child per evaluation.
 
-It runs only trusted code, knows no secret, starts inside bubblewrap at level namespaces, and does four things: fork,
-kill at the deadline or above the memory limit, reap, report. It ends, with everything below it, when its control
-socket closes, that is when the orchestrator dies in whatever way.
+It runs only trusted code, knows no secret, starts inside bubblewrap at level namespaces, and does
+four things: fork, kill at the deadline or above the memory limit, reap, report. It ends, with
+everything below it, when its control socket closes, that is when the orchestrator dies in whatever
+way.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from culmen.evaluate.jail import kernel, procfs, runner, wire
-from culmen.evaluate.jail.confine import CHANNEL, REMOVE, ForkRequest, JailPolicy, enter, own_descriptors
+from culmen.evaluate.jail.confine import (
+    CHANNEL,
+    REMOVE,
+    ForkRequest,
+    JailPolicy,
+    enter,
+    own_descriptors,
+)
 from culmen.evaluate.jail.deputy import Deputy
 
 JAIL_FAILED = 121  # exit status of a child that could not confine itself
@@ -41,7 +49,13 @@ class _Running:
 
     def asks(self) -> int:
         """The descriptor that has something for us, -1 if nothing can come."""
-        return self.desk.fileno() if self.desk is not None else self.deputy.listener if self.deputy is not None else -1
+        return (
+            self.desk.fileno()
+            if self.desk is not None
+            else self.deputy.listener
+            if self.deputy is not None
+            else -1
+        )
 
     def hear(self) -> None:
         """Take over the child's listener, or answer what one of its processes asks."""
@@ -79,7 +93,11 @@ class Zygote:
         """The loop."""
         while True:
             poll = select.poll()
-            for fd in (self.control.fileno(), self.alarm, *(r.asks() for r in self.running.values())):
+            for fd in (
+                self.control.fileno(),
+                self.alarm,
+                *(r.asks() for r in self.running.values()),
+            ):
                 if fd >= 0:
                     poll.register(fd, select.POLLIN)
             ready = dict(poll.poll(self._patience()))
@@ -126,13 +144,16 @@ class Zygote:
     def _start(self, job: ForkRequest, channel: int, log: int, line: int = -1) -> None:
         try:
             if self.cage.level == "namespaces":
-                # the next fork becomes process 1 of a fresh namespace, so one fork suffices and its end ends all
+                # the next fork becomes process 1 of a fresh namespace, so one fork suffices and its
+                # end ends all
                 kernel.setns(self.namespace, kernel.CLONE_NEWPID)
                 kernel.unshare(kernel.CLONE_NEWPID)
             elif self.cage.scratch:
                 os.mkdir(job.work, 0o700)
                 if self.cage.switch == "uid":
-                    os.chown(job.work, self.cage.first_uid + job.slot, self.cage.first_uid + job.slot)
+                    os.chown(
+                        job.work, self.cage.first_uid + job.slot, self.cage.first_uid + job.slot
+                    )
             ours, theirs = socket.socketpair() if self.cage.level == "restricted" else (None, None)
             pid = os.fork()
         except OSError as error:
@@ -146,7 +167,9 @@ class Zygote:
         self.running[pid] = _Running(job, now + job.seconds, desk=ours)
 
     def _become(self, job: ForkRequest, channel: int, log: int, line: int, desk: int) -> NoReturn:
-        """The child: confine, then run; whatever happens, it never returns into the fork-server's loop."""
+        """The child: confine, then run; whatever happens, it never returns into the fork-server's
+        loop.
+        """
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -182,7 +205,9 @@ class Zygote:
         code = os.waitstatus_to_exitcode(status)
         if code != -signal.SIGKILL:  # it ended by itself before our signal came
             running.end = "exit"
-        self._report({"id": running.job.id, "end": running.end, "code": code, "cpu": cpu, "peak_kb": peak_kb})
+        self._report(
+            {"id": running.job.id, "end": running.end, "code": code, "cpu": cpu, "peak_kb": peak_kb}
+        )
 
     def _enforce(self) -> None:
         now = time.monotonic()
@@ -238,7 +263,9 @@ class Zygote:
             self.control.send(json.dumps(message).encode())
 
 
-def jailed(cage: JailPolicy, job: ForkRequest, channel: int, log: int, line: int, desk: int) -> NoReturn:
+def jailed(
+    cage: JailPolicy, job: ForkRequest, channel: int, log: int, line: int, desk: int
+) -> NoReturn:
     """Run in the child: confine it, or report why not and end; then serve its one request."""
     own_descriptors(channel, log, line, desk)
     try:
@@ -277,7 +304,10 @@ def _settle(setup: dict[str, Any]) -> JailPolicy:
         importlib.import_module(name)
         if name == "numpy":
             importlib.import_module("numpy.random")  # loaded lazily otherwise, by every child anew
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in setup["cage"].items()}
+    values = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in setup["cage"].items()
+    }
     cage = JailPolicy(**{**values, "baseline": procfs.data_bytes()})
     if cage.level == "namespaces":
         kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
@@ -286,7 +316,9 @@ def _settle(setup: dict[str, Any]) -> JailPolicy:
         os.umask(0o022)
     if cage.level == "restricted":
         listable, readable = setup["listable"], setup["readable"]
-        kernel.restrict_paths((*readable, "/proc", "/dev"), (cage.scratch, "/dev/null", "/dev/tty"), listable)
+        kernel.restrict_paths(
+            (*readable, "/proc", "/dev"), (cage.scratch, "/dev/null", "/dev/tty"), listable
+        )
     return cage
 
 

@@ -1,10 +1,12 @@
-"""First programs for an evaluator that comes without one, written from its syntax tree; nothing is run.
+"""First programs for an evaluator that comes without one, written from its syntax tree; nothing is
+run.
 
-The evaluator is followed from the value it gets (the output of `score`, the module that `evaluate` loads) through
-assignments, loops and its own functions. Shapes come from unpackings, indices, and comparisons of `len` and `.shape`
-with whole numbers. Recognised are a number, a list of numbers, a list of points, and a tuple of these; the programs
-then return plain numbers of these shapes: a few sets of them, since shapes do not tell which are acceptable.
-Otherwise there is only a stub that says which functions to write.
+The evaluator is followed from the value it gets (the output of `score`, the module that `evaluate`
+loads) through assignments, loops and its own functions. Shapes come from unpackings, indices, and
+comparisons of `len` and `.shape` with whole numbers. Recognised are a number, a list of numbers, a
+list of points, and a tuple of these; the programs then return plain numbers of these shapes: a few
+sets of them, since shapes do not tell which are acceptable. Otherwise there is only a stub that
+says which functions to write.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ _DEEPEST, _CALLS, _PARTS = 6, 300, 100
 
 
 class FirstPrograms(msgspec.Struct, frozen=True):
-    """`programs` that run (none if the shapes are not known; `given` if the evaluator contains one), a `stub`, and the
-    functions that the evaluator `uses`."""
+    """`programs` that run (none if the shapes are not known; `given` if the evaluator contains
+    one), a `stub`, and the functions that the evaluator `uses`."""
 
     programs: tuple[str, ...] = ()
     stub: str = ""
@@ -43,8 +45,8 @@ class FirstPrograms(msgspec.Struct, frozen=True):
 def first_programs(text: str, form: str, entry: str = "run") -> FirstPrograms:
     """First programs for an evaluator's text; none if it calls no function that can be seen.
 
-    Of the form "legacy", `evaluate(path)` loads the program, or hands it to another process that does; of others,
-    `score(output)` gets what `entry` returned.
+    Of the form "legacy", `evaluate(path)` loads the program, or hands it to another process that
+    does; of others, `score(output)` gets what `entry` returned.
     """
     tree = ast.parse(text)
     reader = _Reader(tree)
@@ -58,7 +60,11 @@ def first_programs(text: str, form: str, entry: str = "run") -> FirstPrograms:
     uses, stub = tuple(reader.arguments), _stub(reader.arguments)
     if given := _example(tree):
         return FirstPrograms((given,), stub, uses, given=True)
-    if not uses or any(reader.arguments.values()) or not all(one.known() for one in reader.returned.values()):
+    if (
+        not uses
+        or any(reader.arguments.values())
+        or not all(one.known() for one in reader.returned.values())
+    ):
         return FirstPrograms((), stub, uses)
     programs = dict.fromkeys(_program(reader.returned, fill) for fill in FILLS)
     return FirstPrograms(tuple(programs), stub, uses)
@@ -102,7 +108,9 @@ class _Value:
         return None if self.parts or self.element or self.array else ()
 
     def known(self) -> bool:
-        """Whether the shapes are known. A part of a tuple counts as a number if nothing else is seen of it."""
+        """Whether the shapes are known. A part of a tuple counts as a number if nothing else is
+        seen of it.
+        """
         if values := self.values():
             return all(one.shape() is not None for one in values)
         return bool(self.shape() or self.number) and self.shape() is not None
@@ -125,7 +133,9 @@ class _Reader(ast.NodeVisitor):
         self._depth = self._calls = 0
         for node in tree.body:
             if isinstance(node, ast.Assign) and (value := self._number(node.value)) is not None:
-                self._constants.update((one.id, value) for one in node.targets if isinstance(one, ast.Name))
+                self._constants.update(
+                    (one.id, value) for one in node.targets if isinstance(one, ast.Name)
+                )
 
     def use(self, name: str, arguments: int) -> _Value:
         """What a function of the program returns."""
@@ -148,14 +158,18 @@ class _Reader(ast.NodeVisitor):
         return result
 
     def visit(self, node: ast.AST) -> None:
-        """Bind the variables of loops before their bodies are read, those of assignments after their values."""
+        """Bind the variables of loops before their bodies are read, those of assignments after
+        their values.
+        """
         loops = node.generators if isinstance(node, ast.ListComp | ast.GeneratorExp) else [node]
         for loop in loops:
             if isinstance(loop, ast.For | ast.comprehension):
                 self._bind_each(loop.target, loop.iter)
         self.generic_visit(node)
         match node:
-            case ast.Assign(targets=[ast.Tuple() as target], value=ast.GeneratorExp(generators=[loop])):
+            case ast.Assign(
+                targets=[ast.Tuple() as target], value=ast.GeneratorExp(generators=[loop])
+            ):
                 self._bind(target, self._value(loop.iter))
             case ast.Assign(targets=[target], value=value):
                 self._bind(target, self._value(value))
@@ -184,7 +198,9 @@ class _Reader(ast.NodeVisitor):
     def _bind_each(self, target: ast.expr, iterated: ast.expr) -> None:
         """Loop variables are elements of what is looped over."""
         match target, iterated:
-            case ast.Tuple(elts=targets), ast.Call(func=ast.Name(id="enumerate" | "zip" as name), args=given):
+            case ast.Tuple(elts=targets), ast.Call(
+                func=ast.Name(id="enumerate" | "zip" as name), args=given
+            ):
                 for one, each in zip(targets[name == "enumerate" :], given):
                     self._bind_each(one, each)
             case _:
@@ -230,12 +246,16 @@ class _Reader(ast.NodeVisitor):
             known = {param.arg: self._value(value) for param, value in zip(params, node.args)}
             return self.follow(self.functions[name], known)
         first = self._value(node.args[0]) if node.args else None
-        if name in ("points", "vector") and len(node.args) == 4:  # the readers of culmen.evaluate.certify
+        if (
+            name in ("points", "vector") and len(node.args) == 4
+        ):  # the readers of culmen.evaluate.certify
             self._set_lengths(first, node.args[2:] if name == "points" else node.args[3:])
         if name == "float":
             self._calculate(*node.args)
         if name in _SAME:
-            return first or (self._value(node.func.value) if isinstance(node.func, ast.Attribute) else None)
+            return first or (
+                self._value(node.func.value) if isinstance(node.func, ast.Attribute) else None
+            )
         return None
 
     def _calculate(self, *operands: ast.expr) -> None:
@@ -272,9 +292,15 @@ def _called(node: ast.Call) -> str:
 
 
 def _example(tree: ast.Module) -> str:
-    """A program that the evaluator contains as a text: the constant SEED, EXAMPLE or INITIAL_PROGRAM; "" if none."""
+    """A program that the evaluator contains as a text: the constant SEED, EXAMPLE or
+    INITIAL_PROGRAM; "" if none.
+    """
     for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
             names = {target.id for target in node.targets if isinstance(target, ast.Name)}
             if names & {"SEED", "EXAMPLE", "INITIAL_PROGRAM"} and node.value.value.strip():
                 return node.value.value.strip("\n") + "\n"
@@ -296,7 +322,8 @@ def _program(returned: dict[str, _Value], fill: str) -> str:
     """A module that defines each function, its numbers as constants on top."""
     constants: dict[str, str] = {}
     functions = [
-        f"def {name}():\n    return {_expression(value, fill, constants)}\n" for name, value in returned.items()
+        f"def {name}():\n    return {_expression(value, fill, constants)}\n"
+        for name, value in returned.items()
     ]
     head = ['"""A first program: plain numbers in the shape that the evaluator asks for."""']
     head += ["import numpy as np"] if any("np." in text for text in functions) else []
@@ -310,19 +337,28 @@ def _expression(value: _Value, fill: str, constants: dict[str, str]) -> str:
     parts = []
     for place, one in enumerate(values or [value]):
         shape = one.shape() or ()
-        if place > 1 and place == len(values) - 1 and not shape and len(values[place - 1].shape() or ()) == 1:
+        if (
+            place > 1
+            and place == len(values) - 1
+            and not shape
+            and len(values[place - 1].shape() or ()) == 1
+        ):
             parts.append(f"float(sum({list(constants)[-1]}))")  # a total of what stands before it
             continue
         name = one.name.upper() or ("VALUES" if shape else "VALUE")
-        name = next(each for each in (name, *(f"{name}_{n}" for n in range(2, 999))) if each not in constants)
+        name = next(
+            each
+            for each in (name, *(f"{name}_{n}" for n in range(2, 999)))
+            if each not in constants
+        )
         constants[name] = _written(_numbers(shape, fill))
         parts.append(f"np.array({name})" if one.array and shape else name)
     return ", ".join(parts) + ("," if len(values) == 1 else "")
 
 
 def _numbers(shape: tuple[int, ...], fill: str) -> float | list[float] | list[list[float]]:
-    """Numbers in this shape: points on a grid in the unit cube, scattered over it or over its lower corner, with small
-    numbers beside them; or only 0, or only 1."""
+    """Numbers in this shape: points on a grid in the unit cube, scattered over it or over its lower
+    corner, with small numbers beside them; or only 0, or only 1."""
     if not shape:
         return float(fill == "ones")
     if len(shape) == 1:
@@ -346,7 +382,10 @@ def _grid(count: int, width: int) -> list[list[float]]:
     """The centres of cells: as many cells along each axis as there must be."""
     cells = _cells(count, width)
     along = [cells] * (width - 1) + [-(-count // cells ** (width - 1))]
-    return [[round((n // cells**axis % each + 0.5) / each, 4) for axis, each in enumerate(along)] for n in range(count)]
+    return [
+        [round((n // cells**axis % each + 0.5) / each, 4) for axis, each in enumerate(along)]
+        for n in range(count)
+    ]
 
 
 def _scattered(count: int, width: int) -> list[list[float]]:
@@ -354,7 +393,10 @@ def _scattered(count: int, width: int) -> list[list[float]]:
     ratio = 2.0
     for _ in range(60):
         ratio = (1.0 + ratio) ** (1.0 / (width + 1))
-    return [[(0.5 + n * ratio ** -(axis + 1)) % 1.0 for axis in range(width)] for n in range(1, count + 1)]
+    return [
+        [(0.5 + n * ratio ** -(axis + 1)) % 1.0 for axis in range(width)]
+        for n in range(1, count + 1)
+    ]
 
 
 def _written(numbers: float | list[float] | list[list[float]]) -> str:
@@ -362,7 +404,8 @@ def _written(numbers: float | list[float] | list[list[float]]) -> str:
     if not isinstance(numbers, list):
         return repr(numbers)
     if len(numbers) > 1 and numbers == [numbers[0]] * len(numbers):
-        return f"[{_written(numbers[0])}] * {len(numbers)}"  # one number is changed more easily than many
+        # one number is changed more easily than many
+        return f"[{_written(numbers[0])}] * {len(numbers)}"
     if isinstance(numbers[0], list):
         return "[\n" + "".join(f"    {row!r},\n" for row in numbers) + "]"
     return repr(numbers)

@@ -1,4 +1,6 @@
-"""Finds a task at a path or among the built-in ones, and explains what to do where there is none."""
+"""Finds a task at a path or among the built-in ones, and explains what to do where there is
+none.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,10 @@ DEFAULT = "function_minimization"  # three small files and a noisy score: the us
 def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "") -> Task:
     """The task at a path: a folder, its `task.toml`, or an evaluator file alone.
 
-    Folders are culmen's own (`task.toml`) or those of an ecosystem in `ADAPTERS`. `goal` and `seeds` (named
-    texts) take the place of the task's, `direction` says which way scores go where no task.toml does. Raises
-    `TaskError` for whatever cannot work; nothing of the task is imported or run.
+    Folders are culmen's own (`task.toml`) or those of an ecosystem in `ADAPTERS`. `goal` and
+    `seeds` (named texts) take the place of the task's, `direction` says which way scores go where
+    no task.toml does. Raises `TaskError` for whatever cannot work; nothing of the task is imported
+    or run.
     """
     task = _find(Path(path).expanduser(), goal, bool(seeds))
     task = replace(task, goal=goal.strip()) if goal.strip() else task
@@ -51,28 +54,40 @@ def with_seeds(task: Task, seeds: Seeds) -> Task:
     for name in (*frozen, *re.findall(r"\{([^{}]*)\}", " ".join(evaluator.command))):
         if name not in parts:
             raise TaskError(
-                f"the initial program has no part '{name}'", where=f"task {task.name}", fix=f"call it '{name}'"
+                f"the initial program has no part '{name}'",
+                where=f"task {task.name}",
+                fix=f"call it '{name}'",
             )
     for number, seed in enumerate(seeds, 1):
         for name, text in seed.items():
             check_text(text, f"initial program {number}, part {name}")
         if seed.keys() != parts.keys():
             fix = "give all initial programs the same part names"
-            raise TaskError("the initial programs differ in their parts", where=f"initial program {number}", fix=fix)
+            raise TaskError(
+                "the initial programs differ in their parts",
+                where=f"initial program {number}",
+                fix=fix,
+            )
     first = next(iter(parts))
     if evaluator.form in ("call", "serve") and evaluator.entry and evaluator.module not in parts:
         evaluator = replace(evaluator, module=first)
     if evaluator.form == "legacy":
         evaluator = replace(evaluator, suffix=Path(first).suffix or evaluator.suffix)
     copies = tuple(dict(seed) for seed in seeds)
-    digest = reading.task_digest(evaluator, task.cases, task.objective, task.limits, task.surface, copies)
+    digest = reading.task_digest(
+        evaluator, task.cases, task.objective, task.limits, task.surface, copies
+    )
     return replace(task, seeds=copies, evaluator=evaluator, digest=digest)
 
 
 def with_proxy(task: Task, proxy: str) -> Task:
-    """The task with its evaluator's candidates behind a proxy: auto, always or never. Raises `TaskError`."""
+    """The task with its evaluator's candidates behind a proxy: auto, always or never. Raises
+    `TaskError`.
+    """
     if proxy not in ("auto", "always", "never"):
-        raise TaskError(f"unknown proxy setting '{proxy}'", where="--proxy", fix="use auto, always or never")
+        raise TaskError(
+            f"unknown proxy setting '{proxy}'", where="--proxy", fix="use auto, always or never"
+        )
     if task.evaluator.form != "legacy":
         what = f"form = {task.evaluator.form} needs no proxy: it is scored in another process"
         raise TaskError(what, where="--proxy", fix="leave it out")
@@ -86,7 +101,11 @@ def as_it_is(task: Task) -> Task:
         return task
     if not Path(task.evaluator.path).is_file():
         raise missing(Path(task.evaluator.path))
-    files = {name: reading.sha256(folder / name) for name in task.evaluator.files if (folder / name).is_file()}
+    files = {
+        name: reading.sha256(folder / name)
+        for name in task.evaluator.files
+        if (folder / name).is_file()
+    }
     if files == task.evaluator.files:
         return task
     evaluator = replace(task.evaluator, files=files, digest=reading.evaluator_digest(files))
@@ -151,9 +170,15 @@ def no_evaluator(file: Path) -> TaskError:
     """For a file that is neither a `task.toml` nor Python."""
     fix = "give the folder, its task.toml, or an evaluator.py together with a goal"
     if file.suffix == ".ipynb":
-        fix = "put what judges a program into an evaluator.py with score(output) or evaluate(path), beside the program"
+        fix = (
+            "put what judges a program into an evaluator.py with score(output) or evaluate(path), "
+            "beside the program"
+        )
     elif file.suffix in (".sh", ".bash", ""):
-        fix = "call the script from an evaluator.py: culmen docs tasks, 'An evaluator that is a script'"
+        fix = (
+            "call the script from an evaluator.py: culmen docs tasks, 'An evaluator that is a "
+            "script'"
+        )
     return TaskError(f"'{file.name}' is not a task", where=str(file), fix=fix)
 
 
@@ -165,7 +190,10 @@ def _start(folder: Path, files: list[Path]) -> str:
     """What to write first, by the folder's other files."""
     new = f"culmen new {shlex.quote(str(folder / 'task'))}"
     if any(file.suffix in (".sh", ".bash") for file in files):
-        return "call the script from an evaluator.py beside it: culmen docs tasks, 'An evaluator that is a script'"
+        return (
+            "call the script from an evaluator.py beside it: culmen docs tasks, 'An evaluator that "
+            "is a script'"
+        )
     if (
         files
         and all(file.suffix in _TEXTS or file.suffix == ".py" for file in files)
@@ -187,15 +215,17 @@ def example_path(name: str) -> Path:
     """The folder of a built-in task; raises `UserError` for an unknown name."""
     folders = {folder.name: folder for folder in _folders()}
     if name not in folders:
-        raise UserError(f"there is no example '{name}'", where=f"--example {name}", fix=one_of(name, folders))
+        raise UserError(
+            f"there is no example '{name}'", where=f"--example {name}", fix=one_of(name, folders)
+        )
     return folders[name]
 
 
 def write_new(directory: str | Path, example: str | None = None) -> tuple[Path, ...]:
     """Write a task that works at once into a new or empty folder; the files written, sorted.
 
-    `example` names a built-in task, by default one of three short files. Never overwrites: raises `UserError` if the
-    folder holds anything, or cannot be written.
+    `example` names a built-in task, by default one of three short files. Never overwrites: raises
+    `UserError` if the folder holds anything, or cannot be written.
     """
     target = Path(directory).expanduser()
     source = example_path(example or DEFAULT)
@@ -203,10 +233,17 @@ def write_new(directory: str | Path, example: str | None = None) -> tuple[Path, 
         what = "the folder is not empty" if target.is_dir() else "there is a file of that name"
         raise UserError(what, where=str(target), fix="name a new folder; nothing was written")
     try:
-        shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+        shutil.copytree(
+            source,
+            target,
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns("__pycache__", "*.pyc"),
+        )
     except OSError as error:
         fix = "name a folder you may write to"
-        raise UserError(f"the task could not be written: {error}", where=str(target), fix=fix) from None
+        raise UserError(
+            f"the task could not be written: {error}", where=str(target), fix=fix
+        ) from None
     return tuple(sorted(path for path in target.rglob("*") if path.is_file()))
 
 
@@ -223,7 +260,8 @@ def _line(folder: Path) -> str:
     return " ".join(goal.split()).split(". ")[0].rstrip(".")
 
 
-# An evaluator file alone: `score(output)` or `evaluate(path)`, with the files beside it and what its text shows.
+# An evaluator file alone: `score(output)` or `evaluate(path)`, with the files beside it and what
+# its text shows.
 
 ENTRY = "run"
 
@@ -231,9 +269,9 @@ ENTRY = "run"
 def read_evaluator(path: Path, goal: str = "", seeded: bool = False) -> Task:
     """The task of an evaluator file.
 
-    The first program is an `initial_program.*` beside it, else the evaluator's text SEED, else programs made from the
-    shapes that it asks for; `seeded`: the caller provides some. `verify.py` beside it, or a function `certify` in it,
-    is its verifier. Raises `TaskError`.
+    The first program is an `initial_program.*` beside it, else the evaluator's text SEED, else
+    programs made from the shapes that it asks for; `seeded`: the caller provides some. `verify.py`
+    beside it, or a function `certify` in it, is its verifier. Raises `TaskError`.
     """
     text = read_text(path)
     module = reading.parse_module(text, str(path))
@@ -248,17 +286,25 @@ def read_evaluator(path: Path, goal: str = "", seeded: bool = False) -> Task:
     options = {"uses": list(first.uses), **({"stub": first.stub} if first.stub else {})}
     files, _ = reading.evaluator_files(path, _apart(path, program))
     evaluator = replace(task.evaluator, files=files, digest=reading.evaluator_digest(files))
-    task = reading.digested(replace(task, evaluator=replace(evaluator, options={**evaluator.options, **options})))
+    task = reading.digested(
+        replace(task, evaluator=replace(evaluator, options={**evaluator.options, **options}))
+    )
     if not (task.seeds or seeded or first.programs or goal.strip()):
-        raise TaskError("an evaluator without a first program needs a goal", where=str(path), fix=_needed(first))
+        raise TaskError(
+            "an evaluator without a first program needs a goal", where=str(path), fix=_needed(first)
+        )
     return task if task.seeds or seeded else _begun(task, first)
 
 
 def entered(task: Task, part: str, text: str) -> Task:
-    """The task with the function that is called taken from a first program, where no task.toml names one."""
+    """The task with the function that is called taken from a first program, where no task.toml
+    names one.
+    """
     if task.evaluator.form not in ("call", "serve") or Path(task.root, "task.toml").is_file():
         return task
-    return replace(task, evaluator=replace(task.evaluator, module=part, entry=_entry(text, Path(part))))
+    return replace(
+        task, evaluator=replace(task.evaluator, module=part, entry=_entry(text, Path(part)))
+    )
 
 
 def _scored(path: Path, form: task_toml.Form, goal: str, program: Path | None) -> Task:
@@ -266,9 +312,13 @@ def _scored(path: Path, form: task_toml.Form, goal: str, program: Path | None) -
     _, note = reading.evaluator_files(path, _apart(path, program))
     packages = tuple(sorted({"numpy", *reading.preloadable(read_text(path))}))
     evaluator = Evaluator(
-        form=form, path=str(path), entry=ENTRY, packages=packages, verifier=_verifier(path, form),
+        form=form,
+        path=str(path),
+        entry=ENTRY,
+        packages=packages,
+        verifier=_verifier(path, form),
         shown=shown(path, "public"),
-    )  # fmt: skip
+    )
     task = Task(
         name=path.parent.name if path.stem == "evaluator" else path.stem,
         goal=goal,
@@ -297,7 +347,9 @@ def _begun(task: Task, first: interface.FirstPrograms) -> Task:
     note = f"there is no first program beside the evaluator: {made}"
     options = {**task.evaluator.options, "made": not first.given}
     evaluator = replace(task.evaluator, module=module, options=options)
-    return reading.digested(replace(task, seeds=seeds, evaluator=evaluator, notes=(*task.notes, note)))
+    return reading.digested(
+        replace(task, seeds=seeds, evaluator=evaluator, notes=(*task.notes, note))
+    )
 
 
 def directed(task: Task, direction: str) -> Task:
@@ -311,7 +363,9 @@ def directed(task: Task, direction: str) -> Task:
     if Path(task.root, "task.toml").is_file():
         where = str(Path(task.root, "task.toml"))
         fix = f'write there: direction = "{direction}"'
-        raise TaskError(f"the task says direction = {task.objective.direction}", where=where, fix=fix)
+        raise TaskError(
+            f"the task says direction = {task.objective.direction}", where=where, fix=fix
+        )
     return reading.digested(replace(task, objective=replace(task.objective, direction=direction)))
 
 
@@ -321,8 +375,9 @@ def _beside(path: Path) -> Path | None:
 
 
 def _apart(path: Path, program: Path | None) -> list[Path]:
-    """Files beside the evaluator that are not part of it: the first program, and files that are neither Python nor
-    named in a Python file. The folder may be any folder, even the one that holds the run's output."""
+    """Files beside the evaluator that are not part of it: the first program, and files that are
+    neither Python nor named in a Python file. The folder may be any folder, even the one that holds
+    the run's output."""
     near = [read_text(file) for file in path.parent.glob("*.py") if file.is_file()]
     spoken = {piece.strip("*") for text in near for piece in reading.spoken(text)}
     found = [program] if program else []
@@ -334,11 +389,15 @@ def _apart(path: Path, program: Path | None) -> list[Path]:
 
 
 def _config(path: Path) -> Path | None:
-    return next((p for p in (path.parent / "config.yaml", path.parent / "config.yml") if p.is_file()), None)
+    return next(
+        (p for p in (path.parent / "config.yaml", path.parent / "config.yml") if p.is_file()), None
+    )
 
 
 def _verifier(path: Path, form: str) -> str:
-    """The file that certifies: verify.py beside the evaluator, or the evaluator itself; "" for none."""
+    """The file that certifies: verify.py beside the evaluator, or the evaluator itself; "" for
+    none.
+    """
     if form not in ("call", "command"):
         return ""
     beside = path.parent / "verify.py"
@@ -361,7 +420,10 @@ def _entry(text: str, program: Path) -> str:
 
 def _needed(first: interface.FirstPrograms) -> str:
     uses = f" that defines {', '.join(first.uses)}" if first.uses else ""
-    return f"give one with --seed-program FILE{uses}, or --goal TEXT, from which a model or an agent writes it"
+    return (
+        f"give one with --seed-program FILE{uses}, or --goal TEXT, from which a model or an agent "
+        "writes it"
+    )
 
 
 # The ecosystems whose task folders run unmodified, and the protocol of one.
@@ -379,7 +441,9 @@ class FolderAdapter(Protocol):
         ...
 
     def read_folder(self, folder: Path, goal: str = "") -> Task:
-        """Its task; raises `TaskError` that names the smallest change where it cannot run as it is."""
+        """Its task; raises `TaskError` that names the smallest change where it cannot run as it
+        is.
+        """
         ...
 
 

@@ -1,4 +1,5 @@
-"""Reading files of a task: their texts, languages and, for Python, what they define; nothing is imported or run.
+"""Reading files of a task: their texts, languages and, for Python, what they define; nothing is
+imported or run.
 
 Messages name the place of a mistake and the nearest valid name.
 """
@@ -52,7 +53,14 @@ LANGUAGES = {
     ".yaml": "yaml",
     ".yml": "yaml",
 }
-_NUMERICAL = {"numpy", "scipy", "pandas", "sympy", "networkx", "shapely"}  # single-threaded while they load
+_NUMERICAL = {
+    "numpy",
+    "scipy",
+    "pandas",
+    "sympy",
+    "networkx",
+    "shapely",
+}  # single-threaded while they load
 
 
 def read_text(path: Path) -> str:
@@ -63,7 +71,9 @@ def read_text(path: Path) -> str:
         raise missing(path) from None
     except OSError as error:
         raise TaskError(
-            f"cannot be read: {error.strerror}", where=str(path), fix="check the path and its rights"
+            f"cannot be read: {error.strerror}",
+            where=str(path),
+            fix="check the path and its rights",
         ) from None
     except UnicodeDecodeError as error:
         what = f"not UTF-8 text (byte {error.start})"
@@ -94,7 +104,11 @@ def one_of(word: str, words: Iterable[str]) -> str:
 
 
 def unknown_keys(
-    table: Mapping[str, object], allowed: Iterable[str], where: str, toml: str = "", section: str = ""
+    table: Mapping[str, object],
+    allowed: Iterable[str],
+    where: str,
+    toml: str = "",
+    section: str = "",
 ) -> None:
     """Raises `TaskError` for the first key that is not allowed."""
     known = list(allowed)
@@ -102,11 +116,14 @@ def unknown_keys(
         if key not in known:
             place = f"{where}:{line_of(toml, section, str(key))}" if toml else where
             inside = f" in [{section}]" if section else ""
-            raise TaskError(f"unknown key '{key}'{inside}", where=place, fix=one_of(str(key), known))
+            raise TaskError(
+                f"unknown key '{key}'{inside}", where=place, fix=one_of(str(key), known)
+            )
 
 
 def line_of(toml: str, section: str, key: str) -> int:
-    """The line (from 1) of a key of a TOML text, or of its section's heading; 1 if neither is found.
+    """The line (from 1) of a key of a TOML text, or of its section's heading; 1 if neither is
+    found.
 
     A search by lines, good enough for messages: it does not parse multi-line values.
     """
@@ -131,7 +148,8 @@ def language_of(name: str) -> str:
 class Definition(NamedTuple):
     """A name a module binds at its top level.
 
-    `params` are the arguments a `def` needs, `optional` those with a default; None where no `def` can be seen.
+    `params` are the arguments a `def` needs, `optional` those with a default; None where no `def`
+    can be seen.
     """
 
     name: str
@@ -141,7 +159,9 @@ class Definition(NamedTuple):
 
 
 class Module(NamedTuple):
-    """The top-level names of a Python text; `open` if it also binds names that cannot be seen (import *)."""
+    """The top-level names of a Python text; `open` if it also binds names that cannot be seen
+    (import *).
+    """
 
     names: dict[str, Definition]
     open: bool
@@ -157,12 +177,16 @@ def read_module(path: Path) -> Module:
 
 
 def parse_module(text: str, where: str) -> Module:
-    """The names of a Python text; raises `TaskError` naming `where` and the line if it is not Python."""
+    """The names of a Python text; raises `TaskError` naming `where` and the line if it is not
+    Python.
+    """
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
         place = f"{where}:{error.lineno}" if error.lineno else where
-        raise TaskError(f"not valid Python: {error.msg}", where=place, fix="correct that line") from None
+        raise TaskError(
+            f"not valid Python: {error.msg}", where=place, fix="correct that line"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise TaskError(f"not valid Python: {error}", where=where, fix="correct the file") from None
     found = list(_bindings(tree.body))
@@ -170,7 +194,8 @@ def parse_module(text: str, where: str) -> Module:
 
 
 def preloadable(text: str) -> tuple[str, ...]:
-    """The numerical modules a Python text imports anywhere and this machine has, sorted; found without importing any.
+    """The numerical modules a Python text imports anywhere and this machine has, sorted; found
+    without importing any.
 
     Loading them once before the first candidate saves loading them for each.
     """
@@ -179,8 +204,14 @@ def preloadable(text: str) -> tuple[str, ...]:
     except (SyntaxError, ValueError, RecursionError):
         return ()
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
-    return tuple(sorted(name for name in names if name.partition(".")[0] in _NUMERICAL and _installed(name)))
+    names |= {
+        node.module
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level
+    }
+    return tuple(
+        sorted(name for name in names if name.partition(".")[0] in _NUMERICAL and _installed(name))
+    )
 
 
 def spoken(text: str) -> set[str]:
@@ -189,7 +220,11 @@ def spoken(text: str) -> set[str]:
         nodes = ast.walk(ast.parse(text))
     except (SyntaxError, ValueError, RecursionError):
         return set()
-    texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    texts = (
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
     return {piece for one in texts if len(one) < 200 for piece in one.replace("\\", "/").split("/")}
 
 
@@ -205,7 +240,9 @@ def _installed(name: str) -> bool:
 
 
 def require(module: Module, name: str, path: Path, why: str) -> Definition:
-    """The definition of a required function; raises `TaskError` with a near name if there is none."""
+    """The definition of a required function; raises `TaskError` with a near name if there is
+    none.
+    """
     if module.has(name):
         return module.names.get(name, Definition(name, 1))
     near = closest(name, module.names)
@@ -221,9 +258,16 @@ def _bindings(body: Iterable[ast.stmt]) -> Iterator[Definition]:
             case ast.ClassDef(name=name):
                 yield Definition(name, node.lineno)
             case ast.Import(names=names) | ast.ImportFrom(names=names):
-                yield from (Definition(a.asname or a.name.partition(".")[0], node.lineno) for a in names)
+                yield from (
+                    Definition(a.asname or a.name.partition(".")[0], node.lineno) for a in names
+                )
             case ast.Assign(targets=targets):
-                yield from (Definition(n.id, n.lineno) for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
+                yield from (
+                    Definition(n.id, n.lineno)
+                    for t in targets
+                    for n in ast.walk(t)
+                    if isinstance(n, ast.Name)
+                )
             case ast.AnnAssign(target=ast.Name(id=name)) if node.value is not None:
                 yield Definition(name, node.lineno)
             case _:
@@ -242,7 +286,9 @@ def _definition(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Definition:
     args = node.args
     positional = [a.arg for a in (*args.posonlyargs, *args.args)]
     first = len(positional) - len(args.defaults)
-    keyword = [(a.arg, default is not None) for a, default in zip(args.kwonlyargs, args.kw_defaults)]
+    keyword = [
+        (a.arg, default is not None) for a, default in zip(args.kwonlyargs, args.kw_defaults)
+    ]
     needed = (*positional[:first], *(name for name, given in keyword if not given))
     optional = (*positional[first:], *(name for name, given in keyword if given))
     return Definition(node.name, node.lineno, needed, optional)
@@ -256,8 +302,9 @@ _LONGEST = 100  # characters of a constant worth showing; a longer one may be an
 
 
 def shown(path: Path, how: Shown) -> str:
-    """The text that agents are given: the whole file (cut after `SHOWN_MOST` characters), or its docstring, its short
-    constants and its functions' heads with their docstrings; "" for none, and for a file that is no Python."""
+    """The text that agents are given: the whole file (cut after `SHOWN_MOST` characters), or its
+    docstring, its short constants and its functions' heads with their docstrings; "" for none, and
+    for a file that is no Python."""
     text = "" if how == "none" else path.read_text(encoding="utf-8", errors="replace")
     if how == "full":
         return text if len(text) <= SHOWN_MOST else text[:SHOWN_MOST] + "\n# cut here"
@@ -270,7 +317,9 @@ def shown(path: Path, how: Shown) -> str:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             line = ast.unparse(node)
             pieces.append(line if len(line) <= _LONGEST else "")
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith(
+            "_"
+        ):
             head = f"def {node.name}({ast.unparse(node.args)}):"
             pieces.append(f"{head}\n{_quoted(ast.get_docstring(node), '    ') or '    ...'}")
     return "\n".join(filter(None, pieces))
@@ -286,16 +335,25 @@ def _quoted(text: str | None, indent: str) -> str:
 
 MAX_FILES = 400
 MAX_BYTES = 64 * 2**20
-_SKIPPED_FOLDERS = {"__pycache__", "node_modules", "venv", "runs", "openevolve_output", "results", "logs"}
+_SKIPPED_FOLDERS = {
+    "__pycache__",
+    "node_modules",
+    "venv",
+    "runs",
+    "openevolve_output",
+    "results",
+    "logs",
+}
 _SKIPPED_SUFFIXES = {".pyc", ".md", ".rst", ".log", ".png", ".jpg", ".svg", ".pdf"}
 
 
 def evaluator_files(path: Path, apart: Iterable[Path]) -> tuple[dict[str, str], str]:
-    """SHA-256 of an evaluator and the files beside it, by name, and a note ("" if all of them were covered).
+    """SHA-256 of an evaluator and the files beside it, by name, and a note ("" if all of them were
+    covered).
 
-    `apart` are files that are no part of the evaluator (initial programs, cases, settings). Hidden files, caches, logs,
-    pictures and prose do not count. Of a folder with more than 400 files or 64 MB only the evaluator and Python files
-    directly beside it are covered.
+    `apart` are files that are no part of the evaluator (initial programs, cases, settings). Hidden
+    files, caches, logs, pictures and prose do not count. Of a folder with more than 400 files or 64
+    MB only the evaluator and Python files directly beside it are covered.
     """
     folder, skipped = path.parent, {p.resolve() for p in apart}
     files: list[Path] = []
@@ -306,8 +364,13 @@ def evaluator_files(path: Path, apart: Iterable[Path]) -> tuple[dict[str, str], 
         files.append(file)
         size += file.stat().st_size
         if len(files) > MAX_FILES or size > MAX_BYTES:
-            near = [f for f in sorted(folder.glob("*.py")) if f.is_file() and f.resolve() not in skipped]
-            note = f"{folder} is large: only its own .py files count as the evaluator; move it to a small folder"
+            near = [
+                f for f in sorted(folder.glob("*.py")) if f.is_file() and f.resolve() not in skipped
+            ]
+            note = (
+                f"{folder} is large: only its own .py files count as the evaluator; move it to a "
+                "small folder"
+            )
             return _hashed(folder, {path, *near}), note
     return _hashed(folder, {path, *files}), ""
 
@@ -327,9 +390,21 @@ def task_digest(
 ) -> str:
     """Digest of everything that affects a score; of initial programs only the immutable text."""
     contract = msgspec.structs.replace(
-        evaluator, path="", verifier=Path(evaluator.verifier).name, files={}, shown="", tolerances=True
+        evaluator,
+        path="",
+        verifier=Path(evaluator.verifier).name,
+        files={},
+        shown="",
+        tolerances=True,
     )
-    plain = [contract, cases, objective, limits, surface, [_immutable(surface, seed) for seed in seeds]]
+    plain = [
+        contract,
+        cases,
+        objective,
+        limits,
+        surface,
+        [_immutable(surface, seed) for seed in seeds],
+    ]
     return fingerprint(*(msgspec.json.encode(piece, order="sorted") for piece in plain))
 
 
@@ -340,18 +415,24 @@ def digested(task: Task) -> Task:
 
 
 def _immutable(surface: Surface, seed: dict[str, str]) -> dict[str, str | list[str]]:
-    fixed: dict[str, str | list[str]] = {name: seed[name] for name in surface.frozen if name in seed}
+    fixed: dict[str, str | list[str]] = {
+        name: seed[name] for name in surface.frozen if name in seed
+    }
     if surface.markers == "enforced":
         for name, text in seed.items():
             if name not in fixed and markers.has_blocks(text):
-                fixed[name] = [region.text for region in markers.split_blocks(text) if not region.editable]
+                fixed[name] = [
+                    region.text for region in markers.split_blocks(text) if not region.editable
+                ]
     return fixed
 
 
 def walk(folder: Path) -> Iterator[Path]:
     """Files of a folder and below that can matter to an evaluation."""
     for root, folders, names in os.walk(folder):
-        folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED_FOLDERS)
+        folders[:] = sorted(
+            f for f in folders if not f.startswith(".") and f not in _SKIPPED_FOLDERS
+        )
         for name in sorted(names):
             file = Path(root, name)
             if not name.startswith(".") and file.suffix not in _SKIPPED_SUFFIXES and file.is_file():

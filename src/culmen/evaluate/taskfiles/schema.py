@@ -1,7 +1,8 @@
-"""The shape of `task.toml`, one struct per table, and the files that it names: initial programs and cases.
+"""The shape of `task.toml`, one struct per table, and the files that it names: initial programs and
+cases.
 
-An initial program comes from files, patterns, folders or texts, as named parts. `cases.jsonl` is the data set, one JSON
-object a line.
+An initial program comes from files, patterns, folders or texts, as named parts. `cases.jsonl` is
+the data set, one JSON object a line.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ import msgspec
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case
 from culmen.core.task import Limits, Surface
-from culmen.evaluate.taskfiles.reading import Shown, line_of, missing, one_of, read_text, unknown_keys
+from culmen.evaluate.taskfiles.reading import (
+    Shown,
+    line_of,
+    missing,
+    one_of,
+    read_text,
+    unknown_keys,
+)
 from culmen.evaluate.taskfiles.surface import is_text, safe_name
 
 Seeds = tuple[dict[str, str], ...]
@@ -26,8 +34,8 @@ SPLITS = ("train", "val", "test")
 
 
 class SeedTable(msgspec.Struct, frozen=True):
-    """Initial programs. `files`, `glob` and `parts` together make one initial program; `folders` and `each` make
-    several."""
+    """Initial programs. `files`, `glob` and `parts` together make one initial program; `folders`
+    and `each` make several."""
 
     files: list[str] = []
     glob: str = ""
@@ -52,7 +60,9 @@ class EvaluatorTable(msgspec.Struct, frozen=True):
     packages: list[str] = msgspec.field(default_factory=lambda: ["numpy"])
     optional_packages: list[str] = []  # preloaded where they are installed
     thresholds: list[float] = []
-    proxy: Literal["auto", "always", "never"] = "auto"  # form legacy: the candidate in a process of its own
+    proxy: Literal["auto", "always", "never"] = (
+        "auto"  # form legacy: the candidate in a process of its own
+    )
     roles: list[str] = []  # that the evaluator asks models in
     options: dict[str, Any] = {}
 
@@ -64,7 +74,9 @@ class ObjectiveTable(msgspec.Struct, frozen=True):
     start: float | None = None
     target: float | None = None
     bounds: tuple[float, float] = (-math.inf, math.inf)
-    known: float | None = None  # the best value known to be true; a score beyond it is checked at once
+    known: float | None = (
+        None  # the best value known to be true; a score beyond it is checked at once
+    )
 
 
 class DefaultsTable(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -79,7 +91,9 @@ class DefaultsTable(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AgentsTable(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What coding agents are told: of the evaluator its whole file, what it says of itself, or nothing."""
+    """What coding agents are told: of the evaluator its whole file, what it says of itself, or
+    nothing.
+    """
 
     evaluator: Shown = "public"
 
@@ -137,7 +151,9 @@ class TaskToml(msgspec.Struct, frozen=True):
     def fault(self, what: str, section: str, key: str, fix: str) -> TaskError:
         """An error about one key."""
         line = line_of(self.text, section, key)
-        return TaskError(what, where=f"{self.path}:{line} ({f'{section}.' if section else ''}{key})", fix=fix)
+        return TaskError(
+            what, where=f"{self.path}:{line} ({f'{section}.' if section else ''}{key})", fix=fix
+        )
 
 
 def read_toml(path: Path) -> TaskToml:
@@ -148,7 +164,9 @@ def read_toml(path: Path) -> TaskToml:
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"at line (\d+)", str(error))
         place = f"{path}:{found[1]}" if found else str(path)
-        raise TaskError(f"not valid TOML: {error}", where=place, fix="correct that line; texts need quotes") from None
+        raise TaskError(
+            f"not valid TOML: {error}", where=place, fix="correct that line; texts need quotes"
+        ) from None
     if isinstance(spoken := raw.get("evaluator"), str) and spoken.startswith("docker:"):
         raw["evaluator"] = {"program": [spoken]}
     unknown_keys(raw, TaskTable.__struct_fields__, str(path), text)
@@ -186,9 +204,12 @@ def read_seeds(source: TaskToml) -> tuple[Seeds, tuple[Path, ...]]:
     together = bool(table.files or table.glob or table.parts)
     if together + bool(table.folders) + bool(table.each) != 1:
         fix = (
-            "use files, glob and parts for one initial program, or folders for several, or each for several of one file"
+            "use files, glob and parts for one initial program, or folders for several, or each "
+            "for several of one file"
         )
-        raise source.fault("[seed] must name the initial programs in exactly one way", "", "seed", fix)
+        raise source.fault(
+            "[seed] must name the initial programs in exactly one way", "", "seed", fix
+        )
     if together:
         named = _together(source, table, root)
     elif table.folders:
@@ -198,31 +219,45 @@ def read_seeds(source: TaskToml) -> tuple[Seeds, tuple[Path, ...]]:
         named = [{name: _file(source, "each", root, each)} for each in table.each]
     seeds = tuple({name: _text(place) for name, place in seed.items()} for seed in named)
     _check(source, seeds)
-    return seeds, tuple(place for seed in named for place in seed.values() if isinstance(place, Path))
+    return seeds, tuple(
+        place for seed in named for place in seed.values() if isinstance(place, Path)
+    )
 
 
 def check_text(text: str, where: str) -> None:
     """Raises `TaskError` for a seed text that is empty or cannot be stored."""
     if not text.strip():
         raise TaskError(
-            "the initial program is empty", where=where, fix="write a first version into it, however simple"
+            "the initial program is empty",
+            where=where,
+            fix="write a first version into it, however simple",
         )
     if not is_text(text):
-        raise TaskError("the initial program holds NUL characters", where=where, fix="save it as plain UTF-8 text")
+        raise TaskError(
+            "the initial program holds NUL characters",
+            where=where,
+            fix="save it as plain UTF-8 text",
+        )
 
 
 def _together(source: TaskToml, table: SeedTable, root: Path) -> list[dict[str, Path | str]]:
     found = [_file(source, "files", root, name) for name in table.files]
     if table.glob:
-        matched = [p for p in sorted(_glob(source, table.glob, root)) if p.is_file() and p not in found]
+        matched = [
+            p for p in sorted(_glob(source, table.glob, root)) if p.is_file() and p not in found
+        ]
         if not matched and not found:
-            raise source.fault(f"no file matches '{table.glob}'", "seed", "glob", "correct the pattern")
+            raise source.fault(
+                f"no file matches '{table.glob}'", "seed", "glob", "correct the pattern"
+            )
         found += matched
     seed: dict[str, Path | str] = {}
     for path in found:
         name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
         if name in seed:
-            raise source.fault(f"two parts are called '{name}'", "seed", "files", "name every part once")
+            raise source.fault(
+                f"two parts are called '{name}'", "seed", "files", "name every part once"
+            )
         seed[name] = path
     for name, text in table.parts.items():
         if name in seed or not safe_name(name):
@@ -236,17 +271,24 @@ def _glob(source: TaskToml, pattern: str, root: Path) -> list[Path]:
     try:
         return list(root.glob(pattern))
     except (ValueError, NotImplementedError) as error:
-        raise source.fault(f"bad pattern: {error}", "seed", "glob", 'use a relative one like "prompts/*.txt"') from None
+        raise source.fault(
+            f"bad pattern: {error}", "seed", "glob", 'use a relative one like "prompts/*.txt"'
+        ) from None
 
 
 def _folder(source: TaskToml, folder: Path) -> dict[str, Path | str]:
     if not folder.is_dir():
         raise missing(folder, f"{source.path} (seed.folders)")
     visible = (p for p in sorted(folder.rglob("*")) if p.is_file() and "__pycache__" not in p.parts)
-    parts: dict[str, Path | str] = {p.relative_to(folder).as_posix(): p for p in visible if p.name[0] != "."}
+    parts: dict[str, Path | str] = {
+        p.relative_to(folder).as_posix(): p for p in visible if p.name[0] != "."
+    }
     if not parts:
         raise source.fault(
-            f"folder '{folder.name}' holds no files", "seed", "folders", "put the initial program's files there"
+            f"folder '{folder.name}' holds no files",
+            "seed",
+            "folders",
+            "put the initial program's files there",
         )
     return parts
 
@@ -267,11 +309,19 @@ def _check(source: TaskToml, seeds: Seeds) -> None:
         for name, text in seed.items():
             check_text(text, f"{source.path} (initial program {number}, part {name})")
         if seed.keys() != seeds[0].keys():
-            what = f"initial program {number} has the parts {_names(seed)}, number 1 has {_names(seeds[0])}"
+            what = (
+                f"initial program {number} has the parts {_names(seed)}, number 1 has "
+                f"{_names(seeds[0])}"
+            )
             raise source.fault(what, "", "seed", "give all initial programs the same part names")
         if sum(map(len, seed.values())) > source.table.surface.max_chars:
-            what = f"initial program {number} is longer than surface.max_chars = {source.table.surface.max_chars}"
-            raise source.fault(what, "surface", "max_chars", "raise max_chars or shorten the initial program")
+            what = (
+                f"initial program {number} is longer than surface.max_chars = "
+                f"{source.table.surface.max_chars}"
+            )
+            raise source.fault(
+                what, "surface", "max_chars", "raise max_chars or shorten the initial program"
+            )
 
 
 def _names(seed: Mapping[str, str]) -> str:
@@ -279,7 +329,8 @@ def _names(seed: Mapping[str, str]) -> str:
 
 
 def read_cases(path: Path) -> tuple[Case, ...]:
-    """The cases in the order of the file; a case without `id` is named by its place among the cases (1, 2, ...).
+    """The cases in the order of the file; a case without `id` is named by its place among the cases
+    (1, 2, ...).
 
     Raises `TaskError` naming the line for anything that is not an object of id, input, info, split.
     """
@@ -291,12 +342,20 @@ def read_cases(path: Path) -> tuple[Case, ...]:
         case = _case(line, f"{path}:{number}", str(len(cases) + 1))
         if case.id in seen:
             what = f"the id '{case.id}' is already that of line {seen[case.id]}"
-            raise TaskError(what, where=f"{path}:{number}", fix="give every case its own id, or leave all ids out")
+            raise TaskError(
+                what,
+                where=f"{path}:{number}",
+                fix="give every case its own id, or leave all ids out",
+            )
         seen[case.id] = number
         cases.append(case)
     if not any(case.split == "train" for case in cases):
         what = "no case belongs to the split 'train'" if cases else "the data set is empty"
-        raise TaskError(what, where=str(path), fix="a search needs training cases: leave 'split' out, or say \"train\"")
+        raise TaskError(
+            what,
+            where=str(path),
+            fix="a search needs training cases: leave 'split' out, or say \"train\"",
+        )
     return tuple(cases)
 
 
@@ -304,13 +363,21 @@ def _case(line: str, where: str, default_id: str) -> Case:
     try:
         raw: Any = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise TaskError(f"not valid JSON: {error}", where=where, fix="one JSON object per line") from None
+        raise TaskError(
+            f"not valid JSON: {error}", where=where, fix="one JSON object per line"
+        ) from None
     if not isinstance(raw, dict):
-        raise TaskError("a case must be a JSON object", where=where, fix='write {"input": ..., "info": ...}')
+        raise TaskError(
+            "a case must be a JSON object", where=where, fix='write {"input": ..., "info": ...}'
+        )
     unknown_keys(raw, Case.__struct_fields__, where)
     split, name = raw.get("split", "train"), raw.get("id", default_id)
     if split not in SPLITS:
         raise TaskError(f"unknown split {split!r}", where=where, fix=one_of(str(split), SPLITS))
     if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
-        raise TaskError(f"an id must be a text or a whole number, not {name!r}", where=where, fix='write "id": "name"')
+        raise TaskError(
+            f"an id must be a text or a whole number, not {name!r}",
+            where=where,
+            fix='write "id": "name"',
+        )
     return Case(str(name), raw.get("input"), raw.get("info"), split)

@@ -2,12 +2,14 @@
 
 A marker is a comment alone on its line, in any of the usual comment styles:
 
-    # EVOLVE-BLOCK-START     // EVOLVE-BLOCK-START     ! EVOLVE-BLOCK-START     -- EVOLVE-BLOCK-START
+    # EVOLVE-BLOCK-START     // EVOLVE-BLOCK-START     ! EVOLVE-BLOCK-START     --
+    # EVOLVE-BLOCK-START
     <!-- EVOLVE-BLOCK-START -->     (* EVOLVE-BLOCK-START *)     /* EVOLVE-BLOCK-START */
 
-Blocks nest; what lies in the outermost block, inner markers included, is editable, everything else and the outermost
-marker lines are immutable. The comparison is of texts: it does not know their meaning in the language (a block that
-ends inside an open string changes the meaning of the text after it). Put all requirements into the scorer.
+Blocks nest; what lies in the outermost block, inner markers included, is editable, everything else
+and the outermost marker lines are immutable. The comparison is of texts: it does not know their
+meaning in the language (a block that ends inside an open string changes the meaning of the text
+after it). Put all requirements into the scorer.
 """
 
 from __future__ import annotations
@@ -27,15 +29,19 @@ _MARKER = re.compile(
     r"|/\*[ \t]*EVOLVE-BLOCK-(?P<c>START|END)\b.*?\*/[ \t]*"
     r")$"
 )
-_LINES = re.compile(r"[^\n]*\n|[^\n]+")  # str.splitlines would also split at form feeds and the like
+_LINES = re.compile(
+    r"[^\n]*\n|[^\n]+"
+)  # str.splitlines would also split at form feeds and the like
 
 
 def surface_fault(task: Task, candidate: Candidate) -> str:
     """Reason to reject the candidate without running it, "" if there is none:
 
-    part_missing · unknown_part · bad_part_name · not_text · too_long · frozen_part_changed · immutable_text_changed
+    part_missing · unknown_part · bad_part_name · not_text · too_long · frozen_part_changed ·
+    immutable_text_changed
 
-    Frozen parts and immutable text are compared with every seed: it is enough to agree with one of them.
+    Frozen parts and immutable text are compared with every seed: it is enough to agree with one of
+    them.
     """
     parts = candidate.parts
     return _shape_fault(task, parts) or _text_fault(task, parts) or _change_fault(task, parts)
@@ -44,8 +50,19 @@ def surface_fault(task: Task, candidate: Candidate) -> str:
 def safe_name(name: str) -> bool:
     """Whether a part's name is a plain relative path that stays inside the candidate's folder."""
     path = PurePosixPath(name)
-    plain = bool(name) and "\\" not in name and name.isprintable() and len(name.encode("utf-8", "replace")) <= 200
-    return plain and not path.is_absolute() and ".." not in path.parts and str(path) == name and name != "."
+    plain = (
+        bool(name)
+        and "\\" not in name
+        and name.isprintable()
+        and len(name.encode("utf-8", "replace")) <= 200
+    )
+    return (
+        plain
+        and not path.is_absolute()
+        and ".." not in path.parts
+        and str(path) == name
+        and name != "."
+    )
 
 
 def is_text(text: str) -> bool:
@@ -94,7 +111,9 @@ def _fault_against(task: Task, seed: dict[str, str], parts: dict[str, str]) -> s
 
 
 class MarkedRegion(NamedTuple):
-    """A run of whole lines that is editable or not; the texts of all regions together are the text."""
+    """A run of whole lines that is editable or not; the texts of all regions together are the
+    text.
+    """
 
     text: str
     editable: bool
@@ -115,7 +134,8 @@ def marker_kind(line: str) -> str:
 
 
 def split_blocks(text: str) -> tuple[MarkedRegion, ...]:
-    """The regions of a text in their order, alternating; a block without text gives an empty editable region.
+    """The regions of a text in their order, alternating; a block without text gives an empty
+    editable region.
 
     Raises `MarkerError` if an END has no START or a START no END.
     """
@@ -166,12 +186,17 @@ def immutable_change(seed: str, new: str) -> str:
         return f"{len(after) - 1} editable blocks instead of {len(before) - 1}"
     for place, (old, now) in enumerate(zip(before, after), 1):
         if old != now:
-            return f"the text outside the blocks was changed (part {place} of {len(before)}): {_first(old, now)}"
+            return (
+                f"the text outside the blocks was changed (part {place} of {len(before)}): "
+                f"{_first(old, now)}"
+            )
     return ""
 
 
 def _immutable(text: str) -> list[str]:
-    return [r.text for r in split_blocks(text.replace("\r\n", "\n").rstrip() + "\n") if not r.editable]
+    return [
+        r.text for r in split_blocks(text.replace("\r\n", "\n").rstrip() + "\n") if not r.editable
+    ]
 
 
 def _first(old: str, now: str) -> str:

@@ -1,4 +1,6 @@
-"""culmen's own task folder: `task.toml`, initial programs, an evaluator with a function `score`, and perhaps cases."""
+"""culmen's own task folder: `task.toml`, initial programs, an evaluator with a function `score`,
+and perhaps cases.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ from culmen.evaluate.taskfiles.schema import (
     read_toml,
 )
 
-SCORE_ARGUMENTS: dict[str, tuple[str, ...]] = {  # what score() may ask for, and the forms that have it
+SCORE_ARGUMENTS: dict[
+    str, tuple[str, ...]
+] = {  # what score() may ask for, and the forms that have it
     "output": ("call", "command"),
     "call": ("serve",),
     "case": ("call", "serve", "command"),
@@ -41,7 +45,9 @@ SCORE_ARGUMENTS: dict[str, tuple[str, ...]] = {  # what score() may ask for, and
 
 
 def read(path: Path) -> Task:
-    """The task a `task.toml` describes; raises `TaskError` for mistakes that would otherwise only show later."""
+    """The task a `task.toml` describes; raises `TaskError` for mistakes that would otherwise only
+    show later.
+    """
     source = read_toml(path)
     table, root = source.table, path.parent
     seeds, seed_files = read_seeds(source)
@@ -55,7 +61,9 @@ def read(path: Path) -> Task:
     surface = _surface(source, seeds)
     evaluator = _evaluator(source, seeds)
     files, note = reading.evaluator_files(Path(evaluator.path), [path, cases_path, *seed_files])
-    evaluator = msgspec.structs.replace(evaluator, digest=reading.evaluator_digest(files), files=files)
+    evaluator = msgspec.structs.replace(
+        evaluator, digest=reading.evaluator_digest(files), files=files
+    )
     objective = _objective(source)
     _limits(source)
     return Task(
@@ -127,15 +135,21 @@ def _python(source: TaskToml) -> tuple[Path, Form, str]:
 
 
 def _spoken(source: TaskToml) -> Path:
-    """For an evaluator in another language: the file beside task.toml that its command names, else task.toml."""
+    """For an evaluator in another language: the file beside task.toml that its command names, else
+    task.toml.
+    """
     table, folder = source.table.evaluator, source.path.parent.resolve()
     if table.program and table.url:
         raise source.fault("program and url are two evaluators", "evaluator", "url", "keep one")
     if table.form not in ("", "call", "command"):
         fix = "use form = call or command"
-        raise source.fault(f"form = {table.form} needs an evaluator in Python", "evaluator", "form", fix)
+        raise source.fault(
+            f"form = {table.form} needs an evaluator in Python", "evaluator", "form", fix
+        )
     if table.url and (why := spoken.fault(table.url)):
-        raise source.fault(f"{table.url} cannot be asked: {why}", "evaluator", "url", "write such an address")
+        raise source.fault(
+            f"{table.url} cannot be asked: {why}", "evaluator", "url", "write such an address"
+        )
     first = next(iter(table.program), "")
     if first.startswith("docker:"):
         return folder / source.path.name
@@ -156,7 +170,9 @@ def _check_packages(source: TaskToml) -> None:
 
 
 def _verifier(source: TaskToml, form: str, evaluator: Path) -> str:
-    """The verifier's absolute path, "" for none. It lies beside the evaluator, whose digest then covers it."""
+    """The verifier's absolute path, "" for none. It lies beside the evaluator, whose digest then
+    covers it.
+    """
     name = source.table.evaluator.verify
     if not name:
         return ""
@@ -164,7 +180,9 @@ def _verifier(source: TaskToml, form: str, evaluator: Path) -> str:
     if not path.is_file():
         raise missing(path, f"{source.path} (evaluator.verify)")
     if path.parent != evaluator.parent:
-        raise source.fault("the verifier is not beside the evaluator", "evaluator", "verify", "move it there")
+        raise source.fault(
+            "the verifier is not beside the evaluator", "evaluator", "verify", "move it there"
+        )
     if form not in ("call", "command"):
         fix = "use form = call or command, or remove verify"
         raise source.fault(f"form = {form} has no output to verify", "evaluator", "verify", fix)
@@ -173,7 +191,9 @@ def _verifier(source: TaskToml, form: str, evaluator: Path) -> str:
 
 
 def guess_form(module: reading.Module, path: Path) -> Form:
-    """The form an evaluator's functions ask for: `score(call)` serve, `score(...)` call, `evaluate(path)` legacy."""
+    """The form an evaluator's functions ask for: `score(call)` serve, `score(...)` call,
+    `evaluate(path)` legacy.
+    """
     if "score" in module.names:
         found = module.names["score"]
         return "serve" if "call" in (*(found.params or ()), *found.optional) else "call"
@@ -181,19 +201,24 @@ def guess_form(module: reading.Module, path: Path) -> Form:
         return "legacy"
     near = closest("score", module.names) or closest("evaluate", module.names)
     raise TaskError(
-        "the evaluator defines neither 'score' nor 'evaluate'" + (f"; there is '{near}'" if near else ""),
+        "the evaluator defines neither 'score' nor 'evaluate'"
+        + (f"; there is '{near}'" if near else ""),
         where=str(path),
         fix="define score(output), or evaluate(program_path) as OpenEvolve has it",
     )
 
 
 def check_scorer(form: str, module: reading.Module, path: Path) -> None:
-    """Raises `TaskError` if the function the form needs is missing or asks for an argument there is not."""
+    """Raises `TaskError` if the function the form needs is missing or asks for an argument there is
+    not.
+    """
     if form == "legacy":
         if not shinka.contract(module):
             reading.require(module, "evaluate", path, "define evaluate(program_path)")
         return
-    found = reading.require(module, "score", path, f"define score({'call' if form == 'serve' else 'output'})")
+    found = reading.require(
+        module, "score", path, f"define score({'call' if form == 'serve' else 'output'})"
+    )
     where = f"{path}:{found.line}"
     for name in found.params or ():
         if name not in SCORE_ARGUMENTS:
@@ -202,21 +227,30 @@ def check_scorer(form: str, module: reading.Module, path: Path) -> None:
         if form not in SCORE_ARGUMENTS[name]:
             forms = " or ".join(SCORE_ARGUMENTS[name])
             fix = f"'{name}' exists for form = {forms}; correct [evaluator] form or the function"
-            raise TaskError(f"score asks for '{name}', which form = {form} does not have", where=where, fix=fix)
+            raise TaskError(
+                f"score asks for '{name}', which form = {form} does not have", where=where, fix=fix
+            )
 
 
 def _command(source: TaskToml, form: str, seeds: Seeds) -> None:
     command = source.table.evaluator.command
     if form != "command":
         if command:
-            raise source.fault('a command needs form = "command"', "evaluator", "command", "add it, or drop command")
+            raise source.fault(
+                'a command needs form = "command"',
+                "evaluator",
+                "command",
+                "add it, or drop command",
+            )
         return
     if not command:
         fix = 'write for instance command = ["awk", "-f", "{program.awk}"]'
         raise source.fault("form = command needs a command", "evaluator", "form", fix)
     for name in re.findall(r"\{([^{}]*)\}", " ".join(command)):
         if seeds and name not in seeds[0]:
-            raise source.fault(f"no part is called '{name}'", "evaluator", "command", one_of(name, seeds[0]))
+            raise source.fault(
+                f"no part is called '{name}'", "evaluator", "command", one_of(name, seeds[0])
+            )
 
 
 def _module(source: TaskToml, form: str, seeds: Seeds) -> str:
@@ -228,17 +262,26 @@ def _module(source: TaskToml, form: str, seeds: Seeds) -> str:
     if not entry and form == "call":
         return ""
     if not entry.isidentifier():
-        raise source.fault(f"'{entry}' is no function name", "evaluator", "entry", 'write for instance entry = "run"')
+        raise source.fault(
+            f"'{entry}' is no function name",
+            "evaluator",
+            "entry",
+            'write for instance entry = "run"',
+        )
     if not seeds:
         return name
     name = name or next(iter(seeds[0]))
     if name not in seeds[0]:
-        raise source.fault(f"no part is called '{name}'", "evaluator", "module", one_of(name, seeds[0]))
+        raise source.fault(
+            f"no part is called '{name}'", "evaluator", "module", one_of(name, seeds[0])
+        )
     for number, seed in enumerate(seeds, 1):
         place = f"{name} of initial program {number}" if len(seeds) > 1 else name
         where = Path(f"{source.path.parent}/{place}")
         module = reading.parse_module(seed[name], str(where))
-        reading.require(module, entry, where, f"define it, or set [evaluator] entry in {source.path.name}")
+        reading.require(
+            module, entry, where, f"define it, or set [evaluator] entry in {source.path.name}"
+        )
     return name
 
 
@@ -252,11 +295,23 @@ def _objective(source: TaskToml) -> Objective:
         if value is None:
             continue
         if not math.isfinite(value):
-            raise source.fault(f"{key} must be a finite number", "objective", key, "write the number, or leave it out")
+            raise source.fault(
+                f"{key} must be a finite number",
+                "objective",
+                key,
+                "write the number, or leave it out",
+            )
         if not low <= value <= high:
-            raise source.fault(f"{key} = {value} lies outside the bounds", "objective", key, "correct it or the bounds")
+            raise source.fault(
+                f"{key} = {value} lies outside the bounds",
+                "objective",
+                key,
+                "correct it or the bounds",
+            )
     if math.isnan(low) or math.isnan(high) or not low < high:
-        raise source.fault("bounds must be [low, high]", "objective", "bounds", "write for instance [0, inf]")
+        raise source.fault(
+            "bounds must be [low, high]", "objective", "bounds", "write for instance [0, inf]"
+        )
     ends = (low if math.isfinite(low) else None, high if math.isfinite(high) else None)
     try:
         direction = way(table.direction)
@@ -305,9 +360,13 @@ def _surface(source: TaskToml, seeds: Seeds) -> Surface:
     parts = seeds[0]
     for name in surface.frozen:
         if name not in parts:
-            raise source.fault(f"no part is called '{name}'", "surface", "frozen", one_of(name, parts))
+            raise source.fault(
+                f"no part is called '{name}'", "surface", "frozen", one_of(name, parts)
+            )
     if set(surface.frozen) >= parts.keys():
-        raise source.fault("every part is frozen, nothing can be improved", "surface", "frozen", "free one part")
+        raise source.fault(
+            "every part is frozen, nothing can be improved", "surface", "frozen", "free one part"
+        )
     if surface.markers == "enforced":
         for seed in seeds:
             _check_markers(source, surface, seed)
@@ -323,10 +382,16 @@ def _check_markers(source: TaskToml, surface: Surface, seed: dict[str, str]) -> 
             markers.split_blocks(text)
         except markers.MarkerError as error:
             fix = "pair every EVOLVE-BLOCK-START with an EVOLVE-BLOCK-END"
-            raise TaskError(str(error), where=f"{source.path.parent / name}:{error.line}", fix=fix) from None
-    if not any(markers.has_blocks(text) for name, text in seed.items() if name not in surface.frozen):
+            raise TaskError(
+                str(error), where=f"{source.path.parent / name}:{error.line}", fix=fix
+            ) from None
+    if not any(
+        markers.has_blocks(text) for name, text in seed.items() if name not in surface.frozen
+    ):
         fix = "put # EVOLVE-BLOCK-START and # EVOLVE-BLOCK-END around what may change"
-        raise source.fault("markers are enforced, but no initial program has any", "surface", "markers", fix)
+        raise source.fault(
+            "markers are enforced, but no initial program has any", "surface", "markers", fix
+        )
 
 
 def _defaults(source: TaskToml) -> dict[str, object]:
@@ -336,7 +401,9 @@ def _defaults(source: TaskToml) -> dict[str, object]:
             if table.budget:
                 Budget.parse(table.budget)
         except UserError as error:
-            raise source.fault(error.what, section, "budget", error.fix or 'write "evaluations=200"') from None
+            raise source.fault(
+                error.what, section, "budget", error.fix or 'write "evaluations=200"'
+            ) from None
     more = {"resources": source.table.resources, "presets": source.table.presets}
     return msgspec.to_builtins(source.table.defaults) | {
         key: found for key, it in more.items() if (found := msgspec.to_builtins(it))
@@ -346,11 +413,22 @@ def _defaults(source: TaskToml) -> dict[str, object]:
 def _notes(evaluator: Evaluator, cases: tuple[Case, ...]) -> list[str]:
     notes = []
     if evaluator.form == "legacy" and evaluator.proxy == "never":
-        notes.append('proxy = "never": the evaluator shares a process with the candidate, so scores are self-reported')
-    if evaluator.command and "{" not in evaluator.command[0] and not shutil.which(evaluator.command[0]):
         notes.append(
-            f"the command '{evaluator.command[0]}' is not found on PATH: install it or correct [evaluator] command"
+            'proxy = "never": the evaluator shares a process with the candidate, so scores are '
+            "self-reported"
+        )
+    if (
+        evaluator.command
+        and "{" not in evaluator.command[0]
+        and not shutil.which(evaluator.command[0])
+    ):
+        notes.append(
+            f"the command '{evaluator.command[0]}' is not found on PATH: install it or correct "
+            "[evaluator] command"
         )
     if cases and not any(case.split != "train" for case in cases):
-        notes.append('all cases are training cases: mark some "split": "test" to see whether the result generalises')
+        notes.append(
+            'all cases are training cases: mark some "split": "test" to see whether the result '
+            "generalises"
+        )
     return notes

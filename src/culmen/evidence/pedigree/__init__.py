@@ -8,4 +8,12 @@ from culmen.evidence.pedigree.failing import FailureChances, FailureModel, Failu
 from culmen.evidence.pedigree.learning import StepLaw
 from culmen.evidence.pedigree.model import Noise, Value, ValueModel
 
-__all__ = ["FailureChances", "FailureModel", "FailureShare", "Noise", "StepLaw", "Value", "ValueModel"]
+__all__ = [
+    "FailureChances",
+    "FailureModel",
+    "FailureShare",
+    "Noise",
+    "StepLaw",
+    "Value",
+    "ValueModel",
+]

@@ -23,7 +23,9 @@ class FailureChances(NamedTuple):
 class FailureModel(Protocol):
     """A model of failures; a pure function, so that results do not depend on who asks, or when."""
 
-    def chances(self, scored: Floats, failed: Floats, means: Floats, parents: Ints) -> FailureChances:
+    def chances(
+        self, scored: Floats, failed: Floats, means: Floats, parents: Ints
+    ) -> FailureChances:
         """Chances to fail of candidates with these counts of evaluations.
 
         All arrays have one element per candidate, in order of their first observation;
@@ -45,7 +47,9 @@ class FailureShare:
     q = (failed + 2 r) / (scored + failed + 2)                 its sd as that of a Beta law
     """
 
-    def chances(self, scored: Floats, failed: Floats, means: Floats, parents: Ints) -> FailureChances:
+    def chances(
+        self, scored: Floats, failed: Floats, means: Floats, parents: Ints
+    ) -> FailureChances:
         """Chances by this rule; means and parents are not used."""
         both = scored > 0
         again = float((scored + failed)[both].sum() - both.sum())

@@ -64,7 +64,9 @@ class Inference:
     is never an input of anything that follows.
     """
 
-    def __init__(self, observations: Observations, learner: Learner, failure_model: FailureModel) -> None:
+    def __init__(
+        self, observations: Observations, learner: Learner, failure_model: FailureModel
+    ) -> None:
         self._observations, self._learner = observations, learner
         self._failure_model, self._tree = failure_model, FamilyTree()
         self._turns: list[int] = []  # counts of observations not learnt from yet
@@ -73,7 +75,9 @@ class Inference:
         self._learnt_at = 0  # observations
         self._marginals: Marginals | None = None
         self._marginals_at = 0
-        self._beliefs: tuple[tuple[int, int], ValueBeliefs] | None = None  # and of so many candidates
+        self._beliefs: tuple[tuple[int, int], ValueBeliefs] | None = (
+            None  # and of so many candidates
+        )
 
     def append(self, id: str, reward: float | None, case: str) -> None:
         """Enter one observation."""
@@ -127,7 +131,9 @@ class Inference:
         if self._observations.count:
             sample = self._observations.first(self._observations.count)
             failed = np.append(sample.failures, 0.0)[rows]
-        return ValueBeliefs(none, np.full(size, np.inf), none, failed, none, np.zeros(size, bool), none, none, none)
+        return ValueBeliefs(
+            none, np.full(size, np.inf), none, failed, none, np.zeros(size, bool), none, none, none
+        )
 
     def _judged(self, found: Marginals) -> ValueBeliefs:
         """Beliefs of those that take part, then of the others, in order of their numbers."""

@@ -161,9 +161,13 @@ class Learner:
         return max(sums / (scores.degrees + doubt + few), 1e-9 * known.step)
 
 
-def _started(known: Parameters, noise: float, step: float, first: float, weight: float, drifts: Floats) -> Parameters:
+def _started(
+    known: Parameters, noise: float, step: float, first: float, weight: float, drifts: Floats
+) -> Parameters:
     drift = float(drifts[0])
-    return known._replace(noise=noise, step=step, first_step=first, weight=weight, drift=drift, drifts=drifts)
+    return known._replace(
+        noise=noise, step=step, first_step=first, weight=weight, drift=drift, drifts=drifts
+    )
 
 
 def _is_alike(before: Parameters, after: Parameters) -> bool:

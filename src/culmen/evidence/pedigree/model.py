@@ -210,7 +210,9 @@ class ValueModel:
 
     @property
     def floor(self) -> float:
-        """Reward of a failure: declared, else a low one that was seen (`ScaledScores.low_reward`)."""
+        """Reward of a failure: declared, else a low one that was seen
+        (`ScaledScores.low_reward`).
+        """
         return self._inference.low_reward() if self._floor is None else self._floor
 
     @property

@@ -78,7 +78,9 @@ def scatter_within(scores: ScaledScores, parameters: Parameters) -> Within:
         variance = (1.4826 * share_below(off, 0.5)) ** 2
         if variance > 0 and float(off.max()) ** 2 > OUTLYING**2 * variance:
             known = parameters.noise  # nan before the first guess
-            weights = (HEAVY + 1.0) / (HEAVY + squares / (max(known, variance) if known > 0 else variance))
+            weights = (HEAVY + 1.0) / (
+                HEAVY + squares / (max(known, variance) if known > 0 else variance)
+            )
             return Within(weights, float((weights * squares).sum()))
     return Within(None, float(squares.sum()))
 
@@ -106,7 +108,9 @@ def posterior(parameters: Parameters, scores: ScaledScores, tree: FamilyTree) ->
     return tree.sweep(scores.parents, weight / noise, pull / noise, prior)
 
 
-def inferred(parameters: Parameters, scores: ScaledScores, tree: FamilyTree) -> tuple[Parameters, Posterior]:
+def inferred(
+    parameters: Parameters, scores: ScaledScores, tree: FamilyTree
+) -> tuple[Parameters, Posterior]:
     """Posterior with more observations than the parameters were learnt from.
 
     Children ruined since then are found by the learnt `fall` and stand alone, too.

@@ -38,14 +38,15 @@ Order = Literal["best", "score", "worst", "count", "new", "old"]
 class CandidateRow(msgspec.Struct, frozen=True):
     """A candidate with the statistics of its scores (in the task's own direction).
 
-    `mean` over `count` evaluations, with standard error `se` and `margin`, half the width of the 95 % interval (None:
-    not known), is the one number of the candidate (`culmen.store.evidence.Scores`): the mean of these; if `expected`,
-    what they and those of relatives let expect; if `fresh`, measured by the final choice, and `fresh_failures` of these
-    evaluations gave no score. `search_mean` over `search_count` is what the search scored, `sd` the deviation of these
-    scores (None below two); `statuses` counts what gave no score in the search.
-    `trust` is the level of the weakest score ("": there is none), `certified` the worst value that the
-    verifier certified (None: not asked, or not all accepted). `grave`: it showed a grave sign, `barred`: and was
-    rejected for it.
+    `mean` over `count` evaluations, with standard error `se` and `margin`, half the width of the 95
+    % interval (None: not known), is the one number of the candidate
+    (`culmen.store.evidence.Scores`): the mean of these; if `expected`, what they and those of
+    relatives let expect; if `fresh`, measured by the final choice, and `fresh_failures` of these
+    evaluations gave no score. `search_mean` over `search_count` is what the search scored, `sd` the
+    deviation of these scores (None below two); `statuses` counts what gave no score in the search.
+    `trust` is the level of the weakest score ("": there is none), `certified` the worst value that
+    the verifier certified (None: not asked, or not all accepted). `grave`: it showed a grave sign,
+    `barred`: and was rejected for it.
     """
 
     id: str
@@ -72,8 +73,8 @@ class CandidateRow(msgspec.Struct, frozen=True):
 
 
 class CandidateDetail(msgspec.Struct, frozen=True):
-    """One candidate in full. `prompt`, `reply`, `hypothesis` and `usage` are those of the proposal it came with, which
-    brought `among` candidates; empty if it came with none."""
+    """One candidate in full. `prompt`, `reply`, `hypothesis` and `usage` are those of the proposal
+    it came with, which brought `among` candidates; empty if it came with none."""
 
     candidate: Candidate
     row: CandidateRow
@@ -108,8 +109,9 @@ def candidates(
 ) -> list[CandidateRow]:
     """One page of candidates (`limit` None: all the rest).
 
-    `best`: by what is expected of them, the reported one first · `score`, `worst`: by mean · `count`: most evaluated ·
-    `new`, `old`: by appearance. `failed` True keeps those with a failed evaluation, False those without.
+    `best`: by what is expected of them, the reported one first · `score`, `worst`: by mean ·
+    `count`: most evaluated · `new`, `old`: by appearance. `failed` True keeps those with a failed
+    evaluation, False those without.
     """
     with reading(Path(run)) as connection:
         scores = Scores(connection, Path(run), order == "best")
@@ -140,8 +142,8 @@ def best_page(
     offset: int,
     limit: int | None,
 ) -> list[str]:
-    """Ids (as the tables have them) of one page of the candidates of `query`, best first; those that
-    cannot be the best come last, scored ones first, in order of appearance."""
+    """Ids (as the tables have them) of one page of the candidates of `query`, best first; those
+    that cannot be the best come last, scored ones first, in order of appearance."""
     end = None if limit is None else offset + limit
     if not filtered and end is not None and end <= len(scores.order):
         return [escape(name) for name in scores.order[offset:end]]
@@ -153,20 +155,27 @@ def best_page(
 
 
 def find_candidate(run: Path | str, prefix: str) -> str:
-    """The full id that begins with `prefix`; raises `UserError` with suggestions if none or several do."""
+    """The full id that begins with `prefix`; raises `UserError` with suggestions if none or several
+    do.
+    """
     with reading(Path(run)) as connection:
         return resolve(connection, Path(run), prefix)
 
 
-def candidate(run: Path | str, id_prefix: str, *, observations: int = 200, children: int = 100) -> CandidateDetail:
-    """One candidate with its newest `observations` (in the order they were made) and its first `children`.
+def candidate(
+    run: Path | str, id_prefix: str, *, observations: int = 200, children: int = 100
+) -> CandidateDetail:
+    """One candidate with its newest `observations` (in the order they were made) and its first
+    `children`.
 
     To find children, all candidates are looked through: who needs none asks for 0.
     """
     folder = Path(run)
     with reading(folder) as connection:
         name = resolve(connection, folder, id_prefix)
-        found = connection.execute(sql.select(sql.candidate).where(sql.candidate.c.id == name)).one()
+        found = connection.execute(
+            sql.select(sql.candidate).where(sql.candidate.c.id == name)
+        ).one()
         blobs = Blobs(folder / "blobs", lookup_in(connection))
         whole = candidate_of(connection, folder, found)
         found_row = connection.execute(with_tallies().where(sql.candidate.c.id == name)).one()
@@ -174,7 +183,12 @@ def candidate(run: Path | str, id_prefix: str, *, observations: int = 200, child
         first = connection.execute(sql.select(sql.event).where(sql.event.c.seq == found.seq)).all()
         source = assemble(connection, folder, first, Texts())[0].entry.result if first else None
         source = source if isinstance(source, Proposal) else Proposal()
-        told = (blobs.text(source.prompt), blobs.text(source.reply), source.hypothesis, source.usage)
+        told = (
+            blobs.text(source.prompt),
+            blobs.text(source.reply),
+            source.hypothesis,
+            source.usage,
+        )
         seen = _observations(connection, folder, name, observations)
         below = _children(connection, name, children) if children else ()
         return CandidateDetail(whole, row, seen, below, *told, among=len(source.candidates))
@@ -195,15 +209,21 @@ def with_tallies() -> Select[*tuple[Any, ...]]:
 
 
 def fetch(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tuple[Any, ...]]]:
-    """Rows by id, in that order: sorting ids first and fetching a page of them is faster than sorting whole rows."""
+    """Rows by id, in that order: sorting ids first and fetching a page of them is faster than
+    sorting whole rows.
+    """
     found: dict[str, SqlRow[*tuple[Any, ...]]] = {}
     for start in range(0, len(names), PAGE):
-        rows = connection.execute(with_tallies().where(sql.candidate.c.id.in_(names[start : start + PAGE])))
+        rows = connection.execute(
+            with_tallies().where(sql.candidate.c.id.in_(names[start : start + PAGE]))
+        )
         found.update((row.id, row) for row in rows)
     return [found[name] for name in names if name in found]
 
 
-def _ordered(query: Select[*tuple[Any, ...]], order: Order, direction: str) -> Select[*tuple[Any, ...]]:
+def _ordered(
+    query: Select[*tuple[Any, ...]], order: Order, direction: str
+) -> Select[*tuple[Any, ...]]:
     unscored = sql.case((sql.func.coalesce(sql.tally.c.count, 0) == 0, 1), else_=0)
     reward = sql.tally.c.mean * (1.0 if direction == "max" else -1.0)
     keys: dict[str, tuple[Any, ...]] = {
@@ -235,7 +255,11 @@ def row_of(row: SqlRow[*tuple[Any, ...]], scores: Scores) -> CandidateRow:
         sd=math.sqrt(row.spread / (searched - 1)) if searched > 1 else None,
         se=score.se if score else None,
         failed=row.failed or 0,
-        statuses={name: n for name in ("invalid", "error", "timeout", "rejected", "lost") if (n := getattr(row, name))},
+        statuses={
+            name: n
+            for name in ("invalid", "error", "timeout", "rejected", "lost")
+            if (n := getattr(row, name))
+        },
         trust="" if row.trust is None else LEVELS[row.trust],
         certified=certified,
         barred=bool(row.barred),
@@ -261,27 +285,41 @@ def resolve(connection: Connection, folder: Path, prefix: str) -> str:
         return matches[0]
     if matches:
         more = ", ".join(matches[:8]) + (", ..." if len(matches) > 8 else "")
-        raise UserError(f"several candidates begin with '{prefix}'", where=str(folder), fix=f"give one of: {more}")
+        raise UserError(
+            f"several candidates begin with '{prefix}'",
+            where=str(folder),
+            fix=f"give one of: {more}",
+        )
     known = list(
-        connection.execute(sql.select(sql.candidate.c.id).order_by(sql.candidate.c.seq.desc()).limit(5000)).scalars()
+        connection.execute(
+            sql.select(sql.candidate.c.id).order_by(sql.candidate.c.seq.desc()).limit(5000)
+        ).scalars()
     )
     close = difflib.get_close_matches(prefix, known, n=3, cutoff=0.5) or known[:3]
     fix = f"did you mean {', '.join(close)}?" if close else "the run has no candidates yet"
     raise UserError(f"there is no candidate '{prefix}'", where=str(folder), fix=fix)
 
 
-def _observations(connection: Connection, folder: Path, name: str, limit: int) -> tuple[Observation, ...]:
+def _observations(
+    connection: Connection, folder: Path, name: str, limit: int
+) -> tuple[Observation, ...]:
     newest = sql.select(sql.observation.c.seq).where(sql.observation.c.candidate == name)
     newest = newest.order_by(sql.observation.c.seq.desc()).limit(limit).subquery()
     rows = connection.execute(
-        sql.select(sql.event).join(newest, newest.c.seq == sql.event.c.seq).order_by(sql.event.c.seq)
+        sql.select(sql.event)
+        .join(newest, newest.c.seq == sql.event.c.seq)
+        .order_by(sql.event.c.seq)
     ).all()
     results = [each.entry.result for each in assemble(connection, folder, rows, Texts())]
     return tuple(result for result in results if isinstance(result, Observation))
 
 
 def _children(connection: Connection, name: str, limit: int) -> tuple[str, ...]:
-    query = sql.select(sql.candidate.c.id).where(sql.candidate.c.parents.contains(name)).order_by(sql.candidate.c.seq)
+    query = (
+        sql.select(sql.candidate.c.id)
+        .where(sql.candidate.c.parents.contains(name))
+        .order_by(sql.candidate.c.seq)
+    )
     return tuple(connection.execute(query.limit(limit)).scalars())
 
 
@@ -291,7 +329,9 @@ _ID = 12  # characters of a candidate's id; `parents` holds ids with a space bet
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One ancestor. `gain` is the change of mean reward from the ancestor before it (None if either has no score)."""
+    """One ancestor. `gain` is the change of mean reward from the ancestor before it (None if either
+    has no score).
+    """
 
     row: CandidateRow
     gain: float | None
@@ -299,7 +339,9 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def lineage(run: Path | str, id_prefix: str) -> list[Step]:
-    """The candidate's ancestors from the initial program to itself, following each one's first parent."""
+    """The candidate's ancestors from the initial program to itself, following each one's first
+    parent.
+    """
     folder = Path(run)
     with reading(folder) as connection:
         about = read_meta(connection).task.objective
@@ -313,11 +355,15 @@ def lineage(run: Path | str, id_prefix: str) -> list[Step]:
 
 
 def _line(connection: Connection, name: str) -> list[str]:
-    """Ids from the seed to `name`: one recursive query, whose union ends it where a line leads back into itself."""
+    """Ids from the seed to `name`: one recursive query, whose union ends it where a line leads back
+    into itself.
+    """
     columns = (sql.candidate.c.id, sql.func.substr(sql.candidate.c.parents, 1, _ID).label("parent"))
     line = sql.select(*columns).where(sql.candidate.c.id == name).cte("line", recursive=True)
     line = line.union(sql.select(*columns).join(line, sql.candidate.c.id == line.c.parent))
-    parents = {row.id: row.parent for row in connection.execute(sql.select(line.c.id, line.c.parent))}
+    parents = {
+        row.id: row.parent for row in connection.execute(sql.select(line.c.id, line.c.parent))
+    }
     found: list[str] = []
     while name in parents:
         found.append(name)
@@ -330,7 +376,9 @@ def _rows(connection: Connection, folder: Path, names: list[str]) -> list[tuple[
     scores, query = Scores(connection, folder), with_tallies().add_columns(sql.candidate.c.origin)
     found: dict[str, tuple[CandidateRow, str]] = {}
     for start in range(0, len(names), PAGE):
-        for row in connection.execute(query.where(sql.candidate.c.id.in_(names[start : start + PAGE]))):
+        for row in connection.execute(
+            query.where(sql.candidate.c.id.in_(names[start : start + PAGE]))
+        ):
             found[row.id] = (row_of(row, scores), decode(row.origin, Origin).note)
     return [found[name] for name in names]
 
@@ -343,10 +391,11 @@ _POINTS = 60  # of the line of hypervolume
 class Front(msgspec.Struct, frozen=True):
     """The candidates that no other one beats in all objectives, best first in the first objective.
 
-    `confirmed`: measured by evaluations made after the search; else what the search believes so far. `hypervolume` is
-    that of the members' means, measured from `reference` (in the task's own directions; found from the candidates where
-    the task names none, so it can be compared within a run only). `growth` is (candidates, hypervolume) of those tried
-    by then, judged by what is known at the end. `others` are the candidates that are not on the front.
+    `confirmed`: measured by evaluations made after the search; else what the search believes so
+    far. `hypervolume` is that of the members' means, measured from `reference` (in the task's own
+    directions; found from the candidates where the task names none, so it can be compared within a
+    run only). `growth` is (candidates, hypervolume) of those tried by then, judged by what is known
+    at the end. `others` are the candidates that are not on the front.
     """
 
     objectives: tuple[MetricGoal, ...]
@@ -358,27 +407,48 @@ class Front(msgspec.Struct, frozen=True):
     growth: tuple[tuple[int, float], ...] = ()
     others: tuple[FrontPoint, ...] = ()
 
-    def choose(self, weights: Mapping[str, float] | None = None, limits: Sequence[str] = ()) -> FrontPoint:
-        """The member for these trade-offs: of those whose means hold the `limits` ("latency <= 20"), the one nearest to
-        the best value of every objective, by `weights` (those that are not named weigh 0; None: all alike). Raises
-        `UserError` for names and limits that cannot be met."""
+    def choose(
+        self, weights: Mapping[str, float] | None = None, limits: Sequence[str] = ()
+    ) -> FrontPoint:
+        """The member for these trade-offs: of those whose means hold the `limits` ("latency <=
+        20"), the one nearest to the best value of every objective, by `weights` (those that are not
+        named weigh 0; None: all alike). Raises `UserError` for names and limits that cannot be met.
+        """
         from culmen.evidence.front import chosen
 
         named = [goal.name for goal in self.objectives]
         for name, value in (weights or {}).items():
             if name not in named or not 0 <= value < float("inf"):
                 what = f"{name}={value:g} is no weight of an objective"
-                raise UserError(what, where="weights", fix=f"give numbers from 0 for {', '.join(named)}")
+                raise UserError(
+                    what, where="weights", fix=f"give numbers from 0 for {', '.join(named)}"
+                )
         if weights is not None and not any(weights.values()):
             raise UserError("no objective has a weight", where="weights", fix=f"{named[0]}=1")
         asked = [constraint(limit, "limit") for limit in limits]
         for each in asked:
             if not any(each.metric in member.metrics for member in self.members):
-                raise UserError(f"no metric is called '{each.metric}'", where="limit", fix=f"use {', '.join(named)}")
-        left = [m for m in self.members if not any(each.excess(m.metrics[each.metric]) for each in asked)]
+                raise UserError(
+                    f"no metric is called '{each.metric}'",
+                    where="limit",
+                    fix=f"use {', '.join(named)}",
+                )
+        left = [
+            m
+            for m in self.members
+            if not any(each.excess(m.metrics[each.metric]) for each in asked)
+        ]
         if not left:
-            raise UserError(f"no member of the front holds {', '.join(map(str, asked))}", where="limit", fix="relax it")
-        return chosen(left, self.objectives, [1.0 if weights is None else weights.get(name, 0.0) for name in named])
+            raise UserError(
+                f"no member of the front holds {', '.join(map(str, asked))}",
+                where="limit",
+                fix="relax it",
+            )
+        return chosen(
+            left,
+            self.objectives,
+            [1.0 if weights is None else weights.get(name, 0.0) for name in named],
+        )
 
 
 def front(run: Path | str, history: bool = False) -> Front | None:
@@ -400,14 +470,21 @@ def front(run: Path | str, history: bool = False) -> Front | None:
                 model = found.evidence.front
                 result = None if final else found.evidence.result()
                 members = members if result is None else result.front
-    members = tuple(sorted(members, key=lambda m: -objective.metrics[0].reward(m.metrics[objective.metrics[0].name])))
+    members = tuple(
+        sorted(
+            members,
+            key=lambda m: -objective.metrics[0].reward(m.metrics[objective.metrics[0].name]),
+        )
+    )
     points = turned(members, objective.metrics)
     origin = reference(points, objective.metrics)
     growth: tuple[tuple[int, float], ...] = ()
     others: tuple[FrontPoint, ...] = ()
     if model is not None and history:
         rewards, _ = model.rewards()
-        known = (rewards == rewards).all(axis=1).nonzero()[0]  # without those that have no number yet
+        known = (
+            (rewards == rewards).all(axis=1).nonzero()[0]
+        )  # without those that have no number yet
         growth = _growth(rewards, known, origin)
         on = {member.id for member in members}
         others = tuple(model.point(row) for row in known.tolist() if model.ids[row] not in on)
@@ -423,7 +500,9 @@ def front(run: Path | str, history: bool = False) -> Front | None:
     )
 
 
-def _growth(rewards: Floats, known: NDArray[np.int64], origin: Floats) -> tuple[tuple[int, float], ...]:
+def _growth(
+    rewards: Floats, known: NDArray[np.int64], origin: Floats
+) -> tuple[tuple[int, float], ...]:
     import numpy as np
 
     from culmen.evidence.front import hypervolume, nondominated

@@ -16,15 +16,18 @@ from culmen.store.evidence import MODELLED, RunEvidence
 from culmen.store.views.run import standing_best
 
 _COLUMNS, _ROWS = 220, 60  # cells of a chart with many evaluations
-FINE = (40, 20)  # for a chart of one run: evaluations after each of which the leader is looked at, and later parts
+FINE = (
+    40,
+    20,
+)  # for a chart of one run: evaluations after each of which the leader is looked at, and later parts
 ROUGH = (6, 8)  # for runs beside one another
 LISTED = (1, 1)  # for a list of runs: after 1, 2, 4, 8, ... evaluations
 _KEPT = 64  # courses
 
 
 class SeenScore(NamedTuple):
-    """An evaluation of the search: the n-th, made at event `seq`, of a candidate of this origin; it stands for `count`
-    like it. One that gave no score has None and its status."""
+    """An evaluation of the search: the n-th, made at event `seq`, of a candidate of this origin; it
+    stands for `count` like it. One that gave no score has None and its status."""
 
     n: int
     seq: int
@@ -39,8 +42,8 @@ class SeenScore(NamedTuple):
 
 
 class ProgressPoint(msgspec.Struct, frozen=True):
-    """The best candidate after so many evaluations: its expected score then (or its certified value), from `count`
-    evaluations of its own; `seq` is the event after which it was so."""
+    """The best candidate after so many evaluations: its expected score then (or its certified
+    value), from `count` evaluations of its own; `seq` is the event after which it was so."""
 
     evaluations: int
     elapsed: float
@@ -51,8 +54,8 @@ class ProgressPoint(msgspec.Struct, frozen=True):
 
 
 class LeaderPoint(NamedTuple):
-    """After `evaluations`: the candidate expected to be best, evaluated `count` times, its expected score and its 95 %
-    interval."""
+    """After `evaluations`: the candidate expected to be best, evaluated `count` times, its expected
+    score and its 95 % interval."""
 
     evaluations: int
     seq: int
@@ -65,20 +68,30 @@ class LeaderPoint(NamedTuple):
 
 
 def evaluations(run: Path) -> list[SeenScore]:
-    """The evaluations of the search in their order, at most some thousand: where there are more, one for each cell of
-    a grid over number and score."""
+    """The evaluations of the search in their order, at most some thousand: where there are more,
+    one for each cell of a grid over number and score."""
     o, e, c = sql.observation.c, sql.event.c, sql.candidate.c
     number = sql.func.row_number().over(order_by=o.seq).label("n")
     seen = sql.select(o.seq, o.score, o.status, o.phase, o.candidate, number).subquery().c
-    origin = (sql.func.coalesce(c.operator, ""), sql.func.coalesce(c.model, ""), sql.island(c.origin))
-    query = sql.select(seen.n, seen.seq, e.elapsed, seen.score, seen.status, seen.candidate, *origin)
-    joined = query.join(sql.event, e.seq == seen.seq).outerjoin(sql.candidate, c.id == seen.candidate)
+    origin = (
+        sql.func.coalesce(c.operator, ""),
+        sql.func.coalesce(c.model, ""),
+        sql.island(c.origin),
+    )
+    query = sql.select(
+        seen.n, seen.seq, e.elapsed, seen.score, seen.status, seen.candidate, *origin
+    )
+    joined = query.join(sql.event, e.seq == seen.seq).outerjoin(
+        sql.candidate, c.id == seen.candidate
+    )
     with reading(run) as connection:
         sql.taught(connection)
         rows = connection.execute(joined.where(seen.phase == "").order_by(seen.seq)).all()
     plain = [SeenScore(*row) for row in rows]
     names = ("candidate", "operator", "model")
-    found = [each._replace(**{name: unescape(getattr(each, name)) for name in names}) for each in plain]
+    found = [
+        each._replace(**{name: unescape(getattr(each, name)) for name in names}) for each in plain
+    ]
     scores = [each.score for each in found if each.score is not None]
     if len(found) <= _COLUMNS * 8:
         return found
@@ -86,7 +99,10 @@ def evaluations(run: Path) -> list[SeenScore]:
     tall, wide = (high - low) / _ROWS or 1.0, found[-1].n / _COLUMNS
     cells: dict[tuple[int, int | str], SeenScore] = {}
     for each in found:
-        cell = (int(each.n / wide), each.status if each.score is None else int((each.score - low) / tall))
+        cell = (
+            int(each.n / wide),
+            each.status if each.score is None else int((each.score - low) / tall),
+        )
         known = cells.get(cell)
         cells[cell] = each if known is None else known._replace(count=known.count + 1)
     return sorted(cells.values(), key=lambda each: each.seq)
@@ -112,10 +128,15 @@ class LeaderCourse:
         with self._lock, reading(self._run) as connection:
             count = sql.select(sql.func.count()).select_from(sql.observation)
             if connection.execute(count).scalar_one() > MODELLED:
-                self._evidence, self._points = RunEvidence(self._meta, self._run), []  # it takes much room
+                self._evidence, self._points = (
+                    RunEvidence(self._meta, self._run),
+                    [],
+                )  # it takes much room
                 return []
             query = sql.select(o.seq, e.elapsed, o.phase).join(sql.event, e.seq == o.seq)
-            rows = connection.execute(query.where(o.seq > self._evidence.last).order_by(o.seq)).all()
+            rows = connection.execute(
+                query.where(o.seq > self._evidence.last).order_by(o.seq)
+            ).all()
             for n, (seq, elapsed, phase) in enumerate(rows, self._made + 1):
                 if not phase and self._is_due(n):
                     self._evidence.read(connection, seq)
@@ -134,7 +155,9 @@ class LeaderCourse:
             return
         half = score.margin or 0.0
         low, high = score.score - half, score.score + half
-        self._points.append(LeaderPoint(n, seq, elapsed, leader, score.score, low, high, score.count))
+        self._points.append(
+            LeaderPoint(n, seq, elapsed, leader, score.score, low, high, score.count)
+        )
 
 
 _lock = threading.Lock()
@@ -153,10 +176,11 @@ def course(run: Path, about: RunMeta, steps: tuple[int, int] = FINE) -> list[Lea
 
 
 def progress(run: Path | str, steps: tuple[int, int] = FINE) -> list[ProgressPoint]:
-    """The best candidate as the run went on, at most a few hundred points per tenfold of evaluations; the last is now.
+    """The best candidate as the run went on, at most a few hundred points per tenfold of
+    evaluations; the last is now.
 
-    It is taken at the `steps` of `LeaderCourse`, and may fall from one point to the next where scores are noisy. Of a
-    run too long for that it is what was noted while it ran.
+    It is taken at the `steps` of `LeaderCourse`, and may fall from one point to the next where
+    scores are noisy. Of a run too long for that it is what was noted while it ran.
     """
     folder = Path(run)
     with reading(folder) as connection:
@@ -171,9 +195,15 @@ def progress(run: Path | str, steps: tuple[int, int] = FINE) -> list[ProgressPoi
             sql.progress.c.count,
             sql.progress.c.seq,
         )
-        points = [ProgressPoint(*row) for row in connection.execute(sql.select(*columns).order_by(sql.progress.c.seq))]
+        points = [
+            ProgressPoint(*row)
+            for row in connection.execute(sql.select(*columns).order_by(sql.progress.c.seq))
+        ]
         if found:
-            points = [ProgressPoint(p.evaluations, p.elapsed, p.candidate, p.score, p.count, p.seq) for p in found]
+            points = [
+                ProgressPoint(p.evaluations, p.elapsed, p.candidate, p.score, p.count, p.seq)
+                for p in found
+            ]
         made = int(
             connection.execute(
                 sql.select(sql.func.sum(sql.counter.c.value)).where(sql.counter.c.scope == "status")
@@ -185,7 +215,11 @@ def progress(run: Path | str, steps: tuple[int, int] = FINE) -> list[ProgressPoi
             points.pop()
         if best is not None:
             last = connection.execute(
-                sql.select(sql.event.c.elapsed, sql.event.c.seq).order_by(sql.event.c.seq.desc()).limit(1)
+                sql.select(sql.event.c.elapsed, sql.event.c.seq)
+                .order_by(sql.event.c.seq.desc())
+                .limit(1)
             ).one()
-            points.append(ProgressPoint(made, last.elapsed, best.id, best.value, best.count, last.seq))
+            points.append(
+                ProgressPoint(made, last.elapsed, best.id, best.value, best.count, last.seq)
+            )
         return points

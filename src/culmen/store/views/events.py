@@ -23,10 +23,16 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
 
 
-def log(run: Path | str, after: int = 0, limit: int = 100, kinds: Collection[str] = ()) -> list[Event]:
-    """At most `limit` events with seq > `after`, oldest first; of the given kinds only, if any are given."""
+def log(
+    run: Path | str, after: int = 0, limit: int = 100, kinds: Collection[str] = ()
+) -> list[Event]:
+    """At most `limit` events with seq > `after`, oldest first; of the given kinds only, if any are
+    given.
+    """
     folder = Path(run)
-    query = sql.select(sql.event).where(sql.event.c.seq > after).order_by(sql.event.c.seq).limit(limit)
+    query = (
+        sql.select(sql.event).where(sql.event.c.seq > after).order_by(sql.event.c.seq).limit(limit)
+    )
     if kinds:
         query = query.where(sql.event.c.kind.in_(list(kinds)))
         if not {"started", "done"} & set(kinds):
@@ -38,12 +44,16 @@ def log(run: Path | str, after: int = 0, limit: int = 100, kinds: Collection[str
 def number_of(run: Path | str, kinds: Collection[str], before: int) -> int:
     """How many events of these kinds have a smaller seq."""
     event = sql.event.c
-    query = sql.select(sql.func.count(event.seq)).where(event.seq < before, event.kind.in_(list(kinds)))
+    query = sql.select(sql.func.count(event.seq)).where(
+        event.seq < before, event.kind.in_(list(kinds))
+    )
     with reading(Path(run)) as connection:
         return connection.execute(query).scalar_one()
 
 
-def notes(run: Path | str, kind: str | None = None, after: int = 0, limit: int = 1_000_000) -> list[Event]:
+def notes(
+    run: Path | str, kind: str | None = None, after: int = 0, limit: int = 1_000_000
+) -> list[Event]:
     """Notes that the strategy left, all or those of one kind, oldest first."""
     folder = Path(run)
     query = sql.select(sql.event).where(
@@ -59,8 +69,8 @@ def notes(run: Path | str, kind: str | None = None, after: int = 0, limit: int =
 def observations(
     run: Path | str, candidate: str | None = None, phase: Literal["search", "final"] | None = None
 ) -> Iterator[Observation]:
-    """All observations, or those of one candidate (full id), in the order they were made; streamed. `phase`: those of
-    the final choice alone, or all others."""
+    """All observations, or those of one candidate (full id), in the order they were made; streamed.
+    `phase`: those of the final choice alone, or all others."""
     folder, last = Path(run), 0
     query = (
         sql.select(sql.event)
@@ -86,8 +96,8 @@ def observations(
 
 
 class FailureCauses(msgspec.Struct, frozen=True):
-    """Of `candidates` that were evaluated in the search, `fruitless` never scored. `kinds` counts the latest failures
-    by reason and last line of the feedback, with a line end between them."""
+    """Of `candidates` that were evaluated in the search, `fruitless` never scored. `kinds` counts
+    the latest failures by reason and last line of the feedback, with a line end between them."""
 
     candidates: int
     fruitless: int
@@ -100,21 +110,34 @@ _CAUSES = 200  # failed evaluations looked at
 def failure_causes(run: Path | str) -> FailureCauses:
     """How many candidates failed, and what of, most frequent first."""
     folder, t, o = Path(run), sql.tally.c, sql.observation.c
-    latest = sql.select(o.seq).where(o.status.not_in(["ok", "lost"])).order_by(o.seq.desc()).limit(_CAUSES).subquery()
+    latest = (
+        sql.select(o.seq)
+        .where(o.status.not_in(["ok", "lost"]))
+        .order_by(o.seq.desc())
+        .limit(_CAUSES)
+        .subquery()
+    )
     with reading(folder) as connection:
         every = connection.execute(sql.select(sql.func.count(t.candidate))).scalar_one()
         barren = sql.select(sql.func.count(t.candidate)).where(t.count == 0, t.failed > t.lost)
         fruitless = connection.execute(barren).scalar_one()
-        rows = connection.execute(sql.select(sql.event).where(sql.event.c.seq.in_(sql.select(latest.c.seq)))).all()
+        rows = connection.execute(
+            sql.select(sql.event).where(sql.event.c.seq.in_(sql.select(latest.c.seq)))
+        ).all()
         found = assemble(connection, folder, rows, Texts())
     results = (event.entry.result for event in found)
-    kinds = Counter(f"{r.reason or r.status.value}\n{r.last_words}" for r in results if isinstance(r, Observation))
+    kinds = Counter(
+        f"{r.reason or r.status.value}\n{r.last_words}"
+        for r in results
+        if isinstance(r, Observation)
+    )
     return FailureCauses(every, fruitless, dict(kinds.most_common()))
 
 
 def partial_faults(run: Path | str) -> list[EvaluatorFault]:
-    """The lines of the evaluator that raised for initial programs or for several candidates, in search and final
-    choice (`core.faults`); none in journals of before that have no kinds of failures."""
+    """The lines of the evaluator that raised for initial programs or for several candidates, in
+    search and final choice (`core.faults`); none in journals of before that have no kinds of
+    failures."""
     o, c = sql.observation.c, sql.candidate.c
     placed = sql.select(o.seq).where(o.kind.contains(" @ ")).limit(1)
     every = sql.select(o.candidate, o.case, o.kind, o.status).order_by(o.seq)
@@ -123,7 +146,10 @@ def partial_faults(run: Path | str) -> list[EvaluatorFault]:
             return []
         initial = connection.execute(sql.select(c.id).where(c.operator == "seed")).scalars().all()
         rows = connection.execute(every).all()
-    seen = (EvaluationRow(unescape(row.candidate), unescape(row.case), _kind(row.kind, row.status)) for row in rows)
+    seen = (
+        EvaluationRow(unescape(row.candidate), unescape(row.case), _kind(row.kind, row.status))
+        for row in rows
+    )
     return evaluator_faults(seen, {unescape(name) for name in initial})
 
 
@@ -135,11 +161,18 @@ def _kind(kind: str, status: str) -> str:
 
 _END = 2**63 - 1  # beyond the last event
 _OTHERS = ("proposal", "text", "vectors", "custom", "edits")  # every shape but observations
-_COSTLY = ("proposal", "text", "vectors", "custom")  # results that may carry a usage; see also `spend`
+_COSTLY = (
+    "proposal",
+    "text",
+    "vectors",
+    "custom",
+)  # results that may carry a usage; see also `spend`
 
 
 class EffectMark(NamedTuple):
-    """A start (`started`), an end (`done`, `torn`), or what ends everything in flight (`stop`, `state`)."""
+    """A start (`started`), an end (`done`, `torn`), or what ends everything in flight (`stop`,
+    `state`).
+    """
 
     seq: int
     kind: str
@@ -150,8 +183,8 @@ class EffectMark(NamedTuple):
 
 
 class EffectCost(NamedTuple):
-    """What one effect cost, and what went wrong on the way by kind; `seq` is where its result stands. `shares` say of
-    which role and model the cost is."""
+    """What one effect cost, and what went wrong on the way by kind; `seq` is where its result
+    stands. `shares` say of which role and model the cost is."""
 
     seq: int
     elapsed: float
@@ -214,7 +247,9 @@ def effect_marks(run: Path | str, after: int = 0, last: int = _END) -> list[Effe
 
 
 def pieces(run: Path | str, first: int, last: int, count: int, size: int) -> list[JournalPiece]:
-    """At most `count` pieces of `size` events each, evenly spread over the events `first` to `last`."""
+    """At most `count` pieces of `size` events each, evenly spread over the events `first` to
+    `last`.
+    """
     count = max(1, min(count, (last - first + 1) // size))
     found: list[JournalPiece] = []
     with reading(Path(run)) as connection:
@@ -222,12 +257,16 @@ def pieces(run: Path | str, first: int, last: int, count: int, size: int) -> lis
             after = first - 1 + round(place * max(0, last - first + 1 - size) / max(1, count - 1))
             until = min(last, after + size)
             marks = _marks_of(connection, after, until)
-            found.append(JournalPiece(after, until, marks, _costs_of(connection, Path(run), after, until)))
+            found.append(
+                JournalPiece(after, until, marks, _costs_of(connection, Path(run), after, until))
+            )
     return found
 
 
 def seq_at(run: Path | str, elapsed: float) -> int:
-    """The last event before so many active seconds, 0 if there is none; by halving, for time does not go back."""
+    """The last event before so many active seconds, 0 if there is none; by halving, for time does
+    not go back.
+    """
     low, at = 0, sql.select(sql.event.c.elapsed)
     with reading(Path(run)) as connection:
         high = connection.execute(sql.select(sql.func.max(sql.event.c.seq))).scalar() or 0
@@ -239,11 +278,18 @@ def seq_at(run: Path | str, elapsed: float) -> int:
 
 
 def in_flight(run: Path | str) -> list[EffectMark]:
-    """The starts of what has not ended, oldest first. Read from the end: what is in flight began not long ago."""
+    """The starts of what has not ended, oldest first. Read from the end: what is in flight began
+    not long ago.
+    """
     ended, found, before = set[int](), list[EffectMark](), _END
     with reading(Path(run)) as connection:
         while True:
-            query = _marks().where(sql.event.c.seq < before).order_by(sql.event.c.seq.desc()).limit(PAGE)
+            query = (
+                _marks()
+                .where(sql.event.c.seq < before)
+                .order_by(sql.event.c.seq.desc())
+                .limit(PAGE)
+            )
             page = [EffectMark(*row) for row in connection.execute(query)]
             for mark in page:
                 if mark.kind in ("state", "stop"):
@@ -257,7 +303,9 @@ def in_flight(run: Path | str) -> list[EffectMark]:
 
 
 def subjects(run: Path | str, seqs: Sequence[int]) -> dict[int, dict[str, str]]:
-    """Of these starts, which candidate each is `of`, and on which `case`; nothing where neither is told."""
+    """Of these starts, which candidate each is `of`, and on which `case`; nothing where neither is
+    told.
+    """
     query = sql.select(sql.event.c.seq, sql.event.c.body).where(sql.event.c.seq.in_(list(seqs)))
     with reading(Path(run)) as connection:
         rows = connection.execute(query).all()
@@ -265,7 +313,9 @@ def subjects(run: Path | str, seqs: Sequence[int]) -> dict[int, dict[str, str]]:
 
 
 def _marks_of(connection: Connection, after: int, last: int) -> list[EffectMark]:
-    query = _marks().where(sql.event.c.seq > after, sql.event.c.seq <= last).order_by(sql.event.c.seq)
+    query = (
+        _marks().where(sql.event.c.seq > after, sql.event.c.seq <= last).order_by(sql.event.c.seq)
+    )
     return [EffectMark(*row) for row in connection.execute(query).all()]
 
 
@@ -282,8 +332,9 @@ def _marks() -> Select[*tuple[Any, ...]]:
 
 
 def costs(run: Path | str, after: int = 0, last: int = _END) -> list[EffectCost]:
-    """What calls of models and effects of other kinds cost, evaluations that asked models among them, beyond `after`,
-    up to `last`; without those that cost nothing, unless something went wrong."""
+    """What calls of models and effects of other kinds cost, evaluations that asked models among
+    them, beyond `after`, up to `last`; without those that cost nothing, unless something went
+    wrong."""
     with reading(Path(run)) as connection:
         return _costs_of(connection, Path(run), after, last)
 
@@ -291,17 +342,27 @@ def costs(run: Path | str, after: int = 0, last: int = _END) -> list[EffectCost]
 def _costs_of(connection: Connection, run: Path, after: int, last: int) -> list[EffectCost]:
     columns = (sql.event.c.seq, sql.event.c.elapsed, sql.event.c.body, sql.event.c.result)
     query = sql.select(*columns).where(sql.event.c.seq > after, sql.event.c.kind == "done")
-    asked = connection.execute(sql.select(sql.spend.c.role).where(sql.spend.c.effect == "ask").limit(1)).first()
+    asked = connection.execute(
+        sql.select(sql.spend.c.role).where(sql.spend.c.effect == "ask").limit(1)
+    ).first()
     shapes = (
-        [sql.event.c.shape.in_((*_COSTLY, "observation"))] if asked else [sql.others, sql.event.c.shape.in_(_COSTLY)]
+        [sql.event.c.shape.in_((*_COSTLY, "observation"))]
+        if asked
+        else [sql.others, sql.event.c.shape.in_(_COSTLY)]
     )
     query = query.where(*shapes)
     rows = connection.execute(query.where(sql.event.c.seq <= last).order_by(sql.event.c.seq)).all()
     plain = [
-        EffectCost(row.seq, row.elapsed, *_usage(row.body, row.result)) for row in rows if row.result[:5] != b"blob:"
+        EffectCost(row.seq, row.elapsed, *_usage(row.body, row.result))
+        for row in rows
+        if row.result[:5] != b"blob:"
     ]
     large = {row.seq for row in rows} - {cost.seq for cost in plain}
-    found = [cost for cost in (*plain, *_large(connection, run, large)) if cost.faults or cost.usage != _FREE]
+    found = [
+        cost
+        for cost in (*plain, *_large(connection, run, large))
+        if cost.faults or cost.usage != _FREE
+    ]
     return sorted(found, key=lambda cost: cost.seq)
 
 
@@ -314,7 +375,9 @@ def evaluated(run: Path | str, after: int = 0, last: int = _END) -> list[int]:
 
 
 def strategy_notes(run: Path | str, after: int = 0, last: int = _END) -> list[StrategyNote]:
-    """Notes of the strategy beyond `after`, up to `last`, oldest first; without the engine's (seeds, candidates)."""
+    """Notes of the strategy beyond `after`, up to `last`, oldest first; without the engine's
+    (seeds, candidates).
+    """
     columns = (sql.event.c.seq, sql.event.c.elapsed, sql.event.c.topic, sql.event.c.body)
     query = sql.select(*columns).where(
         sql.event.c.kind == "note", sql.event.c.topic.not_in(("seeds", "candidates", ""))
@@ -324,7 +387,9 @@ def strategy_notes(run: Path | str, after: int = 0, last: int = _END) -> list[St
             query.where(sql.event.c.seq > after, sql.event.c.seq <= last).order_by(sql.event.c.seq)
         ).all()
     return [
-        StrategyNote(seq, elapsed, unescape(topic), {} if body is None else decode(body, dict[str, Any]))
+        StrategyNote(
+            seq, elapsed, unescape(topic), {} if body is None else decode(body, dict[str, Any])
+        )
         for seq, elapsed, topic, body in rows
     ]
 
@@ -347,10 +412,16 @@ def embeddings(run: Path | str, after: int = 0) -> list[EmbeddedCandidates]:
     return found
 
 
-def effect_results(run: Path | str, prefix: str, after: int = 0, limit: int = 10_000) -> list[Event]:
-    """Finished effects whose kind begins with `prefix` (and that are no evaluations), beyond `after`, oldest first."""
+def effect_results(
+    run: Path | str, prefix: str, after: int = 0, limit: int = 10_000
+) -> list[Event]:
+    """Finished effects whose kind begins with `prefix` (and that are no evaluations), beyond
+    `after`, oldest first.
+    """
     folder = Path(run)
-    query = sql.select(sql.event).where(sql.others, sql.event.c.shape.in_(_OTHERS), sql.event.c.seq > after)
+    query = sql.select(sql.event).where(
+        sql.others, sql.event.c.shape.in_(_OTHERS), sql.event.c.seq > after
+    )
     query = query.where(sql.event.c.kind == "done", sql.event.c.effect.startswith(prefix))
     with reading(folder) as connection:
         rows: Sequence[Any] = connection.execute(query.order_by(sql.event.c.seq).limit(limit)).all()
@@ -423,7 +494,9 @@ class _Asking(msgspec.Struct):
 _FREE = Usage()
 
 
-def _usage(body: bytes | None, raw: bytes) -> tuple[Usage, dict[str, int], tuple[tuple[str, str, Usage], ...]]:
+def _usage(
+    body: bytes | None, raw: bytes
+) -> tuple[Usage, dict[str, int], tuple[tuple[str, str, Usage], ...]]:
     if b'"usage"' not in raw and b'"faults"' not in raw:
         return _FREE, {}, ()
     found = decode(raw, _Priced)
@@ -440,7 +513,9 @@ def _large(connection: Connection, folder: Path, seqs: set[int]) -> list[EffectC
     found: list[EffectCost] = []
     wanted = sorted(seqs)
     for start in range(0, len(wanted), PAGE):
-        rows = connection.execute(sql.select(sql.event).where(sql.event.c.seq.in_(wanted[start : start + PAGE]))).all()
+        rows = connection.execute(
+            sql.select(sql.event).where(sql.event.c.seq.in_(wanted[start : start + PAGE]))
+        ).all()
         for each in assemble(connection, folder, rows, Texts()):
             result = each.entry.result
             usage, faults = getattr(result, "usage", _FREE), getattr(result, "faults", {})

@@ -1,4 +1,6 @@
-"""How far the scores of a run can be trusted: levels, noise, signs that candidates left, the final choice in full."""
+"""How far the scores of a run can be trusted: levels, noise, signs that candidates left, the final
+choice in full.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 
 
 class IntegrityFinding(msgspec.Struct, frozen=True):
-    """A sign found with an observation: its machine word, what was seen, and where in the candidate's text."""
+    """A sign found with an observation: its machine word, what was seen, and where in the
+    candidate's text.
+    """
 
     seq: int
     candidate: str
@@ -37,10 +41,11 @@ class IntegrityFinding(msgspec.Struct, frozen=True):
 
 
 class Integrity(msgspec.Struct, frozen=True):
-    """`levels` counts scored observations by level of trust; `repeated` the candidates scored more than once, `sd` the
-    estimated noise of the evaluator, `unstable` those whose scores of one case differ. `signs` counts the observations
-    that showed any sign, also those beyond the `findings` that were read, and `kinds` those that showed each (empty
-    where a version that did not count them wrote a part of the run)."""
+    """`levels` counts scored observations by level of trust; `repeated` the candidates scored more
+    than once, `sd` the estimated noise of the evaluator, `unstable` those whose scores of one case
+    differ. `signs` counts the observations that showed any sign, also those beyond the `findings`
+    that were read, and `kinds` those that showed each (empty where a version that did not count
+    them wrote a part of the run)."""
 
     levels: dict[str, int]
     noise: NoiseReport
@@ -52,15 +57,23 @@ class Integrity(msgspec.Struct, frozen=True):
 
 
 def integrity(run: Path | str, limit: int = 200) -> Integrity:
-    """What is known of a run's integrity, with the findings of the `limit` latest observations that showed signs, the
-    latest ones first, and of the latest `_RARE` that showed a kind which is not among these."""
+    """What is known of a run's integrity, with the findings of the `limit` latest observations that
+    showed signs, the latest ones first, and of the latest `_RARE` that showed a kind which is not
+    among these."""
     folder = Path(run)
     with reading(folder) as connection:
         repeated = connection.execute(
             sql.select(sql.func.count()).select_from(sql.tally).where(sql.tally.c.count > 1)
         ).scalar_one()
-        signs, kinds = sum(count for _, count in _counted(connection, "sign")), dict(_counted(connection, "signed"))
-        kinds = {unescape(name): n for name, n in kinds.items() if name} if kinds.get("") == signs else {}
+        signs, kinds = (
+            sum(count for _, count in _counted(connection, "sign")),
+            dict(_counted(connection, "signed")),
+        )
+        kinds = (
+            {unescape(name): n for name, n in kinds.items() if name}
+            if kinds.get("") == signs
+            else {}
+        )
         return Integrity(
             levels=_levels(connection),
             noise=_noise(connection, folder),
@@ -94,7 +107,10 @@ def phase_means(run: Path | str, phase: str, candidates: Sequence[str]) -> dict[
         sql.observation.c.score.is_not(None),
     )
     with reading(Path(run)) as connection:
-        return {unescape(row[0]): row[1] for row in connection.execute(query.group_by(sql.observation.c.candidate))}
+        return {
+            unescape(row[0]): row[1]
+            for row in connection.execute(query.group_by(sql.observation.c.candidate))
+        }
 
 
 def case_means(run: Path | str, candidates: Sequence[str]) -> dict[str, dict[str, float]]:
@@ -107,7 +123,9 @@ def case_means(run: Path | str, candidates: Sequence[str]) -> dict[str, dict[str
     )
     found: dict[str, dict[str, float]] = {}
     with reading(Path(run)) as connection:
-        for candidate, case, mean in connection.execute(query.order_by(sql.func.min(sql.observation.c.seq))):
+        for candidate, case, mean in connection.execute(
+            query.order_by(sql.func.min(sql.observation.c.seq))
+        ):
             found.setdefault(unescape(candidate), {})[unescape(case)] = mean
     return found
 
@@ -120,15 +138,23 @@ def _levels(connection: Connection) -> dict[str, int]:
 
 
 def _counted(connection: Connection, scope: str) -> Sequence[tuple[str, int]]:
-    rows = connection.execute(sql.select(sql.counter.c.name, sql.counter.c.value).where(sql.counter.c.scope == scope))
+    rows = connection.execute(
+        sql.select(sql.counter.c.name, sql.counter.c.value).where(sql.counter.c.scope == scope)
+    )
     return [(row[0], row[1]) for row in rows]
 
 
 def _unstable(connection: Connection) -> int:
-    """Candidates with different scores for one case: scored more than once in the search, or again at the end."""
+    """Candidates with different scores for one case: scored more than once in the search, or again
+    at the end.
+    """
     t, winner = sql.tally.c, last_state(connection).get("winner")
     often = sql.select(t.candidate).where(t.count > 1)
-    final = set(winner.get("finalists") or ()) | {winner["id"]} if isinstance(winner, dict) else set[str]()
+    final = (
+        set(winner.get("finalists") or ()) | {winner["id"]}
+        if isinstance(winner, dict)
+        else set[str]()
+    )
     known = connection.execute(often.where(t.candidate.in_(sorted(final)))).scalars().all()
     return _differing(connection, often) + _differing(connection, sorted(final.difference(known)))
 
@@ -138,13 +164,17 @@ def _differing(connection: Connection, among: Any) -> int:
     differ = sql.select(seen.candidate).where(seen.score.is_not(None), seen.candidate.in_(among))
     differ = differ.group_by(seen.candidate, seen.case)
     differ = differ.having(sql.func.max(seen.score) > sql.func.min(seen.score)).subquery()
-    return connection.execute(sql.select(sql.func.count(sql.distinct(differ.c.candidate)))).scalar_one()
+    return connection.execute(
+        sql.select(sql.func.count(sql.distinct(differ.c.candidate)))
+    ).scalar_one()
 
 
 _RARE = 8  # observations that are read of a kind of sign which the latest ones do not show
 
 
-def _findings(connection: Connection, folder: Path, limit: int, kinds: Collection[str]) -> tuple[IntegrityFinding, ...]:
+def _findings(
+    connection: Connection, folder: Path, limit: int, kinds: Collection[str]
+) -> tuple[IntegrityFinding, ...]:
     found = _latest(connection, folder, b'"signs"', limit)
     for name in sorted(set(kinds) - {each.sign for each in found}):
         rare = _latest(connection, folder, b'"name":' + encode(name), _RARE)
@@ -152,7 +182,9 @@ def _findings(connection: Connection, folder: Path, limit: int, kinds: Collectio
     return tuple(found)
 
 
-def _latest(connection: Connection, folder: Path, marked: bytes, limit: int) -> list[IntegrityFinding]:
+def _latest(
+    connection: Connection, folder: Path, marked: bytes, limit: int
+) -> list[IntegrityFinding]:
     """The signs of the latest observations whose record holds these bytes."""
     query = (
         sql.select(sql.event)
@@ -168,17 +200,28 @@ def _latest(connection: Connection, folder: Path, marked: bytes, limit: int) -> 
             if isinstance(seen, Observation):
                 for sign in seen.signs:
                     about = (sign.name, sign.evidence, sign.grave, sign.part, sign.line)
-                    found.append(IntegrityFinding(each.seq, seen.candidate, *about, score=seen.score))
+                    found.append(
+                        IntegrityFinding(each.seq, seen.candidate, *about, score=seen.score)
+                    )
     return found
 
 
-# What speaks of a run's integrity beside its observations: scores that moved, and what proposers and agents wrote.
+# What speaks of a run's integrity beside its observations: scores that moved, and what proposers
+# and agents wrote.
 
-_WORDS = ("reflections", "notes", "word", "reports", "note")  # keys of sessions' results that hold prose
+_WORDS = (
+    "reflections",
+    "notes",
+    "word",
+    "reports",
+    "note",
+)  # keys of sessions' results that hold prose
 
 
 class Prose(msgspec.Struct, frozen=True):
-    """A text somebody wrote: the event it came with, the candidate it is of ("": none in particular), what it is."""
+    """A text somebody wrote: the event it came with, the candidate it is of ("": none in
+    particular), what it is.
+    """
 
     seq: int
     candidate: str
@@ -198,26 +241,37 @@ class ScoreChange(msgspec.Struct, frozen=True):
 
 def score_changes(run: Path | str, limit: int = 200) -> list[ScoreChange]:
     """Scores that moved though case and random seed were the same, the widest first."""
-    low, high, count = sql.func.min(sql.observation.c.score), sql.func.max(sql.observation.c.score), sql.func.count()
+    low, high, count = (
+        sql.func.min(sql.observation.c.score),
+        sql.func.max(sql.observation.c.score),
+        sql.func.count(),
+    )
     query = sql.select(sql.observation.c.candidate, sql.observation.c.case, low, high, count).where(
         sql.observation.c.score.is_not(None)
     )
-    query = query.group_by(sql.observation.c.candidate, sql.observation.c.case, sql.observation.c.seed).having(
-        high > low
-    )
+    query = query.group_by(
+        sql.observation.c.candidate, sql.observation.c.case, sql.observation.c.seed
+    ).having(high > low)
     with reading(Path(run)) as connection:
         rows = connection.execute(query.order_by((high - low).desc()).limit(limit)).all()
     return [ScoreChange(unescape(row[0]), unescape(row[1]), row[2], row[3], row[4]) for row in rows]
 
 
 def prose(run: Path | str) -> Iterator[Prose]:
-    """What proposers said of their candidates, and what agents wrote in their sessions, oldest first."""
+    """What proposers said of their candidates, and what agents wrote in their sessions, oldest
+    first.
+    """
     folder, last = Path(run), 0
     wanted = (sql.others, sql.event.c.shape.in_(("proposal", "custom")))
     query = sql.select(sql.event).where(*wanted).order_by(sql.event.c.seq).limit(PAGE)
     while True:
         with reading(folder, tables=False) as connection:
-            found = assemble(connection, folder, connection.execute(query.where(sql.event.c.seq > last)).all(), Texts())
+            found = assemble(
+                connection,
+                folder,
+                connection.execute(query.where(sql.event.c.seq > last)).all(),
+                Texts(),
+            )
         if not found:
             return
         for each in found:

@@ -1,4 +1,6 @@
-"""The table of candidates: filtered, sorted and paged by the database, so that its length does not matter."""
+"""The table of candidates: filtered, sorted and paged by the database, so that its length does not
+matter.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,23 @@ from culmen.store.views.candidates import CandidateRow, best_page, fetch, row_of
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select
 
-SORTS = ("best", "seq", "id", "mean", "count", "failed", "operator", "model", "island", "parents", "trust")
+SORTS = (
+    "best",
+    "seq",
+    "id",
+    "mean",
+    "count",
+    "failed",
+    "operator",
+    "model",
+    "island",
+    "parents",
+    "trust",
+)
 LOOKED_UP = ("expected", "seconds", "size", "dollars")
-"""Sorts by what no table holds: the values of all that pass the filters are made and sorted. Of up to `MODELLED`."""
+"""Sorts by what no table holds: the values of all that pass the filters are made and sorted. Of up
+to `MODELLED`.
+"""
 STATUSES = ("scored", "mixed", "failed", "unseen")
 _FACETS = 40  # values of one column that are listed to choose from
 
@@ -31,9 +47,10 @@ _FACETS = 40  # values of one column that are listed to choose from
 class CandidateQuery(msgspec.Struct, frozen=True):
     """One page of the table.
 
-    `sort` is one of `SORTS` or `LOOKED_UP`; `best` is the order of `views.candidates`. `text` is looked for in ids,
-    parents, operators and models. `status`: scored (every evaluation gave a score), mixed, failed (none did) or unseen
-    (not evaluated). `trust` keeps candidates all of whose scores are at least at that level, `below` the others.
+    `sort` is one of `SORTS` or `LOOKED_UP`; `best` is the order of `views.candidates`. `text` is
+    looked for in ids, parents, operators and models. `status`: scored (every evaluation gave a
+    score), mixed, failed (none did) or unseen (not evaluated). `trust` keeps candidates all of
+    whose scores are at least at that level, `below` the others.
     """
 
     sort: str = "best"
@@ -50,8 +67,9 @@ class CandidateQuery(msgspec.Struct, frozen=True):
 
 
 class ListedCandidate(msgspec.Struct, frozen=True):
-    """One line: the candidate with its statistics, and its origin. `seconds` is the mean time of its evaluations (None:
-    there are none), `size` the characters of all its texts, `among` how many candidates came by the same event."""
+    """One line: the candidate with its statistics, and its origin. `seconds` is the mean time of
+    its evaluations (None: there are none), `size` the characters of all its texts, `among` how many
+    candidates came by the same event."""
 
     row: CandidateRow
     island: int | None
@@ -77,14 +95,18 @@ class Facets(msgspec.Struct, frozen=True):
     islands: tuple[tuple[int, int], ...]
 
 
-def table(run: Path | str, query: CandidateQuery, dollars: Mapping[int, float] | None = None) -> CandidatePage:
-    """One page of candidates; raises `UserError` for an unknown sort or status. `dollars`: by event, what it had cost,
-    for the sort of that name."""
+def table(
+    run: Path | str, query: CandidateQuery, dollars: Mapping[int, float] | None = None
+) -> CandidatePage:
+    """One page of candidates; raises `UserError` for an unknown sort or status. `dollars`: by
+    event, what it had cost, for the sort of that name."""
     if query.sort not in (*SORTS, *LOOKED_UP) or query.status not in ("", *STATUSES):
         fix = f"use {', '.join((*SORTS, *LOOKED_UP))}"
         raise UserError("no such sort or status", where=f"{query.sort} {query.status}", fix=fix)
     if not {query.trust, query.below} <= {"", *LEVELS}:
-        raise UserError("no such level", where=f"{query.trust} {query.below}", fix=f"use {', '.join(LEVELS)}")
+        raise UserError(
+            "no such level", where=f"{query.trust} {query.below}", fix=f"use {', '.join(LEVELS)}"
+        )
     with reading(Path(run)) as connection:
         sql.taught(connection)
         scores = Scores(connection, Path(run), query.sort == "best")
@@ -92,12 +114,18 @@ def table(run: Path | str, query: CandidateQuery, dollars: Mapping[int, float] |
         wanted = _conditions(query)
         count = sql.select(sql.func.count()).select_from(joined).where(*wanted)
         total = connection.execute(count).scalar_one()
-        everything = connection.execute(sql.select(sql.func.count()).select_from(sql.candidate)).scalar_one()
+        everything = connection.execute(
+            sql.select(sql.func.count()).select_from(sql.candidate)
+        ).scalar_one()
         if query.sort in LOOKED_UP:
             page = _looked_up(connection, Path(run), wanted, query, scores, dollars or {})
         elif query.sort == "best":
             page = _best_page(
-                connection, sql.select(sql.candidate.c.id).select_from(joined).where(*wanted), query, scores, total
+                connection,
+                sql.select(sql.candidate.c.id).select_from(joined).where(*wanted),
+                query,
+                scores,
+                total,
             )
         else:
             ids = _sorted(sql.select(sql.candidate.c.id).select_from(joined).where(*wanted), query)
@@ -112,15 +140,26 @@ def facets(run: Path | str) -> Facets:
     def counted(connection: Connection, column: Any) -> list[tuple[Any, int]]:
         number = sql.func.count().label("n")
         query = (
-            sql.select(column.label("v"), number).select_from(sql.candidate).group_by("v").order_by(number.desc(), "v")
+            sql.select(column.label("v"), number)
+            .select_from(sql.candidate)
+            .group_by("v")
+            .order_by(number.desc(), "v")
         )
-        return [(row[0], row[1]) for row in connection.execute(query.limit(_FACETS)) if row[0] not in (None, "")]
+        return [
+            (row[0], row[1])
+            for row in connection.execute(query.limit(_FACETS))
+            if row[0] not in (None, "")
+        ]
 
     with reading(Path(run)) as connection:
         sql.taught(connection)
         return Facets(
-            operators=tuple((unescape(name), n) for name, n in counted(connection, sql.candidate.c.operator)),
-            models=tuple((unescape(name), n) for name, n in counted(connection, sql.candidate.c.model)),
+            operators=tuple(
+                (unescape(name), n) for name, n in counted(connection, sql.candidate.c.operator)
+            ),
+            models=tuple(
+                (unescape(name), n) for name, n in counted(connection, sql.candidate.c.model)
+            ),
             islands=tuple(sorted(counted(connection, sql.island(sql.candidate.c.origin)))),
         )
 
@@ -129,7 +168,12 @@ def _conditions(query: CandidateQuery) -> list[ColumnElement[bool]]:
     found: list[ColumnElement[bool]] = []
     if query.text:
         text = escape(query.text)
-        places = (sql.candidate.c.id, sql.candidate.c.parents, sql.candidate.c.operator, sql.candidate.c.model)
+        places = (
+            sql.candidate.c.id,
+            sql.candidate.c.parents,
+            sql.candidate.c.operator,
+            sql.candidate.c.model,
+        )
         found.append(sql.or_(*(place.icontains(text, autoescape=True) for place in places)))
     if query.operator is not None:
         found.append(sql.candidate.c.operator == escape(query.operator))
@@ -137,7 +181,10 @@ def _conditions(query: CandidateQuery) -> list[ColumnElement[bool]]:
         found.append(sql.candidate.c.model == escape(query.model))
     if query.island is not None:
         found.append(sql.island(sql.candidate.c.origin) == query.island)
-    count, failed = sql.func.coalesce(sql.tally.c.count, 0), sql.func.coalesce(sql.tally.c.failed, 0)
+    count, failed = (
+        sql.func.coalesce(sql.tally.c.count, 0),
+        sql.func.coalesce(sql.tally.c.failed, 0),
+    )
     found += {
         "": [],
         "scored": [count > 0, failed == 0],
@@ -171,7 +218,9 @@ def _best_page(
 
 
 def _sorted(ids: Select[*tuple[Any, ...]], query: CandidateQuery) -> Select[*tuple[Any, ...]]:
-    """Candidates without a value come last, whichever way the others go; ties are in order of appearance."""
+    """Candidates without a value come last, whichever way the others go; ties are in order of
+    appearance.
+    """
     unscored = sql.case((sql.func.coalesce(sql.tally.c.count, 0) == 0, 1), else_=0)
     keys: dict[str, tuple[Any, Any]] = {
         "mean": (unscored, sql.tally.c.mean),
@@ -179,7 +228,10 @@ def _sorted(ids: Select[*tuple[Any, ...]], query: CandidateQuery) -> Select[*tup
         "failed": (0, sql.func.coalesce(sql.tally.c.failed, 0)),
         "seq": (0, sql.candidate.c.seq),
         "id": (0, sql.candidate.c.id),
-        "operator": (sql.case((sql.candidate.c.operator == "", 1), else_=0), sql.candidate.c.operator),
+        "operator": (
+            sql.case((sql.candidate.c.operator == "", 1), else_=0),
+            sql.candidate.c.operator,
+        ),
         "model": (sql.case((sql.candidate.c.model == "", 1), else_=0), sql.candidate.c.model),
         "parents": (sql.case((sql.candidate.c.parents == "", 1), else_=0), sql.candidate.c.parents),
         "island": (
@@ -204,7 +256,9 @@ def _looked_up(
     """Ids of one page by a value of `LOOKED_UP`, sorted as `_sorted` does."""
     c, tally = sql.candidate.c, sql.tally.c
     joined = sql.candidate.outerjoin(sql.tally, tally.candidate == c.id)
-    query_all = sql.select(c.id, c.seq, c.parts, tally.count, tally.mean).select_from(joined).where(*wanted)
+    query_all = (
+        sql.select(c.id, c.seq, c.parts, tally.count, tally.mean).select_from(joined).where(*wanted)
+    )
     rows = connection.execute(query_all).all()
     if len(rows) > MODELLED:
         fix = f"filter first, or sort by one of {', '.join(SORTS)}"
@@ -221,14 +275,18 @@ def _looked_up(
         among = _among(connection, None)
         values = {row.id: dollars.get(row.seq, 0.0) / among[row.seq] for row in rows}
     sign = -1 if query.descending else 1
-    rows = sorted(rows, key=lambda row: (row.id not in values, sign * values.get(row.id, 0), row.seq, row.id))
+    rows = sorted(
+        rows, key=lambda row: (row.id not in values, sign * values.get(row.id, 0), row.seq, row.id)
+    )
     return [row.id for row in rows[query.offset : query.offset + query.limit]]
 
 
 def _sizes(connection: Connection, folder: Path, parts: Sequence[bytes]) -> dict[bytes, int]:
     """Characters of all texts of a candidate, by the digest of its parts."""
     texts = Blobs(folder / "blobs", lookup_in(connection)).get(parts)
-    return {sha: sum(map(len, decode(each, dict[str, str]).values())) for sha, each in texts.items()}
+    return {
+        sha: sum(map(len, decode(each, dict[str, str]).values())) for sha, each in texts.items()
+    }
 
 
 def _seconds(connection: Connection, ids: Sequence[str] | None) -> dict[str, float]:
@@ -258,6 +316,13 @@ def _lines(connection: Connection, folder: Path, rows: list[CandidateRow]) -> li
     for row in rows:
         origin, size = known[escape(row.id)]
         lines.append(
-            ListedCandidate(row, origin.island, origin.note, seconds.get(escape(row.id)), size, among.get(row.seq, 1))
+            ListedCandidate(
+                row,
+                origin.island,
+                origin.note,
+                seconds.get(escape(row.id)),
+                size,
+                among.get(row.seq, 1),
+            )
         )
     return lines

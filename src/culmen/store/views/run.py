@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """What the run has cost. On top, at most: `possibly_lost` for effects that were cut off (by a crash, or when the
-    search ended), `uncertain` for calls whose reply broke off or did not say what it cost."""
+    """What the run has cost. On top, at most: `possibly_lost` for effects that were cut off (by a
+    crash, or when the search ended), `uncertain` for calls whose reply broke off or did not say
+    what it cost."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -45,10 +46,12 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 class RunStatus(msgspec.Struct, frozen=True):
-    """How a run stands. `state`: running | interrupted (its process is gone) | paused | finished | failed.
+    """How a run stands. `state`: running | interrupted (its process is gone) | paused | finished |
+    failed.
 
-    `integrity` is what the run does about grave signs, `findings` how many candidates showed one, and
-    `best_before_first_finding` the best from what was seen before the first did (None: none did).
+    `integrity` is what the run does about grave signs, `findings` how many candidates showed one,
+    and `best_before_first_finding` the best from what was seen before the first did (None: none
+    did).
     """
 
     run: str
@@ -84,7 +87,9 @@ class RunStatus(msgspec.Struct, frozen=True):
     agents: Agents | None = None  # None for strategies without any
     training: Training | None = None  # None for strategies that train nothing
     sampling: str = ""  # how far the advisor is with the replies it draws now
-    few_turns: FewTurns | None = None  # None where the strategy had turns enough, or the search still goes on
+    few_turns: FewTurns | None = (
+        None  # None where the strategy had turns enough, or the search still goes on
+    )
 
     @property
     def shown_state(self) -> str:
@@ -182,7 +187,10 @@ def calls(run: Path | str) -> list[CallCosts]:
     """Costs by effect, role and model, dearest first."""
     with reading(Path(run)) as connection:
         rows = [row for row in _spend(connection) if row.effect not in _ON_TOP]
-    return sorted(rows, key=lambda row: (-row.usage.dollars, -row.usage.tokens, row.effect, row.role, row.model))
+    return sorted(
+        rows,
+        key=lambda row: (-row.usage.dollars, -row.usage.tokens, row.effect, row.role, row.model),
+    )
 
 
 def _state(recorded: str, holder: Owner | None) -> str:
@@ -196,7 +204,9 @@ def _state(recorded: str, holder: Owner | None) -> str:
 
 def _counters(connection: Connection) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
-    for row in connection.execute(sql.select(sql.counter).order_by(sql.counter.c.scope, sql.counter.c.value.desc())):
+    for row in connection.execute(
+        sql.select(sql.counter).order_by(sql.counter.c.scope, sql.counter.c.value.desc())
+    ):
         found.setdefault(row.scope, {})[unescape(row.name)] = row.value
     return found
 
@@ -211,7 +221,14 @@ def _spend(connection: Connection) -> list[CallCosts]:
 def _spent(rows: list[CallCosts]) -> Spent:
     known = total(row.usage for row in rows if row.effect not in _ON_TOP)
     lost, uncertain = (total(row.usage for row in rows if row.effect == name) for name in _ON_TOP)
-    counted = (known.calls, known.input_tokens, known.output_tokens, known.dollars, known.unpriced, known.cache_hits)
+    counted = (
+        known.calls,
+        known.input_tokens,
+        known.output_tokens,
+        known.dollars,
+        known.unpriced,
+        known.cache_hits,
+    )
     return Spent(*counted, possibly_lost=lost, uncertain=uncertain)
 
 
@@ -220,8 +237,15 @@ _ON_TOP = ("torn", "uncertain")
 
 def _elapsed(connection: Connection, holder: Owner | None) -> float:
     """Active seconds: up to the last event, and while somebody works on the run up to now."""
-    recent = sql.select(sql.event.c.elapsed, sql.event.c.time).order_by(sql.event.c.seq.desc()).limit(100).subquery()
-    until, last = connection.execute(sql.select(sql.func.max(recent.c.elapsed), sql.func.max(recent.c.time))).one()
+    recent = (
+        sql.select(sql.event.c.elapsed, sql.event.c.time)
+        .order_by(sql.event.c.seq.desc())
+        .limit(100)
+        .subquery()
+    )
+    until, last = connection.execute(
+        sql.select(sql.func.max(recent.c.elapsed), sql.func.max(recent.c.time))
+    ).one()
     since = 0.0 if holder is None else max(last or 0.0, holder.since)
     return (until or 0.0) + (max(0.0, time.time() - since) if since else 0.0)
 
@@ -232,7 +256,11 @@ def _candidates(connection: Connection) -> int:
 
 def _best(connection: Connection, folder: Path, about: RunMeta) -> RunResult | None:
     found = result_of(connection, folder)
-    if found is None or found.tolerance or not isinstance(last_state(connection).get("winner"), dict):
+    if (
+        found is None
+        or found.tolerance
+        or not isinstance(last_state(connection).get("winner"), dict)
+    ):
         return found
     return msgspec.structs.replace(found, tolerance=_unchecked(about.task))
 
@@ -261,7 +289,9 @@ def latest(connection: Connection, topic: str) -> dict[str, Any]:
 
 def newest(connection: Connection, topic: str, most: int) -> list[dict[str, Any]]:
     """The fields of the last notes of a kind, the newest first."""
-    notes = sql.select(sql.event.c.body).where(sql.event.c.kind == "note", sql.event.c.topic == escape(topic))
+    notes = sql.select(sql.event.c.body).where(
+        sql.event.c.kind == "note", sql.event.c.topic == escape(topic)
+    )
     rows = connection.execute(notes.order_by(sql.event.c.seq.desc()).limit(most)).scalars()
     return [decode(raw, dict[str, Any]) for raw in rows]
 
@@ -278,8 +308,9 @@ def number(connection: Connection, topic: str) -> int:
 
 
 class Agents(msgspec.Struct, frozen=True):
-    """`begun` of `of` agents, of which `ended` had their turn; `experiments` by all of them, seeds included; `best` is
-    the score that counts for thresholds: certified where the task has a verifier."""
+    """`begun` of `of` agents, of which `ended` had their turn; `experiments` by all of them, seeds
+    included; `best` is the score that counts for thresholds: certified where the task has a
+    verifier."""
 
     begun: int
     of: int
@@ -310,11 +341,11 @@ WINDOW = 20  # barriers whose alarms are told
 
 
 class Training(msgspec.Struct, frozen=True):
-    """After so many `barriers`: the policy's version, alpha and mean reward of the last one, and why that one took no
-    step of the optimiser ("" if it did).
+    """After so many `barriers`: the policy's version, alpha and mean reward of the last one, and
+    why that one took no step of the optimiser ("" if it did).
 
-    `alarms` counts barriers by what was wrong with them, `skips` those without a step by the reason, both among the
-    last `WINDOW`; `standing` are the alarms of the last one.
+    `alarms` counts barriers by what was wrong with them, `skips` those without a step by the
+    reason, both among the last `WINDOW`; `standing` are the alarms of the last one.
     """
 
     barriers: int
@@ -343,7 +374,9 @@ def training(connection: Connection) -> Training | None:
         entropy=next((float(each["entropy"]) for each in recent if "entropy" in each), None),
         skip=str(last.get("skip", "")),
         standing=tuple(map(str, last.get("alarms", ()))),
-        alarms=dict(Counter(str(name) for each in recent for name in each.get("alarms", ())).most_common()),
+        alarms=dict(
+            Counter(str(name) for each in recent for name in each.get("alarms", ())).most_common()
+        ),
         skips=dict(Counter(str(each["skip"]) for each in recent if each.get("skip")).most_common()),
     )
 
@@ -352,7 +385,9 @@ def training(connection: Connection) -> Training | None:
 
 
 class FewTurns(msgspec.Struct, frozen=True):
-    """The strategy finished only so many turns in so many evaluations; ten would need a budget of about `needed`."""
+    """The strategy finished only so many turns in so many evaluations; ten would need a budget of
+    about `needed`.
+    """
 
     turns: int
     evaluations: int
@@ -362,25 +397,33 @@ class FewTurns(msgspec.Struct, frozen=True):
 def few_turns(connection: Connection) -> FewTurns | None:
     """What the engine noted at the end of a search with few turns; None if it noted nothing."""
     body = latest(connection, "few_turns")
-    return FewTurns(int(body["turns"]), int(body["evaluations"]), int(body["needed"])) if body else None
+    return (
+        FewTurns(int(body["turns"]), int(body["evaluations"]), int(body["needed"]))
+        if body
+        else None
+    )
 
 
 def _unchecked(task: Task) -> str:
-    """Why nobody tried whether a score rests on a tolerance; "" where an exact verifier was asked instead."""
+    """Why nobody tried whether a score rests on a tolerance; "" where an exact verifier was asked
+    instead.
+    """
     if task.evaluator.verifier:
         return ""
     if task.evaluator.is_python:
         return "not checked: no evaluations were left for it"
     what = "a Python function" if task.evaluator.form == "function" else "no Python file"
-    return f"not checked: the evaluator is {what}, and its tolerances cannot be changed from outside"
+    return (
+        f"not checked: the evaluator is {what}, and its tolerances cannot be changed from outside"
+    )
 
 
 # Which runs there are.
 
 
 class RunLine(msgspec.Struct, frozen=True):
-    """One line of a list of runs. One that cannot be read has the state `damaged` or `unreadable`; `why` says what is
-    wrong with it, and `fix` what to do. `margin` is half the width of the 95 %
+    """One line of a list of runs. One that cannot be read has the state `damaged` or `unreadable`;
+    `why` says what is wrong with it, and `fix` what to do. `margin` is half the width of the 95 %
     interval of `best`, `spent` the largest share of a limit of the budget that is used (0..1; None:
     no limit), `models` the models by role."""
 
@@ -412,19 +455,25 @@ def run_lines(folders: Iterable[Path]) -> list[RunLine]:
 
 
 def find_run(name: Path | str | None, folder: Path | str = "runs") -> Path:
-    """A run by path, by its name (or the start of it) in `folder`, by its address in a database (URL#NAME), or, for
-    None, the newest one in the folder."""
+    """A run by path, by its name (or the start of it) in `folder`, by its address in a database
+    (URL#NAME), or, for None, the newest one in the folder."""
     if isinstance(name, str) and is_address(name):
         address = parse(name)
         if not address.name:
-            raise UserError("which run of this database?", where=name, fix=f"culmen db list '{address.url}'")
-        return anchor(address, Path(folder) if pointer(Path(folder) / address.name) == address else None)
+            raise UserError(
+                "which run of this database?", where=name, fix=f"culmen db list '{address.url}'"
+            )
+        return anchor(
+            address, Path(folder) if pointer(Path(folder) / address.name) == address else None
+        )
     if name is not None and has_run(Path(name)):
         return Path(name)
     known = run_folders(Path(folder))
     if name is None:
         if not known:
-            raise UserError("there are no runs yet", where=str(folder), fix="culmen demo, or culmen run TASK")
+            raise UserError(
+                "there are no runs yet", where=str(folder), fix="culmen demo, or culmen run TASK"
+            )
         return Path(runs(folder)[0].path)
     exact = [path for path in known if path.name == str(name)]
     matches = exact or [path for path in known if path.name.startswith(str(name))]
@@ -441,21 +490,38 @@ def _line(folder: Path) -> RunLine:
     except JournalDamaged as error:
         if owner(folder) is not None:  # its tables are being made
             return RunLine(folder.name, str(folder), "starting", _made(folder))
-        return RunLine(folder.name, str(folder), "damaged", _made(folder), why=error.what, fix=error.fix)
+        return RunLine(
+            folder.name, str(folder), "damaged", _made(folder), why=error.what, fix=error.fix
+        )
     except CulmenError as error:
         why, fix = (error.what, error.fix) if isinstance(error, UserError) else (str(error), "")
         return RunLine(folder.name, str(folder), "unreadable", _made(folder), why=why, fix=fix)
     score, trust = (None, "") if now.best is None else (now.best.value, now.best.trust)
     line = RunLine(
-        now.run, str(folder), now.shown_state, now.created, now.task, now.strategy, now.evaluations, score, trust
+        now.run,
+        str(folder),
+        now.shown_state,
+        now.created,
+        now.task,
+        now.strategy,
+        now.evaluations,
+        score,
+        trust,
     )
     margin = None if now.best is None or now.best.certified is not None else now.best.margin
-    return msgspec.structs.replace(line, dollars=now.usage.dollars, spent=_share(now), models=now.models, margin=margin)
+    return msgspec.structs.replace(
+        line, dollars=now.usage.dollars, spent=_share(now), models=now.models, margin=margin
+    )
 
 
 def _share(now: RunStatus) -> float | None:
     tokens = now.usage.input_tokens + now.usage.output_tokens
-    used = {"evaluations": now.evaluations, "calls": now.usage.calls, "tokens": tokens, "dollars": now.usage.dollars}
+    used = {
+        "evaluations": now.evaluations,
+        "calls": now.usage.calls,
+        "tokens": tokens,
+        "dollars": now.usage.dollars,
+    }
     used["seconds"] = now.elapsed_seconds
     limits = [(part, getattr(now.budget, name)) for name, part in used.items()]
     return max((min(1.0, part / limit) for part, limit in limits if limit), default=None)

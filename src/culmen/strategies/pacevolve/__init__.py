@@ -1,1 +1,1 @@
-"""PACEvolve and PACEvolve++: an advisor decides what to try, an implementer writes it, islands learn."""
+"""PACEvolve and PACEvolve++: an advisor decides what to try, an implementer writes it."""

@@ -1,4 +1,6 @@
-"""The advisor's requests: decisions (PACEvolve++, 3.2), results in a line, ideas condensed and pruned."""
+"""The advisor's requests: decisions (PACEvolve++, 3.2), results in a line, ideas condensed and
+pruned.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ STEPS = ("plan", "generate", "classify", "select", "result", "condense", "prune"
 
 @dataclass(frozen=True)
 class Said:
-    """A reply: its text, a fault if there is none, and the number of its sample if it may be trained on."""
+    """A reply: its text, a fault if there is none, and the number of its sample if it may be
+    trained on.
+    """
 
     text: str
     fault: str = ""
@@ -47,7 +51,9 @@ class Voice(Protocol):
 
 
 class ModelVoice:
-    """The model of the role `advisor`; a run without models draws from the menu instead, all entries alike."""
+    """The model of the role `advisor`; a run without models draws from the menu instead, all
+    entries alike.
+    """
 
     def __init__(self) -> None:
         self._silent = False  # found out by asking once
@@ -63,7 +69,8 @@ class ModelVoice:
 
 
 def from_menu(step: str, slots: dict[str, Any], rng: Random) -> str:
-    """What an advisor without any preference answers; steps that need words are left to their fallbacks ("").
+    """What an advisor without any preference answers; steps that need words are left to their
+    fallbacks ("").
 
     The same kind of edit is another experiment each time it is drawn, so choices carry a number.
     """
@@ -73,7 +80,9 @@ def from_menu(step: str, slots: dict[str, Any], rng: Random) -> str:
     if step == "plan":
         numbers = {idea["description"]: idea["number"] for idea in slots["ideas"]}
         names = [entry(rng.choice(list(MENU))) for _ in range(int(slots["count"]))]
-        plan = [{"idea": numbers.get(name), "description": name, "experiment": name} for name in names]
+        plan = [
+            {"idea": numbers.get(name), "description": name, "experiment": name} for name in names
+        ]
         return json.dumps({"experiments": [_drawn(one, rng) for one in plan]})
     if step == "classify":
         known = {idea["description"]: idea["number"] for idea in slots["ideas"]}
@@ -96,9 +105,10 @@ def entry(name: str) -> str:
 
 @dataclass(frozen=True)
 class Decision:
-    """`experiment` is "" if there is none, and `fault` then says why: advisor_format, or repeat where every choice had
-    failed before. `ideas` is the repository with its new ideas, `samples` the trainable replies it is made of,
-    `planned` further experiments with the same parent, each with the number of its idea."""
+    """`experiment` is "" if there is none, and `fault` then says why: advisor_format, or repeat
+    where every choice had failed before. `ideas` is the repository with its new ideas, `samples`
+    the trainable replies it is made of, `planned` further experiments with the same parent, each
+    with the number of its idea."""
 
     ideas: IdeaRepository
     idea: int = 0
@@ -133,9 +143,16 @@ class Advising:
         return f"an advisor's decision for every experiment, {self.hypotheses + 2} calls"
 
     async def decide(
-        self, lab: Lab, voice: Voice, parent: Rollout | None, ideas: IdeaRepository, failures: FailureMemory
+        self,
+        lab: Lab,
+        voice: Voice,
+        parent: Rollout | None,
+        ideas: IdeaRepository,
+        failures: FailureMemory,
     ) -> Decision:
-        """Generate, classify, select. An experiment that failed before word by word is refused and asked for anew."""
+        """Generate, classify, select. An experiment that failed before word by word is refused and
+        asked for anew.
+        """
         draft = _Draft(ideas)
         shown = scene(lab, parent, failures, self.program_chars, self.failures)
         hypotheses = await self._generate(lab, voice, draft, shown)
@@ -143,22 +160,37 @@ class Advising:
             return Decision(ideas, samples=tuple(draft.samples), fault=UNREADABLE)
         options = [await self._classify(lab, voice, draft, text) for text in hypotheses]
         idea, experiment, fault = await self._select(lab, voice, draft, shown, options, failures)
-        return Decision(draft.ideas, idea, experiment, tuple(draft.samples), tuple(hypotheses), fault)
+        return Decision(
+            draft.ideas, idea, experiment, tuple(draft.samples), tuple(hypotheses), fault
+        )
 
-    async def _generate(self, lab: Lab, voice: Voice, draft: _Draft, shown: dict[str, Any]) -> list[str]:
+    async def _generate(
+        self, lab: Lab, voice: Voice, draft: _Draft, shown: dict[str, Any]
+    ) -> list[str]:
         for attempt in range(self.tries):
-            slots = {**shown, "ideas": told(draft.ideas), "count": self.hypotheses, "reminder": reminder(attempt)}
+            slots = {
+                **shown,
+                "ideas": told(draft.ideas),
+                "count": self.hypotheses,
+                "reminder": reminder(attempt),
+            }
             said = await voice.say(lab, "generate", **slots)
             _keep(draft, said.sample)
             if found := read_hypotheses(said.text)[: self.hypotheses]:
                 return found
         return []
 
-    async def _classify(self, lab: Lab, voice: Voice, draft: _Draft, hypothesis: str) -> dict[str, Any]:
-        """Put a hypothesis under an idea that exists, or make it a new one, as which it also counts if no reply can be
-        read."""
+    async def _classify(
+        self, lab: Lab, voice: Voice, draft: _Draft, hypothesis: str
+    ) -> dict[str, Any]:
+        """Put a hypothesis under an idea that exists, or make it a new one, as which it also counts
+        if no reply can be read."""
         for attempt in range(self.tries):
-            slots = {"ideas": told(draft.ideas), "hypothesis": hypothesis, "sentences": draft.ideas.sentences}
+            slots = {
+                "ideas": told(draft.ideas),
+                "hypothesis": hypothesis,
+                "sentences": draft.ideas.sentences,
+            }
             said = await voice.say(lab, "classify", **slots, reminder=reminder(attempt))
             _keep(draft, said.sample)
             answer = read_object(said.text)
@@ -185,31 +217,51 @@ class Advising:
         refused = ""
         for attempt in range(self.tries):
             slots = {**shown, "ideas": told(draft.ideas), "options": options, "refused": refused}
-            said = await voice.say(lab, "select", **slots, reminder=reminder(attempt if not refused else 0))
+            said = await voice.say(
+                lab, "select", **slots, reminder=reminder(attempt if not refused else 0)
+            )
             _keep(draft, said.sample)
             answer = read_object(said.text)
-            number, experiment = whole(answer.get("idea")), str(answer.get("experiment") or "").strip()
+            number, experiment = (
+                whole(answer.get("idea")),
+                str(answer.get("experiment") or "").strip(),
+            )
             if number is None or not experiment or draft.ideas.find(number) is None:
                 continue
             if not failures.blocks(experiment):
                 return number, experiment, ""
             refused = experiment
-            failures.add(Failure(_name(draft.ideas, number), experiment, "repeat", "chosen again after it had failed"))
+            failures.add(
+                Failure(
+                    _name(draft.ideas, number),
+                    experiment,
+                    "repeat",
+                    "chosen again after it had failed",
+                )
+            )
         return 0, "", "repeat" if refused else UNREADABLE
 
 
-def scene(lab: Lab, parent: Rollout | None, failures: FailureMemory, chars: int, latest: int) -> dict[str, Any]:
-    """Slots common to all steps: the task and the state of the search, with `chars` characters of the parent and the
-    `latest` failures."""
+def scene(
+    lab: Lab, parent: Rollout | None, failures: FailureMemory, chars: int, latest: int
+) -> dict[str, Any]:
+    """Slots common to all steps: the task and the state of the search, with `chars` characters of
+    the parent and the `latest` failures."""
     objective = lab.task.objective
     reward = parent.reward if parent else None
     return {
         "goal": lab.task.goal,
-        "direction": "higher scores are better" if objective.direction == "max" else "lower scores are better",
+        "direction": "higher scores are better"
+        if objective.direction == "max"
+        else "lower scores are better",
         "score": None if reward is None else objective.score(reward),
         "program": parent.candidate.text[:chars] if parent else "",
         "failures": [
-            {"idea": f.idea, "experiment": f.experiment, "why": f"{f.kind}: {f.reason}".rstrip(": ")}
+            {
+                "idea": f.idea,
+                "experiment": f.experiment,
+                "why": f"{f.kind}: {f.reason}".rstrip(": "),
+            }
             for f in failures.recent(latest)
         ],
     }
@@ -218,7 +270,8 @@ def scene(lab: Lab, parent: Rollout | None, failures: FailureMemory, chars: int,
 UNREADABLE = "advisor_format"
 PATIENCE = 20  # barriers of a training without a single reply that could be read
 GAVE_UP = (
-    f"For {PATIENCE} barriers no reply of the advisor could be read, so nothing was tried or learnt: the search"
+    f"For {PATIENCE} barriers no reply of the advisor could be read, so nothing was tried or "
+    "learnt: the search"
     " ends. A larger model: --set policy=MODEL; longer replies: --set most=N."
 )
 
@@ -226,18 +279,27 @@ GAVE_UP = (
 def told(ideas: IdeaRepository) -> list[dict[str, Any]]:
     """A repository as plain data for prompts and notes."""
     return [
-        {"number": i.number, "description": i.description, "tried": i.tries, "results": list(i.results)}
+        {
+            "number": i.number,
+            "description": i.description,
+            "tried": i.tries,
+            "results": list(i.results),
+        }
         for i in ideas.ideas
     ]
 
 
 def read_hypotheses(text: str) -> list[str]:
-    """Hypotheses of a reply, each once: `{"hypotheses": [{"hypothesis": ...}, ...]}`, or lines `Hypothesis: ...`."""
+    """Hypotheses of a reply, each once: `{"hypotheses": [{"hypothesis": ...}, ...]}`, or lines
+    `Hypothesis: ...`.
+    """
     found: list[str] = []
     for item in items(read_object(text).get("hypotheses")):
         value = cast(dict[str, Any], item).get("hypothesis") if isinstance(item, dict) else item
         found += [value] if isinstance(value, str) else []
-    found = found or re.findall(r"^\W*hypothesis\W*\d*\W*:[\s*]*(.+)$", text, re.IGNORECASE | re.MULTILINE)
+    found = found or re.findall(
+        r"^\W*hypothesis\W*\d*\W*:[\s*]*(.+)$", text, re.IGNORECASE | re.MULTILINE
+    )
     return list(dict.fromkeys(filter(None, (bounded(one, 3) for one in found))))
 
 
@@ -280,25 +342,42 @@ def reminder(attempt: int) -> str:
 
 @dataclass(frozen=True)
 class Upkeep:
-    """Rules, or requests to the advisor with `tries` of 1 or more; where it gives nothing usable, the rule does the
-    work, so the bounds always hold."""
+    """Rules, or requests to the advisor with `tries` of 1 or more; where it gives nothing usable,
+    the rule does the work, so the bounds always hold."""
 
     cap: Annotated[int, About("ideas an island keeps", least=1)] = 5
-    condense: Annotated[int, About("experiments under one idea after which its history is condensed", least=2)] = 20
-    sentences: Annotated[int, About("sentences of an idea's description and of a result", least=1)] = 2
-    tries: Annotated[int, About("how often it is asked before the rule does it; 0: never", least=0)] = 0
-    feedback_chars: Annotated[int, About("characters of the evaluator's feedback shown for a result", least=0)] = 2000
+    condense: Annotated[
+        int, About("experiments under one idea after which its history is condensed", least=2)
+    ] = 20
+    sentences: Annotated[
+        int, About("sentences of an idea's description and of a result", least=1)
+    ] = 2
+    tries: Annotated[
+        int, About("how often it is asked before the rule does it; 0: never", least=0)
+    ] = 0
+    feedback_chars: Annotated[
+        int, About("characters of the evaluator's feedback shown for a result", least=0)
+    ] = 2000
 
     def __post_init__(self) -> None:
         check(self)
 
     async def result(
-        self, lab: Lab, voice: Voice, experiment: str, outcome: ExperimentOutcome, before: float | None
+        self,
+        lab: Lab,
+        voice: Voice,
+        experiment: str,
+        outcome: ExperimentOutcome,
+        before: float | None,
     ) -> str:
-        """One line on what an experiment brought: the score first, then what is to be learned from it."""
+        """One line on what an experiment brought: the score first, then what is to be learned from
+        it.
+        """
         line = score_line(lab, outcome, before)
         feedback = (
-            outcome.rollout.observations[0].feedback[: self.feedback_chars] if outcome.rollout else outcome.reason
+            outcome.rollout.observations[0].feedback[: self.feedback_chars]
+            if outcome.rollout
+            else outcome.reason
         )
         slots = {"experiment": experiment, "outcome": line, "feedback": feedback}
         answer = await self._answer(lab, voice, "result", "lesson", slots)
@@ -313,30 +392,48 @@ class Upkeep:
         failures: FailureMemory,
         planned: Collection[int] = (),
     ) -> tuple[IdeaRepository, list[int]]:
-        """The repository within its bounds, and the ideas dropped; none of those under which experiments are
-        planned."""
+        """The repository within its bounds, and the ideas dropped; none of those under which
+        experiments are planned."""
         idea = ideas.find(number)
-        if idea is not None and idea.tries and idea.tries % self.condense == 0 and len(idea.results) > 1:
+        if (
+            idea is not None
+            and idea.tries
+            and idea.tries % self.condense == 0
+            and len(idea.results) > 1
+        ):
             slots = {
                 "idea": told(ideas.without({i.number for i in ideas.ideas} - {number})),
                 "sentences": self.sentences,
             }
             answer = await self._answer(lab, voice, "condense", "result", slots)
-            result = str(answer.get("result") or "") or f"{idea.tries} experiments; the latest: {idea.results[-1]}"
+            result = (
+                str(answer.get("result") or "")
+                or f"{idea.tries} experiments; the latest: {idea.results[-1]}"
+            )
             ideas = ideas.condensed(number, str(answer.get("description") or ""), result)
         free = ideas.without(planned)
         excess = min(len(ideas.ideas) - self.cap, len(free.ideas))
         if excess <= 0:
             return ideas, []
-        answer = await self._answer(lab, voice, "prune", "drop", {"ideas": told(free), "count": excess})
+        answer = await self._answer(
+            lab, voice, "prune", "drop", {"ideas": told(free), "count": excess}
+        )
         dropped = _dropped(answer, free, excess)
         for one in dropped:
-            if (gone := ideas.find(one)) and gone.tries:  # nothing failed under one that was never tried
-                failures.add(Failure(gone.description, "", "pruned", f"after {gone.tries} experiments"))
+            if (
+                gone := ideas.find(one)
+            ) and gone.tries:  # nothing failed under one that was never tried
+                failures.add(
+                    Failure(gone.description, "", "pruned", f"after {gone.tries} experiments")
+                )
         return ideas.without(dropped), dropped
 
-    async def _answer(self, lab: Lab, voice: Voice, step: str, field: str, slots: dict[str, Any]) -> dict[str, Any]:
-        """The reply as an object that has this field, else {}. An empty reply is not asked again."""
+    async def _answer(
+        self, lab: Lab, voice: Voice, step: str, field: str, slots: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The reply as an object that has this field, else {}. An empty reply is not asked
+        again.
+        """
         for attempt in range(self.tries):
             said = await voice.say(lab, step, **slots, reminder=reminder(attempt))
             answer = read_object(said.text)
@@ -346,10 +443,13 @@ class Upkeep:
 
 
 def _dropped(answer: dict[str, Any], ideas: IdeaRepository, excess: int) -> list[int]:
-    """The ideas named, as many as must go. The rest are those never tried, then those tried most often, of equals the
-    oldest first."""
+    """The ideas named, as many as must go. The rest are those never tried, then those tried most
+    often, of equals the oldest first."""
     named = [n for n in map(whole, items(answer.get("drop"))) if n is not None and ideas.find(n)]
-    others = sorted((i for i in ideas.ideas if i.number not in named), key=lambda i: (i.tries > 0, -i.tries, i.number))
+    others = sorted(
+        (i for i in ideas.ideas if i.number not in named),
+        key=lambda i: (i.tries > 0, -i.tries, i.number),
+    )
     return (list(dict.fromkeys(named)) + [i.number for i in others])[:excess]
 
 
@@ -358,7 +458,11 @@ def score_line(lab: Lab, outcome: ExperimentOutcome, before: float | None) -> st
     rollout, objective = outcome.rollout, lab.task.objective
     if rollout is None or rollout.reward is None:
         return f"failed ({outcome.fault})"
-    was = "" if before is None else f" ({_compared(rollout.reward, before)} {objective.score(before):.6g})"
+    was = (
+        ""
+        if before is None
+        else f" ({_compared(rollout.reward, before)} {objective.score(before):.6g})"
+    )
     return f"score {objective.score(rollout.reward):.6g}{was}"
 
 
@@ -366,13 +470,15 @@ def _compared(reward: float, before: float) -> str:
     return "equal to" if reward == before else "better than" if reward > before else "worse than"
 
 
-# Several experiments decided in one request, carried out one after the other: what an advisor costs, shared out.
+# Several experiments decided in one request, carried out one after the other: what an advisor
+# costs, shared out.
 
 
 @dataclass(frozen=True)
 class Planning:
-    """One request decides on `experiments` experiments with one parent, each under an idea known or new, and names
-    ideas to give up. Its decision is the first of them; the others are its `planned`."""
+    """One request decides on `experiments` experiments with one parent, each under an idea known or
+    new, and names ideas to give up. Its decision is the first of them; the others are its
+    `planned`."""
 
     experiments: Annotated[int, About("experiments decided in one request", least=1)] = 8
     tries: Annotated[int, About("how often is asked before the decision fails", least=1)] = 3
@@ -388,19 +494,37 @@ class Planning:
         return f"an advisor's plan for every {self.experiments} experiments, one call"
 
     async def decide(
-        self, lab: Lab, voice: Voice, parent: Rollout | None, ideas: IdeaRepository, failures: FailureMemory
+        self,
+        lab: Lab,
+        voice: Voice,
+        parent: Rollout | None,
+        ideas: IdeaRepository,
+        failures: FailureMemory,
     ) -> Decision:
-        """A plan; an experiment that failed before word by word is left out, and asked anew if none is left."""
+        """A plan; an experiment that failed before word by word is left out, and asked anew if none
+        is left.
+        """
         shown, fault = scene(lab, parent, failures, self.program_chars, self.failures), UNREADABLE
         for attempt in range(self.tries):
-            slots = {**shown, "ideas": told(ideas), "count": self.experiments, "sentences": ideas.sentences}
-            said = await voice.say(lab, "plan", **slots, reminder=reminder(attempt if fault == UNREADABLE else 0))
+            slots = {
+                **shown,
+                "ideas": told(ideas),
+                "count": self.experiments,
+                "sentences": ideas.sentences,
+            }
+            said = await voice.say(
+                lab, "plan", **slots, reminder=reminder(attempt if fault == UNREADABLE else 0)
+            )
             answer = read_object(said.text)
-            found = [one for one in map(_object, items(answer.get("experiments"))) if one][: self.experiments]
+            found = [one for one in map(_object, items(answer.get("experiments"))) if one][
+                : self.experiments
+            ]
             after, plan = _filed(found, ideas.without(_given_up(answer, found)))
             fresh = tuple((idea, text) for idea, text in plan if not failures.blocks(text))
             if fresh:
-                return Decision(after, *fresh[0], hypotheses=tuple(text for _, text in fresh), planned=fresh[1:])
+                return Decision(
+                    after, *fresh[0], hypotheses=tuple(text for _, text in fresh), planned=fresh[1:]
+                )
             fault = "repeat" if plan else UNREADABLE
         return Decision(ideas, fault=fault)
 
@@ -412,15 +536,26 @@ def _object(value: Any) -> dict[str, Any]:
 def _given_up(answer: dict[str, Any], found: list[dict[str, Any]]) -> set[int]:
     """Ideas that the reply gives up and plans nothing under."""
     used = {whole(one.get("idea")) for one in found}
-    return {number for number in map(whole, items(answer.get("drop"))) if number is not None and number not in used}
+    return {
+        number
+        for number in map(whole, items(answer.get("drop")))
+        if number is not None and number not in used
+    }
 
 
-def _filed(found: list[dict[str, Any]], ideas: IdeaRepository) -> tuple[IdeaRepository, list[tuple[int, str]]]:
-    """The repository with the new ideas of a plan, and each experiment with the number of its idea."""
+def _filed(
+    found: list[dict[str, Any]], ideas: IdeaRepository
+) -> tuple[IdeaRepository, list[tuple[int, str]]]:
+    """The repository with the new ideas of a plan, and each experiment with the number of its
+    idea.
+    """
     plan: dict[str, int] = {}
     fresh: dict[str, int] = {}
     for one in found:
-        text, about = str(one.get("experiment") or "").strip(), str(one.get("description") or "").strip()
+        text, about = (
+            str(one.get("experiment") or "").strip(),
+            str(one.get("description") or "").strip(),
+        )
         number = whole(one.get("idea"))
         if not text:
             continue

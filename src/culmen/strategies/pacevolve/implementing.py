@@ -1,4 +1,6 @@
-"""From an experiment in words to a candidate with a score: written by the implementer, repaired within bounds."""
+"""From an experiment in words to a candidate with a score: written by the implementer, repaired
+within bounds.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from culmen.strategies.settings import About, Format, check
 
 @dataclass(frozen=True)
 class ExperimentOutcome:
-    """`rollout` is None if no candidate came; `fault` a short word for what went wrong, "" if it scored."""
+    """`rollout` is None if no candidate came; `fault` a short word for what went wrong, "" if it
+    scored.
+    """
 
     rollout: Rollout | None = None
     fault: str = ""
@@ -32,7 +36,9 @@ class Implementing:
     """Asks the proposer, in the role `implementer`, to carry out one experiment on the parent."""
 
     attempts: Annotated[int, About("requests until a reply holds a candidate", least=1)] = 3
-    repairs: Annotated[int, About("times a candidate that failed is given back to be repaired", least=0)] = 2
+    repairs: Annotated[
+        int, About("times a candidate that failed is given back to be repaired", least=0)
+    ] = 2
     format: Format = "auto"
 
     def __post_init__(self) -> None:
@@ -47,13 +53,18 @@ class Implementing:
         batch: int | None,
         failures: FailureMemory,
     ) -> ExperimentOutcome:
-        """The experiment's candidate with its observations. Code that has failed before is not evaluated again."""
+        """The experiment's candidate with its observations. Code that has failed before is not
+        evaluated again.
+        """
         outcome = await self._write(lab, parent, experiment, island, batch, failures)
         for _ in range(self.repairs):
             failed = outcome.rollout
             if not outcome.fault or failed is None or outcome.fault == Status.LOST:
                 break
-            again = f"{experiment}\n\nThe candidate was written for this and failed. Repair it; keep to the experiment."
+            again = (
+                f"{experiment}\n\nThe candidate was written for this and failed. Repair it; keep "
+                "to the experiment."
+            )
             failures.forbid(failed.candidate.digest)
             repaired = await self._write(lab, failed, again, island, batch, failures)
             if repaired.rollout is None:
@@ -82,7 +93,9 @@ class Implementing:
         fault = ""
         for _ in range(self.attempts):
             proposal = await lab.propose(brief)
-            fresh = [c for c in proposal.candidates if parent is None or c.id != parent.candidate.id]
+            fresh = [
+                c for c in proposal.candidates if parent is None or c.id != parent.candidate.id
+            ]
             untried = [c for c in fresh if not failures.knows(c.digest)]
             if untried:
                 cases = None if batch is None else lab.minibatch(batch)
@@ -94,7 +107,11 @@ class Implementing:
 def judged(rollout: Rollout) -> ExperimentOutcome:
     """The outcome of an evaluation: the first observation without a score names the fault."""
     bad = next((o for o in rollout.observations if not o.ok), None)
-    return ExperimentOutcome(rollout) if bad is None else ExperimentOutcome(rollout, bad.status.value, _why(bad))
+    return (
+        ExperimentOutcome(rollout)
+        if bad is None
+        else ExperimentOutcome(rollout, bad.status.value, _why(bad))
+    )
 
 
 def _why(observation: Observation) -> str:

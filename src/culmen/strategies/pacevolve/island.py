@@ -1,4 +1,6 @@
-"""One island of PACEvolve: a population, idea versions to go back to, momentum, and what to do when it stalls."""
+"""One island of PACEvolve: a population, idea versions to go back to, momentum, and what to do when
+it stalls.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +51,8 @@ class Recent:
 
 @dataclass
 class Branch:
-    """A way back to an old version: followed for `left` more experiments, starting from its best program; what was
-    known before it is kept aside."""
+    """A way back to an old version: followed for `left` more experiments, starting from its best
+    program; what was known before it is kept aside."""
 
     left: int
     kept: IdeaRepository
@@ -59,8 +61,9 @@ class Branch:
 
 @dataclass
 class Island:
-    """The state of one island, worked on by one coroutine. `rollouts` finds a program by its candidate's id, `plan`
-    has the experiments decided already, with parent and idea; it ends with the ideas it was made for."""
+    """The state of one island, worked on by one coroutine. `rollouts` finds a program by its
+    candidate's id, `plan` has the experiments decided already, with parent and idea; it ends with
+    the ideas it was made for."""
 
     population: Population
     momentum: Momentum
@@ -69,7 +72,9 @@ class Island:
     branch: Branch | None = None
     forced: Rollout | None = None
     rollouts: dict[str, Rollout] = field(default_factory=dict[str, Rollout])
-    plan: list[tuple[Rollout | None, int, str]] = field(default_factory=list[tuple[Rollout | None, int, str]])
+    plan: list[tuple[Rollout | None, int, str]] = field(
+        default_factory=list[tuple[Rollout | None, int, str]]
+    )
 
     @property
     def best(self) -> float:
@@ -77,7 +82,9 @@ class Island:
         return self.momentum.best
 
     def parent(self, top: int, size: int, rng: Random) -> Rollout | None:
-        """What to improve next: a program taken over (once), the branch's, else the winner of a tournament."""
+        """What to improve next: a program taken over (once), the branch's, else the winner of a
+        tournament.
+        """
         forced, self.forced = self.forced, None
         if forced is not None:
             return forced
@@ -99,7 +106,9 @@ class Island:
         return better
 
     def count_turn(self) -> None:
-        """One more experiment; a branch that has had all of its own ends, and what was known before it comes back."""
+        """One more experiment; a branch that has had all of its own ends, and what was known before
+        it comes back.
+        """
         if self.branch is None:
             return
         self.branch.left -= 1
@@ -122,18 +131,26 @@ class Island:
         return chosen
 
     def take_over(self, ideas: tuple[Idea, ...], program: Rollout | None) -> None:
-        """Crossover: another island's ideas beside one's own, and its best program as the next parent, once."""
+        """Crossover: another island's ideas beside one's own, and its best program as the next
+        parent, once.
+        """
         self.ideas, self.forced, self.plan = self.ideas.joined(ideas), program, []
         self.momentum.intervene()
 
     def best_version(self) -> IdeaRepository:
         """The latest version that has the island's best program."""
-        scored = [(version.best.reward, version) for version in (*self.versions, self.ideas) if version.best]
+        scored = [
+            (version.best.reward, version)
+            for version in (*self.versions, self.ideas)
+            if version.best
+        ]
         return max(reversed(scored), key=lambda pair: pair[0])[1] if scored else self.ideas
 
 
 def merged(branch: IdeaRepository, kept: IdeaRepository) -> IdeaRepository:
-    """A branch's repository with what was known before it: an idea of the same number keeps the longer history."""
+    """A branch's repository with what was known before it: an idea of the same number keeps the
+    longer history.
+    """
     known = {idea.number: idea for idea in kept.ideas}
     for idea in branch.ideas:
         other = known.get(idea.number)
@@ -154,9 +171,10 @@ _TINY = 1e-9
 class Momentum:
     """Exponentially weighted gain of one island; it stalls where that falls below a threshold.
 
-    The gain of a scored candidate is the share it closes of the way from the best so far to the `target`, 0 if it is no
-    better; the first one has none to close. m <- beta m + (1 - beta) gain, from 0. No verdict before the second
-    candidate, nor within `freeze` candidates of the last intervention.
+    The gain of a scored candidate is the share it closes of the way from the best so far to the
+    `target`, 0 if it is no better; the first one has none to close. m <- beta m + (1 - beta) gain,
+    from 0. No verdict before the second candidate, nor within `freeze` candidates of the last
+    intervention.
     """
 
     def __init__(self, beta: float, threshold: float, freeze: int) -> None:
@@ -194,11 +212,12 @@ def absolute_progress(best: float, start: float, target: float) -> float:
 
 
 def interventions(progress: Sequence[float], i: int) -> list[float]:
-    """Weights of what a stalled island i may do: at index i backtrack, at any other j take over ideas of island j.
+    """Weights of what a stalled island i may do: at index i backtrack, at any other j take over
+    ideas of island j.
 
     With b the most advanced of the others and S = 1 - |A_i - A_b| (at least 0): backtracking weighs
-    max(0, A_i - A_b) + S (1 - A_i)(1 - A_b), crossover with j max(0, A_j - A_i), plus S A_i A_b for j = b. An island
-    that is alone backtracks.
+    max(0, A_i - A_b) + S (1 - A_i)(1 - A_b), crossover with j max(0, A_j - A_i), plus S A_i A_b for
+    j = b. An island that is alone backtracks.
     """
     others = [j for j in range(len(progress)) if j != i]
     if not others:
@@ -246,7 +265,9 @@ class Population:
         return self._members[0][1] if self._members else None
 
     def tournament(self, top: int, size: int, rng: Random) -> Rollout | None:
-        """The best of `size` drawn without replacement from the first `top`; None while there is none."""
+        """The best of `size` drawn without replacement from the first `top`; None while there is
+        none.
+        """
         among = min(top, len(self._members))
         if not among:
             return None

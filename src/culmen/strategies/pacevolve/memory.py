@@ -18,7 +18,8 @@ MOST_CHARACTERS = 600  # of a description or a result, however few sentences it 
 
 
 class Idea(msgspec.Struct, frozen=True):
-    """A direction of search: what it is, one line for each experiment made under it, and how many there were.
+    """A direction of search: what it is, one line for each experiment made under it, and how many
+    there were.
 
     `number` is its name on its island and never given to another idea there.
     """
@@ -37,8 +38,8 @@ class Ranked(msgspec.Struct, frozen=True):
 
 
 class IdeaRepository(msgspec.Struct, frozen=True):
-    """The ideas of one island at one moment, with its best program then. `next` is the number of the next new idea,
-    `sentences` the most that a description or a result may have."""
+    """The ideas of one island at one moment, with its best program then. `next` is the number of
+    the next new idea, `sentences` the most that a description or a result may have."""
 
     ideas: tuple[Idea, ...] = ()
     best: Ranked | None = None
@@ -71,17 +72,27 @@ class IdeaRepository(msgspec.Struct, frozen=True):
     def condensed(self, number: int, description: str, result: str) -> IdeaRepository:
         """With an idea's history squeezed into one line."""
         shorter = self.described(number, description)
-        return shorter._changed(number, results=(bounded(result, self.sentences),)) if result.strip() else shorter
+        return (
+            shorter._changed(number, results=(bounded(result, self.sentences),))
+            if result.strip()
+            else shorter
+        )
 
     def without(self, numbers: Collection[int]) -> IdeaRepository:
         """Without these ideas; those left keep their numbers."""
-        return msgspec.structs.replace(self, ideas=tuple(i for i in self.ideas if i.number not in numbers))
+        return msgspec.structs.replace(
+            self, ideas=tuple(i for i in self.ideas if i.number not in numbers)
+        )
 
     def joined(self, others: Sequence[Idea]) -> IdeaRepository:
-        """With the ideas of another repository, numbered anew; one whose description is here already is left out."""
+        """With the ideas of another repository, numbered anew; one whose description is here
+        already is left out.
+        """
         here = {_key(idea.description) for idea in self.ideas}
         fresh = [idea for idea in others if _key(idea.description) not in here]
-        taken = tuple(msgspec.structs.replace(idea, number=self.next + n) for n, idea in enumerate(fresh))
+        taken = tuple(
+            msgspec.structs.replace(idea, number=self.next + n) for n, idea in enumerate(fresh)
+        )
         return msgspec.structs.replace(self, ideas=self.ideas + taken, next=self.next + len(taken))
 
     def bettered(self, best: Ranked) -> IdeaRepository:
@@ -90,12 +101,16 @@ class IdeaRepository(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, best=best) if better else self
 
     def _changed(self, number: int, **fields: object) -> IdeaRepository:
-        ideas = tuple(msgspec.structs.replace(i, **fields) if i.number == number else i for i in self.ideas)
+        ideas = tuple(
+            msgspec.structs.replace(i, **fields) if i.number == number else i for i in self.ideas
+        )
         return msgspec.structs.replace(self, ideas=ideas)
 
 
 def bounded(text: str, sentences: int) -> str:
-    """The first sentences on one line, never more than `MOST_CHARACTERS`: what a model sends is not always short."""
+    """The first sentences on one line, never more than `MOST_CHARACTERS`: what a model sends is not
+    always short.
+    """
     flat = " ".join(text.split())
     kept = " ".join(_SENTENCE.split(flat)[:sentences])
     return kept if len(kept) <= MOST_CHARACTERS else kept[: MOST_CHARACTERS - 1].rstrip() + "…"
@@ -106,8 +121,8 @@ def _key(description: str) -> str:
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """One thing that failed: `kind` is a short word (advisor_format, repeat, no_candidate, error, timeout, invalid,
-    rejected, deadline, pruned), `reason` one line for whoever plans next."""
+    """One thing that failed: `kind` is a short word (advisor_format, repeat, no_candidate, error,
+    timeout, invalid, rejected, deadline, pruned), `reason` one line for whoever plans next."""
 
     idea: str
     experiment: str
@@ -118,7 +133,8 @@ class Failure(msgspec.Struct, frozen=True):
 class FailureMemory:
     """The last `size` failures, and the experiments that must not be made again word by word.
 
-    An experiment is known by its words alone, whatever their case and punctuation; code by its digest.
+    An experiment is known by its words alone, whatever their case and punctuation; code by its
+    digest.
     """
 
     def __init__(self, size: int) -> None:

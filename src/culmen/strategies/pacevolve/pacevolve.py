@@ -1,4 +1,6 @@
-"""PACEvolve: islands that keep ideas, remember failures, go back when momentum is lost, and learn from one another."""
+"""PACEvolve: islands that keep ideas, remember failures, go back when momentum is lost, and learn
+from one another.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ from typing import Annotated, Any
 
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
-from culmen.strategies.pacevolve.advisor import Advising, Decision, ModelVoice, Planning, Upkeep, Voice, score_line
+from culmen.strategies.pacevolve.advisor import (
+    Advising,
+    Decision,
+    ModelVoice,
+    Planning,
+    Upkeep,
+    Voice,
+    score_line,
+)
 from culmen.strategies.pacevolve.implementing import ExperimentOutcome, Implementing
 from culmen.strategies.pacevolve.island import (
     Early,
@@ -28,43 +38,55 @@ from culmen.strategies.settings import About, Cases, check
 
 @dataclass(frozen=True)
 class Pacevolve:
-    """An advisor decides what to try, an implementer writes it. Every island has a population and a repository of ideas
-    with the results of each; hypotheses are made for one decision, put under an idea, and forgotten. An island whose
-    momentum is lost goes back to an old version of its ideas, or takes over those of a more advanced island.
+    """An advisor decides what to try, an implementer writes it. Every island has a population and a
+    repository of ideas with the results of each; hypotheses are made for one decision, put under an
+    idea, and forgotten. An island whose momentum is lost goes back to an old version of its ideas,
+    or takes over those of a more advanced island.
 
-    Roles: `advisor` (may be a small model) and `implementer` (a strong one). One request to the advisor plans several
-    experiments; `advising=advising` with `upkeep=upkeep(tries=3)` takes a request for every step, as the paper does.
-    Without a model the advisor draws from a menu of kinds of edit, and the offline proposer makes them. For expensive
-    evaluations and long searches.
+    Roles: `advisor` (may be a small model) and `implementer` (a strong one). One request to the
+    advisor plans several experiments; `advising=advising` with `upkeep=upkeep(tries=3)` takes a
+    request for every step, as the paper does. Without a model the advisor draws from a menu of
+    kinds of edit, and the offline proposer makes them. For expensive evaluations and long searches.
     """
 
     paper = "PACEvolve (arXiv 2601.10657), the scaffold of PACEvolve++ (arXiv 2605.07039)"
 
-    islands: Annotated[int, About("islands side by side, one experiment in flight on each", least=1)] = 8
+    islands: Annotated[
+        int, About("islands side by side, one experiment in flight on each", least=1)
+    ] = 8
     top: Annotated[int, About("best programs among which parents are drawn", least=1)] = 4
     tournament: Annotated[int, About("programs in a tournament", least=1)] = 2
     size: Annotated[int, About("programs an island keeps", least=1)] = 100
     target: Annotated[
-        float | None, About("score that counts as full progress; none: the task's target or best known")
+        float | None,
+        About("score that counts as full progress; none: the task's target or best known"),
     ] = None
     advising: Annotated[
-        Planning | Advising, About("how decisions are made: several in one request, or each in three steps")
+        Planning | Advising,
+        About("how decisions are made: several in one request, or each in three steps"),
     ] = field(default=Planning())
     implementing: Annotated[Implementing, About("how an experiment becomes a candidate")] = field(
         default=Implementing()
     )
-    upkeep: Annotated[Upkeep, About("how the ideas are kept few and short")] = field(default=Upkeep())
+    upkeep: Annotated[Upkeep, About("how the ideas are kept few and short")] = field(
+        default=Upkeep()
+    )
     beta: Annotated[float, About("weight of the past in the momentum", least=0, most=1)] = 0.85
     threshold: Annotated[float, About("momentum below which an island is stalled", least=0)] = 0.001
-    freeze: Annotated[int, About("scored candidates after an intervention before the next", least=0)] = 15
+    freeze: Annotated[
+        int, About("scored candidates after an intervention before the next", least=0)
+    ] = 15
     backtrack_length: Annotated[int, About("experiments on an old version", least=1)] = 5
     backtrack_every: Annotated[
         int | None,
-        About("experiments of an island after which it goes back in any case; none: momentum alone", least=1),
+        About(
+            "experiments of an island after which it goes back in any case; none: momentum alone",
+            least=1,
+        ),
     ] = None
-    versions: Annotated[Versions, About("which old version is gone back to", choices=(Early, Recent))] = field(
-        default=Early()
-    )
+    versions: Annotated[
+        Versions, About("which old version is gone back to", choices=(Early, Recent))
+    ] = field(default=Early())
     remembered: Annotated[int, About("failures remembered, by all islands together", least=1)] = 200
     batch: Cases = None
 
@@ -83,7 +105,9 @@ class Pacevolve:
 
 
 class Research:
-    """One search in progress: the islands and what they share. Also the scaffold of `pacevolve_plus_plus`."""
+    """One search in progress: the islands and what they share. Also the scaffold of
+    `pacevolve_plus_plus`.
+    """
 
     def __init__(self, rules: Pacevolve, lab: Lab, voice: Voice) -> None:
         self.rules, self.lab, self.voice = rules, lab, voice
@@ -101,7 +125,9 @@ class Research:
         """Every island begins with the seeds."""
         cases = None if self.rules.batch is None else self.lab.minibatch(self.rules.batch)
         seeds = await self.lab.gather(*(self.lab.evaluate(seed, cases) for seed in self.lab.seeds))
-        self.seeds = [(rollout, reward) for rollout in seeds if (reward := rollout.reward) is not None]
+        self.seeds = [
+            (rollout, reward) for rollout in seeds if (reward := rollout.reward) is not None
+        ]
         self.start = max((reward for _, reward in self.seeds), default=float("-inf"))
         for island in self.islands:
             for rollout, _ in self.seeds:
@@ -121,7 +147,9 @@ class Research:
         if start is None and (ready := self._planned(island)):
             return ready
         parent = start or island.parent(self.rules.top, self.rules.tournament, self.lab.rng)
-        decision = await self.rules.advising.decide(self.lab, self.voice, parent, island.ideas, self.failures)
+        decision = await self.rules.advising.decide(
+            self.lab, self.voice, parent, island.ideas, self.failures
+        )
         island.ideas = decision.ideas  # ideas of a failed decision are kept, too
         island.plan = [(parent, idea, experiment) for idea, experiment in decision.planned]
         return parent, decision
@@ -135,33 +163,59 @@ class Research:
         return None
 
     async def _take_up(self, island: Island) -> None:
-        """Take in a person's candidate like a model's: the first island to run gets it, the others by crossover."""
+        """Take in a person's candidate like a model's: the first island to run gets it, the others
+        by crossover.
+        """
         batch = self.rules.batch
         for candidate in self.lab.handed():
-            rollout = await self.lab.evaluate(candidate, None if batch is None else self.lab.minibatch(batch))
+            rollout = await self.lab.evaluate(
+                candidate, None if batch is None else self.lab.minibatch(batch)
+            )
             if rollout.reward is not None:
                 island.take(rollout, self.goal())
 
-    async def implement(self, i: int, parent: Rollout | None, decision: Decision) -> ExperimentOutcome:
-        """The experiment's candidate, evaluated; a decision without one is a failure like any other."""
+    async def implement(
+        self, i: int, parent: Rollout | None, decision: Decision
+    ) -> ExperimentOutcome:
+        """The experiment's candidate, evaluated; a decision without one is a failure like any
+        other.
+        """
         if not decision.experiment:
-            return ExperimentOutcome(fault=decision.fault, reason=_NO_DECISION.get(decision.fault, ""))
+            return ExperimentOutcome(
+                fault=decision.fault, reason=_NO_DECISION.get(decision.fault, "")
+            )
         rules = self.rules
-        return await rules.implementing.carry_out(self.lab, parent, decision.experiment, i, rules.batch, self.failures)
+        return await rules.implementing.carry_out(
+            self.lab, parent, decision.experiment, i, rules.batch, self.failures
+        )
 
     async def learn(
-        self, i: int, turn: int, parent: Rollout | None, decision: Decision, outcome: ExperimentOutcome
+        self,
+        i: int,
+        turn: int,
+        parent: Rollout | None,
+        decision: Decision,
+        outcome: ExperimentOutcome,
     ) -> None:
-        """Population, ideas, failures and momentum; then, where the island has stalled, an intervention."""
+        """Population, ideas, failures and momentum; then, where the island has stalled, an
+        intervention.
+        """
         island, before = self.islands[i], parent.reward if parent else None
         better = outcome.scored is not None and island.take(outcome.scored[0], self.goal())
         self._begin(outcome)
         if decision.experiment:
-            line = await self.rules.upkeep.result(self.lab, self.voice, decision.experiment, outcome, before)
+            line = await self.rules.upkeep.result(
+                self.lab, self.voice, decision.experiment, outcome, before
+            )
             island.ideas = island.ideas.tried(decision.idea, line)
         island.count_turn()
         island.ideas, dropped = await self.rules.upkeep.tidy(
-            self.lab, self.voice, island.ideas, decision.idea, self.failures, {idea for _, idea, _ in island.plan}
+            self.lab,
+            self.voice,
+            island.ideas,
+            decision.idea,
+            self.failures,
+            {idea for _, idea, _ in island.plan},
         )
         if outcome.scored is None:
             self._failed(decision, outcome)
@@ -169,11 +223,17 @@ class Research:
         self._tell(i, turn, parent, decision, outcome, better, dropped)
         if island.branch is None and outcome.scored and island.momentum.stalled:
             self.intervene(i)
-        elif island.branch is None and self.rules.backtrack_every and turn % self.rules.backtrack_every == 0:
+        elif (
+            island.branch is None
+            and self.rules.backtrack_every
+            and turn % self.rules.backtrack_every == 0
+        ):
             self._go_back(i)
 
     def intervene(self, i: int) -> None:
-        """Backtrack or cross over, by absolute progress (momentum-based backtracking, collaborative evolution)."""
+        """Backtrack or cross over, by absolute progress (momentum-based backtracking, collaborative
+        evolution).
+        """
         island = self.islands[i]
         progress = [absolute_progress(one.best, self.start, self.goal()) for one in self.islands]
         weights = interventions(progress, i)
@@ -191,8 +251,8 @@ class Research:
         self.lab.note("backtrack", island=i, version=version, of=len(island.versions), **why)
 
     def goal(self) -> float:
-        """The reward of full progress: the target set, the task's, its best known value, else as much again as was
-        gained so far."""
+        """The reward of full progress: the target set, the task's, its best known value, else as
+        much again as was gained so far."""
         objective = self.lab.task.objective
         for level in (self.rules.target, objective.target, objective.known):
             if level is not None:
@@ -207,9 +267,14 @@ class Research:
 
     def _failed(self, decision: Decision, outcome: ExperimentOutcome) -> None:
         idea = decision.ideas.find(decision.idea)
-        name, digest = idea.description if idea else "", outcome.rollout.candidate.digest if outcome.rollout else ""
+        name, digest = (
+            idea.description if idea else "",
+            outcome.rollout.candidate.digest if outcome.rollout else "",
+        )
         if outcome.fault != "lost":
-            self.failures.add(Failure(name, decision.experiment, outcome.fault, outcome.reason), digest)
+            self.failures.add(
+                Failure(name, decision.experiment, outcome.fault, outcome.reason), digest
+            )
 
     def _tell(
         self,
@@ -234,7 +299,10 @@ class Research:
             better=better,
             momentum=island.momentum.value,
             branch=island.branch is not None,
-            ideas=[{"number": x.number, "description": x.description, "tries": x.tries} for x in island.ideas.ideas],
+            ideas=[
+                {"number": x.number, "description": x.description, "tries": x.tries}
+                for x in island.ideas.ideas
+            ],
             dropped=list(dropped),
             failures=self.failures.kinds(),
         )
@@ -242,7 +310,9 @@ class Research:
     def _island(self) -> Island:
         rules = self.rules
         momentum = Momentum(rules.beta, rules.threshold, rules.freeze)
-        return Island(Population(rules.size), momentum, IdeaRepository(sentences=rules.upkeep.sentences))
+        return Island(
+            Population(rules.size), momentum, IdeaRepository(sentences=rules.upkeep.sentences)
+        )
 
 
 _NO_DECISION = {

@@ -1,4 +1,6 @@
-"""PACEvolve++: the advisor of PACEvolve is trained while it searches, by rewards whose meaning follows the search."""
+"""PACEvolve++: the advisor of PACEvolve is trained while it searches, by rewards whose meaning
+follows the search.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +38,15 @@ _LATE = ExperimentOutcome(fault="deadline", reason="not done in time")
 
 @dataclass(frozen=True)
 class PacevolvePlusPlus:
-    """Every barrier: one decision on each island by the present policy, all implemented and evaluated side by side,
-    population, ideas and failures updated, rewards turned into advantages, one step of the optimiser or none, and the
-    new weights sampled from. Early barriers credit a candidate for being better than its group, late ones for what it
-    adds to the best of k.
+    """Every barrier: one decision on each island by the present policy, all implemented and
+    evaluated side by side, population, ideas and failures updated, rewards turned into advantages,
+    one step of the optimiser or none, and the new weights sampled from. Early barriers credit a
+    candidate for being better than its group, late ones for what it adds to the best of k.
 
-    `preset` makes the paper's baselines: thetaevolve, ttt_discover, max_at_k, no_rl. Needs torch: `pip install
-    'culmen[train]'`. `policy=tiny` is a language model of a few thousand weights over a menu of edits; a model folder
-    makes any causal language model the advisor, with a LoRA adapter.
+    `preset` makes the paper's baselines: thetaevolve, ttt_discover, max_at_k, no_rl. Needs torch:
+    `pip install 'culmen[train]'`. `policy=tiny` is a language model of a few thousand weights over
+    a menu of edits; a model folder makes any causal language model the advisor, with a LoRA
+    adapter.
     """
 
     retraces: ClassVar[bool] = False  # training leaves weights
@@ -53,53 +56,97 @@ class PacevolvePlusPlus:
         "no_rl": {"objective": "none"},
         "thetaevolve": {"objective": "grpo"},
         "max_at_k": {"objective": "pkpo"},
-        "ttt_discover": {"objective": "entropic", "starts": "puct", "anchor": "0.1", "low": "1", "high": "1000"},
+        "ttt_discover": {
+            "objective": "entropic",
+            "starts": "puct",
+            "anchor": "0.1",
+            "low": "1",
+            "high": "1000",
+        },
     }
-    paper = "PACEvolve++: Improving Test-time Learning for Evolutionary Search Agents (arXiv 2605.07039)"
+    paper = (
+        "PACEvolve++: Improving Test-time Learning for Evolutionary Search Agents (arXiv "
+        "2605.07039)"
+    )
 
-    scaffold: Annotated[Pacevolve, About("the search around the advisor; islands are the group size n")] = field(
-        default=Pacevolve(advising=Advising(), upkeep=Upkeep(tries=3))
+    scaffold: Annotated[
+        Pacevolve, About("the search around the advisor; islands are the group size n")
+    ] = field(default=Pacevolve(advising=Advising(), upkeep=Upkeep(tries=3)))
+    policy: Annotated[str, About("tiny, or the folder or GGUF file of a causal language model")] = (
+        "tiny"
     )
-    policy: Annotated[str, About("tiny, or the folder or GGUF file of a causal language model")] = "tiny"
-    engine: Annotated[Engine, About("what samples and trains the policy", choices=(Local, Tinker, Vllm, Sglang))] = (
-        field(default=Local())
+    engine: Annotated[
+        Engine, About("what samples and trains the policy", choices=(Local, Tinker, Vllm, Sglang))
+    ] = field(default=Local())
+    starts: Annotated[Starts, About("where decisions start from", choices=(Islands, Puct))] = field(
+        default=Islands()
     )
-    starts: Annotated[Starts, About("where decisions start from", choices=(Islands, Puct))] = field(default=Islands())
-    roles: Annotated[tuple[str, ...], About("replies that are trained: generate, select, classify")] = TRAINED
-    objective: Annotated[str, About("none, grpo, dr_grpo, entropic, max_at_k, pkpo, phase_adaptive")] = "phase_adaptive"
-    k: Annotated[int, About("size of the frontier in max_at_k, pkpo and phase_adaptive", least=2)] = 4
+    roles: Annotated[
+        tuple[str, ...], About("replies that are trained: generate, select, classify")
+    ] = TRAINED
+    objective: Annotated[
+        str, About("none, grpo, dr_grpo, entropic, max_at_k, pkpo, phase_adaptive")
+    ] = "phase_adaptive"
+    k: Annotated[
+        int, About("size of the frontier in max_at_k, pkpo and phase_adaptive", least=2)
+    ] = 4
     barriers: Annotated[
         int | None,
-        About("barriers over which alpha goes from 0 to 1; none: alpha is the share of the budget spent", least=1),
+        About(
+            "barriers over which alpha goes from 0 to 1; none: alpha is the share of the "
+            "budget spent",
+            least=1,
+        ),
     ] = None
-    rate: Annotated[float | None, About("learning rate; none: 0.01 (tiny), 1e-5 (LoRA), 1e-6 (all weights)")] = None
+    rate: Annotated[
+        float | None, About("learning rate; none: 0.01 (tiny), 1e-5 (LoRA), 1e-6 (all weights)")
+    ] = None
     rank: Annotated[int, About("rank of the LoRA adapter; 0: all weights", least=0)] = 32
-    head: Annotated[bool, About("the adapter on the output layer, too; few servers take that")] = False
+    head: Annotated[bool, About("the adapter on the output layer, too; few servers take that")] = (
+        False
+    )
     most: Annotated[int, About("most tokens of a reply", least=1)] = 2048
-    epochs: Annotated[int, About("passes over a barrier's samples, each with its optimiser steps", least=1)] = 1
-    minibatches: Annotated[int, About("optimiser steps in a pass, each on its part of the samples", least=1)] = 1
-    anchor: Annotated[float, About("weight of the divergence from the first weights, lambda; 0: none", least=0)] = 0.0
+    epochs: Annotated[
+        int, About("passes over a barrier's samples, each with its optimiser steps", least=1)
+    ] = 1
+    minibatches: Annotated[
+        int, About("optimiser steps in a pass, each on its part of the samples", least=1)
+    ] = 1
+    anchor: Annotated[
+        float, About("weight of the divergence from the first weights, lambda; 0: none", least=0)
+    ] = 0.0
     low: Annotated[float, About("clip of the ratio below, epsilon_lo", least=0, most=1)] = 0.2
     high: Annotated[float, About("clip of the ratio above, epsilon_hi", least=0)] = 0.28
     floor: Annotated[
-        float, About("spread of a branch below which there is nothing to learn, epsilon_skip", least=0)
+        float,
+        About("spread of a branch below which there is nothing to learn, epsilon_skip", least=0),
     ] = 1e-6
-    noise: Annotated[float, About("the evaluator's noise in rewards (0..5), taken as a floor, too", least=0)] = 0.0
-    worst: Annotated[float | None, About("score of reward 0, y_min; none: what the initial programs score")] = None
-    best: Annotated[float | None, About("score of reward 5, y_max; none: the target or the best known value")] = None
-    deadline: Annotated[float | None, About("seconds a barrier waits for its candidates; none: for all", least=1)] = (
-        None
-    )
+    noise: Annotated[
+        float, About("the evaluator's noise in rewards (0..5), taken as a floor, too", least=0)
+    ] = 0.0
+    worst: Annotated[
+        float | None, About("score of reward 0, y_min; none: what the initial programs score")
+    ] = None
+    best: Annotated[
+        float | None, About("score of reward 5, y_max; none: the target or the best known value")
+    ] = None
+    deadline: Annotated[
+        float | None, About("seconds a barrier waits for its candidates; none: for all", least=1)
+    ] = None
 
     def __post_init__(self) -> None:
         check(self)
         if self.objective not in OBJECTIVES:
             raise UserError(
-                f"there is no objective '{self.objective}'", where="objective", fix=f"one of {', '.join(OBJECTIVES)}"
+                f"there is no objective '{self.objective}'",
+                where="objective",
+                fix=f"one of {', '.join(OBJECTIVES)}",
             )
         if not self.roles or not set(self.roles) <= set(TRAINABLE):
             raise UserError(
-                f"cannot train {', '.join(self.roles) or 'nothing'}", where="roles", fix=f"of {', '.join(TRAINABLE)}"
+                f"cannot train {', '.join(self.roles) or 'nothing'}",
+                where="roles",
+                fix=f"of {', '.join(TRAINABLE)}",
             )
 
     def credit(self) -> AdvantageRule:
@@ -113,8 +160,15 @@ class PacevolvePlusPlus:
         """The settings of an update (`culmen.train.engine.Rules`)."""
         usual = 0.01 if self.policy == "tiny" else 1e-5 if self.rank else 1e-6
         more = {"epochs": self.epochs, "minibatches": self.minibatches, "anchor": self.anchor}
-        unusual = {name: value for name, value in more.items() if value != getattr(PacevolvePlusPlus, name)}
-        return {"rate": usual if self.rate is None else self.rate, "low": self.low, "high": self.high, **unusual}
+        unusual = {
+            name: value for name, value in more.items() if value != getattr(PacevolvePlusPlus, name)
+        }
+        return {
+            "rate": usual if self.rate is None else self.rate,
+            "low": self.low,
+            "high": self.high,
+            **unusual,
+        }
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
@@ -139,18 +193,28 @@ class PacevolvePlusPlus:
         lab, research = course.lab, course.research
         islands = range(len(research.islands))
         parents = course.starts.take(len(islands))
-        plans = await lab.gather(*(research.decide(i, parents[i]) for i in islands))  # n decisions, one version
+        plans = await lab.gather(
+            *(research.decide(i, parents[i]) for i in islands)
+        )  # n decisions, one version
         done = await lab.within(self.deadline, *(research.implement(i, *plans[i]) for i in islands))
-        outcomes: list[ExperimentOutcome] = [outcome or _LATE for outcome in done]  # stragglers fail and block nobody
-        await lab.gather(*(research.learn(i, barrier + 1, *plans[i], outcomes[i]) for i in islands))  # the search first
+        outcomes: list[ExperimentOutcome] = [
+            outcome or _LATE for outcome in done
+        ]  # stragglers fail and block nobody
+        await lab.gather(
+            *(research.learn(i, barrier + 1, *plans[i], outcomes[i]) for i in islands)
+        )  # the search first
         for expansion in course.starts.give_back([outcome.scored for outcome in outcomes]):
             lab.note("puct", **expansion)
-        rewards = [reward(lab.task.objective, outcome, course.bounds) for outcome in outcomes]  # equation 5
+        rewards = [
+            reward(lab.task.objective, outcome, course.bounds) for outcome in outcomes
+        ]  # equation 5
         decisions = [decision for _, decision in plans]
         samples = [decision.samples for decision in decisions]
         signal, told = await self.train(course, samples, rewards, self.alpha(lab, barrier))
         failures = [outcome.fault for outcome in outcomes if outcome.fault]
-        course.unreadable += 1 if signal.skip and failures == [UNREADABLE] * len(outcomes) else -course.unreadable
+        course.unreadable += (
+            1 if signal.skip and failures == [UNREADABLE] * len(outcomes) else -course.unreadable
+        )
         lab.note(
             "barrier",
             barrier=barrier,
@@ -168,7 +232,9 @@ class PacevolvePlusPlus:
         )
 
     def alpha(self, lab: Lab, barrier: int) -> float:
-        """alpha_t: linear in the barriers planned, those without a step included, or in the budget spent."""
+        """alpha_t: linear in the barriers planned, those without a step included, or in the budget
+        spent.
+        """
         from culmen.train.objectives import phase
 
         return lab.progress if self.barriers is None else phase(barrier, self.barriers)
@@ -181,7 +247,9 @@ class PacevolvePlusPlus:
         signal = self.credit().signal(rewards, alpha)  # equations 3 and 4
         if not signal.skip:  # a skipped group takes no step of the optimiser at all
             plan = {"step": steps.taken, "alpha": round(alpha, 10)}
-            told = await course.policy.update(course.lab, samples, signal.advantages, self.rules(), plan)  # equation 6
+            told = await course.policy.update(
+                course.lab, samples, signal.advantages, self.rules(), plan
+            )  # equation 6
             steps.taken += 1
         course.policy.forget()
         return signal, told

@@ -1,4 +1,6 @@
-"""The advisor as a policy in training: the engine that holds it, its samples and updates, and alarms."""
+"""The advisor as a policy in training: the engine that holds it, its samples and updates, and
+alarms.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ _MENU_STEPS = ("generate", "select")  # those that the tiny policy knows
 
 @dataclass
 class TrainedPolicy:
-    """One policy in training. `version` is the one sampled from; `samples` those of the present barrier, by number."""
+    """One policy in training. `version` is the one sampled from; `samples` those of the present
+    barrier, by number.
+    """
 
     name: str
     steps: tuple[str, ...] = TRAINED
@@ -32,15 +36,19 @@ class TrainedPolicy:
     cut: bool = False  # whether it was said that a prompt was too long
 
     async def open(self, lab: Lab, **settings: Any) -> None:
-        """Make the policy, or find it where an earlier session of this run left it; settings left empty are not
-        mentioned."""
-        given = {name: value for name, value in settings.items() if value is not False and value != {}}
+        """Make the policy, or find it where an earlier session of this run left it; settings left
+        empty are not mentioned."""
+        given = {
+            name: value for name, value in settings.items() if value is not False and value != {}
+        }
         opened = await lab.effect("train.open", policy=self.name, menu=MENU, **given)
         self.version = int(opened.data["version"])
         lab.note("policy", name=self.name, **opened.data)
 
     async def say(self, lab: Lab, step: str, **slots: Any) -> Said:
-        """One reply (`advisor.Voice`); the tiny policy knows a menu, all its other steps are left to rules."""
+        """One reply (`advisor.Voice`); the tiny policy knows a menu, all its other steps are left
+        to rules.
+        """
         if self.name == "tiny" and step not in _MENU_STEPS:
             return Said(from_menu(step, slots, lab.rng))
         drawn = await lab.effect("train.sample", step=step, slots=slots, version=self.version)
@@ -48,7 +56,9 @@ class TrainedPolicy:
         if drawn.data.get("cut") and not self.cut:
             self.cut = True
             lab.note(
-                "prompt_cut", step=step, told=f"{_CUT} ({step}). Showing less serves better: program_chars, failures."
+                "prompt_cut",
+                step=step,
+                told=f"{_CUT} ({step}). Showing less serves better: program_chars, failures.",
             )
         if step not in self.steps:
             return Said(text)
@@ -66,16 +76,18 @@ class TrainedPolicy:
     ) -> dict[str, Any]:
         """An update by all samples of the barrier; the version afterwards is the one sampled from.
 
-        `plan` says where the update stands in the run; it is kept with the checkpoint. A decision's advantage
-        goes to every sample it is made of. Ten digits of it are kept: the last ones differ from one processor to
-        another, and a run may be resumed elsewhere.
+        `plan` says where the update stands in the run; it is kept with the checkpoint. A decision's
+        advantage goes to every sample it is made of. Ten digits of it are kept: the last ones
+        differ from one processor to another, and a run may be resumed elsewhere.
         """
         batch = [
             {"sample": self.samples[number], "advantage": round(advantage, 10)}
             for numbers, advantage in zip(decisions, advantages, strict=True)
             for number in numbers
         ]
-        updated = await lab.effect("train.update", version=self.version, batch=batch, rules=rules, plan=plan)
+        updated = await lab.effect(
+            "train.update", version=self.version, batch=batch, rules=rules, plan=plan
+        )
         self.version = int(updated.data["version"])
         return updated.data
 
@@ -97,7 +109,9 @@ class Steps:
     norms: list[float] = field(default_factory=list[float])
 
     def alarms(self, skip: str, told: dict[str, Any], failed: float) -> list[str]:
-        """Names of the alarms that are raised: entropy_collapse, gradient_spike, failures, skips."""
+        """Names of the alarms that are raised: entropy_collapse, gradient_spike, failures,
+        skips.
+        """
         self.skipped = self.skipped + 1 if skip and skip != "not_training" else 0
         found = ["skips"] if self.skipped >= _SKIPS else []
         found += ["failures"] if failed > 0.8 else []
@@ -105,7 +119,11 @@ class Steps:
             first = self.entropy = told["entropy"] if self.entropy is None else self.entropy
             found += ["entropy_collapse"] if told["entropy"] < 0.3 * first else []
         if "grad_norm" in told:
-            found += ["gradient_spike"] if len(self.norms) > 4 and told["grad_norm"] > 5 * median(self.norms) else []
+            found += (
+                ["gradient_spike"]
+                if len(self.norms) > 4 and told["grad_norm"] > 5 * median(self.norms)
+                else []
+            )
             self.norms.append(told["grad_norm"])
         return found
 
@@ -124,7 +142,11 @@ class Local:
     """Sampled and trained in this process by torch."""
 
     batch: Annotated[
-        int, About("replies drawn side by side; fewer need less memory, 1 is exact; tiny: always 1", least=1)
+        int,
+        About(
+            "replies drawn side by side; fewer need less memory, 1 is exact; tiny: always 1",
+            least=1,
+        ),
     ] = 64
 
     def __post_init__(self) -> None:
@@ -136,28 +158,43 @@ class Local:
 
 @dataclass(frozen=True)
 class Tinker:
-    """Sampled and trained by a server that speaks the Tinker API: SkyRL on machines of your own, or the managed
-    service. The policy is the name of the server's base model; the key is in TINKER_API_KEY."""
+    """Sampled and trained by a server that speaks the Tinker API: SkyRL on machines of your own, or
+    the managed service. The policy is the name of the server's base model; the key is in
+    TINKER_API_KEY."""
 
     url: Annotated[str, About("of the server; none: the managed service")] = ""
     aggregate: Annotated[
-        str, About("how the server sums its loss: token_sum (the managed service), sequence_mean (SkyRL)")
+        str,
+        About(
+            "how the server sums its loss: token_sum (the managed service), sequence_mean (SkyRL)"
+        ),
     ] = "token_sum"
-    tokenizer: Annotated[str, About("folder or name of the tokenizer; none: of the policy's name")] = ""
+    tokenizer: Annotated[
+        str, About("folder or name of the tokenizer; none: of the policy's name")
+    ] = ""
 
     def __post_init__(self) -> None:
         if self.aggregate not in AGGREGATES:
             raise UserError(
-                f"no server sums its loss by '{self.aggregate}'", where="engine", fix=f"one of {', '.join(AGGREGATES)}"
+                f"no server sums its loss by '{self.aggregate}'",
+                where="engine",
+                fix=f"one of {', '.join(AGGREGATES)}",
             )
 
     def told(self) -> dict[str, Any]:
-        return {"kind": "tinker", "url": self.url, "aggregate": self.aggregate, "tokenizer": self.tokenizer}
+        return {
+            "kind": "tinker",
+            "url": self.url,
+            "aggregate": self.aggregate,
+            "tokenizer": self.tokenizer,
+        }
 
 
 @dataclass(frozen=True)
 class Vllm:
-    """Sampled by a vLLM server, trained in this process: the server is given one adapter for each version."""
+    """Sampled by a vLLM server, trained in this process: the server is given one adapter for each
+    version.
+    """
 
     url: Annotated[str, About("of the server, without a path")] = "http://127.0.0.1:8000"
 
@@ -167,7 +204,9 @@ class Vllm:
 
 @dataclass(frozen=True)
 class Sglang:
-    """Sampled by an SGLang server, trained in this process: the server is given one adapter for each version."""
+    """Sampled by an SGLang server, trained in this process: the server is given one adapter for
+    each version.
+    """
 
     url: Annotated[str, About("of the server, without a path")] = "http://127.0.0.1:30000"
 
@@ -179,19 +218,26 @@ class Sglang:
 
 
 def reward(objective: Objective, outcome: ExperimentOutcome, bounds: tuple[float, float]) -> float:
-    """0..5 between the bounds (y_min, y_max), scores beyond them clamped; -1 for a decision without a score."""
+    """0..5 between the bounds (y_min, y_max), scores beyond them clamped; -1 for a decision without
+    a score.
+    """
     from culmen.train.objectives import progress_reward
 
     score = objective.score(outcome.scored[1]) if outcome.scored else None
     return progress_reward(score, *bounds, maximise=objective.direction == "max")
 
 
-def bounds(objective: Objective, start: float, worst: float | None, *best: float | None) -> tuple[float, float]:
-    """y_min and y_max: `worst`, or else what the initial programs score (`start`, a reward), and the first level given
-    of `best`, the target and the best known value. Raises `UserError` without two different ones."""
+def bounds(
+    objective: Objective, start: float, worst: float | None, *best: float | None
+) -> tuple[float, float]:
+    """y_min and y_max: `worst`, or else what the initial programs score (`start`, a reward), and
+    the first level given of `best`, the target and the best known value. Raises `UserError` without
+    two different ones."""
     seeds = objective.score(start) if start > float("-inf") else objective.start
     first = worst if worst is not None else seeds
-    last = next((level for level in (*best, objective.target, objective.known) if level is not None), None)
+    last = next(
+        (level for level in (*best, objective.target, objective.known) if level is not None), None
+    )
     if first is None or last is None or first == last:
         raise UserError(
             f"rewards need two different levels, not {first} and {last}",

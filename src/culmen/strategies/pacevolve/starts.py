@@ -1,4 +1,6 @@
-"""The program from which each decision of a barrier starts: the island's own choice, or states reused by PUCT."""
+"""The program from which each decision of a barrier starts: the island's own choice, or states
+reused by PUCT.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ Scored = tuple[Rollout, float]
 
 
 class Starting(Protocol):
-    """One search's starts: taken before the decisions of a barrier, given back with the result of each."""
+    """One search's starts: taken before the decisions of a barrier, given back with the result of
+    each.
+    """
 
     def take(self, count: int) -> Sequence[Rollout | None]: ...
 
@@ -37,8 +41,9 @@ class Islands:
 
 @dataclass(frozen=True)
 class Puct:
-    """States of one archive for all islands, chosen by PUCT (TTT-Discover; see the strategy `puct`). A barrier's starts
-    lie on different lines of descent while there are any; an expansion without a result counts, too."""
+    """States of one archive for all islands, chosen by PUCT (TTT-Discover; see the strategy
+    `puct`). A barrier's starts lie on different lines of descent while there are any; an expansion
+    without a result counts, too."""
 
     c: Annotated[float, About("weight of exploration", least=0)] = 1.0
     children: Annotated[int, About("programs kept of one expansion", least=1)] = 2
@@ -61,7 +66,11 @@ class _Own:
 
 class _Reused:
     def __init__(self, rules: Puct, seeds: Sequence[Scored]) -> None:
-        self._c, self._tree, self._taken = rules.c, Tree(rules.most, rules.children), list[TreeNode | None]()
+        self._c, self._tree, self._taken = (
+            rules.c,
+            Tree(rules.most, rules.children),
+            list[TreeNode | None](),
+        )
         self._known = {rollout.candidate.id for rollout, _ in seeds}
         for rollout, reward in seeds:
             self._tree.plant(rollout, reward)

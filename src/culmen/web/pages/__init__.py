@@ -1,4 +1,4 @@
-"""One JSON document for each page, made from one run: what the server answers and what a report would embed."""
+"""One JSON document per page, made from one run, for the server and the report."""
 
 from culmen.web.pages.candidates import candidate, candidates, lineage
 from culmen.web.pages.compare import compare

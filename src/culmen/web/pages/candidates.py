@@ -21,7 +21,9 @@ _PAGE = 100  # lines for each of which its costs are looked up
 
 
 def candidates(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """One page of the table; parameters are those of `views.CandidateQuery`, with `order` = asc | desc."""
+    """One page of the table; parameters are those of `views.CandidateQuery`, with `order` = asc |
+    desc.
+    """
     query = _query(params)
     page = views.table(run.run, query, _dollars(run) if query.sort == "dollars" else None)
     best = views.best(run.run)
@@ -65,7 +67,11 @@ def listed(run: Digest, lines: Sequence[ListedCandidate]) -> list[dict[str, Any]
     spent = _spent(run, lines)
     return [
         {**statistics(each.row, run.meta.task.objective), "island": each.island, "note": each.note}
-        | {"seconds": each.seconds, "size": each.size, "dollars": spent.get(each.row.seq, 0.0) / each.among}
+        | {
+            "seconds": each.seconds,
+            "size": each.size,
+            "dollars": spent.get(each.row.seq, 0.0) / each.among,
+        }
         for each in lines
     ]
 
@@ -73,20 +79,28 @@ def listed(run: Digest, lines: Sequence[ListedCandidate]) -> list[dict[str, Any]
 def _dollars(run: Digest) -> dict[int, float]:
     """What each event had cost."""
     last = run.refresh().last
-    return run.memo("dollars", last, lambda: {cost.seq: cost.usage.dollars for cost in views.costs(run.run, 0, last)})
+    return run.memo(
+        "dollars",
+        last,
+        lambda: {cost.seq: cost.usage.dollars for cost in views.costs(run.run, 0, last)},
+    )
 
 
 def _spent(run: Digest, lines: Sequence[ListedCandidate]) -> dict[int, float]:
-    """Dollars of the events that these came by. All costs of a long run are not read for the sake of a page."""
+    """Dollars of the events that these came by. All costs of a long run are not read for the sake
+    of a page.
+    """
     seqs = {each.row.seq for each in lines}
     if len(seqs) > _PAGE:
         return _dollars(run)
-    return {cost.seq: cost.usage.dollars for seq in seqs for cost in views.costs(run.run, seq - 1, seq)}
+    return {
+        cost.seq: cost.usage.dollars for seq in seqs for cost in views.costs(run.run, seq - 1, seq)
+    }
 
 
 def statistics(row: CandidateRow, objective: Objective) -> dict[str, Any]:
-    """A candidate's numbers; `low` to `high` is the 95 % interval of its mean (None: the noise is not known), within
-    the bounds of honest scores."""
+    """A candidate's numbers; `low` to `high` is the 95 % interval of its mean (None: the noise is
+    not known), within the bounds of honest scores."""
     low, high = None, None
     if row.mean is not None and row.margin is not None:
         least, most = objective.bounds
@@ -138,7 +152,8 @@ def candidate(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "children": list(detail.children),
         "ancestors": [_step(step) for step in views.lineage(run.run, name)[:-1]],
         "observations": [
-            msgspec.to_builtins(each) | {"trust": each.trust or LEVELS[-1]} for each in detail.observations
+            msgspec.to_builtins(each) | {"trust": each.trust or LEVELS[-1]}
+            for each in detail.observations
         ],
         "cases": _cases(detail),
         "hypothesis": detail.hypothesis,
@@ -162,11 +177,19 @@ def _resolve(run: Digest, name: str) -> str:
 
 def _step(step: views.Step) -> dict[str, Any]:
     row = step.row
-    return {"id": row.id, "mean": row.mean, "operator": row.operator, "gain": step.gain, "note": step.note}
+    return {
+        "id": row.id,
+        "mean": row.mean,
+        "operator": row.operator,
+        "gain": step.gain,
+        "note": step.note,
+    }
 
 
 def _cases(detail: CandidateDetail) -> list[dict[str, Any]]:
-    """Scores case by case over the observations shown, in the order in which cases first came up."""
+    """Scores case by case over the observations shown, in the order in which cases first came
+    up.
+    """
     seen: dict[str, list[Any]] = {}
     for each in detail.observations:
         seen.setdefault(each.case, []).append(each)
@@ -174,24 +197,31 @@ def _cases(detail: CandidateDetail) -> list[dict[str, Any]]:
     for case, made in seen.items():
         scores = [each.score for each in made if each.score is not None]
         mean = sum(scores) / len(scores) if scores else None
-        rows.append({"case": case, "count": len(made), "failed": len(made) - len(scores), "mean": mean})
+        rows.append(
+            {"case": case, "count": len(made), "failed": len(made) - len(scores), "mean": mean}
+        )
     return rows
 
 
-# Lineage: the family tree, as columns so that thousands of candidates stay small, and the path to the best.
+# Lineage: the family tree, as columns so that thousands of candidates stay small, and the path to
+# the best.
 
 
 def lineage(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """Columns by candidate in order of appearance: `parent` is a place in the same columns, -1 for a root.
+    """Columns by candidate in order of appearance: `parent` is a place in the same columns, -1 for
+    a root.
 
-    `path` are the places from the seed to the best candidate (or to `to`), following first parents, and `story` tells
-    of each of them its remark, its changed lines against the step before, and the dollars spent up to it.
+    `path` are the places from the seed to the best candidate (or to `to`), following first parents,
+    and `story` tells of each of them its remark, its changed lines against the step before, and the
+    dollars spent up to it.
     """
     run.refresh()
     nodes = views.family(run.run)
     place = {node.id: number for number, node in enumerate(nodes)}
     parents = [place.get(node.parent, -1) for node in nodes]
-    parents = [parent if parent < number else -1 for number, parent in enumerate(parents)]  # no cycles
+    parents = [
+        parent if parent < number else -1 for number, parent in enumerate(parents)
+    ]  # no cycles
     best = views.best(run.run)
     end = params.get("to") or (best.id if best else "")
     path = _path(place.get(end, -1), parents)
@@ -206,7 +236,9 @@ def lineage(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         **_named("model", [node.model for node in nodes]),
         "island": [node.island for node in nodes],
         "path": path,
-        "story": run.memo(f"story {end}", len(path), lambda: _story(run, [nodes[each] for each in path])),
+        "story": run.memo(
+            f"story {end}", len(path), lambda: _story(run, [nodes[each] for each in path])
+        ),
         "best": best.id if best else "",
         "direction": run.meta.task.objective.direction,
     }

@@ -1,4 +1,6 @@
-"""Compare: several runs over one another, and the middle of those that differ in their seed alone."""
+"""Compare: several runs over one another, and the middle of those that differ in their seed
+alone.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,11 @@ _AXES = ("evaluations", "seconds", "dollars")  # known of every run at once
 
 
 def compare(runs: Sequence[Digest], params: Mapping[str, str]) -> dict[str, Any]:
-    """Best so far of every run against budgets, and against the axis `x`; medians and quartiles of groups: same task,
-    strategy, settings, models.
+    """Best so far of every run against budgets, and against the axis `x`; medians and quartiles of
+    groups: same task, strategy, settings, models.
 
-    `statistics` is the document of `culmen compare` over the finished ones; None where there are no two of them.
+    `statistics` is the document of `culmen compare` over the finished ones; None where there are no
+    two of them.
     """
     axis = next((each for each in AXES if each == params.get("x")), _AXES[0])
     rows = [_row(run.refresh(), axis) for run in runs]
@@ -57,7 +60,9 @@ def _row(run: Digest, axis: str) -> dict[str, Any]:
         "strategy": run.strategy,
         "config": config,
         "models": now.models,
-        "group": json.dumps([now.task, now.strategy, config, now.models], sort_keys=True, default=str),
+        "group": json.dumps(
+            [now.task, now.strategy, config, now.models], sort_keys=True, default=str
+        ),
         "seed": now.seed,
         "state": now.state,
         "direction": now.direction,
@@ -74,7 +79,9 @@ def _row(run: Digest, axis: str) -> dict[str, Any]:
 
 
 def _points(run: Digest, axis: str) -> list[dict[str, Any]]:
-    """The best so far; steps and proposals take the whole journal to count, and are there only where asked for."""
+    """The best so far; steps and proposals take the whole journal to count, and are there only
+    where asked for.
+    """
     points = thin(series(run, views.ROUGH), _POINTS)
     if axis in _AXES or not points:
         return points
@@ -84,13 +91,23 @@ def _points(run: Digest, axis: str) -> list[dict[str, Any]]:
 
 
 def _labels(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
-    """Strategy names; where several groups share one, with the settings and models in which they differ."""
+    """Strategy names; where several groups share one, with the settings and models in which they
+    differ.
+    """
     firsts = {key: each[0] for key, each in groups.items()}
     labels: dict[str, str] = {}
     for key, row in firsts.items():
-        alike = [r for r in firsts.values() if (r["task"], r["strategy"]) == (row["task"], row["strategy"])]
+        alike = [
+            r
+            for r in firsts.values()
+            if (r["task"], r["strategy"]) == (row["task"], row["strategy"])
+        ]
         facts = {**row["config"], "model": row["models"]}
-        differing = [n for n in facts if any({**r["config"], "model": r["models"]}.get(n) != facts[n] for r in alike)]
+        differing = [
+            n
+            for n in facts
+            if any({**r["config"], "model": r["models"]}.get(n) != facts[n] for r in alike)
+        ]
         told = ", ".join(f"{name}={_short(facts[name])}" for name in differing)
         tasks = {r["task"] for r in firsts.values()}
         name = row["strategy"] if len(tasks) == 1 else f"{row['task']} · {row['strategy']}"
@@ -118,24 +135,34 @@ def _group(label: str, rows: Sequence[Mapping[str, Any]], axis: str) -> dict[str
 def _bands(rows: Sequence[Mapping[str, Any]], axis: str) -> list[tuple[float, float, float, float]]:
     """x, median and quartiles over the runs at equal shares of what the longest spent.
 
-    A run that ended before keeps its last value; none before each of them has one, and none of a single run. Of fewer
-    than `_BAND` runs the quartiles would only repeat the runs themselves: they are the median.
+    A run that ended before keeps its last value; none before each of them has one, and none of a
+    single run. Of fewer than `_BAND` runs the quartiles would only repeat the runs themselves: they
+    are the median.
     """
-    curves = [[(point[axis], point["score"]) for point in row["points"]] for row in rows if row["points"]]
+    curves = [
+        [(point[axis], point["score"]) for point in row["points"]] for row in rows if row["points"]
+    ]
     end = max((curve[-1][0] for curve in curves), default=0)
     if not end or len(curves) < 2:
         return []
     found: list[tuple[float, float, float, float]] = []
     for place in range(1, _POINTS + 1):
         x = end * place / _POINTS
-        values = [curve[at - 1][1] for curve in curves if (at := bisect_right(curve, x, key=lambda p: p[0]))]
+        values = [
+            curve[at - 1][1]
+            for curve in curves
+            if (at := bisect_right(curve, x, key=lambda p: p[0]))
+        ]
         if len(values) == len(curves):
             low, middle, high = quantiles(values, n=4, method="inclusive")
-            found.append((x, middle, low, high) if len(curves) >= _BAND else (x, middle, middle, middle))
+            found.append(
+                (x, middle, low, high) if len(curves) >= _BAND else (x, middle, middle, middle)
+            )
     return found
 
 
-# What the runs shown on the Compare page say about their strategies: the document of `culmen compare`.
+# What the runs shown on the Compare page say about their strategies: the document of `culmen
+# compare`.
 
 
 def _statistics(runs: Sequence[Digest]) -> dict[str, Any]:
@@ -148,7 +175,10 @@ def _statistics(runs: Sequence[Digest]) -> dict[str, Any]:
 
 def strategy_statistics(runs: Sequence[Digest]) -> dict[str, Any] | None:
     """The comparison of the finished runs; None where there are no two of them."""
-    read = [run.refresh().memo("entry", run.last + scored(run.run), lambda run=run: _entry(run)) for run in runs]
+    read = [
+        run.refresh().memo("entry", run.last + scored(run.run), lambda run=run: _entry(run))
+        for run in runs
+    ]
     if sum(entry.state == "finished" for entry in read) < 2:
         return None
     names = {entry.strategy: run.strategy for entry, run in zip(read, runs)}

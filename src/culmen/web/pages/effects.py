@@ -22,7 +22,9 @@ _READ, _LEAST, _MOST = 40_000, 400, 2_500  # events read in all, and of one piec
 
 
 class Flow(NamedTuple):
-    """One piece: from when to when (active seconds), and how many effects of each kind were in flight on average."""
+    """One piece: from when to when (active seconds), and how many effects of each kind were in
+    flight on average.
+    """
 
     begin: float
     end: float
@@ -30,12 +32,15 @@ class Flow(NamedTuple):
 
 
 class Pieces:
-    """Pieces of the events `first` to `last` of a run; each is longer than effects in flight at once have events, as
-    far as `workers` tells. What was in flight through a whole piece is not seen."""
+    """Pieces of the events `first` to `last` of a run; each is longer than effects in flight at
+    once have events, as far as `workers` tells. What was in flight through a whole piece is not
+    seen."""
 
     def __init__(self, run: Path, first: int, last: int, workers: int) -> None:
         size = max(_LEAST, min(_MOST, 4 * workers))
-        self._pieces = [piece for piece in views.pieces(run, first, last, _READ // size, size) if piece.marks]
+        self._pieces = [
+            piece for piece in views.pieces(run, first, last, _READ // size, size) if piece.marks
+        ]
         self._share = sum(piece.last - piece.first for piece in self._pieces) / max(1, last - first)
 
     @property
@@ -44,7 +49,9 @@ class Pieces:
         return sum(piece.last - piece.first for piece in self._pieces)
 
     def seconds(self) -> dict[str, list[float]]:
-        """How long effects took, by kind: those that began in the first quarter of a piece and ended within it."""
+        """How long effects took, by kind: those that began in the first quarter of a piece and
+        ended within it.
+        """
         taken: dict[str, list[float]] = {}
         for piece in self._pieces:
             began, until = dict[int, float](), piece.first + (piece.last - piece.first) / 4
@@ -58,7 +65,11 @@ class Pieces:
     @cached_property
     def flows(self) -> list[Flow]:
         """Effects in flight, piece by piece; none for a piece in which no time passed."""
-        return [_flow(piece) for piece in self._pieces if piece.marks[-1].elapsed > piece.marks[0].elapsed]
+        return [
+            _flow(piece)
+            for piece in self._pieces
+            if piece.marks[-1].elapsed > piece.marks[0].elapsed
+        ]
 
     def ended(self) -> Counter[str]:
         """About how many effects of each kind were done."""
@@ -74,9 +85,14 @@ class Pieces:
         return self._scaled(found)
 
     def spending(self, evaluations: int, dollars: float, tokens: int) -> list[dict[str, float]]:
-        """Evaluations, dollars and tokens as the run went on: what the pieces show, ending in what was spent in all."""
+        """Evaluations, dollars and tokens as the run went on: what the pieces show, ending in what
+        was spent in all.
+        """
         usage = [total(cost.usage for cost in piece.costs) for piece in self._pieces]
-        made = [sum(m.kind == "done" and m.effect == "evaluate" for m in piece.marks) for piece in self._pieces]
+        made = [
+            sum(m.kind == "done" and m.effect == "evaluate" for m in piece.marks)
+            for piece in self._pieces
+        ]
         columns = {
             "evaluations": _portions(made, evaluations),
             "dollars": _portions([each.dollars for each in usage], dollars),
@@ -113,7 +129,9 @@ def _flow(piece: JournalPiece) -> Flow:
     return Flow(begin, end, {effect: seconds / (end - begin) for effect, seconds in busy.items()})
 
 
-def _left(began: dict[int, tuple[str, float]], busy: Counter[str], until: float) -> dict[int, tuple[str, float]]:
+def _left(
+    began: dict[int, tuple[str, float]], busy: Counter[str], until: float
+) -> dict[int, tuple[str, float]]:
     for effect, start in began.values():
         busy[effect] += until - start  # pyright: ignore[reportArgumentType]
     return {}
@@ -125,11 +143,13 @@ _SHARES = 6  # roles and models with a course of their own
 
 
 def calls(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """Rows by effect, role and model; totals; failures by kind; dollars and tokens as the run went on.
+    """Rows by effect, role and model; totals; failures by kind; dollars and tokens as the run went
+    on.
 
-    `retries` are tries of a call beyond the first; `seconds` are the median and the ninth decile of how long one took
-    (from its start to its result in the journal), over those of the effect's kind. `sampled` is 0, or how many events
-    of a long run `tried`, `seconds` and `series` were reckoned from.
+    `retries` are tries of a call beyond the first; `seconds` are the median and the ninth decile of
+    how long one took (from its start to its result in the journal), over those of the effect's
+    kind. `sampled` is 0, or how many events of a long run `tried`, `seconds` and `series` were
+    reckoned from.
     """
     run.refresh()
     rows = [_row(each) for each in views.calls(run.run) if each.effect != "evaluate"]
@@ -171,7 +191,10 @@ def _row(each: views.CallCosts) -> dict[str, Any]:
 def _course(run: Digest) -> dict[str, Any]:
     """What was spent as the run went on, what went wrong on the way, and how long effects took."""
     steps = [(seq, usage) for seq, usage in run.costs if usage.calls or usage.dollars]
-    spent = [{"evaluations": run.evaluations_at(s), "dollars": u.dollars, "tokens": u.tokens} for s, u in steps]
+    spent = [
+        {"evaluations": run.evaluations_at(s), "dollars": u.dollars, "tokens": u.tokens}
+        for s, u in steps
+    ]
     taken: dict[str, list[float]] = {}
     for span in run.spans:
         if span.end is not None and span.outcome == "done":
@@ -187,20 +210,31 @@ def _course(run: Digest) -> dict[str, Any]:
 
 
 def _shares(run: Digest) -> list[dict[str, Any]]:
-    """What each role spent on each model as the run went on, the dearest first; none where there is only one."""
-    every = [(name, course) for name, course in run.shares.items() if course[-1][1].calls or course[-1][1].dollars]
+    """What each role spent on each model as the run went on, the dearest first; none where there is
+    only one.
+    """
+    every = [
+        (name, course)
+        for name, course in run.shares.items()
+        if course[-1][1].calls or course[-1][1].dollars
+    ]
     if len(every) < 2:
         return []
     every.sort(key=lambda pair: (-pair[1][-1][1].dollars, -pair[1][-1][1].tokens))
     found: list[dict[str, Any]] = []
     for (role, model), course in every[:_SHARES]:
-        points = [(run.evaluations_at(seq), spent.dollars, spent.tokens) for seq, spent in thin(course, _POINTS)]
+        points = [
+            (run.evaluations_at(seq), spent.dollars, spent.tokens)
+            for seq, spent in thin(course, _POINTS)
+        ]
         found.append({"role": role, "model": model, "points": points})
     return found
 
 
 def _dearest(run: Digest) -> list[dict[str, Any]]:
-    """The effects that cost most, the dearest first: dollars, or tokens where nothing has a price."""
+    """The effects that cost most, the dearest first: dollars, or tokens where nothing has a
+    price.
+    """
     before, each = Usage(), list[tuple[float, int, int]]()
     for seq, spent in run.costs:
         tokens, paid = spent.tokens - before.tokens, spent.dollars - before.dollars
@@ -210,15 +244,25 @@ def _dearest(run: Digest) -> list[dict[str, Any]]:
     for paid, tokens, seq in sorted(each, reverse=True)[:_DEAREST]:
         for event in views.effect_results(run.run, "", after=seq - 1, limit=1):
             made = [one.id for one in getattr(event.entry.result, "candidates", ())]
-            about = {"role": event.entry.body.get("role", ""), "effect": event.entry.effect, "candidates": made[:3]}
-            found.append(about | {"seq": seq, "elapsed": event.entry.elapsed, "dollars": paid, "tokens": tokens})
+            about = {
+                "role": event.entry.body.get("role", ""),
+                "effect": event.entry.effect,
+                "candidates": made[:3],
+            }
+            found.append(
+                about
+                | {"seq": seq, "elapsed": event.entry.elapsed, "dollars": paid, "tokens": tokens}
+            )
     return [one for one in found if one["tokens"] or one["dollars"]]
 
 
 def _course_of_pieces(run: Digest, now: RunStatus) -> dict[str, Any]:
     """The same of a run that is too long to go through."""
     seen, spent = _whole(run, now), now.usage
-    series = thin(seen.spending(now.evaluations, spent.dollars, spent.input_tokens + spent.output_tokens), _POINTS)
+    series = thin(
+        seen.spending(now.evaluations, spent.dollars, spent.input_tokens + spent.output_tokens),
+        _POINTS,
+    )
     return {
         "tried": _tried(seen.faults()),
         "seconds": _seconds(seen.seconds()),
@@ -231,7 +275,9 @@ def _course_of_pieces(run: Digest, now: RunStatus) -> dict[str, Any]:
 
 def _whole(run: Digest, now: RunStatus) -> Pieces:
     """Pieces of the whole run, read anew when a hundredth of it is new."""
-    return run.memo("pieces", run.last // (LONG // 100), lambda: Pieces(run.run, 1, run.last, now.workers))
+    return run.memo(
+        "pieces", run.last // (LONG // 100), lambda: Pieces(run.run, 1, run.last, now.workers)
+    )
 
 
 def _tried(faults: Mapping[str, int]) -> dict[str, int]:
@@ -242,7 +288,12 @@ def _tried(faults: Mapping[str, int]) -> dict[str, int]:
 def _seconds(taken: Mapping[str, list[float]]) -> list[dict[str, Any]]:
     """How long effects took, by kind."""
     return [
-        {"effect": effect, "count": len(each), "median": _quantile(each, 0.5), "slow": _quantile(each, 0.9)}
+        {
+            "effect": effect,
+            "count": len(each),
+            "median": _quantile(each, 0.5),
+            "slow": _quantile(each, 0.9),
+        }
         for effect, each in sorted(taken.items())
     ]
 
@@ -262,27 +313,36 @@ _CLOSE = 40_000  # events of a long run that are all looked at
 
 
 def timeline(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """Between `from` and `to` (default: the whole run): how many effects of each kind ran, and each of them if few.
+    """Between `from` and `to` (default: the whole run): how many effects of each kind ran, and each
+    of them if few.
 
-    `lane` puts effects that ran at the same time below one another. `gaps` are the longest times without a running
-    evaluation, `busy` is the share of all worker seconds in which one ran. `sampled` is 0, or how many events of a long
-    stretch this was reckoned from: then there are neither spans nor gaps.
+    `lane` puts effects that ran at the same time below one another. `gaps` are the longest times
+    without a running evaluation, `busy` is the share of all worker seconds in which one ran.
+    `sampled` is 0, or how many events of a long stretch this was reckoned from: then there are
+    neither spans nor gaps.
     """
     run.refresh()
     now = views.status(run.run)
     if run.last > LONG:
         return _long_timeline(run, now, params)
-    whole = max([now.elapsed_seconds, *(span.end or span.start for span in run.spans[-50:])], default=0.0)
+    whole = max(
+        [now.elapsed_seconds, *(span.end or span.start for span in run.spans[-50:])], default=0.0
+    )
     low, high = _number(params.get("from"), 0.0), _number(params.get("to"), whole)
     high = high if high > low else whole
     return _timeline(now, run.spans, run.sessions, (low, high, whole))
 
 
 def _timeline(
-    now: RunStatus, every: Sequence[TimelineSpan], sessions: Sequence[float], shown: tuple[float, float, float]
+    now: RunStatus,
+    every: Sequence[TimelineSpan],
+    sessions: Sequence[float],
+    shown: tuple[float, float, float],
 ) -> dict[str, Any]:
     low, high, whole = shown
-    spans = [_closed(span, whole) for span in every if span.start <= high and (span.end or whole) >= low]
+    spans = [
+        _closed(span, whole) for span in every if span.start <= high and (span.end or whole) >= low
+    ]
     kinds = list(dict.fromkeys(span.effect for span in spans))
     evaluations = [span for span in spans if span.effect == "evaluate"]
     worked = sum(_inside(span, low, high) for span in evaluations)
@@ -301,7 +361,9 @@ def _timeline(
     }
 
 
-def _stretch(now: RunStatus, sessions: Sequence[float], shown: tuple[float, float, float]) -> dict[str, Any]:
+def _stretch(
+    now: RunStatus, sessions: Sequence[float], shown: tuple[float, float, float]
+) -> dict[str, Any]:
     """Which seconds of a run are shown, of how many."""
     low, high, whole = shown
     return {"from": low, "to": high, "whole": whole, "workers": now.workers, "sessions": sessions}
@@ -312,8 +374,13 @@ def _long_timeline(run: Digest, now: RunStatus, params: Mapping[str, str]) -> di
     whole = now.elapsed_seconds
     low, high = _number(params.get("from"), 0.0), _number(params.get("to"), whole)
     high = high if high > low else whole
-    sessions = list(dict.fromkeys(e.entry.elapsed for e in views.log(run.run, kinds=("state",), limit=1000)))
-    first, last = views.seq_at(run.run, low) + 1, views.seq_at(run.run, high) if high < whole else run.last
+    sessions = list(
+        dict.fromkeys(e.entry.elapsed for e in views.log(run.run, kinds=("state",), limit=1000))
+    )
+    first, last = (
+        views.seq_at(run.run, low) + 1,
+        views.seq_at(run.run, high) if high < whole else run.last,
+    )
     if last - first < _CLOSE:
         before = max(0, first - 8 * max(8, now.workers))  # what began earlier and still runs
         return _timeline(now, run.between(before, last), sessions, (low, high, whole))
@@ -338,7 +405,10 @@ def _flowing(seen: Pieces, workers: int, low: float, high: float) -> dict[str, A
     middles = [(flow.begin + flow.end) / 2 for flow in seen.flows]
     load = {kind: [flow.load.get(kind, 0.0) for flow in seen.flows] for kind in kinds}
     at = (edges[1:] + edges[:-1]) / 2
-    series = {kind: [round(float(y), 4) for y in np.interp(at, middles, values)] for kind, values in load.items()}
+    series = {
+        kind: [round(float(y), 4) for y in np.interp(at, middles, values)]
+        for kind, values in load.items()
+    }
     running, ended = load.get("evaluate", []), seen.ended()
     return {
         "kinds": kinds,
@@ -364,7 +434,9 @@ def _inside(span: TimelineSpan, low: float, high: float) -> float:
     return max(0.0, min(span.end or 0.0, high) - max(span.start, low))
 
 
-def _load(spans: Sequence[TimelineSpan], kinds: Sequence[str], low: float, high: float) -> dict[str, Any]:
+def _load(
+    spans: Sequence[TimelineSpan], kinds: Sequence[str], low: float, high: float
+) -> dict[str, Any]:
     """Mean number of effects in flight in each of the bins, kind by kind."""
     import numpy as np
 
@@ -374,7 +446,9 @@ def _load(spans: Sequence[TimelineSpan], kinds: Sequence[str], low: float, high:
         starts = np.sort([max(span.start, low) for span in spans if span.effect == kind])
         ends = np.sort([min(span.end or high, high) for span in spans if span.effect == kind])
         area = _before(starts, edges) - _before(ends, edges)
-        series[kind] = [round(float(value), 4) for value in np.diff(area) / max((high - low) / _BINS, 1e-12)]
+        series[kind] = [
+            round(float(value), 4) for value in np.diff(area) / max((high - low) / _BINS, 1e-12)
+        ]
     return {"edges": [round(float(edge), 4) for edge in edges], "kinds": series}
 
 
@@ -394,7 +468,9 @@ def _lanes(spans: Sequence[TimelineSpan], kinds: Sequence[str]) -> list[dict[str
         free: list[int] = []
         ending: list[tuple[float, int]] = []
         lanes = 0
-        for span in sorted((span for span in spans if span.effect == kind), key=lambda span: (span.start, span.key)):
+        for span in sorted(
+            (span for span in spans if span.effect == kind), key=lambda span: (span.start, span.key)
+        ):
             while ending and ending[0][0] <= span.start:
                 heappush(free, heappop(ending)[1])
             if not free:
@@ -403,7 +479,14 @@ def _lanes(spans: Sequence[TimelineSpan], kinds: Sequence[str]) -> list[dict[str
             lane = heappop(free)
             heappush(ending, (span.end or span.start, lane))
             rows.append(
-                {"key": span.key, "effect": kind, "lane": lane, "from": span.start, "to": span.end, "how": span.outcome}
+                {
+                    "key": span.key,
+                    "effect": kind,
+                    "lane": lane,
+                    "from": span.start,
+                    "to": span.end,
+                    "how": span.outcome,
+                }
             )
     return rows
 

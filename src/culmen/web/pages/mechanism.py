@@ -19,7 +19,19 @@ _ALARMS = 20  # the last barriers with one
 _SAID = ("few_turns",)  # a sentence says it all
 _ID = re.compile(r"[0-9a-f]{12}")
 _GROUPS = ("island", "agent", "lane", "branch", "role", "policy")
-_STEPS = {"round", "turn", "step", "number", "island", "agent", "lane", "nth", "rank", "seq", "barrier"}
+_STEPS = {
+    "round",
+    "turn",
+    "step",
+    "number",
+    "island",
+    "agent",
+    "lane",
+    "nth",
+    "rank",
+    "seq",
+    "barrier",
+}
 """Places, not measures."""
 
 KNOWN: dict[tuple[str, str], str] = {
@@ -81,14 +93,27 @@ KNOWN: dict[tuple[str, str], str] = {
     ("puct", "states"): "States kept",
 }
 """What is drawn first, with a title: (note, field)."""
-LEADING = ("alpha", "advantages", "advantage", "version", "entropy", "kl", "loss", "reward", "rewards", "k")
+LEADING = (
+    "alpha",
+    "advantages",
+    "advantage",
+    "version",
+    "entropy",
+    "kl",
+    "loss",
+    "reward",
+    "rewards",
+    "k",
+)
 
 
 def mechanism(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """Plots of every numeric field of every note: lines (one value a note) or dots (lists of values), by group.
+    """Plots of every numeric field of every note: lines (one value a note) or dots (lists of
+    values), by group.
 
-    A group is an island, agent, lane or the like, where a note names one. `x` counts evaluations up to the note. Also
-    the last barriers of a training at which something looked wrong, the newest first.
+    A group is an island, agent, lane or the like, where a note names one. `x` counts evaluations up
+    to the note. Also the last barriers of a training at which something looked wrong, the newest
+    first.
     """
     run.refresh()
     alarms: list[dict[str, Any]] = []
@@ -115,7 +140,9 @@ def mechanism(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     return {"plots": plots[:_MOST], "notes": counts, "evaluations": len(run.evaluations), **told}
 
 
-def _plot(key: tuple[str, str], groups: dict[str, list[tuple[float, float]]], dots: bool) -> dict[str, Any]:
+def _plot(
+    key: tuple[str, str], groups: dict[str, list[tuple[float, float]]], dots: bool
+) -> dict[str, Any]:
     kind, name = key
     known = list(KNOWN)
     leading = next((place for place, word in enumerate(LEADING) if name == word), None)
@@ -151,8 +178,9 @@ def _group(body: Mapping[str, Any]) -> str:
 
 
 def _numbers(body: Mapping[str, Any]) -> Iterator[tuple[str, str, float, bool]]:
-    """Field, which of its values (of a table of numbers), value, and whether a note holds several: numbers, lists of
-    them, and those of objects one level down; not what candidates have by their ids."""
+    """Field, which of its values (of a table of numbers), value, and whether a note holds several:
+    numbers, lists of them, and those of objects one level down; not what candidates have by their
+    ids."""
     for name, value in body.items():
         if name in _STEPS:
             continue
@@ -187,10 +215,16 @@ def _several(name: str, value: list[Any]) -> Iterator[tuple[str, str, float, boo
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value and abs(value) < 1e300
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and value == value
+        and abs(value) < 1e300
+    )
 
 
-# What a strategy's own notes say in a sentence each, and whether that is healthy: above its Memory and Mechanism.
+# What a strategy's own notes say in a sentence each, and whether that is healthy: above its Memory
+# and Mechanism.
 
 Bodies = Sequence[dict[str, Any]]
 Finding = tuple[str, bool]  # the sentence, and whether it is healthy
@@ -200,11 +234,15 @@ _SIMILAR = 0.5  # share of refused candidates above which the filter is too wide
 
 
 def condition(run: Digest) -> list[dict[str, Any]]:
-    """One finding for each kind of note that is understood: `text`, and `healthy`. `run` is up to date."""
+    """One finding for each kind of note that is understood: `text`, and `healthy`. `run` is up to
+    date.
+    """
     kinds: dict[str, list[StrategyNote]] = {}
     for note in run.notes:
         kinds.setdefault(note.kind, []).append(note)
-    made = [(TELL[kind]([note.body for note in notes])) for kind, notes in kinds.items() if kind in TELL]
+    made = [
+        (TELL[kind]([note.body for note in notes])) for kind, notes in kinds.items() if kind in TELL
+    ]
     best = views.best(run.run) if made else None
     if best is not None:
         made.insert(0, (statements.noise(best.noise), True))
@@ -213,26 +251,40 @@ def condition(run: Digest) -> list[dict[str, Any]]:
 
 def _pedigree(notes: Bodies) -> Finding:
     again = sum(note.get("action") == "again" for note in notes)
-    told = f"{count(len(notes) - again, 'request')} for children, {count(again, 'repeated evaluation')}"
+    told = (
+        f"{count(len(notes) - again, 'request')} for children, "
+        f"{count(again, 'repeated evaluation')}"
+    )
     gains = [float(note["gain"]) for note in notes if note.get("gain")]
     if len(gains) < _ENOUGH:
         return f"{told}.", True
-    first, last = (sum(part) / len(part) for part in (gains[: len(gains) // 3], gains[-(len(gains) // 3) :]))
+    first, last = (
+        sum(part) / len(part) for part in (gains[: len(gains) // 3], gains[-(len(gains) // 3) :])
+    )
     share = last / first if first else 1.0
     if share < _FADED:
-        return f"{told}. Steps promise {share:.1%} of what they did at first: more budget will change little.", False
+        return (
+            f"{told}. Steps promise {share:.1%} of what they did at first: more budget will "
+            "change little.",
+            False,
+        )
     return f"{told}. Steps promise {share:.0%} of what they did at first.", True
 
 
 def _memory(notes: Bodies) -> Finding:
     size, refused = int(notes[-1].get("size", 0)), int(notes[-1].get("refused", 0))
-    told = f"The memory holds {count(size, 'program')}; {refused} of {size + refused} were refused as too similar"
+    told = (
+        f"The memory holds {count(size, 'program')}; {refused} of {size + refused} were refused as "
+        "too similar"
+    )
     if refused > _SIMILAR * (size + refused):
         return f"{told}: they were paid for, so a smaller epsilon would serve better.", False
     return f"{told}.", True
 
 
-def _entered(what: str, remedy: str, entered: Callable[[dict[str, Any]], bool]) -> Callable[[Bodies], Finding]:
+def _entered(
+    what: str, remedy: str, entered: Callable[[dict[str, Any]], bool]
+) -> Callable[[Bodies], Finding]:
     """How many of the notes tell of a success; not healthy if none of the last third does."""
 
     def tell(notes: Bodies) -> Finding:
@@ -249,7 +301,9 @@ def _entered(what: str, remedy: str, entered: Callable[[dict[str, Any]], bool]) 
 
 
 _MORE = "other models, hints or a task with more to find would help"
-_better = _entered("brought an experiment better than its parent", _MORE, lambda note: bool(note.get("better")))
+_better = _entered(
+    "brought an experiment better than its parent", _MORE, lambda note: bool(note.get("better"))
+)
 
 
 def _placed(note: dict[str, Any]) -> bool:
@@ -263,18 +317,30 @@ def _experiment(notes: Bodies) -> Finding:
     told = f"The agents made {count(len(notes), 'experiment')}, of which {scored} gave a score"
     if not scored:
         return f"{told}: what went wrong stands under Sessions.", False
-    return f"{told}; the best {number(best) if isinstance(best, float | int) else 'is not known'}.", True
+    return (
+        f"{told}; the best {number(best) if isinstance(best, float | int) else 'is not known'}.",
+        True,
+    )
 
 
 def _barrier(notes: Bodies) -> Finding:
-    skipped, late = sum(bool(note.get("skip")) for note in notes), notes[-(len(notes) // 3) :] or notes
+    skipped, late = (
+        sum(bool(note.get("skip")) for note in notes),
+        notes[-(len(notes) // 3) :] or notes,
+    )
     alarmed = sum(bool(note.get("alarms")) for note in late)
     alpha = f"alpha is {float(notes[-1].get('alpha') or 0.0):.2f}"
     told = f"{count(len(notes), 'barrier')}, of which {skipped} taught nothing; {alpha}"
     if alarmed:
-        return f"{told}. Something looked wrong at {alarmed} of the last {len(late)}: see the alarms.", False
+        return (
+            f"{told}. Something looked wrong at {alarmed} of the last {len(late)}: see the alarms.",
+            False,
+        )
     if skipped > _SIMILAR * len(notes):
-        return f"{told}: nothing is learnt where all rewards are alike. More islands would help.", False
+        return (
+            f"{told}: nothing is learnt where all rewards are alike. More islands would help.",
+            False,
+        )
     return f"{told}. Nothing looked wrong at the last {len(late)}.", True
 
 
@@ -285,7 +351,11 @@ def _told(note: dict[str, Any]) -> str:
 def _warning(notes: Bodies) -> Finding:
     last = notes[-1]
     if {"turns", "needed"} <= last.keys():
-        return f"Only {count(last['turns'], 'turn')}: this method needs about {last['needed']} evaluations.", False
+        return (
+            f"Only {count(last['turns'], 'turn')}: this method needs about {last['needed']} "
+            "evaluations.",
+            False,
+        )
     return f"{_told(last) or 'The filter refused most of the latest candidates'}.", False
 
 
@@ -295,8 +365,14 @@ TELL: dict[str, Callable[[Bodies], Finding]] = {
     "few_turns": _warning,
     "filter_crowded": _warning,
     "event": _entered("brought a program that took a cell of an island's grid", _MORE, _placed),
-    "grid": _entered("brought a program that took a cell of the grid", _MORE, lambda note: bool(note.get("entered"))),
-    "pareto": _entered("brought a child better than its parent", _MORE, lambda note: bool(note.get("accepted"))),
+    "grid": _entered(
+        "brought a program that took a cell of the grid",
+        _MORE,
+        lambda note: bool(note.get("entered")),
+    ),
+    "pareto": _entered(
+        "brought a child better than its parent", _MORE, lambda note: bool(note.get("accepted"))
+    ),
     "puct": _entered("brought a state worth keeping", _MORE, lambda note: bool(note.get("kept"))),
     "experiment": _experiment,
     "barrier": _barrier,

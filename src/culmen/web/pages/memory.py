@@ -17,7 +17,9 @@ _LISTED = 200
 
 
 def memory(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """A list of panels, each with its `kind`: map, grid, islands, front, facts or list; none where nothing is told."""
+    """A list of panels, each with its `kind`: map, grid, islands, front, facts or list; none where
+    nothing is told.
+    """
     run.refresh()
     makers: tuple[Callable[[Digest], list[dict[str, Any]]], ...] = (
         islands,
@@ -48,7 +50,9 @@ def latest(run: Digest, kind: str) -> dict[str, Any] | None:
 
 
 def _map(run: Digest) -> list[dict[str, Any]]:
-    """Embedded candidates in the plane of their two main components (PCA), with the net's own figures beside."""
+    """Embedded candidates in the plane of their two main components (PCA), with the net's own
+    figures beside.
+    """
     vectors = run.memo("vectors", run.last, lambda: _vectors(run))
     if not vectors[0]:
         return []
@@ -66,7 +70,11 @@ def _map(run: Digest) -> list[dict[str, Any]]:
             "means": [node.mean if node else None for node in found],
             "seen": [bool(node and (node.count or node.failed)) for node in found],
             "explained": explained,
-            "net": {KNOWN["memory", name]: net[name] for name in ("size", "refused", "epsilon") if name in net},
+            "net": {
+                KNOWN["memory", name]: net[name]
+                for name in ("size", "refused", "epsilon")
+                if name in net
+            },
         }
     ]
 
@@ -105,24 +113,48 @@ def _front(run: Digest) -> list[dict[str, Any]]:
         {"id": name, "leads": count, "means": [means.get(name, {}).get(case) for case in cases]}
         for name, count in leads
     ]
-    return [{"kind": "front", "title": "Pareto front", "rows": rows, "cases": cases, "members": note.get("members")}]
+    return [
+        {
+            "kind": "front",
+            "title": "Pareto front",
+            "rows": rows,
+            "cases": cases,
+            "members": note.get("members"),
+        }
+    ]
 
 
-_DRAWN = {"noise", "seeded", "priority", *TELL}  # told by the sentences above, by the other panels, or under Mechanism
+_DRAWN = {
+    "noise",
+    "seeded",
+    "priority",
+    *TELL,
+}  # told by the sentences above, by the other panels, or under Mechanism
 
 
 def _turned_to(run: Digest) -> list[dict[str, Any]]:
-    """Whom the default strategy turned to most: requests for children, repeated evaluations, the gain promised last."""
+    """Whom the default strategy turned to most: requests for children, repeated evaluations, the
+    gain promised last.
+    """
     found: dict[str, dict[str, Any]] = {}
     for note in run.notes:
         if note.kind == "pedigree" and (name := str(note.body.get("of", ""))):
-            row = found.setdefault(name, {"id": name, "requests": 0, "repeats": 0, "gain promised last": 0.0})
+            row = found.setdefault(
+                name, {"id": name, "requests": 0, "repeats": 0, "gain promised last": 0.0}
+            )
             row["repeats" if note.body.get("action") == "again" else "requests"] += 1
             row["gain promised last"] = float(note.body.get("gain") or 0.0)
     rows = sorted(found.values(), key=lambda row: -(row["requests"] + row["repeats"]))
     if not rows:
         return []
-    return [{"kind": "list", "title": "Candidates it turned to most", "rows": rows[:_FRONT], "count": len(rows)}]
+    return [
+        {
+            "kind": "list",
+            "title": "Candidates it turned to most",
+            "rows": rows[:_FRONT],
+            "count": len(rows),
+        }
+    ]
 
 
 def _ideas(run: Digest) -> list[dict[str, Any]]:
@@ -132,14 +164,18 @@ def _ideas(run: Digest) -> list[dict[str, Any]]:
         ideas: list[Any] = note.body.get("ideas") or []
         if _is_table(ideas):
             newest[int(note.body.get("island", 0))] = ideas
-    rows = [{"island": island, **idea} for island, ideas in sorted(newest.items()) for idea in ideas]
+    rows = [
+        {"island": island, **idea} for island, ideas in sorted(newest.items()) for idea in ideas
+    ]
     if not rows:
         return []
     return [{"kind": "list", "title": "Idea pool", "rows": rows[:_LISTED], "count": len(rows)}]
 
 
 def _rest(run: Digest) -> list[dict[str, Any]]:
-    """The newest note of every other kind: its plain fields, and its lists as tables (an idea pool, for one)."""
+    """The newest note of every other kind: its plain fields, and its lists as tables (an idea pool,
+    for one).
+    """
     kinds = dict.fromkeys(note.kind for note in run.notes)
     panels: list[dict[str, Any]] = []
     for kind in kinds:
@@ -152,7 +188,12 @@ def _rest(run: Digest) -> list[dict[str, Any]]:
         for name, value in body.items():
             if _is_table(value) and name != "ideas":
                 panels.append(
-                    {"kind": "list", "title": f"{kind}: {name}", "rows": value[:_LISTED], "count": len(value)}
+                    {
+                        "kind": "list",
+                        "title": f"{kind}: {name}",
+                        "rows": value[:_LISTED],
+                        "count": len(value),
+                    }
                 )
     return panels
 
@@ -162,7 +203,11 @@ def _flat(body: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in body.items():
         if isinstance(value, dict):
-            found |= {f"{name}.{inner}": each for inner, each in value.items() if not isinstance(each, dict | list)}
+            found |= {
+                f"{name}.{inner}": each
+                for inner, each in value.items()
+                if not isinstance(each, dict | list)
+            }
         elif isinstance(value, list) and not _is_table(value):
             found[name] = ", ".join(map(_plain, value[:12])) + (" ..." if len(value) > 12 else "")
         elif not isinstance(value, list):
@@ -175,14 +220,19 @@ def _plain(value: Any) -> str:
 
 
 def _is_table(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in _first(value))
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(each, dict) for each in _first(value))
+    )
 
 
 def _first(value: Sequence[Any]) -> Sequence[Any]:
     return value[:5]
 
 
-# Grids of MAP-Elites and islands, put together from what strategies noted of every candidate they placed.
+# Grids of MAP-Elites and islands, put together from what strategies noted of every candidate they
+# placed.
 
 _BUILT_IN = ("complexity", "diversity")
 _ISLANDS = 12
@@ -190,7 +240,9 @@ Offer = tuple[str, float, list[float]]  # candidate, reward, features
 
 
 def islands(run: Digest) -> list[dict[str, Any]]:
-    """One row for each island: cells taken, their mean reward, the best, and K where it is adapted."""
+    """One row for each island: cells taken, their mean reward, the best, and K where it is
+    adapted.
+    """
     last: dict[int, dict[str, Any]] = {}
     requests: dict[int, int] = {}
     for note in run.notes:
@@ -215,8 +267,9 @@ def islands(run: Digest) -> list[dict[str, Any]]:
 def grids(run: Digest) -> list[dict[str, Any]]:
     """For every island the best reward noted in each cell of its first two dimensions.
 
-    The layout is that of the values noted so far (an adaptive grid is laid out anew as they spread), with the
-    strategy's own number of bins. Migrants are counted by the notes, not listed: they are not among these.
+    The layout is that of the values noted so far (an adaptive grid is laid out anew as they
+    spread), with the strategy's own number of bins. Migrants are counted by the notes, not listed:
+    they are not among these.
     """
     names = _names(run)
     bins = int((run.meta.strategy.get("config") or {}).get("bins", 10))
@@ -238,18 +291,26 @@ def _offers(run: Digest) -> dict[int, list[Offer]]:
         body = note.body
         for each in _placed(body):
             if each.get("features") and each.get("reward") is not None:
-                offer = (str(each["id"]), float(each["reward"]), [float(value) for value in each["features"]])
+                offer = (
+                    str(each["id"]),
+                    float(each["reward"]),
+                    [float(value) for value in each["features"]],
+                )
                 found.setdefault(int(body.get("island", 0)), []).append(offer)
     return found
 
 
 def _placed(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for name in {"seeded": ("seeds",), "event": ("candidates",), "grid": ("placed",)}.get(str(body.get("note")), ()):
+    for name in {"seeded": ("seeds",), "event": ("candidates",), "grid": ("placed",)}.get(
+        str(body.get("note")), ()
+    ):
         yield from (each for each in body.get(name) or () if isinstance(each, dict))
 
 
 def _grid(island: int, offers: Sequence[Offer], names: Sequence[str], bins: int) -> dict[str, Any]:
-    spans = [(min(column), max(column)) for column in zip(*(features for *_, features in offers))][:2]
+    spans = [(min(column), max(column)) for column in zip(*(features for *_, features in offers))][
+        :2
+    ]
     cells: dict[tuple[int, ...], tuple[str, float, int]] = {}
     for name, reward, features in offers:
         cell = tuple(_bin(value, span, bins) for value, span in zip(features, spans))
@@ -261,10 +322,15 @@ def _grid(island: int, offers: Sequence[Offer], names: Sequence[str], bins: int)
     return {
         "kind": "grid",
         "title": f"Grid of island {island}",
-        "axes": [{"name": name, "low": low, "high": high} for name, (low, high) in zip(names, spans)],
+        "axes": [
+            {"name": name, "low": low, "high": high} for name, (low, high) in zip(names, spans)
+        ],
         "dimensions": len(names),
         "bins": bins,
-        "cells": [{"at": list(at), "id": name, "reward": r, "offers": n} for at, (name, r, n) in sorted(cells.items())],
+        "cells": [
+            {"at": list(at), "id": name, "reward": r, "offers": n}
+            for at, (name, r, n) in sorted(cells.items())
+        ],
     }
 
 

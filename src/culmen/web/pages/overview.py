@@ -22,12 +22,15 @@ _EVENTS = 12
 _FLYING = 50  # effects in flight that are listed
 _KINDS = ("done", "note", "torn", "stop", "state", "tell")
 _OTHERS = 1000  # candidates beside the front that are drawn
-_BOOK = 60_000  # characters of a part, before and after, beyond which its change is on the candidate's page alone
+# characters of a part, before and after, beyond which its change is on the candidate's page alone
+_BOOK = 60_000
 _LOOK_BACK = 200  # events among which the last ones worth telling are looked for
 
 
 def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """Everything the first page shows. Scores are in the task's own direction, times in active seconds."""
+    """Everything the first page shows. Scores are in the task's own direction, times in active
+    seconds.
+    """
     run.refresh()
     now, about, running = views.status(run.run), run.meta, views.in_flight(run.run)
     return {
@@ -36,7 +39,9 @@ def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "config": about.strategy.get("config") or {},
         "budgets": budgets(now),
         "final_share": now.budget.final,
-        "result": "" if now.best is None else statements.headline(now.best, now.state == "finished"),
+        "result": ""
+        if now.best is None
+        else statements.headline(now.best, now.state == "finished"),
         "summary": _summary(run, now),
         "score": "" if now.best is None else statements.score(now.best),
         "looks": "" if now.best is None else statements.looks(now.best),
@@ -63,14 +68,20 @@ def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
 def _in_flight(run: Digest, running: Sequence[views.EffectMark]) -> list[dict[str, Any]]:
     """What runs now, the oldest first: since when, and of which candidate."""
     told = views.subjects(run.run, [mark.seq for mark in running])
-    facts = [{"key": mark.key, "effect": mark.effect, "since": mark.elapsed, "of": "", "case": ""} for mark in running]
+    facts = [
+        {"key": mark.key, "effect": mark.effect, "since": mark.elapsed, "of": "", "case": ""}
+        for mark in running
+    ]
     return [fact | told.get(mark.seq, {}) for fact, mark in zip(facts, running)]
 
 
 def _questions(run: Digest) -> list[dict[str, Any]]:
     """Prompts that wait for a person, with the seconds that they have waited."""
     now = time.time()
-    return [{"number": q.number, "text": q.text, "waits": max(0.0, now - q.asked)} for q in sidecar.questions(run.run)]
+    return [
+        {"number": q.number, "text": q.text, "waits": max(0.0, now - q.asked)}
+        for q in sidecar.questions(run.run)
+    ]
 
 
 def _front(run: Digest) -> dict[str, Any] | None:
@@ -81,20 +92,32 @@ def _front(run: Digest) -> dict[str, Any] | None:
     if found is None:
         return None
     plain = msgspec.to_builtins(found)
-    return plain | {"others": plain["others"][:_OTHERS], "constraints": [str(each) for each in found.constraints]}
+    return plain | {
+        "others": plain["others"][:_OTHERS],
+        "constraints": [str(each) for each in found.constraints],
+    }
 
 
 def _course(run: Digest) -> list[dict[str, Any]]:
-    """What was known of the leader as the run went on: its expected score with the 95 % interval."""
+    """What was known of the leader as the run went on: its expected score with the 95 %
+    interval.
+    """
     points = views.course(run.run, run.meta)
     return [_along(run, point) | {"low": point.low, "high": point.high} for point in points]
 
 
 def _scores(run: Digest) -> list[dict[str, Any]]:
-    """Evaluations of the search; one may stand for `count` like it, and `score` is None of those that gave none."""
+    """Evaluations of the search; one may stand for `count` like it, and `score` is None of those
+    that gave none.
+    """
     return [
         {"evaluations": each.n, "seconds": each.elapsed, "dollars": run.spent_at(each.seq).dollars}
-        | {"score": each.score, "count": each.count, "status": each.status, "candidate": each.candidate}
+        | {
+            "score": each.score,
+            "count": each.count,
+            "status": each.status,
+            "candidate": each.candidate,
+        }
         | {"operator": each.operator, "model": each.model, "island": each.island}
         for each in views.evaluations(run.run)
     ]
@@ -107,18 +130,26 @@ def _along(run: Digest, point: views.LeaderPoint) -> dict[str, Any]:
 
 
 def _change(run: Digest, now: RunStatus) -> dict[str, Any] | None:
-    """What the best candidate changed of the initial program: the parts that differ, as long as they are no books; None
-    where there is no initial program, or it is the best itself."""
+    """What the best candidate changed of the initial program: the parts that differ, as long as
+    they are no books; None where there is no initial program, or it is the best itself."""
     seeds = views.candidates(run.run, "old", operator="seed", limit=1)
     if now.best is None or not seeds or seeds[0].id == now.best.id:
         return None
-    was, best = (views.candidate(run.run, name, observations=0, children=0) for name in (seeds[0].id, now.best.id))
+    was, best = (
+        views.candidate(run.run, name, observations=0, children=0)
+        for name in (seeds[0].id, now.best.id)
+    )
     parts = {
         name: {"before": was.parts.get(name, ""), "after": text}
         for name, text in best.parts.items()
         if text != was.parts.get(name, "") and len(text) + len(was.parts.get(name, "")) <= _BOOK
     }
-    return {"from": was.id, "to": best.id, "parts": parts, "language": run.meta.task.surface.language}
+    return {
+        "from": was.id,
+        "to": best.id,
+        "parts": parts,
+        "language": run.meta.task.surface.language,
+    }
 
 
 def _summary(run: Digest, now: RunStatus) -> dict[str, Any]:
@@ -170,7 +201,10 @@ def budgets(now: RunStatus) -> list[dict[str, Any]]:
         "dollars": usage.dollars,
         "seconds": now.elapsed_seconds,
     }
-    return [{"name": name, "spent": value, "limit": getattr(now.budget, name)} for name, value in spent.items()]
+    return [
+        {"name": name, "spent": value, "limit": getattr(now.budget, name)}
+        for name, value in spent.items()
+    ]
 
 
 def series(run: Digest, steps: tuple[int, int] = views.FINE) -> list[dict[str, Any]]:

@@ -24,19 +24,25 @@ _WAIT = 10.0  # seconds that git may take
 
 
 def sessions(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """Every agent's session (effects `session.*` of core/session.py): its steps, reports, experiments, end and merge.
+    """Every agent's session (effects `session.*` of core/session.py): its steps, reports,
+    experiments, end and merge.
 
-    `transcript` is the text that the agent's own program left in the run's folder, if it lies there; a built-in agent's
-    is among its steps: what its model said, and what its tools answered. `tried` are its experiments as scored.
+    `transcript` is the text that the agent's own program left in the run's folder, if it lies
+    there; a built-in agent's is among its steps: what its model said, and what its tools answered.
+    `tried` are its experiments as scored.
     """
     run.refresh()
     agents: dict[int, dict[str, Any]] = {}
-    at_work: int | None = None  # they work one after another: what a model says in between is said by that one
+    at_work: int | None = (
+        None  # they work one after another: what a model says in between is said by that one
+    )
     for event in _events(run):
         entry = event.entry
         data = entry.result.data if isinstance(entry.result, Custom) else {}
         agent = entry.body.get("agent", 0) if entry.effect != "write" else at_work
-        if not isinstance(agent, int) or agent < 0:  # below 0 is what was evaluated before the first one
+        if (
+            not isinstance(agent, int) or agent < 0
+        ):  # below 0 is what was evaluated before the first one
             continue
         at_work = {"session.open": agent, "session.end": None}.get(entry.effect, at_work)
         _add(run, agents.setdefault(agent, _empty(agent)), event, data)
@@ -44,12 +50,17 @@ def sessions(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         if note.kind == "experiment" and note.body.get("agent") in agents:
             agents[note.body["agent"]]["tried"].append(_tried(note.body))
     notes = [
-        {"elapsed": note.elapsed, "fields": {k: v for k, v in note.body.items() if k != "note"}} | {"kind": note.kind}
+        {"elapsed": note.elapsed, "fields": {k: v for k, v in note.body.items() if k != "note"}}
+        | {"kind": note.kind}
         for note in run.notes
         if note.kind.startswith(("session", "agent"))
     ]
     direction = run.meta.task.objective.direction
-    return {"agents": [agents[number] for number in sorted(agents)], "notes": notes[-200:], "direction": direction}
+    return {
+        "agents": [agents[number] for number in sorted(agents)],
+        "notes": notes[-200:],
+        "direction": direction,
+    }
 
 
 def _events(run: Digest) -> list[Event]:
@@ -57,7 +68,8 @@ def _events(run: Digest) -> list[Event]:
     found = views.effect_results(run.run, "session.")
     said = views.effect_results(run.run, "write") if found else []
     return sorted(
-        [*found, *(event for event in said if event.entry.body.get("role") == "agent")], key=lambda each: each.seq
+        [*found, *(event for event in said if event.entry.body.get("role") == "agent")],
+        key=lambda each: each.seq,
     )
 
 
@@ -106,7 +118,9 @@ def _add(run: Digest, agent: dict[str, Any], event: Event, data: Mapping[str, An
         agent["ended"] = agent["ended"] or str(entry.body.get("reason", ""))
         agent["transcript"] = _transcript(run.run, str(data.get("transcript", "")))
     if step == "commit":
-        agent["commit"] = {name: data.get(name) for name in ("commit", "trunk", "changed", "dropped", "conflicts")}
+        agent["commit"] = {
+            name: data.get(name) for name in ("commit", "trunk", "changed", "dropped", "conflicts")
+        }
         agent["diff"] = run.memo(
             f"diff {agent['agent']}", event.seq, lambda: _diff(run.run, str(data.get("commit", "")))
         )
@@ -124,7 +138,9 @@ def _add(run: Digest, agent: dict[str, Any], event: Event, data: Mapping[str, An
 
 def _about(body: Mapping[str, Any]) -> str:
     closing = f"while closing: {body['closing']}" if body.get("closing") else ""
-    return " ".join(filter(None, (str(body.get("tool") or ""), str(body.get("reason") or ""), closing)))
+    return " ".join(
+        filter(None, (str(body.get("tool") or ""), str(body.get("reason") or ""), closing))
+    )
 
 
 def _said(result: Any, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,15 +165,30 @@ def _cut(text: str, most: int = _TEXT) -> str:
 
 
 def _diff(run: Path, commit: str) -> str:
-    """What a commit of the shared repository changed, as git tells it; "" without git, or without such a commit.
+    """What a commit of the shared repository changed, as git tells it; "" without git, or without
+    such a commit.
 
-    No program that the repository may name is run: neither diff drivers nor text converters nor hooks.
+    No program that the repository may name is run: neither diff drivers nor text converters nor
+    hooks.
     """
     repository, git = run / "control" / "repo.git", shutil.which("git")
     if git is None or not repository.is_dir() or not re.fullmatch(r"[0-9a-f]{7,64}", commit):
         return ""
-    command = [git, "-c", "core.fsmonitor=false", f"--git-dir={repository}", "show", "--format=", "--no-color"]
-    environment = {"PATH": os.defpath, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "LC_ALL": "C"}
+    command = [
+        git,
+        "-c",
+        "core.fsmonitor=false",
+        f"--git-dir={repository}",
+        "show",
+        "--format=",
+        "--no-color",
+    ]
+    environment = {
+        "PATH": os.defpath,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "LC_ALL": "C",
+    }
     try:
         made = subprocess.run(
             [*command, "--no-ext-diff", "--no-textconv", commit, "--"],
@@ -168,7 +199,11 @@ def _diff(run: Path, commit: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return _cut(made.stdout[: 10 * _TEXT].decode("utf-8", "replace"), 5 * _TEXT) if made.returncode == 0 else ""
+    return (
+        _cut(made.stdout[: 10 * _TEXT].decode("utf-8", "replace"), 5 * _TEXT)
+        if made.returncode == 0
+        else ""
+    )
 
 
 def _transcript(run: Path, name: str) -> str:

@@ -19,21 +19,31 @@ _FINDINGS = 200
 _EXAMPLES = 8  # candidates of each sign
 
 ISOLATION = {
-    "namespaces": "Own file system, processes, users and no network: bubblewrap, Landlock, seccomp and limits.",
-    "container": "A container without network, with a read-only root, and in it users of their own and limits.",
+    "namespaces": (
+        "Own file system, processes, users and no network: bubblewrap, Landlock, seccomp and "
+        "limits."
+    ),
+    "container": (
+        "A container without network, with a read-only root, and in it users of their own and "
+        "limits."
+    ),
     "restricted": "Landlock, seccomp and limits, for machines that allow no user namespaces.",
     "limits": "Time, memory and counts only: files and network are open to candidates.",
     "seatbelt": "macOS's sandbox-exec and limits; nobody has tried yet whether it holds.",
-    "portable": "Time and memory only, on systems other than Linux: everything else is open to candidates.",
+    "portable": (
+        "Time and memory only, on systems other than Linux: everything else is open to candidates."
+    ),
     "none": "Candidates run in this process: a function of the program that made the run.",
 }
 
 
 def trust(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """Isolation in force, levels of trust of all scores, noise, the final choice against the search, and findings.
+    """Isolation in force, levels of trust of all scores, noise, the final choice against the
+    search, and findings.
 
-    `gap` is the fresh score of the winner minus what the search believed, as rewards: below zero the search was too
-    hopeful. `noise.sd` is the deviation of repeated scores of one candidate on one case, pooled over all.
+    `gap` is the fresh score of the winner minus what the search believed, as rewards: below zero
+    the search was too hopeful. `noise.sd` is the deviation of repeated scores of one candidate on
+    one case, pooled over all.
     """
     now, about = views.status(run.run), run.meta
     seen = views.integrity(run.run, _FINDINGS)
@@ -42,7 +52,10 @@ def trust(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "isolation": {"level": now.isolation, "meaning": ISOLATION.get(now.isolation, "")},
         "form": about.task.evaluator.form,
         "verifier": bool(about.task.evaluator.verifier),
-        "levels": [{"level": name, "count": n, "meaning": MEANINGS[name]} for name, n in seen.levels.items()],
+        "levels": [
+            {"level": name, "count": n, "meaning": MEANINGS[name]}
+            for name, n in seen.levels.items()
+        ],
         "noise": {
             "told": statements.noise(seen.noise if now.best is None else now.best.noise),
             "sd": seen.noise.sd or None,
@@ -61,7 +74,11 @@ def trust(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "statuses": now.statuses,
         "failures": now.failures,
         "signs": _signs(seen),
-        "signed": {"all": seen.signs, "read": len({each.seq for each in seen.findings}), "counted": bool(seen.kinds)},
+        "signed": {
+            "all": seen.signs,
+            "read": len({each.seq for each in seen.findings}),
+            "counted": bool(seen.kinds),
+        },
         "limits": msgspec.to_builtins(about.task.limits),
         "bounds": list(about.task.objective.bounds),
         "known": getattr(about.task.objective, "known", None),
@@ -98,8 +115,9 @@ def _finalists(run: Digest, now: RunStatus) -> list[dict[str, Any]]:
 
 
 def _signs(seen: views.Integrity) -> list[dict[str, Any]]:
-    """Signs by kind, the grave ones first, then the most frequent: how many evaluations showed each (no `kinds`: of
-    those that were read), and examples, one for each candidate, the newest first."""
+    """Signs by kind, the grave ones first, then the most frequent: how many evaluations showed each
+    (no `kinds`: of those that were read), and examples, one for each candidate, the newest first.
+    """
     groups: dict[str, list[views.IntegrityFinding]] = {}
     for each in seen.findings:
         groups.setdefault(each.sign, []).append(each)
@@ -108,5 +126,11 @@ def _signs(seen: views.Integrity) -> list[dict[str, Any]]:
         alone = list({one.candidate: one for one in reversed(each)}.values())[::-1]
         shown = [msgspec.to_builtins(one) for one in alone[:_EXAMPLES]]
         about = {"sign": name, "grave": each[0].grave, "meaning": SIGNS.get(name, (False, ""))[1]}
-        found.append({**about, "count": seen.kinds.get(name, len({one.seq for one in each})), "examples": shown})
+        found.append(
+            {
+                **about,
+                "count": seen.kinds.get(name, len({one.seq for one in each})),
+                "examples": shown,
+            }
+        )
     return sorted(found, key=lambda group: (not group["grave"], -group["count"], group["sign"]))

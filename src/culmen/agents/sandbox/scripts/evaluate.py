@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
 """Have candidates evaluated by culmen, and look at everything that was tried so far.
 
-    python run_experiments.py FILE... [--note TEXT] [--parents ID,ID]   evaluate; many files run side by side
+    python run_experiments.py FILE... [--note TEXT] [--parents ID,ID]   evaluate; many files run
+    side by side
     python run_experiments.py --no-wait FILE...                         only ask; prints tickets
     python run_experiments.py --wait TICKET...                          results of tickets
     python run_experiments.py --best                                    the best row so far
-    python run_experiments.py --history [--help]                        query everything tried so far
-    python run_experiments.py --report TEXT                             tell culmen something: a weakness of the
-                                                                        evaluator, what cannot be improved and why
-    python run_experiments.py --finish TEXT                             your work is done; TEXT says why
+    python run_experiments.py --history [--help]                        query everything tried so
+    far
+    python run_experiments.py --report TEXT                             tell culmen something: a
+    weakness of the
+                                                                        evaluator, what cannot be
+                                                                        improved and why
+    python run_experiments.py --finish TEXT                             your work is done; TEXT says
+    why
 
-FILE is a candidate below candidates/, or a folder of parts. One JSON row is printed for each, in the order given. The
-exit code is 3 if any was turned away.
+FILE is a candidate below candidates/, or a folder of parts. One JSON row is printed for each, in
+the order given. The exit code is 3 if any was turned away.
 """
 
 import argparse
@@ -38,7 +43,9 @@ def place(path):
     full = os.path.abspath(path)
     if not os.path.lexists(full) and os.path.lexists(os.path.join(TREE, path)):
         full = os.path.join(TREE, path)
-    return os.path.relpath(os.path.join(os.path.realpath(os.path.dirname(full)), os.path.basename(full)), TREE)
+    return os.path.relpath(
+        os.path.join(os.path.realpath(os.path.dirname(full)), os.path.basename(full)), TREE
+    )
 
 
 def put(request):
@@ -95,11 +102,15 @@ def main():
     if "--best" in words:
         return history(["--top", "1"])
     parser = argparse.ArgumentParser(
-        prog="run_experiments.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="run_experiments.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("files", nargs="*", metavar="FILE")
     parser.add_argument("--note", default="", help="what you try and why; kept in the history")
-    parser.add_argument("--parents", default="", help="candidate ids this one was made from, with commas")
+    parser.add_argument(
+        "--parents", default="", help="candidate ids this one was made from, with commas"
+    )
     parser.add_argument("--no-wait", action="store_true")
     parser.add_argument("--wait", nargs="+", default=[], metavar="TICKET")
     parser.add_argument("--report", metavar="TEXT")

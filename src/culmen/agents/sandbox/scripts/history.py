@@ -9,8 +9,9 @@
     history --diff ID ID                   how two candidates differ
     history --show ID                      a candidate's text
 
-Filters compare a field of the row (or metrics.NAME) by = != < > <= >= or ~ (regular expression). ID is a candidate's
-id or a ticket. The rows are those of past_experiments.jsonl; candidates lie in .culmen/programs/ID/.
+Filters compare a field of the row (or metrics.NAME) by = != < > <= >= or ~ (regular expression). ID
+is a candidate's id or a ticket. The rows are those of past_experiments.jsonl; candidates lie in
+.culmen/programs/ID/.
 """
 
 import argparse
@@ -46,9 +47,13 @@ def condition(text):
         sys.exit(f"not a filter: {text}")
     field, sign, wanted = match.groups()
     compare = {
-        "=": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b,
-        ">": lambda a, b: a > b, "<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b,
-    }  # fmt: skip
+        "=": lambda a, b: a == b,
+        "!=": lambda a, b: a != b,
+        "<": lambda a, b: a < b,
+        ">": lambda a, b: a > b,
+        "<=": lambda a, b: a <= b,
+        ">=": lambda a, b: a >= b,
+    }
 
     def holds(row):
         found = value(row, field)
@@ -122,7 +127,11 @@ def main():
     conditions = [condition(text) for text in given.filter]
     found = [row for row in rows() if all(holds(row) for holds in conditions)]
     if given.top is not None:
-        scored = [(level, row) for row in found if row["status"] == "ok" and (level := worth(row)) is not None]
+        scored = [
+            (level, row)
+            for row in found
+            if row["status"] == "ok" and (level := worth(row)) is not None
+        ]
         found = [row for _, row in sorted(scored, key=lambda pair: -pair[0])][: given.top]
     if given.last is not None:
         found = found[-given.last :] if given.last > 0 else []

@@ -1,4 +1,5 @@
-"""The first program inside an agent's sandbox: takes on limits and another identity, then becomes the command.
+"""The first program inside an agent's sandbox: takes on limits and another identity, then becomes
+the command.
 
     python -I -S launch.py SETTINGS COMMAND...
 

@@ -1,4 +1,5 @@
-"""Inside a sandbox: the tools of an agent that has no process of its own. One JSON line in, one out, until stdin ends.
+"""Inside a sandbox: the tools of an agent that has no process of its own. One JSON line in, one
+out, until stdin ends.
 
     python -I -S toolbox.py ALONE        ALONE is 1 where nothing else lives in this process namespace
 
@@ -27,20 +28,29 @@ class Fault(Exception):
 def command(command, seconds):
     process = subprocess.Popen(
         ["/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh", "-c", command],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
     output, ended = listen(process, time.monotonic() + seconds)
     end_all(process)
     if process.stdout is not None:
         process.stdout.close()
     code = process.wait()
     if not ended:
-        return {"text": f"{output}\n[ended after {seconds:g} seconds]", "fault": "timeout", "code": code}
+        return {
+            "text": f"{output}\n[ended after {seconds:g} seconds]",
+            "fault": "timeout",
+            "code": code,
+        }
     return {"text": output, "code": code}
 
 
 def listen(process, deadline):
-    """What it prints until it is gone (no matter who still holds its output), and whether that was in time."""
+    """What it prints until it is gone (no matter who still holds its output), and whether that was
+    in time.
+    """
     pipe, head, tail, length = process.stdout.fileno(), b"", b"", 0
     os.set_blocking(pipe, False)
     while True:
@@ -83,7 +93,10 @@ def read(path, offset=0, limit=LINES):
     cut = chosen[:READ]
     shown = cut.count("\n") + (not cut.endswith("\n") and bool(cut))
     rest = len(lines) - max(0, offset) - shown
-    return {"text": cut + (f"\n[{rest} more lines; go on with offset {max(0, offset) + shown}]" if rest > 0 else "")}
+    return {
+        "text": cut
+        + (f"\n[{rest} more lines; go on with offset {max(0, offset) + shown}]" if rest > 0 else "")
+    }
 
 
 def whole(path, most):
@@ -103,7 +116,9 @@ def edit(path, old, new):
     text = whole(path, LARGEST)
     found = text.count(old) if old else 0
     if found != 1:
-        fault, why = ("missing", "is not in") if not found else ("ambiguous", f"stands {found} times in")
+        fault, why = (
+            ("missing", "is not in") if not found else ("ambiguous", f"stands {found} times in")
+        )
         raise Fault(fault, f"the text to replace {why} {path}")
     return {"text": text.replace(old, new)}
 
@@ -132,7 +147,14 @@ def names(path="."):
     return {"text": "\n".join(found[:NAMES]) + more}
 
 
-TOOLS = {"command": command, "read": read, "edit": edit, "append": append, "write": write, "list": names}
+TOOLS = {
+    "command": command,
+    "read": read,
+    "edit": edit,
+    "append": append,
+    "write": write,
+    "list": names,
+}
 
 
 def answer(line):

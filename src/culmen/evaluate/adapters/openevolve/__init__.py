@@ -1,1 +1,1 @@
-"""OpenEvolve's task folders and evaluators, unmodified; the candidate runs in a process of its own."""
+"""OpenEvolve's task folders and evaluators, unmodified; candidates run in a process apart."""

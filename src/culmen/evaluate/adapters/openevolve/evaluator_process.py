@@ -2,8 +2,9 @@
 
 The candidate is behind a stub (`run_proxied`) or in the same process (`run_legacy`).
 
-Conventions of such folders: the program lies in a writable folder under a unique identifier with its suffix, the
-evaluator's folder is on `sys.path`, results are a number, a dict or an EvaluationResult, also from a coroutine.
+Conventions of such folders: the program lies in a writable folder under a unique identifier with
+its suffix, the evaluator's folder is on `sys.path`, results are a number, a dict or an
+EvaluationResult, also from a coroutine.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ def _report(request: dict[str, Any], work: Path) -> dict[str, Any]:
     return {
         "score": fitness(metrics, request["features"]),
         "metrics": {key: value for key, value in map(_item, metrics.items()) if _is_number(value)},
-        "feedback": "\n".join(f"{key}: {value}" for key, value in metrics.items() if isinstance(value, str)),
+        "feedback": "\n".join(
+            f"{key}: {value}" for key, value in metrics.items() if isinstance(value, str)
+        ),
         "artifacts": {str(key): _text(value) for key, value in artifacts.items()},
     }
 
@@ -97,7 +100,9 @@ def _load(request: dict[str, Any]) -> ModuleType:
 def _cascade(
     module: ModuleType, program: str, thresholds: list[float], features: list[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Run stages while the last score reaches its threshold; later results take precedence, a failing stage ends it."""
+    """Run stages while the last score reaches its threshold; later results take precedence, a
+    failing stage ends it.
+    """
     metrics, artifacts = _normal(module.evaluate_stage1(program))
     latest = metrics
     for index, threshold in enumerate(thresholds):
@@ -133,10 +138,16 @@ async def _wait(result: Any) -> Any:
 
 
 def fitness(metrics: dict[str, Any], features: list[str]) -> Any:
-    """`combined_score` if there is one, else the mean of the numbers that are not feature dimensions, else None."""
+    """`combined_score` if there is one, else the mean of the numbers that are not feature
+    dimensions, else None.
+    """
     if "combined_score" in metrics:
         return number(metrics["combined_score"])
-    plain = [value for key, value in map(_item, metrics.items()) if key not in features and _is_number(value)]
+    plain = [
+        value
+        for key, value in map(_item, metrics.items())
+        if key not in features and _is_number(value)
+    ]
     kept = [value for value in plain if not math.isnan(value)]
     return sum(kept) / len(kept) if kept else None
 
@@ -154,7 +165,8 @@ def _text(value: Any) -> str:
     return text[:_MAX_ARTIFACT].encode("utf-8", "replace").decode()
 
 
-# -- behind a proxy: stubs in place of the program, and what crossed -------------------------------------------------
+# -- behind a proxy: stubs in place of the program, and what crossed
+# -------------------------------------------------
 
 _IN_OPEN, _IN_CLOSE = 0x20, 0x18
 _NONBLOCK = 0x800
@@ -164,11 +176,13 @@ _WAITING = 4096  # connections not yet taken; a full queue would refuse the next
 
 
 class ProxyFolder:
-    """The evaluator's work folder: stubs in place of the program, a socket to the candidate, and notes of what
-    crossed."""
+    """The evaluator's work folder: stubs in place of the program, a socket to the candidate, and
+    notes of what crossed."""
 
     def __init__(self, work: Path, request: dict[str, Any]) -> None:
-        self._folder = work / f".program-{os.urandom(8).hex()}"  # nobody else can guess where the socket is
+        self._folder = (
+            work / f".program-{os.urandom(8).hex()}"
+        )  # nobody else can guess where the socket is
         self._folder.mkdir(mode=0o700)
         settings = {"accept": request["accept"], "learn": request["learn"]}
         (self._folder / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
@@ -180,12 +194,16 @@ class ProxyFolder:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(stub.text(package, str(self._folder), name), encoding="utf-8")
             linecache.cache[str(path)] = (0, None, [], str(path))  # traces need not open it
-            watched = libc.inotify_add_watch(self._watch, os.fsencode(path), ctypes.c_uint32(_IN_OPEN | _IN_CLOSE))
+            watched = libc.inotify_add_watch(
+                self._watch, os.fsencode(path), ctypes.c_uint32(_IN_OPEN | _IN_CLOSE)
+            )
             check(watched, "inotify_add_watch")
         stub.hook()
 
     def _listen(self) -> None:
-        """A socket that every process of the evaluator can reach and the candidate's process answers on."""
+        """A socket that every process of the evaluator can reach and the candidate's process
+        answers on.
+        """
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(self._folder / SOCKET))
         listener.listen(_WAITING)
@@ -193,8 +211,8 @@ class ProxyFolder:
             socket.send_fds(line, [b"L"], [listener.fileno()])
 
     def account(self) -> dict[str, Any]:
-        """The notes of the evaluator's processes: things that crossed, were refused, or ended; and how often the text
-        of the program was read, beyond what imports read."""
+        """The notes of the evaluator's processes: things that crossed, were refused, or ended; and
+        how often the text of the program was read, beyond what imports read."""
         notes = Notes.read(self._folder / NOTES)
         opened = _opened(self._watch)
         return {
@@ -256,5 +274,8 @@ def _opened(watch: int) -> int:
             events = os.read(watch, 1 << 16)
         except BlockingIOError:
             return count
-        masks = (int.from_bytes(events[at + 4 : at + 8], "little") for at in range(0, len(events), _EVENT))
+        masks = (
+            int.from_bytes(events[at + 4 : at + 8], "little")
+            for at in range(0, len(events), _EVENT)
+        )
         count += sum(1 for mask in masks if mask & _IN_OPEN)

@@ -1,11 +1,13 @@
-"""An unmodified OpenEvolve example folder: `initial_program.*`, `evaluator.py`, perhaps `config.yaml`.
+"""An unmodified OpenEvolve example folder: `initial_program.*`, `evaluator.py`, perhaps
+`config.yaml`.
 
-`evaluate(program_path)` and the candidate run in two processes inside the jail where the evaluator allows it, else in
-one (form legacy). Higher is better. Candidates are scored by `combined_score`, else by the mean of their numeric
-metrics.
+`evaluate(program_path)` and the candidate run in two processes inside the jail where the evaluator
+allows it, else in one (form legacy). Higher is better. Candidates are scored by `combined_score`,
+else by the mean of their numeric metrics.
 
-Of `config.yaml` only some keys matter (`KEYS`). Many published files put keys at the wrong level: one that can belong
-to one place only is taken from wherever it is, with a note. Unused keys are listed in one note.
+Of `config.yaml` only some keys matter (`KEYS`). Many published files put keys at the wrong level:
+one that can belong to one place only is taken from wherever it is, with a note. Unused keys are
+listed in one note.
 """
 
 from __future__ import annotations
@@ -31,7 +33,11 @@ _BUILT_IN_FEATURES = ("complexity", "diversity", "score")
 
 def initial_programs(folder: Path) -> list[Path]:
     """The `initial_program.*` files of a folder."""
-    return sorted(path for path in folder.glob("initial_program.*") if path.is_file() and path.suffix != ".pyc")
+    return sorted(
+        path
+        for path in folder.glob("initial_program.*")
+        if path.is_file() and path.suffix != ".pyc"
+    )
 
 
 def fits(folder: Path) -> bool:
@@ -45,10 +51,14 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     if len(programs) != 1:
         found = ", ".join(p.name for p in programs) or "none"
         fix = "keep one, or write a task.toml naming the initial programs"
-        raise TaskError(f"expected one initial_program.*, found {found}", where=str(folder), fix=fix)
+        raise TaskError(
+            f"expected one initial_program.*, found {found}", where=str(folder), fix=fix
+        )
     config = next((p for p in (folder / "config.yaml", folder / "config.yml") if p.is_file()), None)
     task = read(programs[0], folder / "evaluator.py", config, goal)
-    others = sorted(p.name for p in folder.glob("*.y*ml") if p != config and p.suffix in (".yaml", ".yml"))
+    others = sorted(
+        p.name for p in folder.glob("*.y*ml") if p != config and p.suffix in (".yaml", ".yml")
+    )
     if not others:
         return task
     note = f"settings are read from config.yaml only; there is also {', '.join(others)}"
@@ -63,9 +73,11 @@ def read(
     contract: str = "",
     others: Iterable[Path] = (),
 ) -> Task:
-    """The task of these files, as `openevolve-run PROGRAM EVALUATOR --config CONFIG` has it; `program` may be None.
+    """The task of these files, as `openevolve-run PROGRAM EVALUATOR --config CONFIG` has it;
+    `program` may be None.
 
-    `contract` names another ecosystem's way to call the evaluator; `others` are files that are no part of it.
+    `contract` names another ecosystem's way to call the evaluator; `others` are files that are no
+    part of it.
     """
     if not evaluator_path.is_file():
         raise missing(evaluator_path)
@@ -73,7 +85,12 @@ def read(
     settings = read_config(config) if config else OpenEvolveConfig()
     module = reading.read_module(evaluator_path)
     if not contract:
-        reading.require(module, "evaluate", evaluator_path, "define evaluate(program_path) returning a dict of metrics")
+        reading.require(
+            module,
+            "evaluate",
+            evaluator_path,
+            "define evaluate(program_path) returning a dict of metrics",
+        )
     suffix = program.suffix if program else settings.get("", "file_suffix", ".py")
     apart = [path for path in (program, config, *others) if path]
     files, note = reading.evaluator_files(evaluator_path, apart)
@@ -128,7 +145,9 @@ def _packages(program: Path | None, evaluator: Path) -> tuple[str, ...]:
 
 def _thresholds(module: reading.Module, settings: OpenEvolveConfig) -> tuple[float, ...] | None:
     """A cascade runs if it is not switched off and the evaluator has a first stage."""
-    if "evaluate_stage1" not in module.names or not settings.get("evaluator", "cascade_evaluation", True):
+    if "evaluate_stage1" not in module.names or not settings.get(
+        "evaluator", "cascade_evaluation", True
+    ):
         return None
     return tuple(settings.get("evaluator", "cascade_thresholds", THRESHOLDS))
 
@@ -143,7 +162,9 @@ def _limits(settings: OpenEvolveConfig, config: Path | None) -> Limits:
     seconds = settings.get("evaluator", "timeout", TIMEOUT)
     if seconds <= 0:
         raise TaskError(
-            f"timeout must be above 0, not {seconds}", where=f"{config} (evaluator.timeout)", fix="write seconds"
+            f"timeout must be above 0, not {seconds}",
+            where=f"{config} (evaluator.timeout)",
+            fix="write seconds",
         )
     return Limits(seconds=seconds)
 
@@ -151,9 +172,17 @@ def _limits(settings: OpenEvolveConfig, config: Path | None) -> Limits:
 def _features(settings: OpenEvolveConfig) -> tuple[tuple[str, ...], str]:
     given = settings.get("database", "feature_dimensions", [])
     if isinstance(given, int):
-        return (), f"database.feature_dimensions = {given} is a number, not a list of names: no features are used"
+        return (
+            (),
+            f"database.feature_dimensions = {given} is a number, not a list of names: no "
+            "features are used",
+        )
     own = [name for name in given if name not in _BUILT_IN_FEATURES]
-    note = f"feature dimensions {', '.join(own)} must be metrics that the evaluator returns" if own else ""
+    note = (
+        f"feature dimensions {', '.join(own)} must be metrics that the evaluator returns"
+        if own
+        else ""
+    )
     return tuple(given), note
 
 
@@ -161,7 +190,8 @@ def _fitness_note(evaluator: Path) -> str:
     if "combined_score" in read_text(evaluator):
         return ""
     return (
-        f"{evaluator.name} never mentions combined_score: candidates are scored by the mean of their metrics, "
+        f"{evaluator.name} never mentions combined_score: candidates are scored by the mean of "
+        "their metrics, "
         "which is usually not what is meant; return a combined_score"
     )
 
@@ -180,7 +210,10 @@ def _llm(settings: OpenEvolveConfig) -> tuple[dict[str, Any], str]:
     if not models:
         for role in ("primary", "secondary"):
             if name := settings.get("llm", f"{role}_model"):
-                models = [*models, ModelEntry(name, settings.get("llm", f"{role}_model_weight", 1.0))]
+                models = [
+                    *models,
+                    ModelEntry(name, settings.get("llm", f"{role}_model_weight", 1.0)),
+                ]
     plain: list[dict[str, Any]] = []
     for model in models:
         entry = msgspec.to_builtins(msgspec.structs.replace(model, api_key=""))
@@ -190,7 +223,10 @@ def _llm(settings: OpenEvolveConfig) -> tuple[dict[str, Any], str]:
         plain.append(entry)
     if plain:
         llm["models"] = plain
-    note = "config.yaml holds an API key in plain text: it is not used; export it and write api_key: ${NAME}"
+    note = (
+        "config.yaml holds an API key in plain text: it is not used; export it and write api_key: "
+        "${NAME}"
+    )
     return llm, note if dropped else ""
 
 
@@ -200,10 +236,15 @@ def _defaults(settings: OpenEvolveConfig, llm: dict[str, Any]) -> dict[str, Any]
         "iterations": settings.get("", "max_iterations"),
         "seed": settings.get("", "random_seed"),
         "workers": settings.get("evaluator", "parallel_evaluations"),
-        "format": {True: "diff", False: "rewrite", None: None}[settings.get("", "diff_based_evolution")],
+        "format": {True: "diff", False: "rewrite", None: None}[
+            settings.get("", "diff_based_evolution")
+        ],
         "model": llm["models"][0]["name"] if llm.get("models") else None,
         "llm": llm or None,
-        "prompt": settings.section("prompt", ("num_top_programs", "num_diverse_programs", "include_artifacts")) or None,
+        "prompt": settings.section(
+            "prompt", ("num_top_programs", "num_diverse_programs", "include_artifacts")
+        )
+        or None,
         "settings": _search(settings) or None,
     }
     return {key: value for key, value in found.items() if value is not None}
@@ -224,7 +265,8 @@ def _search(settings: OpenEvolveConfig) -> dict[str, Any]:
     return settings.section("database", keys)
 
 
-# -- config.yaml -----------------------------------------------------------------------------------------------------
+# -- config.yaml
+# ------------------------------------------------------------------------------
 
 
 class ModelEntry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -307,7 +349,9 @@ class OpenEvolveConfig(msgspec.Struct, frozen=True):
 
 
 def read_config(path: Path) -> OpenEvolveConfig:
-    """Read a `config.yaml`; raises `TaskError` for YAML that does not parse and values of a wrong type."""
+    """Read a `config.yaml`; raises `TaskError` for YAML that does not parse and values of a wrong
+    type.
+    """
     values: dict[tuple[str, str], Any] = {}
     moved: list[str] = []
     ignored: list[str] = []
@@ -345,23 +389,35 @@ def _load(path: Path) -> dict[str, Any]:
         what = f"not valid YAML: {error.problem}"
         raise TaskError(what, where=f"{path}{line}", fix="correct that line") from None
     except yaml.YAMLError as error:
-        raise TaskError(f"not valid YAML: {error}", where=str(path), fix="correct the file") from None
+        raise TaskError(
+            f"not valid YAML: {error}", where=str(path), fix="correct the file"
+        ) from None
     if raw is None:
         return {}
     if not isinstance(raw, dict):
-        raise TaskError("the file is not a mapping of keys", where=str(path), fix="write key: value lines")
+        raise TaskError(
+            "the file is not a mapping of keys", where=str(path), fix="write key: value lines"
+        )
     return raw
 
 
 def _entries(raw: dict[Any, Any], path: Path) -> Iterator[tuple[str, str, Any]]:
-    """(section, key, value): first those at their own place, so that they win over misplaced ones."""
+    """(section, key, value): first those at their own place, so that they win over misplaced
+    ones.
+    """
     flat: list[tuple[str, str, Any]] = []
     for name, value in raw.items():
-        if isinstance(value, dict) and str(name) not in KEYS[""] and (str(name) in KEYS or _holds_known(value)):
+        if (
+            isinstance(value, dict)
+            and str(name) not in KEYS[""]
+            and (str(name) in KEYS or _holds_known(value))
+        ):
             flat += [(str(name), str(key), inner) for key, inner in value.items()]
         elif str(name) in KEYS and value is not None:
             fix = "write its keys indented below it"
-            raise TaskError(f"'{name}' must hold keys, not {value!r}", where=f"{path} ({name})", fix=fix)
+            raise TaskError(
+                f"'{name}' must hold keys, not {value!r}", where=f"{path} ({name})", fix=fix
+            )
         elif value is not None or str(name) not in KEYS:
             flat.append(("", str(name), value))
     yield from sorted(flat, key=lambda entry: entry[1] not in KEYS.get(entry[0], {}))
@@ -384,7 +440,11 @@ def _convert(value: Any, kind: Any, path: Path, dotted: str) -> Any:
         made = msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
         what = f"wrong value: {str(error)[0].lower()}{str(error)[1:]}"
-        raise TaskError(what, where=f"{path} ({dotted})", fix="correct the value or remove the key") from None
+        raise TaskError(
+            what, where=f"{path} ({dotted})", fix="correct the value or remove the key"
+        ) from None
     if isinstance(made, float) and not math.isfinite(made):
-        raise TaskError("the value must be finite", where=f"{path} ({dotted})", fix="write a number")
+        raise TaskError(
+            "the value must be finite", where=f"{path} ({dotted})", fix="write a number"
+        )
     return made

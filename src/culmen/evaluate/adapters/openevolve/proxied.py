@@ -1,7 +1,8 @@
-"""One evaluation behind the proxy: two jailed children, the evaluator's and the candidate's, which end together.
+"""One evaluation behind the proxy: two jailed children, the evaluator's and the candidate's, which
+end together.
 
-The candidate's child does not see the evaluator's folder; the evaluator's is never sent the candidate's Python text.
-`settle` tests before a search whether an evaluator works this way.
+The candidate's child does not see the evaluator's folder; the evaluator's is never sent the
+candidate's Python text. `settle` tests before a search whether an evaluator works this way.
 """
 
 from __future__ import annotations
@@ -35,23 +36,34 @@ from culmen.evaluate.outcome import EvaluationOutcome
 
 _EXTRA_PROCESSES = 1  # plus a supervisor beside the process that imports the candidate
 _LAST_WORDS_SECONDS = 1.0
-_TEXT_READ = 'the evaluator read the program\'s file, which holds no program behind a proxy: set proxy = "never"'
+_TEXT_READ = (
+    "the evaluator read the program's file, which holds no program behind a proxy: set proxy = "
+    '"never"'
+)
 _REFUSALS = {"too_large": (Status.REJECTED, "output_limit")}
 
 
 class JailedChild:
     """One of the two children: its channel, its number, and the future of its end."""
 
-    def __init__(self, jail: Jail, log: OutputLog, line: socket.socket, task: Task, seed: int, **job: Any) -> None:
+    def __init__(
+        self, jail: Jail, log: OutputLog, line: socket.socket, task: Task, seed: int, **job: Any
+    ) -> None:
         self._jail, self.number, self.stands = jail, 0, False
         self.channel, theirs = socket.socketpair()
         self.channel.setblocking(False)
         limits = task.limits
         with theirs, line:
             self.number, self.end = jail.submit(
-                theirs, log.write, (line.fileno(),), seed=seed, seconds=allowed_seconds(task, "proxied"),
-                memory_mb=limits.memory_mb, files_mb=limits.files_mb, **job,
-            )  # fmt: skip
+                theirs,
+                log.write,
+                (line.fileno(),),
+                seed=seed,
+                seconds=allowed_seconds(task, "proxied"),
+                memory_mb=limits.memory_mb,
+                files_mb=limits.files_mb,
+                **job,
+            )
 
     async def begin(self, content: bytes) -> None:
         """Wait until its jail is ready and send its request. Raises EOFError, JailError."""
@@ -82,17 +94,24 @@ class JailError(Exception):
 class ProxiedEvaluation:
     """A context manager: leaving it, for whatever reason, kills both children.
 
-    `accept` names values that may cross although they are not plain finite data (see proxy/session.py); with `learn`
-    everything may. Afterwards `account` lists what crossed.
+    `accept` names values that may cross although they are not plain finite data (see
+    proxy/session.py); with `learn` everything may. Afterwards `account` lists what crossed.
     """
 
     def __init__(
-        self, task: Task, jail: Jail, candidate: Candidate, case: Case | None, seed: int, accept: tuple[str, ...],
+        self,
+        task: Task,
+        jail: Jail,
+        candidate: Candidate,
+        case: Case | None,
+        seed: int,
+        accept: tuple[str, ...],
         learn: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.task, self.candidate, self.case, self.seed = task, candidate, case, seed
         self._jail, self._accept, self._learn = jail, accept, learn
-        # while both ways are compared the candidate has the evaluator's random seed, as in one process
+        # while both ways are compared the candidate has the evaluator's random seed, as in one
+        # process
         self._programs_seed = seed if learn else candidate_seed(seed)
         self._output_limit = task.limits.output_kb * 1024
         self._log = OutputLog(self._output_limit)
@@ -104,7 +123,10 @@ class ProxiedEvaluation:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for child in self._children:
             child.close()
@@ -128,23 +150,38 @@ class ProxiedEvaluation:
         more = {"processes": self.task.limits.processes}
         many = {"processes": self.task.limits.processes + _EXTRA_PROCESSES}
         program = JailedChild(
-            self._jail, self._log, there, self.task, self._programs_seed, slot=slots[0], blind=True, **many
+            self._jail,
+            self._log,
+            there,
+            self.task,
+            self._programs_seed,
+            slot=slots[0],
+            blind=True,
+            **many,
         )
         self._children.append(program)
-        evaluator = JailedChild(self._jail, self._log, here, self.task, self.seed, slot=slots[1], connects=True, **more)
+        evaluator = JailedChild(
+            self._jail, self._log, here, self.task, self.seed, slot=slots[1], connects=True, **more
+        )
         self._children.append(evaluator)
         self._log.handed_over()
         watching = asyncio.create_task(self._watch(program))
         talking = asyncio.create_task(self._talk(evaluator))
         try:
             allowed = allowed_seconds(self.task, "proxied") + GRACE_SECONDS
-            await asyncio.wait({talking, evaluator.end, program.end}, timeout=allowed, return_when="FIRST_COMPLETED")
+            await asyncio.wait(
+                {talking, evaluator.end, program.end},
+                timeout=allowed,
+                return_when="FIRST_COMPLETED",
+            )
             if not talking.done() and evaluator.end.done():
                 await asyncio.wait({talking}, timeout=_LAST_WORDS_SECONDS)
             said = talking.result() if talking.done() else None
             if program.end.done() or self.account.get("lost"):
                 await asyncio.wait({watching}, timeout=_LAST_WORDS_SECONDS)
-                if watching.done() and watching.result() is None:  # its channel closes a moment before it is reaped
+                if (
+                    watching.done() and watching.result() is None
+                ):  # its channel closes a moment before it is reaped
                     await asyncio.wait({program.end}, timeout=_LAST_WORDS_SECONDS)
             self.finished = time.monotonic() if said is None else self.finished
             code = watching.result() if watching.done() else None
@@ -154,13 +191,17 @@ class ProxiedEvaluation:
             watching.cancel()
             talking.cancel()
         by_itself = program.end.result() if program.end.done() else None
-        ends = await asyncio.gather(program.ended(), evaluator.ended())  # the slots must be free again
+        ends = await asyncio.gather(
+            program.ended(), evaluator.ended()
+        )  # the slots must be free again
         return self._verdict(program.stands, by_itself, ends[1], said, code)
 
     async def _talk(self, evaluator: JailedChild) -> tuple[str, bytes] | None:
         """The exchange with the evaluator's process; None if it ended without an answer."""
         programs = [name for name in self.candidate.parts if name.endswith(".py")]
-        content = build_request(self.task, "proxied", self.candidate, self.case, accept=self._accept, learn=self._learn)
+        content = build_request(
+            self.task, "proxied", self.candidate, self.case, accept=self._accept, learn=self._learn
+        )
         texts = {name: text for name, text in self.candidate.parts.items() if name not in programs}
         texts.pop(content["module"], None)
         others = [name for name in programs if name != content["module"]]
@@ -200,12 +241,15 @@ class ProxiedEvaluation:
         said: tuple[str, bytes] | None,
         code: int | None,
     ) -> EvaluationOutcome:
-        """`program` is how the candidate's process ended by itself, `code` how a server of it did; None: it did not."""
+        """`program` is how the candidate's process ended by itself, `code` how a server of it did;
+        None: it did not.
+        """
         cpu = math.ceil(allowed_seconds(self.task, "proxied") * (os.cpu_count() or 1))
         if program is not None:
             if program.end == "exit" and not stood:
                 return outcome.lost(
-                    "jail_error", f"the child left with status {program.code} before its jail was ready"
+                    "jail_error",
+                    f"the child left with status {program.code} before its jail was ready",
                 )
             return outcome.of_end(program, cpu)
         if said is None:
@@ -224,7 +268,9 @@ class ProxiedEvaluation:
         if refused:
             reason, text = refused[0]
             status, word = _REFUSALS.get(reason, (Status.INVALID, reason))
-            return EvaluationOutcome(status, word, feedback=f"not accepted from the program: {text}")
+            return EvaluationOutcome(
+                status, word, feedback=f"not accepted from the program: {text}"
+            )
         if kind == "R" and self.account.get("reads") and not self._learn:
             return EvaluationOutcome(Status.INVALID, "text_read", feedback=_TEXT_READ)
         if kind == "L":
@@ -232,7 +278,11 @@ class ProxiedEvaluation:
         if kind == "R":
             return outcome.of_report(payload, self.task.objective)
         verdict = outcome.of_exception(payload if kind == "E" else b"")
-        return replace(verdict, feedback=f"{verdict.feedback}\n{_TEXT_READ}") if self.account.get("reads") else verdict
+        return (
+            replace(verdict, feedback=f"{verdict.feedback}\n{_TEXT_READ}")
+            if self.account.get("reads")
+            else verdict
+        )
 
 
 def is_python_program(task: Task) -> bool:
@@ -240,7 +290,8 @@ def is_python_program(task: Task) -> bool:
     return PurePosixPath(f"x{task.evaluator.suffix}").suffix == ".py"
 
 
-# -- the trial: does this evaluator work behind a proxy? -------------------------------------------------------------
+# -- the trial: does this evaluator work behind a proxy?
+# -------------------------------------------------------------
 
 _SEEDS = 3  # most initial programs tried, until one scores
 _REPEATS = 3  # evaluations per way where scores vary
@@ -250,12 +301,14 @@ Proxied = Callable[[Candidate, int], Awaitable[tuple[EvaluationOutcome, dict[str
 Plain = Callable[[Candidate, int], Awaitable[EvaluationOutcome]]
 
 
-async def settle(seeds: Sequence[Candidate], accept: Sequence[str], proxied: Proxied, plain: Plain) -> Scoring:
-    """`proxied` if the initial program scores the same behind a proxy as in a shared process, else `self-reported` and
-    why.
+async def settle(
+    seeds: Sequence[Candidate], accept: Sequence[str], proxied: Proxied, plain: Plain
+) -> Scoring:
+    """`proxied` if the initial program scores the same behind a proxy as in a shared process, else
+    `self-reported` and why.
 
-    `accept` is what the task lets cross; what the initial program's evaluation needs is added. `proxied` evaluates with
-    everything allowed and returns what crossed.
+    `accept` is what the task lets cross; what the initial program's evaluation needs is added.
+    `proxied` evaluates with everything allowed and returns what crossed.
     """
     crossed = list(accept)
     for seed in seeds[:_SEEDS]:
@@ -267,7 +320,11 @@ async def settle(seeds: Sequence[Candidate], accept: Sequence[str], proxied: Pro
             return _scoring(why, crossed)
         if (await plain(seed, 0)).status is Status.OK:
             return _scoring(
-                why or f"its initial program scores in the same process and not behind a proxy: {_said(verdict)}",
+                why
+                or (
+                    "its initial program scores in the same process and not behind a proxy: "
+                    f"{_said(verdict)}"
+                ),
                 crossed,
             )
     return Scoring("proxied", accept=tuple(crossed))
@@ -286,7 +343,9 @@ def _objection(account: dict[str, Any]) -> str:
     return str(next(iter(account.get("unsupported", ())), ""))
 
 
-async def _difference(seed: Candidate, first: EvaluationOutcome, proxied: Proxied, plain: Plain) -> str:
+async def _difference(
+    seed: Candidate, first: EvaluationOutcome, proxied: Proxied, plain: Plain
+) -> str:
     """How the two ways differ, "" if they do not; noisy scores are compared by their range."""
     there, here = [first], [await plain(seed, 0)]
     if here[0].status is not Status.OK:
@@ -298,11 +357,16 @@ async def _difference(seed: Candidate, first: EvaluationOutcome, proxied: Proxie
         here.append(await plain(seed, number))
     if alike(there, here):
         return ""
-    return f"its initial program scores {_score(there[0])} behind a proxy and {_score(here[0])} in the same process"
+    return (
+        f"its initial program scores {_score(there[0])} behind a proxy and {_score(here[0])} in "
+        "the same process"
+    )
 
 
 def alike(there: Sequence[EvaluationOutcome], here: Sequence[EvaluationOutcome]) -> bool:
-    """Whether both ways give the same kind of result, with scores no further apart than those of one way are."""
+    """Whether both ways give the same kind of result, with scores no further apart than those of
+    one way are.
+    """
     if not all(v.status is Status.OK for v in (*there, *here)):
         return False
     if _shape(there[0]) != _shape(here[0]):
@@ -324,4 +388,6 @@ def _score(verdict: EvaluationOutcome) -> str:
 
 def _said(verdict: EvaluationOutcome) -> str:
     last = [line.strip() for line in verdict.feedback.splitlines() if line.strip()]
-    return " ".join([verdict.reason or verdict.status.value, *(last[-1:] and [f"({last[-1][:200]})"])])
+    return " ".join(
+        [verdict.reason or verdict.status.value, *(last[-1:] and [f"({last[-1][:200]})"])]
+    )

@@ -9,7 +9,9 @@ branch_labels = None
 depends_on = None
 
 
-def upgrade() -> None:  # written out, not taken from store/schema.py: a revision must not change with the schema
+def upgrade() -> (
+    None
+):  # written out, not taken from store/schema.py: a revision must not change with the schema
     op.create_table(
         "blob",
         sa.Column("sha", sa.LargeBinary(length=32), nullable=False),
@@ -38,7 +40,12 @@ def upgrade() -> None:  # written out, not taken from store/schema.py: a revisio
     )
     op.create_table(
         "event",
-        sa.Column("seq", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=False, nullable=False),
+        sa.Column(
+            "seq",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
         sa.Column("time", sa.Float(), nullable=False),
         sa.Column("kind", sa.String(length=16), nullable=False),
         sa.Column("effect", sa.Text(), nullable=False),
@@ -62,7 +69,12 @@ def upgrade() -> None:  # written out, not taken from store/schema.py: a revisio
     )
     op.create_table(
         "observation",
-        sa.Column("seq", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=False, nullable=False),
+        sa.Column(
+            "seq",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
         sa.Column("candidate", sa.String(length=12), nullable=False),
         sa.Column("case", sa.Text(), nullable=False),
         sa.Column("score", sa.Float(), nullable=True),
@@ -77,8 +89,15 @@ def upgrade() -> None:  # written out, not taken from store/schema.py: a revisio
     op.create_index("observation_candidate", "observation", ["candidate", "seq"], unique=False)
     op.create_table(
         "progress",
-        sa.Column("seq", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=False, nullable=False),
-        sa.Column("evaluations", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column(
+            "seq",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column(
+            "evaluations", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False
+        ),
         sa.Column("elapsed", sa.Float(), nullable=False),
         sa.Column("candidate", sa.String(length=12), nullable=False),
         sa.Column("mean", sa.Float(), nullable=False),
@@ -101,8 +120,12 @@ def upgrade() -> None:  # written out, not taken from store/schema.py: a revisio
         sa.Column("effects", sa.Integer(), nullable=False),
         sa.Column("evaluations", sa.Integer(), nullable=False),
         sa.Column("calls", sa.Integer(), nullable=False),
-        sa.Column("input_tokens", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
-        sa.Column("output_tokens", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column(
+            "input_tokens", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False
+        ),
+        sa.Column(
+            "output_tokens", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False
+        ),
         sa.Column("dollars", sa.Float(), nullable=False),
         sa.Column("unpriced", sa.Integer(), nullable=False),
         sa.Column("cache_hits", sa.Integer(), nullable=False),

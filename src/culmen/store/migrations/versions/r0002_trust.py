@@ -11,8 +11,12 @@ depends_on = None
 
 def upgrade() -> None:
     with op.batch_alter_table("observation") as table:
-        table.add_column(sa.Column("trust", sa.String(length=16), nullable=False, server_default=""))
-    op.execute("UPDATE observation SET trust = CASE WHEN verified THEN 'verified' ELSE 'self-reported' END")
+        table.add_column(
+            sa.Column("trust", sa.String(length=16), nullable=False, server_default="")
+        )
+    op.execute(
+        "UPDATE observation SET trust = CASE WHEN verified THEN 'verified' ELSE 'self-reported' END"
+    )
     with op.batch_alter_table("observation") as table:
         table.drop_column("verified")
         table.alter_column("trust", server_default=None)

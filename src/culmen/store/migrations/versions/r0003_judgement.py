@@ -19,7 +19,9 @@ def upgrade() -> None:
             table.add_column(sa.Column(name, sa.Integer(), nullable=False, server_default="0"))
         table.add_column(sa.Column("low", sa.Float(), nullable=True))
         table.add_column(sa.Column("high", sa.Float(), nullable=True))
-        table.add_column(sa.Column("grave", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True))
+        table.add_column(
+            sa.Column("grave", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True)
+        )
     with op.batch_alter_table("tally") as table:
         for name in _COUNTS:
             table.alter_column(name, server_default=None)
@@ -49,7 +51,8 @@ def _fill(connection) -> None:
     for candidate, (asked, accepted, strict, values) in found.items():
         connection.execute(
             sa.text(
-                "UPDATE tally SET asked = :asked, accepted = :accepted, strict = :strict, low = :low, high = :high "
+                "UPDATE tally SET asked = :asked, accepted = :accepted, strict = :strict, low "
+                "= :low, high = :high "
                 "WHERE candidate = :candidate"
             ),
             {

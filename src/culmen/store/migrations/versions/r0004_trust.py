@@ -1,4 +1,6 @@
-"""The weakest trust of each candidate's scores, counts of levels and signs, and an index of what is no observation."""
+"""The weakest trust of each candidate's scores, counts of levels and signs, and an index of what is
+no observation.
+"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -14,7 +16,9 @@ _RANK = "CASE trust WHEN 'certified' THEN 0 WHEN 'verified' THEN 1 WHEN 'proxied
 def upgrade() -> None:
     op.add_column("tally", sa.Column("trust", sa.Integer(), nullable=True))
     few = sa.text("shape <> 'observation'")
-    op.create_index("event_other", "event", ["shape", "seq"], sqlite_where=few, postgresql_where=few)
+    op.create_index(
+        "event_other", "event", ["shape", "seq"], sqlite_where=few, postgresql_where=few
+    )
     op.execute(
         f"UPDATE tally SET trust = (SELECT max({_RANK}) FROM observation"
         " WHERE observation.candidate = tally.candidate AND observation.status = 'ok')"
@@ -23,9 +27,14 @@ def upgrade() -> None:
         "INSERT INTO counter (scope, name, value)"
         " SELECT 'trust', trust, count(*) FROM observation WHERE status = 'ok' GROUP BY trust"
     )
-    held = "position('\"signs\"'::bytea in result)" if op.get_bind().dialect.name == "postgresql" else _IN_SQLITE
+    held = (
+        "position('\"signs\"'::bytea in result)"
+        if op.get_bind().dialect.name == "postgresql"
+        else _IN_SQLITE
+    )
     op.execute(
-        "INSERT INTO counter (scope, name, value) SELECT 'sign', '', signed FROM (SELECT count(*) AS signed FROM event"
+        "INSERT INTO counter (scope, name, value) SELECT 'sign', '', signed FROM (SELECT "
+        "count(*) AS signed FROM event"
         f" WHERE shape = 'observation' AND {held} > 0) AS found WHERE signed > 0"
     )
 

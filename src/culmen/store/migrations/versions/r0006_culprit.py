@@ -1,6 +1,7 @@
 """Whose failure each observation is and its kind, so that readers need not decode events.
 
-Rows of before get the culprit that status and reason tell, and no kind: that takes every event; `recover` makes it.
+Rows of before get the culprit that status and reason tell, and no kind: that takes every event;
+`recover` makes it.
 """
 
 import sqlalchemy as sa
@@ -29,6 +30,8 @@ WHERE status <> 'ok'
 
 def upgrade() -> None:
     with op.batch_alter_table("observation") as table:
-        table.add_column(sa.Column("culprit", sa.String(length=16), nullable=False, server_default=""))
+        table.add_column(
+            sa.Column("culprit", sa.String(length=16), nullable=False, server_default="")
+        )
         table.add_column(sa.Column("kind", sa.Text(), nullable=False, server_default=""))
     op.execute(_CULPRIT)

@@ -1,11 +1,12 @@
-"""The candidate's process: a supervisor, and one server for each process of the evaluator that imports the program.
+"""The candidate's process: a supervisor, and one server for each process of the evaluator that
+imports the program.
 
-The supervisor is the first process of its jail and loads no candidate itself. The evaluator's socket comes over the
-line that joins the two jails. The first server is ready before it is needed; each ends when its peer closes the
-connection.
+The supervisor is the first process of its jail and loads no candidate itself. The evaluator's
+socket comes over the line that joins the two jails. The first server is ready before it is needed;
+each ends when its peer closes the connection.
 
-A server imports the candidate and performs operations (operations.py). Once the candidate's code runs, nothing in it is
-trusted; the evaluator's side takes everything from it as data.
+A server imports the candidate and performs operations (operations.py). Once the candidate's code
+runs, nothing in it is trusted; the evaluator's side takes everything from it as data.
 """
 
 from __future__ import annotations
@@ -36,7 +37,13 @@ from culmen.evaluate.adapters.openevolve.proxy.connection import (
     restore_generator,
     seed_generators,
 )
-from culmen.evaluate.adapters.openevolve.proxy.operations import CandidateObjects, Operation, Side, is_simple, rule_of
+from culmen.evaluate.adapters.openevolve.proxy.operations import (
+    CandidateObjects,
+    Operation,
+    Side,
+    is_simple,
+    rule_of,
+)
 from culmen.evaluate.jail import kernel, wire
 from culmen.evaluate.jail.confine import CHANNEL, LINE
 from culmen.evaluate.jail.plain import last_lines
@@ -46,7 +53,9 @@ _LIMIT = 1 << 30  # bytes of a request: the evaluator is trusted
 
 
 class CandidateServer:
-    """Serves one process of the evaluator; threads that serve further connections share the objects."""
+    """Serves one process of the evaluator; threads that serve further connections share the
+    objects.
+    """
 
     def __init__(self, sock: socket.socket, work: Path) -> None:
         self._objects = CandidateObjects(work)
@@ -68,21 +77,31 @@ class CandidateServer:
         try:
             return ReplyKind.VALUE, _AnswerWriter(self._objects).encode(value)
         except WireError as error:
-            return ReplyKind.UNSENDABLE, json.dumps(["bad_output", str(error)]).encode("utf-8", "replace")
+            return ReplyKind.UNSENDABLE, json.dumps(["bad_output", str(error)]).encode(
+                "utf-8", "replace"
+            )
         except MemoryError:
             return ReplyKind.UNSENDABLE, b'["too_large", "it is too large to be sent"]'
         except BaseException as error:  # noqa: BLE001 - not even what the candidate's objects do when they are read
             return ReplyKind.EXCEPTION, self._failure(error)
 
     def _failure(self, error: BaseException) -> bytes:
-        """Name, text and trace of an exception; the number of its class if the candidate defines it."""
+        """Name, text and trace of an exception; the number of its class if the candidate defines
+        it.
+        """
         kind = type(error)
         module = kind.__module__
-        own = module not in sys.stdlib_module_names and issubclass(kind, Exception) and module in self._objects.modules
+        own = (
+            module not in sys.stdlib_module_names
+            and issubclass(kind, Exception)
+            and module in self._objects.modules
+        )
         args = list(error.args) if all(map(is_simple, error.args)) else None
         number = self._objects.number(kind) if own else None
         trace, text = last_lines(error), str(error)
-        return encode_failure(kind.__name__, trace, module=module, text=text, args=args, **{"class": number})
+        return encode_failure(
+            kind.__name__, trace, module=module, text=text, args=args, **{"class": number}
+        )
 
 
 class _AnswerWriter(TypedWriter):
@@ -95,7 +114,9 @@ class _AnswerWriter(TypedWriter):
 
 
 class _RequestReader(TypedReader):
-    """Reads what the evaluator sent: including handles, random generators, and functions that can be called back."""
+    """Reads what the evaluator sent: including handles, random generators, and functions that can
+    be called back.
+    """
 
     def __init__(self, objects: CandidateObjects, at: PeerConnection) -> None:
         super().__init__()
@@ -133,11 +154,16 @@ def _raised(payload: Data) -> Exception:
     """An exception of a function of the evaluator, raised in the candidate."""
     report = json.loads(payload)
     kind: Any = getattr(builtins, report["type"], None)
-    usable = isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, UnicodeError)
+    usable = (
+        isinstance(kind, type)
+        and issubclass(kind, Exception)
+        and not issubclass(kind, UnicodeError)
+    )
     return kind(report["trace"]) if usable else RuntimeError(f"{report['type']}: {report['trace']}")
 
 
-# -- the supervisor ------------------------------------------------------------------------------------------------
+# -- the supervisor
+# ------------------------------------------------------------------------------
 
 _GONE = select.POLLRDHUP | select.POLLHUP | select.POLLERR | select.POLLNVAL
 
@@ -159,7 +185,9 @@ class Supervisor:
         self._channel = socket.socket(fileno=CHANNEL)
         self._alarm, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._wakeup = wakeup
-        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # the candidate has our uid; it need not see our memory
+        kernel.prctl(
+            kernel.PR_SET_DUMPABLE, 0
+        )  # the candidate has our uid; it need not see our memory
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
 
@@ -182,7 +210,9 @@ class Supervisor:
         child.handover.close()
 
     def _wait(self, listener: socket.socket) -> bool:
-        """Watch the servers until there is a connection to accept; False when there will be none."""
+        """Watch the servers until there is a connection to accept; False when there will be
+        none.
+        """
         while True:
             poll = select.poll()
             poll.register(listener, select.POLLIN)
@@ -205,7 +235,9 @@ class Supervisor:
 
     def _end(self, child: _Child) -> None:
         """End a server whose peer is gone: nobody needs its results."""
-        with contextlib.suppress(OSError):  # where signals to others are refused it ends with the jail
+        with contextlib.suppress(
+            OSError
+        ):  # where signals to others are refused it ends with the jail
             os.kill(child.pid, signal.SIGKILL)
         if child.peer is not None:
             child.peer.close()
@@ -224,7 +256,9 @@ class Supervisor:
                 self._tell(child.peer, os.waitstatus_to_exitcode(status))
 
     def _tell(self, peer: socket.socket, code: int) -> None:
-        """A server ended by itself; unless its peer ended at the same time, the candidate caused it."""
+        """A server ended by itself; unless its peer ended at the same time, the candidate caused
+        it.
+        """
         with peer:
             poll = select.poll()
             poll.register(peer, _GONE)
@@ -243,7 +277,9 @@ class Supervisor:
         child = self._children[pid] = _Child(pid, ours)
         return child
 
-    def _become(self, handover: socket.socket, number: int, listener: socket.socket | None) -> NoReturn:
+    def _become(
+        self, handover: socket.socket, number: int, listener: socket.socket | None
+    ) -> NoReturn:
         """The child: nothing of its parent but the work folder and the log; then serve."""
         try:
             kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
@@ -267,7 +303,9 @@ class Supervisor:
 
 
 def _sow(seed: str) -> None:
-    """A later process draws other numbers than the first; which ones depends on the evaluation's seed alone."""
+    """A later process draws other numbers than the first; which ones depends on the evaluation's
+    seed alone.
+    """
     random.seed(seed)
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:

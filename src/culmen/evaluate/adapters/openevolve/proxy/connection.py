@@ -1,8 +1,8 @@
 """One connection between the two processes: requests and answers, and the values in them.
 
-Values are plain data that keeps its Python types (tuples, sets, ranges, NumPy scalars), and references to objects that
-stay where they are: `TypedWriter.refer` makes one, `TypedReader.resolve` reads it. Random generators travel by their
-state.
+Values are plain data that keeps its Python types (tuples, sets, ranges, NumPy scalars), and
+references to objects that stay where they are: `TypedWriter.refer` makes one, `TypedReader.resolve`
+reads it. Random generators travel by their state.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class TypedWriter(wire.ValueWriter):
     """Like wire's, with the types kept. Values that are not plain data go to `refer`."""
 
     def plain(self, value: Any, depth: int) -> Any:
-        """See `wire.ValueWriter`; NumPy's scalars come first, for some of them are Python numbers, too."""
+        """See `wire.ValueWriter`; NumPy's scalars come first, for some of them are Python numbers,
+        too.
+        """
         numpy = sys.modules.get("numpy")
         if numpy is not None and issubclass(type(value), numpy.generic):
             return self._kept(numpy, value, depth)
@@ -40,7 +42,10 @@ class TypedWriter(wire.ValueWriter):
         kind = type(value)
         for name, base in _SETS.items():
             if issubclass(kind, base):
-                return {"$": "set", "v": [name, [self.plain(item, depth + 1) for item in base.__iter__(value)]]}
+                return {
+                    "$": "set",
+                    "v": [name, [self.plain(item, depth + 1) for item in base.__iter__(value)]],
+                }
         if kind is bytearray:
             return {"$": "bytearray", "v": self.plain(bytes(value), depth + 1)}
         if kind is range:
@@ -50,7 +55,9 @@ class TypedWriter(wire.ValueWriter):
         return self.refer(value)
 
     def refer(self, value: Any) -> Any:
-        """A reference to an object that stays here. Raises WireError if it cannot be referred to."""
+        """A reference to an object that stays here. Raises WireError if it cannot be referred
+        to.
+        """
         raise WireError(f"{type(value).__name__} is not plain data")
 
     def _tuple(self, value: tuple, depth: int) -> Any:
@@ -110,7 +117,9 @@ class TypedReader(wire.ValueReader):
 
         name, value = spec
         plain = self.revive(value, depth + 1)
-        if name not in wire.DTYPES or type(plain) not in _NUMBERS:  # from a text NumPy would make a number, too
+        if (
+            name not in wire.DTYPES or type(plain) not in _NUMBERS
+        ):  # from a text NumPy would make a number, too
             raise WireError("not a plain number")
         with numpy.errstate(over="ignore"):
             number = numpy.dtype(name).type(plain)
@@ -132,12 +141,20 @@ class TypedReader(wire.ValueReader):
 
     marks: ClassVar[dict[str, Callable[..., Any]]] = {
         **wire.ValueReader.marks,
-        "float": _float, "complex": _complex, "array": _array, "tuple": _tuple, "set": _set, "bytearray": _bytearray,
-        "range": _range, "scalar": _scalar, "ref": _ref,
-    }  # fmt: skip
+        "float": _float,
+        "complex": _complex,
+        "array": _array,
+        "tuple": _tuple,
+        "set": _set,
+        "bytearray": _bytearray,
+        "range": _range,
+        "scalar": _scalar,
+        "ref": _ref,
+    }
 
 
-# -- asking and answering ------------------------------------------------------------------------------------------
+# -- asking and answering
+# ------------------------------------------------------------------------------
 
 
 class ReplyKind(StrEnum):
@@ -155,10 +172,10 @@ Reply = tuple[str, wire.Data]
 class PeerConnection:
     """One end; while waiting for an answer it answers requests.
 
-    `limit` bounds the bytes of one frame from the other side. `answer` handles its requests; None from it: the answer
-    is sent already. Frames are those of wire.py; while `takes` is above 0, that many descriptors at most that come
-    along with a frame are put into `fds`. An interrupted exchange closes the connection: answers could no longer be
-    matched to requests.
+    `limit` bounds the bytes of one frame from the other side. `answer` handles its requests; None
+    from it: the answer is sent already. Frames are those of wire.py; while `takes` is above 0, that
+    many descriptors at most that come along with a frame are put into `fds`. An interrupted
+    exchange closes the connection: answers could no longer be matched to requests.
     """
 
     def __init__(
@@ -178,8 +195,8 @@ class PeerConnection:
         return PeerConnection(sock, self.limit, self._answer, self.takes)
 
     def ask(self, kind: str, payload: wire.Data, fds: tuple[int, ...] = ()) -> Reply:
-        """Send a request and wait for the answer. Raises EOFError when the other side is gone, TooLarge above the
-        limit."""
+        """Send a request and wait for the answer. Raises EOFError when the other side is gone,
+        TooLarge above the limit."""
         with self.lock:
             try:
                 self.send(kind, payload, fds)
@@ -235,7 +252,8 @@ def encode_failure(kind: str, trace: str, **more: Any) -> bytes:
     return json.dumps({"type": kind, "trace": trace, **more}).encode("utf-8", "replace")
 
 
-# -- random generators --------------------------------------------------------------------------------------------
+# -- random generators
+# ------------------------------------------------------------------------------
 
 
 _NUMPY = "numpy.random"  # NumPy loads it late, because it is slow to import
@@ -250,7 +268,11 @@ def random_state(value: Any) -> tuple[str, Any] | None:
         return None
     if type(value) is numbers.Generator:
         return "Generator", value.bit_generator.state
-    return ("RandomState", value.get_state(legacy=False)) if type(value) is numbers.RandomState else None
+    return (
+        ("RandomState", value.get_state(legacy=False))
+        if type(value) is numbers.RandomState
+        else None
+    )
 
 
 def restore_generator(kind: str, state: Any) -> Any:

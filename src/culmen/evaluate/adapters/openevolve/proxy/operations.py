@@ -1,12 +1,15 @@
-"""The protocol between the evaluator's process and the candidate's: all operations, who may ask for them, what crosses.
+"""The protocol between the evaluator's process and the candidate's: all operations, who may ask for
+them, what crosses.
 
-One frame asks and one answers (wire.py); a side that waits for an answer answers requests meanwhile (connection.py).
-`TABLE` is the whole protocol: a frame that is not in it, or that the wrong side sends, is refused. The handlers run in
-the candidate's process, next to hostile code, and protect nothing; only `call_back` runs in the evaluator's. What
-protects the evaluator is how it reads answers: as plain data and as handles on things that stay in the candidate's
-process (session.py). docs/decisions/proxy.md says what each operation gives to an attacker.
+One frame asks and one answers (wire.py); a side that waits for an answer answers requests meanwhile
+(connection.py). `TABLE` is the whole protocol: a frame that is not in it, or that the wrong side
+sends, is refused. The handlers run in the candidate's process, next to hostile code, and protect
+nothing; only `call_back` runs in the evaluator's. What protects the evaluator is how it reads
+answers: as plain data and as handles on things that stay in the candidate's process (session.py).
+docs/decisions/proxy.md says what each operation gives to an attacker.
 
-Fresh interpreters of the evaluator import this module: what only the candidate's side needs, its handlers import.
+Fresh interpreters of the evaluator import this module: what only the candidate's side needs, its
+handlers import.
 """
 
 from __future__ import annotations
@@ -63,8 +66,8 @@ class OperationRefused(Exception):
 
 
 class Rule(NamedTuple):
-    """One operation. `request` and `answer` say what crosses; with `descriptor` the handler itself answers, by a frame
-    that carries the descriptor of a new connection."""
+    """One operation. `request` and `answer` say what crosses; with `descriptor` the handler itself
+    answers, by a frame that carries the descriptor of a new connection."""
 
     asker: Side
     handler: Callable[..., Any]
@@ -81,11 +84,14 @@ def rule_of(kind: str, asker: Side) -> Rule:
     return rule
 
 
-# -- the candidate's objects ---------------------------------------------------------------------------------------
+# -- the candidate's objects
+# ------------------------------------------------------------------------------
 
 
 class CandidateObjects:
-    """The objects of a candidate that the evaluator's process knows by a number, kept alive until it drops them."""
+    """The objects of a candidate that the evaluator's process knows by a number, kept alive until
+    it drops them.
+    """
 
     def __init__(self, work: Path) -> None:
         self.work = work
@@ -117,7 +123,9 @@ class CandidateObjects:
         return self._things[number]
 
     def drop(self, number: int, times: int) -> None:
-        """Forget an object of which the evaluator's process dropped `times` handles, once it holds no more."""
+        """Forget an object of which the evaluator's process dropped `times` handles, once it holds
+        no more.
+        """
         if isinstance(self._things.get(number), type):  # objects name their classes by number, too
             return
         self._times[number] = self._times.get(number, 0) - times
@@ -137,11 +145,16 @@ class CandidateObjects:
         return "function" if callable(value) and not own else "object"
 
 
-# -- handlers in the candidate's process ---------------------------------------------------------------------------
+# -- handlers in the candidate's process
+# ---------------------------------------------------------------------------
 
 
-def import_module(objects: CandidateObjects, _at: PeerConnection, name: str, part: str) -> dict[str, Any]:
-    """Import a part of the candidate anew as module `name`; handles and descriptions of what it defines."""
+def import_module(
+    objects: CandidateObjects, _at: PeerConnection, name: str, part: str
+) -> dict[str, Any]:
+    """Import a part of the candidate anew as module `name`; handles and descriptions of what it
+    defines.
+    """
     if str(objects.work) not in sys.path:
         sys.path.insert(0, str(objects.work))
     spec = importlib.util.spec_from_file_location(name, objects.work / part)
@@ -186,12 +199,16 @@ def get_attribute(_objects: CandidateObjects, _at: PeerConnection, thing: Any, n
     return getattr(thing, name)
 
 
-def set_attribute(_objects: CandidateObjects, _at: PeerConnection, thing: Any, name: str, value: Any) -> None:
+def set_attribute(
+    _objects: CandidateObjects, _at: PeerConnection, thing: Any, name: str, value: Any
+) -> None:
     """Set an attribute."""
     setattr(thing, name, value)
 
 
-def delete_attribute(_objects: CandidateObjects, _at: PeerConnection, thing: Any, name: str) -> None:
+def delete_attribute(
+    _objects: CandidateObjects, _at: PeerConnection, thing: Any, name: str
+) -> None:
     """Delete an attribute."""
     delattr(thing, name)
 
@@ -201,15 +218,28 @@ def list_attributes(_objects: CandidateObjects, _at: PeerConnection, thing: Any)
     return [str(name) for name in dir(thing)]
 
 
-def call(_objects: CandidateObjects, _at: PeerConnection, thing: Any, name: str | None, args: Any, kwargs: Any) -> Any:
+def call(
+    _objects: CandidateObjects,
+    _at: PeerConnection,
+    thing: Any,
+    name: str | None,
+    args: Any,
+    kwargs: Any,
+) -> Any:
     """Call an object (`name` None) or one of its methods."""
     return (thing if name is None else getattr(thing, name))(*args, **kwargs)
 
 
-def step_iterator(_objects: CandidateObjects, _at: PeerConnection, thing: Any, how: str, value: Any) -> Any:
-    """Advance an iterator (`how`: next, send or close): (True, item), or (False, its value) at its end."""
+def step_iterator(
+    _objects: CandidateObjects, _at: PeerConnection, thing: Any, how: str, value: Any
+) -> Any:
+    """Advance an iterator (`how`: next, send or close): (True, item), or (False, its value) at its
+    end.
+    """
     try:
-        return True, next(thing) if how == "next" else getattr(thing, how)(*([value] if how == "send" else []))
+        return True, next(thing) if how == "next" else getattr(thing, how)(
+            *([value] if how == "send" else [])
+        )
     except StopIteration as end:
         return False, end.value
 
@@ -224,8 +254,12 @@ def wait_for(_objects: CandidateObjects, _at: PeerConnection, thing: Any) -> Any
     return asyncio.run(waiting())
 
 
-def run_script(objects: CandidateObjects, at: PeerConnection, part: str, arguments: list[str]) -> int:
-    """Run the candidate as `python PART ARGUMENTS` on the three streams that came with the frame; its exit status."""
+def run_script(
+    objects: CandidateObjects, at: PeerConnection, part: str, arguments: list[str]
+) -> int:
+    """Run the candidate as `python PART ARGUMENTS` on the three streams that came with the frame;
+    its exit status.
+    """
     streams, at.fds[:] = at.fds[:], []
     for target, source in enumerate(streams[:3]):
         os.dup2(source, target)
@@ -254,40 +288,62 @@ def fork(_objects: CandidateObjects, at: PeerConnection) -> None:
     _hand_over(at, theirs)
 
 
-# -- the handler in the evaluator's process ------------------------------------------------------------------------
+# -- the handler in the evaluator's process
+# ------------------------------------------------------------------------
 
 
-def call_back(exports: list[Callable[..., Any]], _at: PeerConnection, number: Any, args: Any, kwargs: Any) -> Any:
+def call_back(
+    exports: list[Callable[..., Any]], _at: PeerConnection, number: Any, args: Any, kwargs: Any
+) -> Any:
     """Call a function that the evaluator passed to the candidate before."""
     if type(number) is not int or number < 0:
         raise OperationRefused("not the number of a function")
     return exports[number](*args, **kwargs)
 
 
-# -- the table -----------------------------------------------------------------------------------------------------
+# -- the table
+# ------------------------------------------------------------------------------
 
 _E, _C = Side.EVALUATOR, Side.CANDIDATE
 TABLE: dict[Operation, Rule] = {
-    Operation.IMPORT: Rule(_E, import_module, "two names", "names, texts, numbers of functions and classes"),
-    Operation.DESCRIBE: Rule(_E, describe, "a handle", "names and texts; defaults that are plain finite data"),
-    Operation.GET_ATTRIBUTE: Rule(_E, get_attribute, "a handle, a name", "plain data, or a handle on a definition"),
-    Operation.SET_ATTRIBUTE: Rule(_E, set_attribute, "a handle, a name, plain data or a handle", "nothing"),
+    Operation.IMPORT: Rule(
+        _E, import_module, "two names", "names, texts, numbers of functions and classes"
+    ),
+    Operation.DESCRIBE: Rule(
+        _E, describe, "a handle", "names and texts; defaults that are plain finite data"
+    ),
+    Operation.GET_ATTRIBUTE: Rule(
+        _E, get_attribute, "a handle, a name", "plain data, or a handle on a definition"
+    ),
+    Operation.SET_ATTRIBUTE: Rule(
+        _E, set_attribute, "a handle, a name, plain data or a handle", "nothing"
+    ),
     Operation.DELETE_ATTRIBUTE: Rule(_E, delete_attribute, "a handle, a name", "nothing"),
     Operation.LIST_ATTRIBUTES: Rule(_E, list_attributes, "a handle", "names"),
     Operation.CALL: Rule(
-        _E, call, "a handle, a method's name or None, arguments: plain data, handles, functions by number, generators",
+        _E,
+        call,
+        "a handle, a method's name or None, arguments: plain data, handles, functions by "
+        "number, generators",
         "plain data, or a handle on an iterator or awaitable; on an object if that was admitted",
     ),
-    Operation.STEP_ITERATOR: Rule(_E, step_iterator, "a handle, how, plain data", "whether it goes on, plain data"),
+    Operation.STEP_ITERATOR: Rule(
+        _E, step_iterator, "a handle, how, plain data", "whether it goes on, plain data"
+    ),
     Operation.AWAIT: Rule(_E, wait_for, "a handle", "plain data"),
-    Operation.RUN_SCRIPT: Rule(_E, run_script, "a name, arguments as text, three pipes", "an exit status"),
+    Operation.RUN_SCRIPT: Rule(
+        _E, run_script, "a name, arguments as text, three pipes", "an exit status"
+    ),
     Operation.OPEN_THREAD: Rule(_E, open_thread, "nothing", "a descriptor", descriptor=True),
     Operation.FORK: Rule(_E, fork, "nothing", "a descriptor", descriptor=True),
-    Operation.CALL_BACK: Rule(_C, call_back, "a number, plain finite data", "plain data, or an error's text"),
-}  # fmt: skip
+    Operation.CALL_BACK: Rule(
+        _C, call_back, "a number, plain finite data", "plain data, or an error's text"
+    ),
+}
 
 
-# -- pieces of the handlers ----------------------------------------------------------------------------------------
+# -- pieces of the handlers
+# ------------------------------------------------------------------------------
 
 
 def _hand_over(at: PeerConnection, theirs: socket.socket) -> None:
@@ -297,17 +353,26 @@ def _hand_over(at: PeerConnection, theirs: socket.socket) -> None:
 
 def _defined_in(value: Any, name: str) -> bool:
     """Whether a module defines this function or class itself."""
-    return getattr(value, "__module__", None) == name and (isinstance(value, type) or inspect.isroutine(value))
+    return getattr(value, "__module__", None) == name and (
+        isinstance(value, type) or inspect.isroutine(value)
+    )
 
 
 def _parameters(thing: Any) -> list[list[Any]]:
-    """Name, kind, whether there is a default, and the default if it is plain finite data ("..." else)."""
+    """Name, kind, whether there is a default, and the default if it is plain finite data ("..."
+    else).
+    """
     try:
         parameters = inspect.signature(thing).parameters.values()
     except (TypeError, ValueError):
         return [["args", 2, False, None], ["kwargs", 4, False, None]]
     return [
-        [p.name, int(p.kind), p.default is not p.empty, p.default if is_simple(p.default) else "..."]
+        [
+            p.name,
+            int(p.kind),
+            p.default is not p.empty,
+            p.default if is_simple(p.default) else "...",
+        ]
         for p in parameters
     ]
 

@@ -1,8 +1,9 @@
-"""Stand-ins that the evaluator holds for the candidate's functions, classes, objects, iterators and exceptions.
+"""Stand-ins that the evaluator holds for the candidate's functions, classes, objects, iterators and
+exceptions.
 
-A stand-in forwards attributes, calls and the container protocol; each answer is plain data or another stand-in. It
-never forwards comparisons, arithmetic or conversions: an object that claims to equal everything is compared by
-identity.
+A stand-in forwards attributes, calls and the container protocol; each answer is plain data or
+another stand-in. It never forwards comparisons, arithmetic or conversions: an object that claims to
+equal everything is compared by identity.
 """
 
 from __future__ import annotations
@@ -20,13 +21,24 @@ from culmen.evaluate.adapters.openevolve.proxy.operations import Operation
 from culmen.evaluate.jail.wire import Data
 
 KINDS = ("function", "class", "object", "iterator", "awaitable", "module")
-HARMLESS = frozenset({"iterator", "awaitable"})  # their stand-ins can only be consumed once, whatever the object
-DEFINITIONS = frozenset({"function", "class", "module", *HARMLESS})  # kinds that a module or a class may hold
+HARMLESS = frozenset(
+    {"iterator", "awaitable"}
+)  # their stand-ins can only be consumed once, whatever the object
+DEFINITIONS = frozenset(
+    {"function", "class", "module", *HARMLESS}
+)  # kinds that a module or a class may hold
 METHODS = frozenset({"function", *HARMLESS})
 _SPECIAL = (
-    "__call__", "__len__", "__getitem__", "__setitem__", "__delitem__", "__contains__", "__iter__", "__enter__",
+    "__call__",
+    "__len__",
+    "__getitem__",
+    "__setitem__",
+    "__delitem__",
+    "__contains__",
+    "__iter__",
+    "__enter__",
     "__exit__",
-)  # fmt: skip
+)
 
 # functions made from this text have no source that `inspect` could find, and traces end in them
 _CODE = """
@@ -48,12 +60,14 @@ exec(compile(_CODE, "<program>", "exec"), _MAKE)
 
 
 class RemoteHandle:
-    """Address of an object: its number in the candidate's process, the life of the connection, and its path in a later
-    one."""
+    """Address of an object: its number in the candidate's process, the life of the connection, and
+    its path in a later one."""
 
     __slots__ = ("__weakref__", "key", "life", "number", "origin")
 
-    def __init__(self, number: int, life: int, key: str, place: tuple[RemoteHandle, str] | None = None) -> None:
+    def __init__(
+        self, number: int, life: int, key: str, place: tuple[RemoteHandle, str] | None = None
+    ) -> None:
         self.number, self.life, self.key, self.origin = number, life, key, place
 
 
@@ -69,7 +83,9 @@ class RemoteAccess(Protocol):
     @property
     def any_class(self) -> bool: ...
 
-    def ask(self, kind: Operation, *content: Any, key: str, open_kinds: frozenset[str] = frozenset()) -> Any:
+    def ask(
+        self, kind: Operation, *content: Any, key: str, open_kinds: frozenset[str] = frozenset()
+    ) -> Any:
         """Request one operation; the answer has been checked."""
         ...
 
@@ -78,14 +94,20 @@ class RemoteAccess(Protocol):
         ...
 
     def attribute(
-        self, remote: RemoteHandle, name: str, open_kinds: frozenset[str], methods: frozenset[str] = frozenset()
+        self,
+        remote: RemoteHandle,
+        name: str,
+        open_kinds: frozenset[str],
+        methods: frozenset[str] = frozenset(),
     ) -> Any:
         """An attribute of an object in the candidate's process."""
         ...
 
 
 class RemoteObject:
-    """An object of the candidate. The subclass for its class has the special methods which that defines."""
+    """An object of the candidate. The subclass for its class has the special methods which that
+    defines.
+    """
 
     _remote: RemoteHandle
     _session: RemoteAccess
@@ -116,7 +138,13 @@ class RemoteClass(type):
         session: RemoteAccess = cls.__dict__["_session"]
         kinds = frozenset({"object"}) if session.any_class else frozenset[str]()
         return session.ask(
-            Operation.CALL, cls.__dict__["_own"], None, args, kwargs, key=f"{cls.__name__}()", open_kinds=kinds
+            Operation.CALL,
+            cls.__dict__["_own"],
+            None,
+            args,
+            kwargs,
+            key=f"{cls.__name__}()",
+            open_kinds=kinds,
         )
 
     def __getattr__(cls, name: str) -> Any:
@@ -150,7 +178,9 @@ class RemoteIterator:
     def _step(self, how: str, value: Any = None) -> Any:
         if self._ended:
             raise StopIteration
-        answer = self._session.ask(Operation.STEP_ITERATOR, self._remote, how, value, key=self._remote.key)
+        answer = self._session.ask(
+            Operation.STEP_ITERATOR, self._remote, how, value, key=self._remote.key
+        )
         if not isinstance(answer, tuple | list) or len(answer) != 2:
             raise self._session.malformed(self._remote.key)
         more, item = answer
@@ -172,7 +202,9 @@ class RemoteAwaitable:
 
 
 class RemoteObjects:
-    """The stand-ins of one session; the same one for the same object as long as it is referenced."""
+    """The stand-ins of one session; the same one for the same object as long as it is
+    referenced.
+    """
 
     def __init__(self, session: RemoteAccess) -> None:
         self._session = session
@@ -190,7 +222,9 @@ class RemoteObjects:
         self._about[number] = about
 
     def of(self, number: int, kind: str, family: int, key: str) -> Any:
-        """The stand-in for a thing; `family` is the number of an object's class, `key` what was asked for."""
+        """The stand-in for a thing; `family` is the number of an object's class, `key` what was
+        asked for.
+        """
         self._times[number] = self._times.get(number, 0) + 1
         stand_in = self._known.get(number)
         if stand_in is None:
@@ -256,9 +290,13 @@ class RemoteObjects:
         return RemoteAwaitable(self._session, remote)
 
     _makers: ClassVar[dict[str, Callable[..., Any]]] = {
-        "function": _function, "class": _class, "object": _object, "iterator": _iterator, "awaitable": _awaitable,
+        "function": _function,
+        "class": _class,
+        "object": _object,
+        "iterator": _iterator,
+        "awaitable": _awaitable,
         "module": _module,
-    }  # fmt: skip
+    }
 
     def _describe(self, remote: RemoteHandle) -> dict[str, Any]:
         about = self._about.pop(remote.number, None)
@@ -297,11 +335,17 @@ def _forwarding(name: str) -> Callable[..., Any]:
     """A special method that calls the candidate's."""
 
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._session.ask(Operation.CALL, self._remote, None, args, kwargs, key=f"{self._remote.key}()")
+        return self._session.ask(
+            Operation.CALL, self._remote, None, args, kwargs, key=f"{self._remote.key}()"
+        )
 
     def special(self: Any, *args: Any) -> Any:
-        plain = [None] * len(args) if name == "__exit__" else args  # exceptions and their traces do not cross
-        value = self._session.ask(Operation.CALL, self._remote, name, plain, {}, key=f"{name}()", open_kinds=HARMLESS)
+        plain = (
+            [None] * len(args) if name == "__exit__" else args
+        )  # exceptions and their traces do not cross
+        value = self._session.ask(
+            Operation.CALL, self._remote, name, plain, {}, key=f"{name}()", open_kinds=HARMLESS
+        )
         return bool(value) if name in ("__contains__", "__exit__") else value
 
     return called if name == "__call__" else special
@@ -324,18 +368,21 @@ def _signature(about: dict[str, Any]) -> inspect.Signature:
         ]
         return inspect.Signature(parameters)
     except (KeyError, TypeError, ValueError):
-        return inspect.Signature([inspect.Parameter("args", kinds["2"]), inspect.Parameter("kwargs", kinds["4"])])
+        return inspect.Signature(
+            [inspect.Parameter("args", kinds["2"]), inspect.Parameter("kwargs", kinds["4"])]
+        )
 
 
-# -- exceptions -----------------------------------------------------------------------------------------------------
+# -- exceptions
+# ------------------------------------------------------------------------------
 
 _PACKAGES = frozenset({*sys.stdlib_module_names, "numpy", "scipy"})
 _LONGEST = 6000
 
 
 def exception(objects: RemoteObjects, payload: Data) -> BaseException:
-    """An exception of the same name, if it is one of Python's, NumPy's, SciPy's or the candidate's own; its text and
-    its trace are only texts."""
+    """An exception of the same name, if it is one of Python's, NumPy's, SciPy's or the candidate's
+    own; its text and its trace are only texts."""
     try:
         report = json.loads(payload)
         name, text, trace = str(report["type"]), str(report.get("text", "")), str(report["trace"])
@@ -353,7 +400,9 @@ def exception(objects: RemoteObjects, payload: Data) -> BaseException:
 
 
 def _plain(value: Any) -> bool:
-    return isinstance(value, str | int | None) or (isinstance(value, float) and math.isfinite(value))
+    return isinstance(value, str | int | None) or (
+        isinstance(value, float) and math.isfinite(value)
+    )
 
 
 def _own(objects: RemoteObjects, number: Any) -> type[BaseException] | None:
@@ -363,7 +412,11 @@ def _own(objects: RemoteObjects, number: Any) -> type[BaseException] | None:
 
 def _known(module: str, name: str) -> type[BaseException]:
     """The class of that name that is loaded here, or a new one."""
-    found: Any = getattr(sys.modules.get(module), name, None) if module.partition(".")[0] in _PACKAGES else None
+    found: Any = (
+        getattr(sys.modules.get(module), name, None)
+        if module.partition(".")[0] in _PACKAGES
+        else None
+    )
     if isinstance(found, type) and issubclass(found, Exception | SystemExit | KeyboardInterrupt):
         return found
     return type(name if name.isidentifier() else "ProgramError", (Exception,), {})

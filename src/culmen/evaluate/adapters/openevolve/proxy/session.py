@@ -1,4 +1,6 @@
-"""The evaluator's end of the connection to the candidate: decides what may cross and notes what did."""
+"""The evaluator's end of the connection to the candidate: decides what may cross and notes what
+did.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ _MAX_NOTES = 100
 
 
 class CrossingRefused(Exception):
-    """The candidate returned a value that may not cross. The evaluation is invalid, even if this is caught."""
+    """The candidate returned a value that may not cross. The evaluation is invalid, even if this is
+    caught.
+    """
 
 
 class ProgramGone(BaseException):
@@ -66,14 +70,23 @@ class ProxySession:
         self._owner = threading.get_ident()
         self._main, self._others = PeerConnection(sock, LIMIT, self._answer), threading.local()
 
-    # -- the module ------------------------------------------------------------------------------------------------
+    # -- the module
+    # ------------------------------------------------------------------------------
 
     def load(self, name: str, part: str) -> dict[str, Any]:
-        """Import a part of the candidate anew, in its process, as module `name`: its `remote`, text and definitions."""
+        """Import a part of the candidate anew, in its process, as module `name`: its `remote`, text
+        and definitions.
+        """
         about = self.ask(Operation.IMPORT, name, part, key="import")
         try:
-            remote, doc, every = RemoteHandle(int(about["number"]), self.life, name), about["doc"], about["all"]
-            things = [(str(each), int(number), kind) for each, (number, kind, _) in about["names"].items()]
+            remote, doc, every = (
+                RemoteHandle(int(about["number"]), self.life, name),
+                about["doc"],
+                about["all"],
+            )
+            things = [
+                (str(each), int(number), kind) for each, (number, kind, _) in about["names"].items()
+            ]
             for number, description in about["about"].items():
                 self.objects.add_description(number, description)
             self._modules.append((remote, name, part))
@@ -87,19 +100,25 @@ class ProxySession:
         return {"names": names, "remote": remote, "doc": doc, "all": every}
 
     def current(self, remote: RemoteHandle) -> int:
-        """The present number of an object. After a restart only objects that a module defines are found again."""
+        """The present number of an object. After a restart only objects that a module defines are
+        found again.
+        """
         if remote.life != self.life:
             if remote.origin is None:
                 raise self._gone()
             module, name = remote.origin
-            again = remote_objects.remote_of(self.attribute(module, name, remote_objects.DEFINITIONS))
+            again = remote_objects.remote_of(
+                self.attribute(module, name, remote_objects.DEFINITIONS)
+            )
             if again is None:
                 raise self._gone()
             remote.number, remote.life = again.number, again.life
         return remote.number
 
     def _restart(self) -> None:
-        """Restart after an exchange was interrupted on our side (by a signal, say), since its state is unknown."""
+        """Restart after an exchange was interrupted on our side (by a signal, say), since its state
+        is unknown.
+        """
         modules, self._modules = self._modules, []
         self.life += 1
         self.objects.clear()
@@ -110,9 +129,15 @@ class ProxySession:
             self._modules[-1] = (remote, name, part)
 
     def attribute(
-        self, remote: RemoteHandle, name: str, open_kinds: frozenset[str], methods: frozenset[str] = frozenset()
+        self,
+        remote: RemoteHandle,
+        name: str,
+        open_kinds: frozenset[str],
+        methods: frozenset[str] = frozenset(),
     ) -> Any:
-        """An attribute of an object of the candidate; a method is called without fetching it first."""
+        """An attribute of an object of the candidate; a method is called without fetching it
+        first.
+        """
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
         if name not in methods:
@@ -123,7 +148,8 @@ class ProxySession:
 
         return remote_objects.function(call, name)
 
-    # -- asking ----------------------------------------------------------------------------------------------------
+    # -- asking
+    # ------------------------------------------------------------------------------
 
     def ask(
         self,
@@ -135,7 +161,8 @@ class ProxySession:
     ) -> Any:
         """One request; `key` names its subject, in notes and in `accept`.
 
-        Raises what the candidate raised, CrossingRefused for what does not cross, ProgramGone if its process ended.
+        Raises what the candidate raised, CrossingRefused for what does not cross, ProgramGone if
+        its process ended.
         """
         line = self._line()
         aside = {"drop": self.objects.dropped(), "seeds": self._new_seeds()}
@@ -162,11 +189,15 @@ class ProxySession:
             return self._main
         line: PeerConnection | None = getattr(self._others, "line", None)
         if line is None or line.broken:
-            line = self._others.line = PeerConnection(self._another(Operation.OPEN_THREAD), LIMIT, self._answer)
+            line = self._others.line = PeerConnection(
+                self._another(Operation.OPEN_THREAD), LIMIT, self._answer
+            )
         return line
 
     def _another(self, kind: Operation) -> socket.socket:
-        """A further connection to the candidate: to a thread of its process (T) or to a copy of the process (F)."""
+        """A further connection to the candidate: to a thread of its process (T) or to a copy of the
+        process (F).
+        """
         with self._main.lock:
             self._main.takes = 1
             try:
@@ -191,7 +222,8 @@ class ProxySession:
             self.admit(key, NOT_FINITE, "not_finite")
         return value
 
-    # -- answering -------------------------------------------------------------------------------------------------
+    # -- answering
+    # ------------------------------------------------------------------------------
 
     def export(self, function: Callable[..., Any]) -> int:
         """A number by which the candidate may call a function of ours."""
@@ -203,17 +235,20 @@ class ProxySession:
         try:
             rule = rule_of(kind, Side.CANDIDATE)
             content = self._value(payload, "callback()", frozenset())
-            return ReplyKind.VALUE, _Writer(self).encode([rule.handler(self._exports, at, *content)])
+            return ReplyKind.VALUE, _Writer(self).encode(
+                [rule.handler(self._exports, at, *content)]
+            )
         except Exception as error:  # noqa: BLE001 - whatever our function raises is raised in the candidate
             return ReplyKind.EXCEPTION, encode_failure(type(error).__name__, str(error))
 
-    # -- what is allowed, and what is noted ------------------------------------------------------------------------
+    # -- what is allowed, and what is noted
+    # ------------------------------------------------------------------------
 
     def admit(self, key: str, what: str, reason: str) -> None:
         """Let a value cross that is not plain finite data, or raise Refused.
 
-        While the initial program is tried everything may cross and is noted; later only what was seen then, or is named
-        in the task.
+        While the initial program is tried everything may cross and is noted; later only what was
+        seen then, or is named in the task.
         """
         if self._learning:
             return self.note("used", f"{key} {what}")
@@ -239,14 +274,18 @@ class ProxySession:
             reason, text = json.loads(payload[:1000])
         except (ValueError, TypeError):
             reason, text = "bad_output", "no answer"
-        return self._refused("too_large" if reason == "too_large" else "bad_output", f"{key}: {text}")
+        return self._refused(
+            "too_large" if reason == "too_large" else "bad_output", f"{key}: {text}"
+        )
 
     def _gone(self) -> ProgramGone:
         self.note("gone")
         return ProgramGone("the program's process has ended")
 
     def note(self, what: str, text: str = "", reason: str = "") -> None:
-        """Report to the process that started the evaluator, from any of the evaluator's processes."""
+        """Report to the process that started the evaluator, from any of the evaluator's
+        processes.
+        """
         line = json.dumps([what, text, reason, os.getpid()]) + "\n"
         if what != "import" and (line in self._noted or len(self._noted) >= _MAX_NOTES):
             return
@@ -254,10 +293,13 @@ class ProxySession:
         with open(os.path.join(self.folder, NOTES), "ab", buffering=0) as file:
             file.write(line.encode())
 
-    # -- forks -----------------------------------------------------------------------------------------------------
+    # -- forks
+    # ------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """The candidate forks when we do, so that our child has a candidate in the state it had at that moment."""
+        """The candidate forks when we do, so that our child has a candidate in the state it had at
+        that moment.
+        """
         self._main.lock.acquire()
         if not (self._over or self._main.broken):
             with contextlib.suppress(ProgramGone):
@@ -292,8 +334,12 @@ class _Writer(connection.TypedWriter):
         if state is not None:
             return {"$": "random", "v": self.plain(state, 0)}
         if not callable(value):
-            self._session.note("unsupported", f"an object of {type(value).__name__} is passed to the program")
-            raise wire.WireError(f"{type(value).__name__} cannot be passed to the program: give it plain data")
+            self._session.note(
+                "unsupported", f"an object of {type(value).__name__} is passed to the program"
+            )
+            raise wire.WireError(
+                f"{type(value).__name__} cannot be passed to the program: give it plain data"
+            )
         name = getattr(value, "__name__", type(value).__name__)
         return {"$": "call", "v": [self._session.export(value), str(name)]}
 

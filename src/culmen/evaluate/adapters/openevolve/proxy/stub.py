@@ -1,6 +1,8 @@
-"""The file at the program's path: imported, run or copied anywhere, it forwards to the candidate's process.
+"""The file at the program's path: imported, run or copied anywhere, it forwards to the candidate's
+process.
 
-A fresh interpreter that the evaluator starts loads this module, so it imports only the standard library.
+A fresh interpreter that the evaluator starts loads this module, so it imports only the standard
+library.
 """
 
 from __future__ import annotations
@@ -38,8 +40,12 @@ _hooked = False
 
 
 def text(package: str, folder: str, part: str) -> str:
-    """The stub of one part of the candidate; `package` is culmen's folder, `folder` holds the socket."""
-    return _TEXT.format(start=os.path.join(package, "__init__.py"), package=package, folder=folder, part=part)
+    """The stub of one part of the candidate; `package` is culmen's folder, `folder` holds the
+    socket.
+    """
+    return _TEXT.format(
+        start=os.path.join(package, "__init__.py"), package=package, folder=folder, part=part
+    )
 
 
 def session(folder: str) -> ProxySession:
@@ -60,7 +66,9 @@ def hook() -> None:
     _hooked = True
     os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
     connection.watch_seeding(_note_seed)
-    sys.excepthook = traceback.print_exception  # Python's own would open the stub to show a line of it
+    sys.excepthook = (
+        traceback.print_exception
+    )  # Python's own would open the stub to show a line of it
 
 
 def _before() -> None:
@@ -98,11 +106,17 @@ def stand_in(space: dict[str, Any], folder: str, part: str) -> None:
     remote: remote_objects.RemoteHandle = about["remote"]
     space["__doc__"] = None if about["doc"] is None else str(about["doc"])
     space.update(about["names"])
-    every = about["all"] if isinstance(about["all"], list) else [name for name in about["names"] if name[:1] != "_"]
+    every = (
+        about["all"]
+        if isinstance(about["all"], list)
+        else [name for name in about["names"] if name[:1] != "_"]
+    )
     # `from program import *` must not put the candidate's functions in the place of Python's own
     space["__all__"] = [str(name) for name in every if not hasattr(builtins, str(name))]
     space["__getattr__"] = lambda name: link.attribute(remote, name, remote_objects.DEFINITIONS)
-    space["__dir__"] = lambda: sorted({*link.ask(Operation.LIST_ATTRIBUTES, remote, key="dir()"), *space})
+    space["__dir__"] = lambda: sorted(
+        {*link.ask(Operation.LIST_ATTRIBUTES, remote, key="dir()"), *space}
+    )
     for module in (sys.modules.get(name), *gc.get_referrers(space)):
         if isinstance(module, ModuleType) and module.__dict__ is space:
             module.__class__ = _module_class(link, remote)
@@ -110,8 +124,8 @@ def stand_in(space: dict[str, Any], folder: str, part: str) -> None:
 
 
 def _opened(space: dict[str, Any]) -> int:
-    """How often Python opens a file to run it: by importing it (or somebody read it and ran the text), by
-    `runpy.run_path`, or as a script, which is looked at as a possible archive first."""
+    """How often Python opens a file to run it: by importing it (or somebody read it and ran the
+    text), by `runpy.run_path`, or as a script, which is looked at as a possible archive first."""
     if space.get("__spec__") is not None:
         return 1
     frame = sys._getframe()
@@ -140,16 +154,23 @@ def _module_class(link: ProxySession, remote: remote_objects.RemoteHandle) -> ty
 
 
 def _run_script(link: ProxySession, part: str) -> int:
-    """`python PROGRAM ARGUMENTS`: the candidate gets our arguments and our standard streams, we get its exit status."""
+    """`python PROGRAM ARGUMENTS`: the candidate gets our arguments and our standard streams, we get
+    its exit status.
+    """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     streams = tuple(fd for fd in range(3) if _harmless(fd))
     if len(streams) < 3:
-        link.note("unsupported", "the program is run as a script with a file as one of its standard streams")
+        link.note(
+            "unsupported",
+            "the program is run as a script with a file as one of its standard streams",
+        )
         sys.stderr.write("a program that runs elsewhere needs pipes as its standard streams\n")
         return 1
     try:
-        return int(link.ask(Operation.RUN_SCRIPT, part, sys.argv[1:], key="exit status", fds=streams))
+        return int(
+            link.ask(Operation.RUN_SCRIPT, part, sys.argv[1:], key="exit status", fds=streams)
+        )
     except ProgramGone:
         return 1
 

@@ -1,4 +1,4 @@
-"""Stand-in for what ShinkaEvolve's evaluators import; other modules come from the package where it is installed."""
+"""Stand-in for the modules of ShinkaEvolve that evaluators import, where it is not installed."""
 
 from pkgutil import extend_path
 

@@ -1,4 +1,4 @@
-"""Stand-in for the one class of OpenEvolve that evaluators import; used inside the jail when it is not installed."""
+"""Stand-in for the one class of OpenEvolve that evaluators import, for use inside the jail."""
 
 from .evaluation_result import EvaluationResult
 

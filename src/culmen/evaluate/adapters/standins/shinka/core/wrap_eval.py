@@ -1,4 +1,6 @@
-"""`run_shinka_eval` as shinka-evolve 0.0.7 documents it: runs, validation, aggregation, and two files of results."""
+"""`run_shinka_eval` as shinka-evolve 0.0.7 documents it: runs, validation, aggregation, and two
+files of results.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,15 @@ def load_program(program_path: str) -> Any:
     return module
 
 
-def save_json_results(results_dir: str, metrics: dict[str, Any], correct: bool, error: str | None = None) -> None:
+def save_json_results(
+    results_dir: str, metrics: dict[str, Any], correct: bool, error: str | None = None
+) -> None:
     """Write correct.json and metrics.json. Raises TypeError for what JSON does not have."""
     folder = Path(results_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "correct.json").write_text(json.dumps({"correct": correct, "error": error}), encoding="utf-8")
+    (folder / "correct.json").write_text(
+        json.dumps({"correct": correct, "error": error}), encoding="utf-8"
+    )
     (folder / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
 
 
@@ -69,7 +75,10 @@ def run_shinka_eval(
     if workers > 1 and early_stop_method is not None:
         raise ValueError("Early stopping is only supported in sequential mode (set run_workers=1).")
     stop = _stopper(early_stop_method, early_stop_threshold, early_stop_score_fn, early_stop_kwargs)
-    settings = [get_experiment_kwargs(i) if get_experiment_kwargs else {"seed": i + 1} for i in range(num_runs)]
+    settings = [
+        get_experiment_kwargs(i) if get_experiment_kwargs else {"seed": i + 1}
+        for i in range(num_runs)
+    ]
     checks = _Validation(validate_fn)
     try:
         run = _parallel if workers > 1 and _processes_can_lock() else _sequential
@@ -142,7 +151,12 @@ def _processes_can_lock() -> bool:
 
 
 def _sequential(
-    path: str, name: str, settings: list[dict[str, Any]], workers: int, stop: Any, checks: _Validation
+    path: str,
+    name: str,
+    settings: list[dict[str, Any]],
+    workers: int,
+    stop: Any,
+    checks: _Validation,
 ) -> tuple[list[Any], list[float]]:
     function = _function(path, name)
     results, seconds = [], []
@@ -163,7 +177,12 @@ def _one(path: str, name: str, kwargs: dict[str, Any]) -> tuple[Any, float]:
 
 
 def _parallel(
-    path: str, name: str, settings: list[dict[str, Any]], workers: int, stop: Any, checks: _Validation
+    path: str,
+    name: str,
+    settings: list[dict[str, Any]],
+    workers: int,
+    stop: Any,
+    checks: _Validation,
 ) -> tuple[list[Any], list[float]]:
     results, seconds = [], []
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork")) as pool:
@@ -191,9 +210,14 @@ def _plain(results: list[Any]) -> dict[str, Any]:
 
 
 def _stopper(
-    method: Any, threshold: float | None, score_of: Callable[[Any], float] | None, more: dict[str, Any] | None
+    method: Any,
+    threshold: float | None,
+    score_of: Callable[[Any], float] | None,
+    more: dict[str, Any] | None,
 ) -> Callable[[Any], bool] | None:
-    """Whether the runs so far decide it; the methods themselves are those of the installed package."""
+    """Whether the runs so far decide it; the methods themselves are those of the installed
+    package.
+    """
     if method is None:
         return None
     if threshold is None:
@@ -202,7 +226,10 @@ def _stopper(
         try:
             from shinka.utils.eval_stop import create_early_stop_method  # pyright: ignore[reportMissingImports]
         except ImportError:
-            what = f"early_stop_method='{method}' needs ShinkaEvolve itself: pip install shinka-evolve, or leave it out"
+            what = (
+                f"early_stop_method='{method}' needs ShinkaEvolve itself: pip install "
+                "shinka-evolve, or leave it out"
+            )
             raise ImportError(what) from None
         method = create_early_stop_method(method, **(more or {}))
     method.reset()
