@@ -1,0 +1,101 @@
+"""Rules of the language: names and docstrings that a stranger reads without a glossary.
+
+python -m tests.layout.prose [PACKAGE...]     # what breaks a rule, place by place
+python -m tests.layout.prose --count          # how much of each there is, by package
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.layout.rules import SOURCE, trees
+
+FIRST_LINE = 88
+"""Characters of a docstring's first line, at most."""
+
+QUESTIONS = ("What", "Whether", "How", "Who", "Where", "Which", "When", "Why", "Whose")
+"""Words that a docstring does not begin with: it begins with a noun phrase or an imperative."""
+
+MARKS = re.compile(
+    r"\b(told|tells|says|said|nobody|so many|as it is|but for|whoever"
+    r"|(?:of|in|from|by|on|to|with|at|for) (?:what|who|whom)|who (?:is|was|has|are|were)|what (?:is|was|has|are|were))\b",
+    re.IGNORECASE,
+)
+"""Words and turns of the project's dialect: "returned", "reported", "except" and nouns are plain."""
+
+ALLOWED = {"question": 0.02, "mark": 0.01}
+"""Share of all docstrings that may break a rule."""
+
+ONE_WORD = 0.45
+"""Share of all functions whose name may be one word."""
+
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Finding(NamedTuple):
+    """One docstring or name that breaks a rule."""
+
+    rule: str
+    module: str
+    line: int
+    text: str
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and text of every docstring of a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, Documented):
+            text = ast.get_docstring(node)
+            if text:
+                yield node.body[0].lineno, text
+
+
+def findings(parsed: dict[str, ast.Module]) -> list[Finding]:
+    """Docstrings that begin with a question word, have a long first line, or a mark of the dialect."""
+    found: list[Finding] = []
+    for module, tree in parsed.items():
+        for line, text in docstrings(tree):
+            first = text.partition("\n")[0]
+            if first.split(maxsplit=1)[0].strip(",.:") in QUESTIONS:
+                found.append(Finding("question", module, line, first))
+            if len(first) > FIRST_LINE:
+                found.append(Finding("length", module, line, first))
+            if mark := MARKS.search(text):
+                found.append(Finding("mark", module, line, f"{mark[0]!r}: {first}"))
+    return found
+
+
+def one_word_names(parsed: dict[str, ast.Module]) -> list[Finding]:
+    """Functions and methods with a name of one word, special methods apart."""
+    return [
+        Finding("name", module, node.lineno, node.name)
+        for module, tree in parsed.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and not node.name.startswith("__")
+        and "_" not in node.name.strip("_")
+    ]
+
+
+def main(source: Path = SOURCE) -> None:
+    """Print findings, of the packages that are named or of all."""
+    parsed, wanted = trees(source), [name for name in sys.argv[1:] if not name.startswith("-")]
+    found = findings(parsed)
+    if wanted:
+        found = [one for one in found if one.module.split(".")[1:2] and one.module.split(".")[1] in wanted]
+    if "--count" in sys.argv[1:]:
+        counts = Counter((one.module.split(".")[1] if "." in one.module else "", one.rule) for one in found)
+        print("\n".join(f"{package:12} {rule:9} {many:5}" for (package, rule), many in sorted(counts.items())))
+        return
+    for one in found:
+        print(f"{one.module}:{one.line} {one.rule}: {one.text}")
+
+
+if __name__ == "__main__":
+    main()
