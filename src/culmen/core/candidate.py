@@ -9,7 +9,7 @@ import msgspec
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a candidate came from.
+    """Provenance of a candidate.
 
     `rank` is its place in the reply (0 = first), `weight` a probability the model stated for it
     (recorded, not used), `note` free text of the operator.
@@ -55,8 +55,9 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 def digest_parts(parts: Mapping[str, str]) -> str:
-    """SHA-256 (hex) of the parts, independent of their order; names and texts cannot run into one
-    another.
+    """SHA-256 (hex) of the parts, independent of their order.
+
+    Names and texts are length-prefixed, so that they cannot run into one another.
     """
     sha = hashlib.sha256()
     for name in sorted(parts):
