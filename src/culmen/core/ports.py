@@ -301,7 +301,10 @@ class Backend(MinimalBackend, Protocol):
     scoring: Scoring = Scoring()
 
     async def renew(self) -> None:
-        """Judge from now on in processes that saw nothing of the search: the final choice begins."""
+        """Judge from now on in processes that saw nothing of the search.
+
+        Called when the final choice begins.
+        """
 
 
 @runtime_checkable
