@@ -87,7 +87,7 @@ def optimize(
     """
     options.read(
         keywords, RunOptions(), RunKeywords
-    )  # names that other programs use, before anything else is said
+    )  # report keywords of other programs before any other error
     if evaluator is None:
         raise UserError(
             "there is no evaluator",
@@ -458,7 +458,7 @@ class Study:
         return _frame_of_evaluations(self.evaluations())
 
 
-# Lists of a run as pandas data frames, where pandas is installed.
+# Lists of a run as pandas data frames, if pandas is installed.
 
 
 def _frame_of_candidates(rows: Sequence[CandidateRow]) -> Any:

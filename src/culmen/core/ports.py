@@ -94,7 +94,7 @@ class Lab(Protocol):
     ) -> Rollout:
         """Run the candidate on each case (None: all training cases), `repeats` times each.
 
-        `certify` asks the task's verifier, too, where it has one.
+        `certify` asks the task's verifier, too, if it has one.
         """
         ...
 

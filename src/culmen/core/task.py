@@ -17,9 +17,7 @@ from culmen.core.evaluation import Case, Observation
 # Several objectives of a task: metrics with directions, and constraints on metrics.
 
 Way = Literal["max", "min"]
-_PENALTY = (
-    10.0  # how much more a violated constraint weighs in the combined score than an objective
-)
+_PENALTY = 10.0  # weight of a violated constraint in the combined score, relative to an objective
 
 
 def way(text: object, where: str = "direction") -> Way:
@@ -256,7 +254,7 @@ NO_TOLERANCE = "not checked: no tolerance was found in the evaluator"
 
 
 class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Configuration of the evaluation: how candidates are run and judged.
+    """Rules for running and judging candidates.
 
     form        call: the jailed process calls `entry(case.input, ...)` and the scorer (another
                 process) judges its data

@@ -159,7 +159,7 @@ class EngineLab:
         ) = outlets
         self.embedder = ""
         self._seed = str(seed)
-        self._known: set[int] = set()  # candidates, by the key of their id
+        self._known: set[int] = set()  # known candidates, by the key of their id
         self._occurrences: dict[int, int] = {}  # number of occurrences of each request
         self._meet(self.seeds)
         self._train = task.split("train") or (None,)

@@ -469,10 +469,10 @@ def _mismatch(entry: Entry, effect: Effect | None) -> JournalMismatch:
     )
 
 
-# The trial: until an initial program has scored, no model and no agent starts, so nothing is paid
-# for in vain.
+# The trial: until an initial program has scored, no model and no agent starts, so no money is spent
+# in vain.
 #
-# The strategy's own first evaluations serve where it makes any; where it would ask a model first,
+# The strategy's own first evaluations serve if it makes any; if it would ask a model first,
 # the engine asks for the evaluation of an initial program itself. If all of them fail, the search
 # ends. A task without an initial program cannot be tried so: its search ends if its first
 # evaluations all fail alike.

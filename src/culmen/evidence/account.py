@@ -201,8 +201,8 @@ class Account:
         self._pairs: dict[tuple[int, str], tuple[int, int, float]] = {}
         self._repeats, self._squares = 0, 0.0
         self._values: dict[float, int] = {}
-        self._told = 0  # equal repeats of a value that no other candidate has,
-        self._tellers: set[int] = set()  # and of which candidates, at most `EXACT_CANDIDATES`
+        self._told = 0  # number of equal repeats of a value that no other candidate has,
+        self._tellers: set[int] = set()  # and their candidates, at most `EXACT_CANDIDATES`
         self._parents, self._who, self._where = array("q"), array("l"), array("l")
         self._rewards = array("d")  # nan: failed
         self._cases: dict[str, int] = {}
@@ -561,7 +561,7 @@ class Account:
 
 
 EXACT_REPEATS = 3
-"""Equal repeats after which scores may be taken for exact."""
+"""Equal repeats after which scores may be assumed to be exact."""
 
 EXACT_CANDIDATES = 2
 """Least number of candidates with such repeats.

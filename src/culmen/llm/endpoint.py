@@ -79,7 +79,7 @@ class Endpoint:
             return Declined("bad_request", "the request holds text that is not valid Unicode")
         except NotConnected as error:
             return ServerFailed("no_connection", self.key.scrub(str(error))[:200])
-        except Broken as error:  # in the middle: it may have cost what a whole reply costs
+        except Broken as error:  # in the middle: it may have cost as much as a whole reply
             return Interrupted("cut", self.key.scrub(str(error))[:200])
         except TimeoutError:
             return Interrupted("timeout")
@@ -242,7 +242,7 @@ def _mistake(status: int, key: Key, model: str, text: str) -> UserError:
 # better.
 
 _IDLE_SECONDS = (
-    5.0  # after which a connection that waits is not used again: a server may be about to close it
+    5.0  # after which an idle connection is not used again: a server may be about to close it
 )
 _CHUNK = 1 << 16
 _NOT_FOLLOWED = range(300, 400)

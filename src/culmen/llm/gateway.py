@@ -311,7 +311,7 @@ def _joined(answers: Answers) -> str:
 # of a request.
 
 TRIES = 4  # requests made shorter, before one is given up
-_SCALES = (1.0, 0.5, 0.25, 0.1, 0.0)  # of what a prompt shows beside the current candidate
+_SCALES = (1.0, 0.5, 0.25, 0.1, 0.0)  # scales of a prompt's content beside the current candidate
 _SAID = re.compile(
     r"(?:context|maximum|max|limit|than|exceeds?)[^0-9]{0,60}?([0-9]{3,8})", re.IGNORECASE
 )

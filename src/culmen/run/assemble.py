@@ -454,7 +454,7 @@ def _crafts(
     return {"session": sessions, "train": training}
 
 
-# What people send to a run, brought from its inbox into the search while a session runs.
+# Human input to a run, brought from its inbox into the search while a session runs.
 
 INTERVAL = 0.4  # seconds between two looks into the folder
 _KINDS = ("tell", "stop")

@@ -46,7 +46,8 @@ def check_runnable(
             "a task without an initial program needs a model to write the first candidate",
             where=f"task {task.name}",
             fix=f"give an initial program{f' that defines {uses}' if uses else ''} with "
-            "--seed-program FILE, or choose a model with --model NAME, or an agent with --agent NAME",
+            "--seed-program FILE, or choose a model with --model NAME, or an agent with "
+            "--agent NAME",
         )
 
 

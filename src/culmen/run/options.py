@@ -146,7 +146,7 @@ def read(keywords: Mapping[str, Any], base: Options, kind: type) -> tuple[Option
     return changed(base, **options), RunObjects(**objects)
 
 
-_MEANT = {  # what other programs call these keywords
+_MEANT = {  # names of these keywords in other programs
     "iterations": "budget=N (evaluations)",
     "max_iterations": "budget=N (evaluations)",
     "max_metric_calls": "budget=N (evaluations)",

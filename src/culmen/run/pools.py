@@ -29,7 +29,7 @@ from culmen.core.task import Task
 FORMAT = "culmen-pool-1"
 MOST_BYTES = 256 * 2**20
 _SEED = re.compile("seed-[0-9]+(-untimed)?")
-SHARE = 0.25  # of the evaluations: what looking at a pool's candidates may take
+SHARE = 0.25  # share of the evaluations for a pool's candidates, at most
 
 
 class PoolSource(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -31,9 +31,9 @@ from culmen.store import views
 from culmen.store.database import RunMeta
 from culmen.store.scores import FreshScore, fresh_scores, keep_scores, of_candidates
 
-EACH = 12  # evaluations of a program that its mean should rest on, where scores are noisy
+EACH = 12  # evaluations of a program behind its mean, if scores are noisy
 _SPLITS = ("test", "val", "train")
-_LIMITS = ("evaluations", "dollars", "seconds")  # what a budget of scoring may limit
+_LIMITS = ("evaluations", "dollars", "seconds")  # limits that a budget of scoring may have
 
 Keep = Callable[[FreshScore], None]
 Told = Callable[[int, int], None]  # evaluations done, evaluations to do in all
@@ -132,8 +132,8 @@ async def score_candidates(
 ) -> Scored:
     """Make the plan's missing evaluations, `workers` at once.
 
-    `keep` gets every score when it arrives, the other callback the progress. Starts and closes the backend.
-    With a budget of dollars or seconds no evaluation begins once one is spent.
+    `keep` gets every score when it arrives, the last argument the progress. Starts and closes the
+    backend. With a budget of dollars or seconds no evaluation begins once one is spent.
     """
     waiting, limits, began = list(plan.missing[::-1]), budget or Budget(), time.monotonic()
     made = lost = 0
@@ -183,7 +183,7 @@ async def _evaluated(
     return FreshScore(candidate.id, plan.split, name, of, repeat, *told)
 
 
-# What runs returned and began with.
+# Results and initial programs of runs.
 
 
 class RunsPlan(NamedTuple):
