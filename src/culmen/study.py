@@ -401,9 +401,10 @@ class Study:
 
     @property
     def front(self) -> Front | None:
-        """The Pareto front of a task with several objectives: `members` with their metrics,
-        `hypervolume`, and `choose(weights, limits)` for one of them. None where the task has one
-        score."""
+        """The Pareto front of a task with several objectives; None with a single score.
+
+        `members` with their metrics, `hypervolume`, and `choose(weights, limits)` for one of them.
+        """
         from culmen.store import views
 
         return views.front(self.path)

@@ -46,8 +46,9 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The whole candidate as one text: the only part, or all parts under `=== name ===`
-        headings.
+        """The whole candidate as one text.
+
+        The only part, or all parts under `=== name ===` headings.
         """
         if len(self.parts) == 1:
             return next(iter(self.parts.values()))

@@ -62,9 +62,9 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.input_tokens + self.output_tokens
 
     def at_most(self, budget: str) -> float:
-        """Amount counted against a budget (evaluations, calls, tokens, dollars).
+        """Amount counted against a budget, the uncertain part included.
 
-        It includes the uncertain part.
+        Budgets are evaluations, calls, tokens and dollars.
         """
         if budget == "tokens":
             return self.input_tokens + self.output_tokens + self.uncertain_tokens

@@ -250,7 +250,7 @@ class EngineLab:
         return self._find(id)
 
     def look(self, candidate: Candidate, case: Case | None) -> None:
-        """Ask for an evaluation whose result is not awaited; for the engine's trial."""
+        """Ask for an evaluation whose result is not awaited; for the engine's own looks."""
         self._issue(self._evaluation(candidate, case))
 
     async def propose(self, brief: Brief, through: Lab | None = None) -> Proposal:

@@ -330,7 +330,7 @@ class CulpritJudge:
 
     @property
     def excused_failures(self) -> int:
-        """Undecided failures that were attributed to the evaluator."""
+        """Undecided failures that were judged not to be a candidate's."""
         return sum(self.excuses_by_place().values())
 
     @property
