@@ -83,7 +83,6 @@ class Finale:
         self._evidence.observe(candidate, observation, self.purpose)
 
     # -- finalists, cases and numbers of evaluations
-    # ---------------------------------------------
 
     def _plan(self) -> _Plan:
         """Whole splits if they fit, otherwise as many cases for both as remain."""
@@ -126,7 +125,6 @@ class Finale:
         return drawn[:times] if pool else [None] * times
 
     # -- the choice
-    # ------------------------------------------------------------------------------
 
     async def _race(self, lab: EngineLab, choosing: int) -> list[str]:
         """Finalists, best first, after a race that spends at most `choosing` evaluations.
@@ -172,7 +170,6 @@ class Finale:
         return [*field, *dropped]
 
     # -- the confirmation
-    # -----------------------------------------------------------------------------
 
     async def _confirm(
         self,
@@ -275,7 +272,6 @@ class Finale:
         return tally is not None and all(value == tally.mean for value in values)
 
     # -- with a verifier
-    # ------------------------------------------------------------------------------
 
     async def _certify(
         self, lab: EngineLab, field: list[str], cases: Sequence[Case | None]
@@ -370,7 +366,6 @@ class Goal:
 
 
 # -- several objectives
-# -----------------------------------------------------------------------------
 
 
 class FrontFinale(Finale):

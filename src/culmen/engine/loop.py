@@ -81,7 +81,7 @@ class Fiber(Future[T]):
             awaited = self._coroutine.send(None)
         except StopIteration as stop:
             self.resolve(stop.value)
-        except BaseException as error:  # noqa: BLE001 - handed to whoever awaits this task, in the end to the search
+        except BaseException as error:  # noqa: BLE001 - raised where this task is awaited, in the end in the search
             self.fail(error)
         else:
             cast("Future[Any]", awaited).when_done(lambda _: self._loop.schedule(self))

@@ -215,7 +215,6 @@ class Account:
         return len(self.places)
 
     # -- feeding
-    # ------------------------------------------------------------------------------
 
     def observe(self, fact: Fact) -> None:
         """Count one finished evaluation."""
@@ -368,7 +367,6 @@ class Account:
             self._rewards.append(math.nan if fact.reward is None else fact.reward)
 
     # -- reading
-    # ------------------------------------------------------------------------------
 
     @property
     def rows(self) -> NDArray[np.void]:
@@ -527,7 +525,6 @@ class Account:
         return min(low, *initial) if initial else low
 
     # -- the value model
-    # ----------------------------------------------------------------------------
 
     def model(self, longest: int | None = MODELLED) -> ValueModel | None:
         """The value model of the search so far; None if the search is longer than `longest`.

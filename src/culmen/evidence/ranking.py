@@ -171,7 +171,6 @@ class Ranking:
         return kernel_width(means) if len(means) else 0.0
 
     # -- posteriors
-    # ---------------------------------------------------------------------------
 
     def _judge(self) -> Beliefs:
         account, rows = self.account, self.account.rows

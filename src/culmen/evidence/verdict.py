@@ -49,7 +49,6 @@ class Verdict:
         self.of = len(self.task.split(self.split)) if self.split else 0
 
     # -- fresh evaluations
-    # ------------------------------------------------------------------
 
     def fresh(self, name: str) -> list[Fact]:
         """Evaluations of a candidate made after the choice, its own failures included."""
@@ -113,7 +112,6 @@ class Verdict:
         return one.worth - two.worth, math.sqrt(variance)
 
     # -- the reported candidate
-    # -----------------------------------------------------------------------------
 
     def chosen(self) -> str | None:
         """The best candidate by all evidence, the initial program apart."""
