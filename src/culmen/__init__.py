@@ -101,7 +101,7 @@ _HOME = {
     "Study": "study",
     "check": "study",
     "optimize": "study",
-    # `check` says what it is only beside the settings
+    # the name `check` is clear only beside the settings
     "check_settings": "strategies.settings:check",
 }
 
