@@ -1,5 +1,7 @@
-"""Embeddings by models: an endpoint or an embedder of the caller's own under the policies of all
-models, or a model on this machine (extra `local-embeddings`).
+"""Embeddings by models, remote or on this machine.
+
+An endpoint, or an embedder supplied by the caller, under the retry policy of all models; or a
+model on this machine (extra `local-embeddings`).
 """
 
 from __future__ import annotations
@@ -20,15 +22,15 @@ from culmen.llm.endpoint import Endpoint
 from culmen.llm.spec import ModelSpec, PriceList, RetryPolicy
 
 _MODE = "<encoder-only>"
-_WINDOW = 512  # tokens the model reads at once
+_WINDOW = 512  # tokens in the model's window
 
 
 class RemoteEmbedder(Embedder):
-    """Vectors of one model. Texts longer than `chars` characters are cut; `batch` texts go into one
-    request.
+    """Vectors of one model behind an endpoint.
 
-    The vectors' width is the model's. Raises `UserError` (key, model) and `Unavailable` if the
-    endpoint gives nothing usable after all retries: a search cannot go on without its distances.
+    Texts longer than `chars` characters are cut; one request carries `batch` texts. The width of
+    the vectors is the model's. Raises `UserError` (key, model), and `Unavailable` if the endpoint
+    returns nothing usable after all retries: a search cannot continue without its distances.
     """
 
     def __init__(self, model: ModelSpec, *, batch: int = 64, chars: int = 24_000) -> None:
@@ -46,7 +48,7 @@ class RemoteEmbedder(Embedder):
         return asyncio.run(self.embed_async(texts))
 
     async def embed_async(self, texts: Sequence[str]) -> tuple[Any, Usage]:
-        """The same, inside an event loop."""
+        """The array and its cost, inside an event loop."""
         import numpy as np
 
         if not texts:
@@ -170,11 +172,10 @@ class _Attempt(ModelBackend):
 
 
 class LocalEmbedder(Embedder):
-    """A model by name or path, loaded when first used (its weights are downloaded then if they are
-    not here).
+    """A sentence-transformers model by name or path, loaded on first use.
 
-    `device` is "cpu", "cuda", ... or None for the library's choice. Raises `UserError` if the
-    library is missing or the model cannot be loaded.
+    Missing weights are downloaded then. `device` is "cpu", "cuda", ... or None for the library's
+    choice. Raises `UserError` if the library is missing or the model cannot be loaded.
     """
 
     def __init__(
@@ -293,7 +294,8 @@ class UnixcoderEmbedder(Embedder):
 
 
 def windows(ids: Sequence[int], size: int, most: int) -> list[list[int]]:
-    """Consecutive windows of at most `size` token ids, the first `most` of them; one empty window
-    of no tokens.
+    """The first `most` consecutive windows of at most `size` token ids.
+
+    No tokens give one empty window.
     """
     return [list(ids[start : start + size]) for start in range(0, max(len(ids), 1), size)][:most]
