@@ -114,8 +114,9 @@ class HashingEmbedder(Embedder):
 
 
 def _features(data: Array) -> list[tuple[Array, int]]:
-    """Hashes of all features, each kind with its weight. `data` are the text's bytes, shape
-    (n,).
+    """(hashes, weight) of each kind of feature.
+
+    `data` are the text's bytes, shape (n,).
     """
     import numpy as np
 
@@ -146,8 +147,9 @@ def _features(data: Array) -> list[tuple[Array, int]]:
 
 
 def _tokens(kinds: Array) -> tuple[Array, Array]:
-    """Starts and ends of tokens: runs of word characters, and every other visible character
-    alone.
+    """Starts and ends of tokens.
+
+    A token is a run of word characters, or any other visible character alone.
     """
     import numpy as np
 
@@ -179,8 +181,9 @@ _tables: list[Array] = []
 
 
 def _powers(size: int) -> tuple[Array, Array]:
-    """Powers of the base and of its inverse modulo 2**64, at least `size` of each; grown by
-    doubling and kept.
+    """Powers of the base and of its inverse modulo 2**64, at least `size` of each.
+
+    The tables are kept; they grow by doubling.
     """
     import numpy as np
 

@@ -38,8 +38,9 @@ class RemoteEmbedder(Embedder):
         self.name = model.name
 
     def embed(self, texts: Sequence[str]) -> Any:
-        """Array of shape (len(texts), width), float32. Not to be called from a running event
-        loop.
+        """Array of shape (len(texts), width), float32.
+
+        Not to be called from a running event loop.
         """
         return self.embed_with_usage(texts)[0]
 
@@ -132,10 +133,10 @@ def _unit(rows: list[list[float]]) -> Any:
 
 
 class PatientEmbedder(Embedder):
-    """An embedder with a model's retries: repeated after the errors of `culmen.llm.call`, with
-    growing pauses.
+    """An embedder with a model's retries.
 
-    Raises `Unavailable` where all attempts failed: a search cannot go on without its distances.
+    Repeats after the errors of `culmen.llm.call`, with growing pauses. Raises `Unavailable` if all
+    attempts failed: a search cannot continue without its distances.
     """
 
     def __init__(self, embedder: Embedder, policy: RetryPolicy | None = None) -> None:
@@ -212,13 +213,13 @@ class LocalEmbedder(Embedder):
 
 
 class UnixcoderEmbedder(Embedder):
-    """UniXcoder (Guo et al., 2022), as TurboEvolve uses it for its seed pools: the mean of the
-    encoder's last hidden states over a program's tokens, scaled to length 1.
+    """UniXcoder (Guo et al., 2022), as TurboEvolve uses it for its seed pools.
 
-    Programs longer than the model's window (512 tokens) are read in windows, whose means are
-    averaged by their number of tokens. `model` is a name on the Hugging Face hub or a folder;
-    weights are loaded when first used. Raises `UserError` if the libraries are missing or the model
-    cannot be loaded.
+    The vector of a program is the mean of the encoder's last hidden states over its tokens, scaled
+    to length 1. Programs longer than the model's window (512 tokens) are read in windows, whose
+    means are averaged by their number of tokens. `model` is a name on the Hugging Face hub or a
+    folder; weights are loaded on first use. Raises `UserError` if the libraries are missing or the
+    model cannot be loaded.
     """
 
     def __init__(
