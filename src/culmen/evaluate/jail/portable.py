@@ -44,15 +44,18 @@ _PAUSE, _WEIGHED = (
 )  # seconds between checks of a child's end, and of its memory
 _UNIT = 1 if sys.platform != "darwin" else 1024  # bytes on macOS, kilobytes elsewhere
 # The language is that of sandbox-exec(1); later rules win.
-_PROFILE = """(version 1)(deny default)
-(allow process-fork)(allow process-exec)(allow sysctl-read)(allow mach-lookup)(allow signal (target same-sandbox))
-(allow file-read*)(deny file-read* (subpath "/Users") (subpath "/private/tmp") (subpath "/private/var/folders"))
-(allow file-read-metadata)
-{readable}
-(deny file-read* (subpath {hidden}))
-(allow file-read* file-write* (subpath {work}))
-(allow file-write* (literal "/dev/null") (literal "/dev/tty"))
-"""
+_PROFILE = (
+    "(version 1)(deny default)\n"
+    "(allow process-fork)(allow process-exec)(allow sysctl-read)(allow mach-lookup)(allow signal "
+    "(target same-sandbox))\n"
+    '(allow file-read*)(deny file-read* (subpath "/Users") (subpath "/private/tmp") '
+    '(subpath "/private/var/folders"))\n'
+    "(allow file-read-metadata)\n"
+    "{readable}\n"
+    "(deny file-read* (subpath {hidden}))\n"
+    "(allow file-read* file-write* (subpath {work}))\n"
+    '(allow file-write* (literal "/dev/null") (literal "/dev/tty"))\n'
+)
 Begin = Callable[[ForkRequest, int, int, int], int]
 
 
