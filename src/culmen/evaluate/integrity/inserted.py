@@ -1,7 +1,8 @@
-"""The loops that the offline proposer writes into programs: functions that stand alone, inserted by
-their source text.
+"""The loops that the offline proposer writes into programs.
 
-They lie beside the signs because a candidate that holds one as it is shows none by it.
+Functions without dependencies, inserted by their source text; changing it, docstrings included,
+changes the inserted programs. They lie beside the signs because a candidate with an unchanged copy
+shows none by it.
 """
 
 
