@@ -105,11 +105,8 @@ _HOME = {
     "check_settings": "strategies.settings:check",
 }
 
-_ECOSYSTEMS = (
-    "dspy",
-    "gepa",
-    "trace",
-)  # modules, of packages that bring their own programs and evaluators
+# modules, of packages that bring their own programs and evaluators
+_ECOSYSTEMS = ("dspy", "gepa", "trace")
 
 __all__ = [*sorted(_HOME), "__version__"]
 

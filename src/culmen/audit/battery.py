@@ -34,10 +34,8 @@ from culmen.evaluate.jail import procfs
 
 SECONDS = 300.0
 TIGHTENED, CHECKS = "tightened", 3  # the name of that outcome, and the evaluations it takes
-_MARGIN, _TIMES = (
-    5.0,
-    10.0,
-)  # seconds for an attack: a constant, and a multiple of the honest program's time
+# seconds for an attack: a constant, and a multiple of the honest program's time
+_MARGIN, _TIMES = 5.0, 10.0
 _PATIENCE = 3.0  # seconds in which the kernel removes what an evaluation left behind
 Tell = Callable[[str], None]
 

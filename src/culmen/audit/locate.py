@@ -123,9 +123,8 @@ def tightened(text: str, constant: Constant, share: float = 0.0) -> str:
     if isinstance(node, ast.Call):  # isclose(a, b) -> isclose(a, b, rtol=0, atol=1e-12)
         offset = (node.end_col_offset or 0) - 1
         exact = "math." in ast.unparse(node.func)
-        tight = (
-            repr(share * (1e-9 if exact else 1e-5)) if share else _TIGHT
-        )  # of what these forgive, relatively
+        # of what these forgive, relatively
+        tight = repr(share * (1e-9 if exact else 1e-5)) if share else _TIGHT
         word = (
             ("rel_tol=0, abs_tol" if not share else "rel_tol")
             if exact

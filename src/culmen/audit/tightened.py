@@ -27,17 +27,10 @@ from culmen.core.usage import Usage
 from culmen.evaluate.integrity.signs import GAP, sign
 
 TENTH = 0.1
-_MARGIN, _TIMES, _SCORER = (
-    5.0,
-    10.0,
-    20.0,
-)  # seconds for an evaluation: a constant, a multiple of the first; a scorer's
-_REFUSED = (
-    Status.OK,
-    Status.INVALID,
-    Status.ERROR,
-    Status.REJECTED,
-)  # what tells of an output, rather than of time
+# seconds for an evaluation: a constant, a multiple of the first; a scorer's
+_MARGIN, _TIMES, _SCORER = 5.0, 10.0, 20.0
+# what tells of an output, rather than of time
+_REFUSED = (Status.OK, Status.INVALID, Status.ERROR, Status.REJECTED)
 Make = Callable[[Task], Backend]
 
 

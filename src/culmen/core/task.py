@@ -160,9 +160,8 @@ def combined(
 
 
 Form = Literal["call", "serve", "command", "legacy", "function"]
-KNOWN_SLACK = (
-    1e-9  # share by which a score must pass the best known value before it counts as beyond it
-)
+# share by which a score must pass the best known value before it counts as beyond it
+KNOWN_SLACK = 1e-9
 WIDEST = 1e100  # largest magnitude of a score: statistics add up squares of scores
 
 

@@ -123,9 +123,8 @@ def _features(data: Array) -> list[tuple[Array, int]]:
     classes, powers, inverses = _classes(), *_powers(data.size + 1)
     kinds = classes[data]
     spoken = kinds > 0
-    text = (
-        data[spoken | np.concatenate(([False], spoken[:-1]))] if data.size else data
-    )  # runs of space become one
+    # runs of space become one
+    text = data[spoken | np.concatenate(([False], spoken[:-1]))] if data.size else data
     text = np.where(classes[text] > 0, text, np.uint8(32)).astype(np.uint64) + np.uint64(1)
     prefix = np.concatenate(
         (np.zeros(1, np.uint64), np.cumsum(text * powers[: text.size], dtype=np.uint64))

@@ -44,22 +44,12 @@ from culmen.engine.ledger import PERFORMING
 from culmen.engine.search import Estimate, Search
 
 _GRACE = 10.0  # seconds that running evaluations get to finish after the first interrupt
-_SOON = (
-    0.05  # seconds after which the start of an evaluation is journaled even if nothing else happens
-)
-_TOLD = (
-    "agent",
-    "kind",
-    "tool",
-    "reason",
-    "closing",
-)  # fields of a custom effect's payload that are journaled
-_PAUSES = (
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-)  # seconds between attempts to write to a full disk; the last one repeats
+# seconds after which the start of an evaluation is journaled even if nothing else happens
+_SOON = 0.05
+# fields of a custom effect's payload that are journaled
+_TOLD = ("agent", "kind", "tool", "reason", "closing")
+# seconds between attempts to write to a full disk; the last one repeats
+_PAUSES = (1.0, 2.0, 5.0, 10.0)
 
 
 class Driver:

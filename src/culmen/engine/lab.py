@@ -42,10 +42,8 @@ from culmen.evidence.evidence import Evidence
 # Number of a strategy's turns: a budget for only a few gives it no chance to learn, and this is
 # reported.
 
-ENOUGH, SIZEABLE = (
-    10,
-    100,
-)  # turns that a search should have, in a budget of at least this many evaluations
+# turns that a search should have, in a budget of at least this many evaluations
+ENOUGH, SIZEABLE = 10, 100
 
 
 class Turns:

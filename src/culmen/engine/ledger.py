@@ -21,22 +21,14 @@ from culmen.core.usage import Budget, Usage
 
 _LIMITS = ("evaluations", "calls", "tokens", "dollars")
 
-_FLAKY, _MOST = (
-    3,
-    0.3,
-)  # factor of the reserve if candidates fail at times, and its largest share then
-_CHOICE, _WHOLE, _FEW = (
-    0.04,
-    0.2,
-    16,
-)  # shares of the evaluations, and evaluations: see `final_share`
-MEMBERS, TWICE = (
-    8,
-    2,
-)  # members of a front that are confirmed, and evaluations of each on a noisy task, at least
-_MONEY = (
-    0.1  # share of calls, tokens and dollars kept if evaluations cost them and no share is named
-)
+# factor of the reserve if candidates fail at times, and its largest share then
+_FLAKY, _MOST = 3, 0.3
+# shares of the evaluations, and evaluations: see `final_share`
+_CHOICE, _WHOLE, _FEW = 0.04, 0.2, 16
+# members of a front that are confirmed, and evaluations of each on a noisy task, at least
+MEMBERS, TWICE = 8, 2
+# share of calls, tokens and dollars kept if evaluations cost them and no share is named
+_MONEY = 0.1
 _SECONDS = 0.1  # share of the seconds kept for the final choice if no share is named
 _THRICE = 3  # evaluations of each member that are planned without a data set
 CHECKS = 3  # further evaluations of a winner whose score may depend on a tolerance of the evaluator

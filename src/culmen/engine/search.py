@@ -51,9 +51,8 @@ from culmen.engine.record import Memo, MemoryStore, Past
 from culmen.evidence.evidence import SEARCH, Evidence, Inquiry
 
 _FUTILE_EFFECTS = 1000  # free effects in a row after which no budget would end the run
-_FUTILE_PROPOSALS = (
-    60  # proposals in a row that brought nothing to evaluate: only money would end the run
-)
+# proposals in a row that brought nothing to evaluate: only money would end the run
+_FUTILE_PROPOSALS = 60
 _FUTILE_WRITES = 1000  # the same for prose
 
 
@@ -480,13 +479,10 @@ def _mismatch(entry: Entry, effect: Effect | None) -> JournalMismatch:
 # failed evaluations, at least, before initial programs are given up; fewer if all would be the
 # same
 LOOKS = 3
-ALIKE = (
-    10  # evaluations that fail alike, from the first one on, of a task without an initial program
-)
-INITIAL_FAILS, ALWAYS_FAILS = (
-    "initial_fails",
-    "always_fails",
-)  # reasons of a search's end; `observe.summary` has the sentences
+# evaluations that fail alike, from the first one on, of a task without an initial program
+ALIKE = 10
+# reasons of a search's end; `observe.summary` has the sentences
+INITIAL_FAILS, ALWAYS_FAILS = "initial_fails", "always_fails"
 
 
 class TrialLook(NamedTuple):

@@ -127,9 +127,8 @@ class LiveWorld(World):
     async def _evaluate(self, request: EvaluateRequest) -> Observation:
         fault = self._surface_fault(self._task, request.candidate)
         if not fault:
-            more: dict[str, Any] = (
-                {"certify": True} if request.certify else {}
-            )  # other backends need not know
+            # other backends need not know
+            more: dict[str, Any] = {"certify": True} if request.certify else {}
             more |= {"checks": request.checks, "above": request.above} if request.checks else {}
             return await self._backend.evaluate(
                 request.candidate, request.case, request.seed, **more

@@ -30,12 +30,8 @@ from culmen.core.usage import total
 from culmen.evaluate.jail.scorer_pool import install_hint
 
 _TOLD = 40  # lines of a traceback or of printed output
-WEAK = (
-    "seatbelt",
-    "limits",
-    "portable",
-    "none",
-)  # levels without protection of files and processes outside the jail
+# levels without protection of files and processes outside the jail
+WEAK = ("seatbelt", "limits", "portable", "none")
 CASES = 4  # training cases for repeated evaluations, spread over the data set
 MOST_CASES = 500  # cases evaluated at least once; of a larger data set a sample
 

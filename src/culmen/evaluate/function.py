@@ -67,16 +67,10 @@ from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.outcome import EvaluationOutcome
 
 _EVER = 1e6  # seconds; the limit of a call is kept by this side
-_COUNTED_SECONDS = (
-    30.0  # between counts of the user's processes; the limit of a call is added to the count
-)
-_HARMFUL = (
-    "crash",
-    "no_output",
-    "memory_limit",
-    "exit",
-    "bad_frame",
-)  # failures that earlier calls may have caused
+# between counts of the user's processes; the limit of a call is added to the count
+_COUNTED_SECONDS = 30.0
+# failures that earlier calls may have caused
+_HARMFUL = ("crash", "no_output", "memory_limit", "exit", "bad_frame")
 
 
 class FunctionBackend(LocalBackend):
@@ -603,10 +597,8 @@ class Leftovers:
 
     def _patched(self) -> bool:
         try:
-            pairs = (
-                *self._watched,
-                self._own,
-            )  # comparing dicts whole is several times as fast, and mostly enough
+            # comparing dicts whole is several times as fast, and mostly enough
+            pairs = (*self._watched, self._own)
             return not all(before == now or before.items() <= now.items() for now, before in pairs)
         except (ValueError, TypeError):  # another object, whose comparison fails
             return True

@@ -33,9 +33,8 @@ MODELLED = 50_000
 Longer searches use shrunken means.
 """
 
-_PAIRS = (
-    50_000  # pairs of candidate and case whose repeats are watched, to separate noise from cases
-)
+# pairs of candidate and case whose repeats are watched, to separate noise from cases
+_PAIRS = 50_000
 _VALUES = 1_000  # distinct scores counted, to recognise few-valued scores
 _TRUST: tuple[str, ...] = ("", *LEVELS)
 _ROW = np.dtype(

@@ -26,9 +26,8 @@ STRENGTHS = (8.0, 16.0, 32.0, 64.0, 128.0)
 """Weights, in trials, of a neighbourhood's rate as the prior of one candidate's rate."""
 
 _PSEUDO = 2.0  # pseudo-trials of the run's rate in a neighbourhood's
-_DOUBT = (
-    0.5  # share of the run's rate in a neighbourhood without trials: it may be free of failures
-)
+# share of the run's rate in a neighbourhood without trials: it may be free of failures
+_DOUBT = 0.5
 _PROOF = 0.5  # pseudo-failures of a candidate that is known to fail at times
 _BINS = 128  # of the candidates' means, for the kernel over similar scores
 _WIDTH = 0.1  # width of the kernel, as a share of the spread of means

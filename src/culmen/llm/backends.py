@@ -186,9 +186,8 @@ def read_tokens(usage: object) -> Tokens | None:
         return None
     details = usage.get("prompt_tokens_details")
     details = details if isinstance(details, dict) else {}
-    cached = (
-        details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0
-    )  # the latter is DeepSeek's
+    # the latter is DeepSeek's
+    cached = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0
     written = details.get("cache_write_tokens") or 0
     counts = (usage.get("prompt_tokens"), usage.get("completion_tokens", 0), cached, written)
     if not all(isinstance(c, int) and not isinstance(c, bool) and c >= 0 for c in counts):

@@ -36,9 +36,8 @@ from culmen.llm.limits import AsyncClock, Health, RateLimiter, RealClock
 from culmen.llm.spec import ModelSpec, PriceList, Provider, RetryPolicy
 
 RAW_KEPT = 20_000  # characters of a bad response that are stored
-DECLINED_IN_A_ROW = (
-    3  # refused requests in a row after which the settings are wrong, not the requests
-)
+# refused requests in a row after which the settings are wrong, not the requests
+DECLINED_IN_A_ROW = 3
 
 
 class CallOutcome(msgspec.Struct, frozen=True):
@@ -385,9 +384,8 @@ def _uncertain(cost: Usage, tokens: Tokens | None, most: Usage) -> Usage:
 
 def likely(call: Call, prices: PriceList) -> Usage:
     """Likely upper bound of the cost of one attempt; pure, so that replays agree."""
-    prompt = (
-        -(-call.prompt_tokens() // 256) * 256
-    )  # rounded up, so that few different prices need to be worked out
+    # rounded up, so that few different prices need to be worked out
+    prompt = -(-call.prompt_tokens() // 256) * 256
     return prices.usage(Tokens(prompt, call.samples * call.max_tokens))
 
 

@@ -30,11 +30,8 @@ Hold = Callable[[Usage], Awaitable[str]]
 Returns the name of the budget if it never may, else "".
 """
 
-_REFUSED = (
-    "bad_request",
-    "too_long",
-    "refused",
-)  # faults of the question, which the evaluator may rephrase
+# faults of the question, which the evaluator may rephrase
+_REFUSED = ("bad_request", "too_long", "refused")
 _FINISH = {"tools": "tool_calls", "refused": "content_filter"}
 _OURS = ("model", "messages", "n", "stream", "stream_options")
 _SAID = 18_000  # characters of a conversation that are kept

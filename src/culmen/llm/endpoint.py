@@ -241,9 +241,8 @@ def _mistake(status: int, key: Key, model: str, text: str) -> UserError:
 # and no compression: `Connections.plain` is False if they are needed, and a general client serves
 # better.
 
-_IDLE_SECONDS = (
-    5.0  # after which an idle connection is not used again: a server may be about to close it
-)
+# after which an idle connection is not used again: a server may be about to close it
+_IDLE_SECONDS = 5.0
 _CHUNK = 1 << 16
 _NOT_FOLLOWED = range(300, 400)
 

@@ -14,10 +14,8 @@ from statistics import fmean
 from culmen.memory.grid import Axis, Cell, Elite, Placement, Selection
 
 _LEAST = 0.001  # weight of a program whose fitness is no higher
-_NEAR, _TRIES = (
-    2,
-    3,
-)  # cells that a near one is away along each axis at most, and tries for each place
+# cells that a near one is away along each axis at most, and tries for each place
+_NEAR, _TRIES = 2, 3
 
 
 @dataclass(eq=False)

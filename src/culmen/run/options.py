@@ -201,9 +201,8 @@ def an_object(strategy: Any) -> Any:
             raise UserError(
                 f"a strategy is an object, not a class: {error}", where="strategy=", fix=fix
             ) from None
-    own = (
-        getattr(type(strategy), "search", None) is not MinimalStrategy.search
-    )  # else inherited, which does nothing
+    # else inherited, which does nothing
+    own = getattr(type(strategy), "search", None) is not MinimalStrategy.search
     if (
         strategy is None
         or isinstance(strategy, str)

@@ -11,9 +11,8 @@ import msgspec
 
 from culmen.agents.adapters import AgentJob, OnEvent, Parting, Pipes, Plan, ProgramEvent
 
-LEAVE_SECONDS = (
-    60.0  # after its last event a program should leave; some wait for what they left running
-)
+# after its last event a program should leave; some wait for what they left running
+LEAVE_SECONDS = 60.0
 _UNREACHABLE = (
     "connection refused",
     "econnrefused",

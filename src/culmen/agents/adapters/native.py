@@ -27,9 +27,8 @@ from culmen.agents.adapters.headless import (
 )
 from culmen.core.errors import UserError
 
-TOKEN_VARIABLE = (
-    "CULMEN_AGENT_TOKEN"  # where programs with settings of their own find the gateway's token
-)
+# where programs with settings of their own find the gateway's token
+TOKEN_VARIABLE = "CULMEN_AGENT_TOKEN"
 
 
 # Claude Code: `claude -p PROMPT --output-format stream-json`

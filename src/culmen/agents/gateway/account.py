@@ -175,9 +175,8 @@ class Transcript:
     def __init__(self, path: Path, limits: GatewayLimits) -> None:
         self.path, self._limits, self._failed = path, limits, False
         self._seen: dict[bytes, int] = {}
-        old = (
-            path.read_bytes() if path.is_file() else b""
-        )  # of an interrupted run; never longer than the limit
+        # of an interrupted run; never longer than the limit
+        old = path.read_bytes() if path.is_file() else b""
         self._rows, self._bytes = len(old.splitlines()), len(old)
         self._torn = b"\n" if old and not old.endswith(b"\n") else b""
 

@@ -259,9 +259,8 @@ async def _nothing() -> dict[str, Any]:
     return {"type": "http.disconnect"}
 
 
-CONNECTIONS = (
-    256  # at the same time; more are closed, so that no agent can use up the run's file descriptors
-)
+# at the same time; more are closed, so that no agent can use up the run's file descriptors
+CONNECTIONS = 256
 LONGEST_PATH = 107  # bytes of a Unix socket's path, by the kernel's sockaddr_un
 
 

@@ -157,9 +157,8 @@ class Exchange:
         self.facts["asked"] = asked
         self._model = chosen(self._account.models, asked)
         self.facts["model"] = self._model.name
-        extra = (
-            self._model.extra if ask.form.name == "chat" else {}
-        )  # said of chat completions alone
+        # said of chat completions alone
+        extra = self._model.extra if ask.form.name == "chat" else {}
         body = ask.form.named({**body, **extra}, self._model.model)
         if ask.action == "count":
             return body, False
@@ -371,9 +370,8 @@ def most(model: ModelSpec, size: int, output: int) -> Usage:
 
     Raises `Refused` (403) without a known price.
     """
-    tokens = (
-        -(-(size // 3 + 16) // 256) * 256
-    )  # rounded up, so that few different prices need to be worked out
+    # rounded up, so that few different prices need to be worked out
+    tokens = -(-(size // 3 + 16) // 256) * 256
     costs = [
         priced(model, Tokens(tokens, output)),
         priced(model, Tokens(tokens, output, 0, tokens)),

@@ -184,9 +184,8 @@ class SharedRepository:
         encoded = b"".join(
             part if isinstance(part, bytes) else part.encode("utf-8") for part in stream
         )
-        reset = (
-            b"reset " + ref.encode() + b"\n\n"
-        )  # else fast-import would go on from where the ref stands
+        # else fast-import would go on from where the ref stands
+        reset = b"reset " + ref.encode() + b"\n\n"
         git(
             self.folder,
             "fast-import",

@@ -345,9 +345,8 @@ class SessionWaits:
             self._bell = DirectoryWatcher(self._place.layout.tree(self._agent) / QUEUE, self.ring)
         while True:
             self._changed.clear()
-            over = (
-                self._ended()
-            )  # looked at before the queue: what was asked before the end is still found
+            # looked at before the queue: what was asked before the end is still found
+            over = self._ended()
             patient = self.kind in NO_PROCESS  # nobody reads there that a request was turned away
             batch = await asyncio.to_thread(self._queue.look, self._handed.__contains__, patient)
             if told := self._heard(batch):

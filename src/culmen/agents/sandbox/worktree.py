@@ -28,10 +28,8 @@ _PRIVATE = (".git", VIEW, QUEUE, ".agent")  # at the top of a tree; neither comm
 _CLUTTER = ("__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache", ".DS_Store")
 _EXCLUDED = "".join(f"/{name}\n" for name in (VIEW, QUEUE, ".agent")) + "__pycache__/\n"
 _REPORTED = 100
-VIEWED = (
-    "past_experiments.jsonl",
-    "leaderboard.md",
-)  # links into the view, unless a text of that name is given
+# links into the view, unless a text of that name is given
+VIEWED = ("past_experiments.jsonl", "leaderboard.md")
 
 
 @dataclass

@@ -27,9 +27,8 @@ from culmen.evaluate.taskfiles.reading import evaluator_digest, sha256
 
 T = TypeVar("T")
 
-ASKED = (
-    "~"  # between an evaluation's number and that of a question which its evaluator asks a model
-)
+# between an evaluation's number and that of a question which its evaluator asks a model
+ASKED = "~"
 
 MAX_FILES, MAX_BYTES = 5000, 256 * 2**20
 _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"

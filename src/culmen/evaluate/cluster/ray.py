@@ -38,9 +38,8 @@ _LOOK_SECONDS = 1.0
 _SILENT_SECONDS = 5.0
 _LOOKS = 500  # most checks per second, over all waiting evaluations, whether to go on waiting
 _NAPS = 50  # nodes without an evaluator that one evaluation may meet in a row
-_PATIENCE = (
-    150.0  # how long an errand waits for the actor of its node, which loads packages when it starts
-)
+# how long an errand waits for the actor of its node, which loads packages when it starts
+_PATIENCE = 150.0
 _FAILURES = {
     "OutOfMemoryError": "node_out_of_memory",
     "WorkerCrashedError": "worker_died",

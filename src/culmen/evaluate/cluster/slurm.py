@@ -40,9 +40,8 @@ _STILLBORN = 3  # workers in a row that end before they begin
 # seconds between tries of jobs that Slurm refuses, or that end at once, while others work
 _LONGEST_DELAY = 300.0
 _SOONEST, _LATEST = 1.0, 15.0  # seconds between queries of the queue; longer where nothing changes
-_BEGIN_SECONDS = (
-    300.0  # for a job that runs to become a worker: packages may come from a slow file system
-)
+# for a job that runs to become a worker: packages may come from a slow file system
+_BEGIN_SECONDS = 300.0
 _HOPELESS_LOOKS = 3  # seconds that a reason must persist: some are transient
 _SELDOM = 30.0  # seconds between two messages about a queue from which some jobs have come
 _COMMAND_SECONDS = 120.0  # for a command of Slurm's; its own time-outs are shorter
@@ -64,14 +63,8 @@ _KEPT = (
     "SHELL",
 )
 _PREFIXES = ("SLURM_CONF", "MODULE")
-_HABITS = (
-    "ACCOUNT",
-    "PARTITION",
-    "QOS",
-    "CONSTRAINT",
-    "RESERVATION",
-    "WCKEY",
-)  # SBATCH_...: win over the batch script
+# SBATCH_...: win over the batch script
+_HABITS = ("ACCOUNT", "PARTITION", "QOS", "CONSTRAINT", "RESERVATION", "WCKEY")
 # Waits for the end of its input, so of the driver; then ends all jobs and removes the folder.
 _GUARD = (
     "\n"

@@ -126,9 +126,8 @@ class IntegrityBackend(Backend):
     async def _ask(
         self, candidate: Candidate, case: Case | None, seed: int, certify: bool
     ) -> Observation:
-        more = (
-            {"certify": True} if certify else {}
-        )  # backends of tasks without a verifier need not know
+        # backends of tasks without a verifier need not know
+        more = {"certify": True} if certify else {}
         seen = await self.backend.evaluate(candidate, case, seed, **more)
         for _ in range(1, self.backend.attempts):
             if seen.status is not Status.LOST:

@@ -37,24 +37,12 @@ from culmen.evaluate.jail.relay import Relay, RelayBroken
 PROGRAMS = ("podman", "docker")
 EVALUATOR = "docker:"  # how an evaluator that is an image is written, whichever program runs it
 CONTAINED = (EVALUATOR, "harbor:")  # evaluators that start containers
-ENVIRONS = (
-    "PATH",
-    "XDG_RUNTIME_DIR",
-    "DOCKER_HOST",
-    "DOCKER_CONTEXT",
-    "CONTAINER_HOST",
-)  # names in the programs' environment
+# names in the programs' environment
+ENVIRONS = ("PATH", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST")
 _BASE_MB = 1024  # for the fork-server, its preloaded packages, and shared libraries
 _FILES = 1024  # descriptors of one process at most
-_RIGHTS = (
-    "SETUID",
-    "SETGID",
-    "KILL",
-    "CHOWN",
-    "FOWNER",
-    "DAC_OVERRIDE",
-    "SYS_PTRACE",
-)  # the fork-server's; children have none
+# the fork-server's; children have none
+_RIGHTS = ("SETUID", "SETGID", "KILL", "CHOWN", "FOWNER", "DAC_OVERRIDE", "SYS_PTRACE")
 _FOLDERS = ("jail", "adapters")
 _LOCK = "culmen-container-*.lock"
 _CODE = f"""
@@ -414,9 +402,8 @@ def _call(*words: str) -> subprocess.CompletedProcess[str]:
 
 def _remove(program: str, name: str) -> None:
     """End and remove a container, if it is still there."""
-    at_once = (
-        ("--time", "0") if os.path.basename(program) == "podman" else ()
-    )  # docker does not wait
+    # docker does not wait
+    at_once = ("--time", "0") if os.path.basename(program) == "podman" else ()
     _call(program, "rm", "--force", "--volumes", *at_once, name)
 
 

@@ -31,15 +31,8 @@ AWAY = {
     "PermissionDeniedError",
     "RemoteDisconnected",
 }
-_REFUSED = (
-    401,
-    402,
-    403,
-    408,
-    409,
-    425,
-    429,
-)  # faults of the account or the moment, not of the question
+# faults of the account or the moment, not of the question
+_REFUSED = (401, 402, 403, 408, 409, 425, 429)
 _CODE = r"(?:40[1-389]|425|429|5\d\d)\b"
 _SAYS_AWAY = re.compile(
     rf"\berror code: {_CODE}|\b(?:http|status)(?:[ _-]?(?:status|error))?(?:[ _-]?code)?[ "

@@ -27,9 +27,8 @@ from culmen.evaluate.outcome import EvaluationOutcome
 # how long past its deadline a child may stay unreported before the fork-server counts as dead
 GRACE_SECONDS = 10.0
 _LAST_WORDS_SECONDS = 0.25
-_DRAIN_SECONDS = (
-    1.0  # data that a child sent before it ended still counts; it is in the socket's buffer
-)
+# data that a child sent before it ended still counts; it is in the socket's buffer
+_DRAIN_SECONDS = 1.0
 
 
 class JailedEvaluation:

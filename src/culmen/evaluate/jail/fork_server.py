@@ -23,9 +23,8 @@ from culmen.core.errors import TaskError
 from culmen.evaluate.jail import bubblewrap, procfs, wire
 from culmen.evaluate.jail.confine import REMOVE, WORK, ForkRequest, JailPolicy
 
-START_SECONDS = (
-    120.0  # a fork-server imports the task's packages, which may be large and on a cold disk
-)
+# a fork-server imports the task's packages, which may be large and on a cold disk
+START_SECONDS = 120.0
 _PACKET = 1 << 16
 _CODE = (
     "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.zygote import main; main()"

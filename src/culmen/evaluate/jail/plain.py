@@ -11,9 +11,8 @@ from types import ModuleType
 from typing import Any
 
 TRACE_CHARS = 6000
-_OURS = (
-    os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
-)  # culmen
+# culmen
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _THEIRS = os.path.join(_OURS, "tasks") + os.sep  # evaluators of built-in tasks are as a user's
 
 

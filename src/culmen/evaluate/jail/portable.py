@@ -38,10 +38,8 @@ LEVELS = ("seatbelt", "portable")
 _CODE = (
     "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.portable import main; main()"
 )
-_PAUSE, _WEIGHED = (
-    0.02,
-    0.5,
-)  # seconds between checks of a child's end, and of its memory
+# seconds between checks of a child's end, and of its memory
+_PAUSE, _WEIGHED = 0.02, 0.5
 _UNIT = 1 if sys.platform != "darwin" else 1024  # bytes on macOS, kilobytes elsewhere
 # The language is that of sandbox-exec(1); later rules win.
 _PROFILE = (

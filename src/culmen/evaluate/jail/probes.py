@@ -30,15 +30,8 @@ from culmen.evaluate.jail.portable import PortableJail
 from culmen.evaluate.jail.scorer_pool import ScorerPool
 from culmen.evaluate.outcome import EvaluationOutcome
 
-LEVELS = (
-    "namespaces",
-    "container",
-    "restricted",
-    "seatbelt",
-    "limits",
-    "portable",
-    "none",
-)  # strongest first
+# strongest first
+LEVELS = ("namespaces", "container", "restricted", "seatbelt", "limits", "portable", "none")
 
 LOSSES = {
     "namespaces": "nothing of what the probes look at",

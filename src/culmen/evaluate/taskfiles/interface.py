@@ -19,15 +19,8 @@ PART = "program.py"
 FILLS = ("grid", "spread", "corner", "zeros", "ones")
 _MODULE = "."
 _LOADERS = ("__import__", "module_from_spec", "import_module")
-_SAME = (
-    "array",
-    "asarray",
-    "list",
-    "tuple",
-    "float",
-    "tolist",
-    "astype",
-)  # return their argument, or the value itself, in another form
+# return their argument, or the value itself, in another form
+_SAME = ("array", "asarray", "list", "tuple", "float", "tolist", "astype")
 _DEEPEST, _CALLS, _PARTS = 6, 300, 100
 
 

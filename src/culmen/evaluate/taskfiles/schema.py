@@ -76,9 +76,8 @@ class ObjectiveTable(msgspec.Struct, frozen=True):
     start: float | None = None
     target: float | None = None
     bounds: tuple[float, float] = (-math.inf, math.inf)
-    known: float | None = (
-        None  # the best value known to be true; a score beyond it is checked at once
-    )
+    # the best value known to be true; a score beyond it is checked at once
+    known: float | None = None
 
 
 class DefaultsTable(msgspec.Struct, frozen=True, omit_defaults=True):
