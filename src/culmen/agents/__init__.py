@@ -1,4 +1,4 @@
-"""Coding agents of the strategy `cato`: a pure view of the team, and the effects behind it.
+"""Coding agents of the strategy `cato`: a pure view of the team, and its effects.
 
 team       pure: imported by the strategy, replayed from the journal, no I/O
 sandbox    effects of agent sessions: work trees, queue, processes, merging
