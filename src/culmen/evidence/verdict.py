@@ -306,7 +306,10 @@ def clip(task: Task, reward: float) -> float:
 def expected_score(account: Account, name: str, count: int, mean: float, sd: float) -> Score:
     """The search's estimate of a candidate's score, from the posterior of its reward."""
     exact = account.is_exact and not account.is_flaky and not account.task.cases
-    error = 0.0 if exact else None if account.is_exact is None else sd
+    tally = account.tally(name)
+    is_certain = exact or (tally is not None and tally.certified is not None)
+    # Without a repeat nothing is known of the noise: no doubt is not the same as certainty.
+    error = 0.0 if is_certain else None if account.is_exact is None else sd or None
     margin = None if error is None else Z * error
     value = account.task.objective.score(clip(account.task, mean))
     return Score(name, value, count, error, margin, expected=not exact)
