@@ -33,7 +33,7 @@ from culmen.core.task import Objective, Task
 from culmen.evaluate.jail import procfs
 
 SECONDS = 300.0
-TIGHTENED, CHECKS = "tightened", 3  # the name of that outcome, and the evaluations it takes
+TIGHTENED, CHECKS = "tightened", 3  # name of the outcome of `_tightened`, and its evaluations
 # seconds for an attack: a constant, plus a multiple of the honest program's time
 _MARGIN, _TIMES = (
     5.0,
@@ -52,10 +52,11 @@ async def audit(
     seconds: float = SECONDS,
     tell: Tell | None = None,
 ) -> AuditReport:
-    """Attack a task's evaluator with programs made from its first seed (or from `parts`).
+    """Attack a task's evaluator with programs made from its first initial program.
 
-    `make` builds a backend for a copy of this task; `only` names attacks; no attack begins after
-    `seconds`. Raises `UserError` if there is no program, or if it does not score.
+    `parts` replaces that program. `make` builds a backend for a copy of this task; `only` names
+    attacks; no attack begins after `seconds`. Raises `UserError` if there is no program, or if it
+    does not score.
     """
     text = dict(parts or (task.seeds[0] if task.seeds else {}))
     if not text:
