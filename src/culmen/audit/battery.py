@@ -35,10 +35,7 @@ from culmen.evaluate.jail import procfs
 SECONDS = 300.0
 TIGHTENED, CHECKS = "tightened", 3  # name of the outcome of `_tightened`, and its evaluations
 # seconds for an attack: a constant, plus a multiple of the honest program's time
-_MARGIN, _TIMES = (
-    5.0,
-    10.0,
-)
+_MARGIN, _TIMES = 5.0, 10.0
 _PATIENCE = 3.0  # seconds for the kernel to remove the processes of an evaluation
 Tell = Callable[[str], None]
 

@@ -27,18 +27,9 @@ from culmen.evaluate.integrity.signs import GAP, sign
 
 TENTH = 0.1
 # seconds for an evaluation: a constant, plus a multiple of the first; least seconds of a scorer
-_MARGIN, _TIMES, _SCORER = (
-    5.0,
-    10.0,
-    20.0,
-)
+_MARGIN, _TIMES, _SCORER = 5.0, 10.0, 20.0
 # results that depend on the output rather than on time
-_REFUSED = (
-    Status.OK,
-    Status.INVALID,
-    Status.ERROR,
-    Status.REJECTED,
-)
+_REFUSED = (Status.OK, Status.INVALID, Status.ERROR, Status.REJECTED)
 Make = Callable[[Task], Backend]
 
 

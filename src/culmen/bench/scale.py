@@ -40,10 +40,8 @@ from culmen.evaluate.taskfiles import load
 from culmen.testing.landscape import Faults, Landscape, task
 
 LEVELS = (10, 100, 1_000, 10_000, 100_000)
-MEDIAN, SPREAD = (
-    60.0,
-    1.5,
-)  # of an evaluation's seconds: one in a hundred is under 2 s, one in a hundred over half an hour
+# of an evaluation's seconds: one in a hundred is under 2 s, one in a hundred over half an hour
+MEDIAN, SPREAD = 60.0, 1.5
 STRAGGLERS, SLOWER = 0.01, 10.0
 CALL_MEDIAN, CALL_SPREAD = 8.0, 0.5
 FAULTS = Faults(error=0.03, timeout=0.01, lost=0.005)

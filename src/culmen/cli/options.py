@@ -208,9 +208,8 @@ def of_run(task: Task, flags: RunFlags, place: PlaceFlags) -> tuple[MinimalStrat
     from culmen.strategies import catalog
 
     task = _preset(task, flags.preset)
-    own = (
-        task.defaults if "strategy" in task.defaults else {}
-    )  # an OpenEvolve folder speaks of another program's
+    # an OpenEvolve folder speaks of another program's
+    own = task.defaults if "strategy" in task.defaults else {}
     model = ",".join(flags.model or ()) or own.get("model") or _of_file(flags) or OFFLINE
     name = (
         flags.strategy

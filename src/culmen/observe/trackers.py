@@ -84,9 +84,8 @@ class Tracking(Observer):
         points, after, sent = self._begin(), 0, 0
         reached: int = getattr(self._tracker, "reached", 0)
         while True:
-            over = (
-                views.status(run).state != "running"
-            )  # asked first: what is journaled before the end is still told
+            # asked first: what is journaled before the end is still told
+            over = views.status(run).state != "running"
             page = views.log(run, after, _PAGE)
             for event in page:
                 point, span = points.see(event)

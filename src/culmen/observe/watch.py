@@ -30,9 +30,8 @@ INTERVAL = 0.25  # seconds between two drawings
 _SHARE = 0.05  # of the time may go into reading the run: large tasks are looked at less often
 
 
-_LOOKING = (
-    threading.Lock()
-)  # held while a run is read, so that no process is forked from the midst of it
+# held while a run is read, so that no process is forked from the midst of it
+_LOOKING = threading.Lock()
 os.register_at_fork(
     before=_LOOKING.acquire, after_in_parent=_LOOKING.release, after_in_child=_LOOKING.release
 )

@@ -300,12 +300,8 @@ def _bare_program(text: str, names: tuple[str, ...], surface: Surface) -> dict[s
 # or as blocks.
 
 _HEADING = re.compile(r"^[^\w\n]{0,8}CANDIDATE \d{1,3}[^\w\n]{0,8}$", re.MULTILINE)
-_TEXTS = (
-    "code",
-    "text",
-    "program",
-    "prompt",
-)  # what models call the one text, whatever they were told
+# what models call the one text, whatever they were told
+_TEXTS = ("code", "text", "program", "prompt")
 
 
 class Verbalized:

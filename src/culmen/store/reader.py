@@ -34,10 +34,8 @@ if TYPE_CHECKING:
 
 
 PAGE = 500
-_REPLAYED, _SHORT = (
-    2000,
-    2_000_000,
-)  # events of a page of a replay, where 500 of them have no more bytes of texts
+# events of a page of a replay, where 500 of them have no more bytes of texts
+_REPLAYED, _SHORT = 2000, 2_000_000
 _CACHED = 2048
 _COLUMNS = (
     "seq",
@@ -168,9 +166,8 @@ def read_rows(
     connection: Connection, run_dir: Path, after: int, limit: int, query: Mapping[str, str] = WHOLE
 ) -> Sequence[Sequence[Any]]:
     """The rows of `event` themselves; raises `JournalDamaged` at a gap."""
-    cursor = (
-        connection.connection.cursor()
-    )  # the driver's own: Core's rows cost more than the reading
+    # the driver's own: Core's rows cost more than the reading
+    cursor = connection.connection.cursor()
     cursor.execute(query[connection.dialect.name], (after, limit))
     rows = cursor.fetchall()
     for place, row in enumerate(rows, after + 1):

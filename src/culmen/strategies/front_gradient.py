@@ -15,14 +15,11 @@ from culmen.memory.gain import largest
 from culmen.strategies.costs import Costs
 from culmen.strategies.knowledge_gradient import AGAIN, CROWD, KnowledgeGradient, Move
 
-_DIRECTIONS, _DRAWS = (
-    24,
-    24,
-)  # of one decision; the draws can be shared out among any number of children up to four
+# of one decision; the draws can be shared out among any number of children up to four
+_DIRECTIONS, _DRAWS = 24, 24
 _AMONG = 40  # candidates that reach farthest, beside the front, that are looked at
-_LEAST = (
-    -3.0
-)  # how far a candidate that holds the constraints reaches at least, in spans of the front
+# how far a candidate that holds the constraints reaches at least, in spans of the front
+_LEAST = -3.0
 _SHRUNK = 8.0  # steps that the absence of correlation counts for
 _SHOWN = 4  # members of the front that a request names
 

@@ -205,9 +205,8 @@ BROWSERS = (
     "microsoft-edge",
 )
 _SECONDS = 180
-_DRAWING = (
-    20_000  # milliseconds of the page's own clock, which runs ahead while nothing is under way
-)
+# milliseconds of the page's own clock, which runs ahead while nothing is under way
+_DRAWING = 20_000
 
 
 def find_browser() -> str:
@@ -279,17 +278,10 @@ def _run(program: str, address: str, made: Path, folder: str) -> None:
 
 ROWS = 10_000  # lines of the table of candidates
 FULL = 60  # of the best candidates with their texts
-_PAGE_BYTES, _CANDIDATE, _ALL = (
-    8_000_000,
-    1_000_000,
-    24_000_000,
-)  # bytes: one page, one candidate, all of these
-_TEXTS = (
-    100_000,
-    20_000,
-    2_000,
-    200,
-)  # characters that a text is cut to, until its document is small enough
+# bytes: one page, one candidate, all of these
+_PAGE_BYTES, _CANDIDATE, _ALL = 8_000_000, 1_000_000, 24_000_000
+# characters that a text is cut to, until its document is small enough
+_TEXTS = (100_000, 20_000, 2_000, 200)
 
 
 class Gathered(msgspec.Struct):

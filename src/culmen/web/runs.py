@@ -305,9 +305,8 @@ class RunCatalog:
     def digest(self, name: str) -> Digest:
         """What is kept of a run; the pages that need it bring it up to date."""
         path = self.path(name)
-        file = (
-            journal_file(path).stat().st_ino
-        )  # another run may have taken the place of one that was deleted
+        # another run may have taken the place of one that was deleted
+        file = journal_file(path).stat().st_ino
         with self._lock:
             known = self._digests.get(name)
             if known is None or known[0] != file:

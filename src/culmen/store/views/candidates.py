@@ -482,9 +482,8 @@ def front(run: Path | str, history: bool = False) -> Front | None:
     others: tuple[FrontPoint, ...] = ()
     if model is not None and history:
         rewards, _ = model.rewards()
-        known = (
-            (rewards == rewards).all(axis=1).nonzero()[0]
-        )  # without those that have no number yet
+        # without those that have no number yet
+        known = (rewards == rewards).all(axis=1).nonzero()[0]
         growth = _growth(rewards, known, origin)
         on = {member.id for member in members}
         others = tuple(model.point(row) for row in known.tolist() if model.ids[row] not in on)

@@ -161,12 +161,8 @@ def _kind(kind: str, status: str) -> str:
 
 _END = 2**63 - 1  # beyond the last event
 _OTHERS = ("proposal", "text", "vectors", "custom", "edits")  # every shape but observations
-_COSTLY = (
-    "proposal",
-    "text",
-    "vectors",
-    "custom",
-)  # results that may carry a usage; see also `spend`
+# results that may carry a usage; see also `spend`
+_COSTLY = ("proposal", "text", "vectors", "custom")
 
 
 class EffectMark(NamedTuple):

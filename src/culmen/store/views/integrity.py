@@ -209,13 +209,8 @@ def _latest(
 # What speaks of a run's integrity beside its observations: scores that moved, and what proposers
 # and agents wrote.
 
-_WORDS = (
-    "reflections",
-    "notes",
-    "word",
-    "reports",
-    "note",
-)  # keys of sessions' results that hold prose
+# keys of sessions' results that hold prose
+_WORDS = ("reflections", "notes", "word", "reports", "note")
 
 
 class Prose(msgspec.Struct, frozen=True):

@@ -87,9 +87,8 @@ class RunStatus(msgspec.Struct, frozen=True):
     agents: Agents | None = None  # None for strategies without any
     training: Training | None = None  # None for strategies that train nothing
     sampling: str = ""  # how far the advisor is with the replies it draws now
-    few_turns: FewTurns | None = (
-        None  # None where the strategy had turns enough, or the search still goes on
-    )
+    # None where the strategy had turns enough, or the search still goes on
+    few_turns: FewTurns | None = None
 
     @property
     def shown_state(self) -> str:

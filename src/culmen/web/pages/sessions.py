@@ -33,9 +33,8 @@ def sessions(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """
     run.refresh()
     agents: dict[int, dict[str, Any]] = {}
-    at_work: int | None = (
-        None  # they work one after another: what a model says in between is said by that one
-    )
+    # they work one after another: what a model says in between is said by that one
+    at_work: int | None = None
     for event in _events(run):
         entry = event.entry
         data = entry.result.data if isinstance(entry.result, Custom) else {}

@@ -340,9 +340,8 @@ def _forwarding(name: str) -> Callable[..., Any]:
         )
 
     def special(self: Any, *args: Any) -> Any:
-        plain = (
-            [None] * len(args) if name == "__exit__" else args
-        )  # exceptions and their traces do not cross
+        # exceptions and their traces do not cross
+        plain = [None] * len(args) if name == "__exit__" else args
         value = self._session.ask(
             Operation.CALL, self._remote, name, plain, {}, key=f"{name}()", open_kinds=HARMLESS
         )

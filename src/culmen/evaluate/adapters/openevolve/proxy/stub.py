@@ -20,20 +20,23 @@ from culmen.evaluate.adapters.openevolve.proxy import connection, remote_objects
 from culmen.evaluate.adapters.openevolve.proxy.operations import Operation
 from culmen.evaluate.adapters.openevolve.proxy.session import ProgramGone, ProxySession
 
-_TEXT = '''"""Stands in for a program that runs in a process of its own: what is asked of it here is asked there."""
-
-import importlib.util
-import sys
-
-if "culmen" not in sys.modules:
-    spec = importlib.util.spec_from_file_location("culmen", {start!r}, submodule_search_locations=[{package!r}])
-    sys.modules["culmen"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules["culmen"])
-    del spec
-from culmen.evaluate.adapters.openevolve.proxy import stub
-
-stub.stand_in(globals(), {folder!r}, {part!r})
-'''
+_TEXT = (
+    '"""Stands in for a program that runs in a process of its own: what is asked of it here '
+    'is asked there."""\n'
+    "\n"
+    "import importlib.util\n"
+    "import sys\n"
+    "\n"
+    'if "culmen" not in sys.modules:\n'
+    '    spec = importlib.util.spec_from_file_location("culmen", {start!r}, '
+    "submodule_search_locations=[{package!r}])\n"
+    '    sys.modules["culmen"] = importlib.util.module_from_spec(spec)\n'
+    '    spec.loader.exec_module(sys.modules["culmen"])\n'
+    "    del spec\n"
+    "from culmen.evaluate.adapters.openevolve.proxy import stub\n"
+    "\n"
+    "stub.stand_in(globals(), {folder!r}, {part!r})\n"
+)
 _current: tuple[int, ProxySession] | None = None
 _early: dict[str, Any] = {}  # seeds set before there is a session
 _hooked = False
