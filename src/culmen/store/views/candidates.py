@@ -331,7 +331,7 @@ def _children(connection: Connection, name: str, limit: int) -> tuple[str, ...]:
     return tuple(connection.execute(query.limit(limit)).scalars())
 
 
-# Where a candidate came from.
+# Lineage of a candidate.
 
 _ID = 12  # characters of a candidate's id; `parents` holds ids with a space between them
 
