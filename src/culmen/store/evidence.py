@@ -379,7 +379,7 @@ class Scores:
                 run.standings = Standings(run)
             self._standings = run.standings
             if ordered:
-                self._standings.order  # noqa: B018  (while nobody else changes the evidence)
+                self._standings.order  # noqa: B018  (computed while the evidence is locked)
         for each in () if result is None else (result.initial, result.challenger):
             if each is not None and each.fresh:
                 self._fresh[each.id] = each

@@ -75,8 +75,9 @@ REPLAYED = _selected(
     f"CASE WHEN kind IN ({_UNSEEN[name]}) THEN NULL ELSE {name} END" if name in _UNSEEN else name
     for name in _COLUMNS
 )
-"""Events without what a replay never looks at, which is not worth decoding; see
-`core.ports.Journal.retrace`.
+"""Events without the parts that a replay never reads, which are not decoded.
+
+See `core.ports.Journal.retrace`.
 """
 
 
