@@ -29,10 +29,8 @@ from culmen.store.views.events import FailureCauses, failure_causes
 ENOUGH = 10  # evaluations, answers or candidates below which a share is not meaningful
 _LOOKED = 200  # failed evaluations read
 _FAILING = 0.3  # share of candidates without any score that is reported
-_MANY, _RANDOM = (
-    0.4,
-    0.8,
-)  # shares from which on this leads: of a model's candidates, of random edits
+# shares from which on this leads: of a model's candidates, of random edits
+_MANY, _RANDOM = 0.4, 0.8
 _LOSING = 0.1  # share of lost evaluations that is reported
 _SCORER = 0.05  # share of evaluations in which the evaluator itself failed that is reported
 _VAIN = 0.5  # share of the answers without a new candidate

@@ -86,9 +86,8 @@ class Tracking(Observer):
         points, after, sent = self._begin(), 0, 0
         reached: int = getattr(self._tracker, "reached", 0)
         while True:
-            over = (
-                views.status(run).state != "running"
-            )  # read first, so that events before the end are still sent
+            # read first, so that events before the end are still sent
+            over = views.status(run).state != "running"
             page = views.log(run, after, _PAGE)
             for event in page:
                 point, span = points.see(event)

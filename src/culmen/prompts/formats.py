@@ -306,12 +306,8 @@ def _bare_program(text: str, names: tuple[str, ...], surface: Surface) -> dict[s
 # or as blocks.
 
 _HEADING = re.compile(r"^[^\w\n]{0,8}CANDIDATE \d{1,3}[^\w\n]{0,8}$", re.MULTILINE)
-_TEXTS = (
-    "code",
-    "text",
-    "program",
-    "prompt",
-)  # keys that models use for the one text
+# keys that models use for the one text
+_TEXTS = ("code", "text", "program", "prompt")
 
 
 class Verbalized:
@@ -573,9 +569,8 @@ def read_replies(
         if parsed.fault:
             faults[parsed.fault] += 1
         for draft in parsed.drafts:
-            said = (
-                parsed.hypothesis if len(samples) > 1 else ""
-            )  # of a single reply, it is the proposal's hypothesis
+            # of a single reply, it is the proposal's hypothesis
+            said = parsed.hypothesis if len(samples) > 1 else ""
             made = _candidate(draft.parts, draft.weight, form.name, model, len(found), brief, said)
             if made.id in known:
                 faults[

@@ -48,9 +48,8 @@ def read_blocks(reply: str, names: tuple[str, ...] = ()) -> tuple[str, list[Bloc
     marks = info = heading = ""
     depth = 0
     for line in reply.split("\n"):
-        fence = (
-            _FENCE.match(line) if "`" in line or "~" in line else None
-        )  # most lines need no match
+        # most lines need no match
+        fence = _FENCE.match(line) if "`" in line or "~" in line else None
         if current is None:
             if fence:
                 marks, info, current, depth = fence[1], fence[2].strip(), [], 1

@@ -413,10 +413,8 @@ class Scores:
 class FollowedLeader:
     """The leader of a run by its evidence, updated as events arrive."""
 
-    _FIRST, _PART = (
-        40,
-        20,
-    )  # evaluations after each of which the leader is computed, and later parts
+    # evaluations after each of which the leader is computed, and later parts
+    _FIRST, _PART = 40, 20
 
     def __init__(self, meta: RunMeta) -> None:
         from culmen.evidence.evidence import Evidence

@@ -116,14 +116,10 @@ def _inside(name: str) -> PurePosixPath:
 # The journal as lines of JSON, made from its rows a page at a time, for exports.
 
 _MOST = 8 * PAGE
-_LITTLE, _MUCH = (
-    1 << 20,
-    1 << 23,
-)  # bytes of a page below or above which the next one is longer or shorter
-_LEAST, _GREATEST = (
-    1e-4,
-    1e16,
-)  # in this range both encoders write numbers alike: without an exponent
+# bytes of a page below or above which the next one is longer or shorter
+_LITTLE, _MUCH = 1 << 20, 1 << 23
+# in this range both encoders write numbers alike: without an exponent
+_LEAST, _GREATEST = 1e-4, 1e16
 _SHAPE, _RESULT = 8, 10  # places in a row of `event`
 _EMPTY, _NULL = msgspec.Raw(b"{}"), msgspec.Raw(b"null")
 _odd = re.compile(

@@ -34,10 +34,8 @@ if TYPE_CHECKING:
 
 
 PAGE = 500
-_REPLAYED, _SHORT = (
-    2000,
-    2_000_000,
-)  # events of a replay's page, if 500 of them have at most this many bytes of texts
+# events of a replay's page, if 500 of them have at most this many bytes of texts
+_REPLAYED, _SHORT = 2000, 2_000_000
 _CACHED = 2048
 _COLUMNS = (
     "seq",
@@ -172,9 +170,8 @@ def read_rows(
     connection: Connection, run_dir: Path, after: int, limit: int, query: Mapping[str, str] = WHOLE
 ) -> Sequence[Sequence[Any]]:
     """The raw rows of `event`; raises `JournalDamaged` at a gap."""
-    cursor = (
-        connection.connection.cursor()
-    )  # the driver's own: Core's rows cost more than the reading
+    # the driver's own: Core's rows cost more than the reading
+    cursor = connection.connection.cursor()
     cursor.execute(query[connection.dialect.name], (after, limit))
     rows = cursor.fetchall()
     for place, row in enumerate(rows, after + 1):

@@ -206,9 +206,8 @@ BROWSERS = (
     "microsoft-edge",
 )
 _SECONDS = 180
-_DRAWING = (
-    20_000  # milliseconds of the page's virtual clock, which runs ahead while the page is idle
-)
+# milliseconds of the page's virtual clock, which runs ahead while the page is idle
+_DRAWING = 20_000
 
 
 def find_browser() -> str:
@@ -281,17 +280,10 @@ def _run(program: str, address: str, made: Path, folder: str) -> None:
 
 ROWS = 10_000  # rows of the table of candidates
 FULL = 60  # best candidates with their texts
-_PAGE_BYTES, _CANDIDATE, _ALL = (
-    8_000_000,
-    1_000_000,
-    24_000_000,
-)  # bytes: one page, one candidate, all of these
-_TEXTS = (
-    100_000,
-    20_000,
-    2_000,
-    200,
-)  # characters to which texts are cut, in turn, until their document is small enough
+# bytes: one page, one candidate, all of these
+_PAGE_BYTES, _CANDIDATE, _ALL = 8_000_000, 1_000_000, 24_000_000
+# characters to which texts are cut, in turn, until their document is small enough
+_TEXTS = (100_000, 20_000, 2_000, 200)
 
 
 class Gathered(msgspec.Struct):

@@ -16,10 +16,8 @@ from culmen.store.evidence import MODELLED, RunEvidence
 from culmen.store.views.run import standing_best
 
 _COLUMNS, _ROWS = 220, 60  # cells of a chart with many evaluations
-FINE = (
-    40,
-    20,
-)  # for a chart of one run: evaluations after each of which the leader is computed, and later parts
+# for a chart of one run: evaluations after each of which the leader is computed, and later parts
+FINE = (40, 20)
 ROUGH = (6, 8)  # for a comparison of runs
 LISTED = (1, 1)  # for a list of runs: after 1, 2, 4, 8, ... evaluations
 _KEPT = 64  # courses

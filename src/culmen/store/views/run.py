@@ -89,9 +89,8 @@ class RunStatus(msgspec.Struct, frozen=True):
     agents: Agents | None = None  # None for strategies without agents
     training: Training | None = None  # None for strategies that train nothing
     sampling: str = ""  # progress of the advisor's replies that are being drawn
-    few_turns: FewTurns | None = (
-        None  # None if the strategy had enough turns, or while the search runs
-    )
+    # None if the strategy had enough turns, or while the search runs
+    few_turns: FewTurns | None = None
 
     @property
     def shown_state(self) -> str:

@@ -32,9 +32,8 @@ def sessions(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """
     run.refresh()
     agents: dict[int, dict[str, Any]] = {}
-    at_work: int | None = (
-        None  # agents work one after another: a model's text in between belongs to the one at work
-    )
+    # agents work one after another: a model's text in between belongs to the one at work
+    at_work: int | None = None
     for event in _events(run):
         entry = event.entry
         data = entry.result.data if isinstance(entry.result, Custom) else {}
