@@ -16,7 +16,7 @@ from culmen.core.task import Objective, Task
 from culmen.evaluate.function import FunctionBackend
 from culmen.run.power import at_least, compare_equals, needed_evaluations, sample_noise, summarize_noise
 
-CASES = tuple(Case(f"t{n}", split="test") for n in range(20)) + (Case("a", split="train"),)
+CASES = (*(Case(f"t{n}", split="test") for n in range(20)), Case("a", split="train"))
 TASK = Task("quiz", "g", seeds=({"p": "x"},), cases=CASES, objective=Objective(bounds=(0.0, 1.0)))
 PLAIN = Task("hill", "g", seeds=({"p": "x"},))
 
