@@ -1,9 +1,8 @@
-"""The level of a plain optimiser: a task's own `baseline.py`, run in two processes and certified by
-its verifier.
+"""Level of a plain optimiser: a task's `baseline.py`, run twice and certified.
 
-`baseline.py` has `optimise(seed, seconds)`, which returns what a candidate would; the seconds are
-of processor time. As a module it is one of the two processes: python -m culmen.bench.baselines
-FOLDER SEED SECONDS
+The better of two processes counts, by the task's verifier. `baseline.py` has `optimise(seed,
+seconds)`, which returns the result of a candidate; `seconds` are of processor time. As a module it
+is one of the two processes: python -m culmen.bench.baselines FOLDER SEED SECONDS
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ _GRACE = 600.0  # seconds beyond twice the processor time: certifying, and a mac
 
 
 class Level(msgspec.Struct, frozen=True):
-    """The better certified value of two processes with `seconds` of processor time each, in the
-    task's direction.
+    """The better certified value of two processes, in the task's direction.
+
+    Each has `seconds` of processor time.
     """
 
     task: str
@@ -37,9 +37,7 @@ class Level(msgspec.Struct, frozen=True):
 
 
 def level(task: Task, seconds: float, out: Path) -> Level | None:
-    """The task's level, read from `out` where it is known; None for a task without a baseline or a
-    verifier.
-    """
+    """The task's level, read from `out` if recorded; None without a baseline or a verifier."""
     verifier = Path(task.evaluator.verifier)
     if not task.evaluator.verifier or not (verifier.parent / "baseline.py").is_file():
         return None

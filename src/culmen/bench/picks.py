@@ -1,10 +1,9 @@
-"""Which candidate of a finished run each rule would report, and what that candidate is worth when
-evaluated afresh.
+"""The candidates of a finished run that other rules would report, evaluated afresh.
 
 POLCA, Section 5.4 and Figure 3d: the empirical mean against five logistic regressors on embeddings,
-whose highest, mean or lowest prediction ranks, for shares of what the run observed. Section D.2: of
-a run of GEPA the candidate that is on most cases of its frontier, and one drawn by how often each
-is there. The value model of the default strategy beside.
+whose highest, mean or lowest prediction ranks, for shares of the run's observations. Section D.2:
+of a run of GEPA the candidate that is on most cases of its frontier, and one drawn by its number of
+cases there. The value model of the default strategy is a further rule.
 """
 
 from __future__ import annotations
@@ -42,8 +41,9 @@ _LABEL = 1e-3  # rewards are labels of at least this and at most one minus it
 
 
 class Pick(msgspec.Struct, frozen=True):
-    """What `rule` picks of a run, told `share` of its observations; `score` is the mean of `count`
-    fresh ones.
+    """The candidate of a run that `rule` picks from a `share` of its observations.
+
+    `score` is the mean of `count` fresh evaluations.
     """
 
     task: str
@@ -77,11 +77,10 @@ def measured(task: Task) -> tuple[Any, ...]:
 
 
 def study(run: Path, strategy: str, seed: int, times: int, **parts: Any) -> list[Pick]:
-    """The picks of a finished run, evaluated in a run of their own beside it, which goes on where
-    it was cut off.
+    """The picks of a finished run, evaluated in a run of their own beside it.
 
-    `parts` are further keywords of `Study.create`. Embeddings are asked of the run's embedder,
-    outside its budgets.
+    An interrupted run of picks goes on. `parts` are further keywords of `Study.create`. Embeddings
+    come from the run's embedder, outside its budgets.
     """
     from culmen.study import Study
 
@@ -156,7 +155,7 @@ def _scores(
     seen: Sequence[Observation],
     rng: Random,
 ) -> dict[str, Floats]:
-    """What each rule holds every candidate to be worth, in their order."""
+    """Estimated value of every candidate by each rule, in the order of the candidates."""
     import numpy as np
 
     from culmen.memory.queue import PriorityQueue
@@ -178,11 +177,11 @@ def _scores(
 
 
 def regressions(vectors: Floats, rows: Sequence[int], rewards: Floats, rng: Random) -> Floats:
-    """Five logistic regressors' predictions for every row of `vectors`: shape (5, rows), in 0..1.
+    """Predictions of five logistic regressors, in 0..1, for every row of `vectors`.
 
-    Observation i is of row `rows[i]`; its reward, brought to 0..1 by the range of all, is the
-    weight of the label 1. Each regressor learns from as many observations, drawn with replacement.
-    L2 penalty with C = 1.
+    Shape (5, rows). Observation i is of row `rows[i]`; its reward, brought to 0..1 by the range of
+    all, is the weight of the label 1. Each regressor learns from a sample of the observations of
+    the same size, drawn with replacement. L2 penalty with C = 1.
     """
     import numpy as np
 
@@ -204,8 +203,9 @@ def regressions(vectors: Floats, rows: Sequence[int], rewards: Floats, rng: Rand
 
 
 def of_the_frontier(run: Path, rng: Random) -> dict[str, str]:
-    """The two picks of a run that noted a frontier: how many cases each candidate leads on; none
-    for other runs.
+    """The two picks of a run with a noted frontier; empty for other runs.
+
+    They depend on the number of cases that each candidate leads on.
     """
     noted = views.notes(run, "pareto")
     leads: dict[str, int] = noted[-1].entry.body.get("leads", {}) if noted else {}
@@ -216,9 +216,11 @@ def of_the_frontier(run: Path, rng: Random) -> dict[str, str]:
 
 
 def table(found: Sequence[Pick]) -> Rows:
-    """A row per task, strategy, share and rule: mean and standard error over runs, and of the
-    difference, run by run, to what the empirical mean picked from the same observations (in the
-    task's own direction)."""
+    """A row per task, strategy, share and rule: mean and standard error over runs.
+
+    The same of the difference, run by run, to the pick of the empirical mean from the same
+    observations. All in the task's own direction.
+    """
     groups: dict[tuple[str, str, float, str], dict[int, Pick]] = {}
     for each in found:
         groups.setdefault((each.task, each.strategy, each.share, each.rule), {})[each.seed] = each

@@ -1,5 +1,6 @@
-"""What given programs score on a task, in its own jail: how the baselines of tasks that have
-several are measured.
+"""Scores of given programs on a task, in its own jail.
+
+Tasks with several baselines measure them by this module.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ class ProgramScores(msgspec.Struct, frozen=True):
 def measure(
     task: Task, programs: Mapping[str, Mapping[str, str]], seeds: int = 3, workers: int = 1
 ) -> list[ProgramScores]:
-    """Every program (parts by name) on every case with `seeds` random seeds, in the order given.
+    """Scores of every program (parts by name) on every case with `seeds` random seeds.
 
-    `workers` evaluations run at once: one, where scores depend on time. Raises TaskError and
-    IsolationError as `LocalBackend.start` does.
+    In the order given. `workers` evaluations run at once: one if scores depend on time. Raises
+    TaskError and IsolationError as `LocalBackend.start` does.
     """
     return asyncio.run(_measure(task, programs, seeds, workers))
 
@@ -104,11 +105,10 @@ def show(
     variants: Mapping[str, Mapping[str, str]] | None = None,
     seeds: int = 3,
 ) -> None:
-    """For a task's `baseline.py`: print what the seed scores, and what the programs do that this
-    file holds.
+    """Print the scores of the initial program and of the programs in a task's `baseline.py`.
 
     `bindings` are lines that make a program of the file's text, by name (`"run = greedy"`);
-    `variants` are parts that replace the seed's.
+    `variants` are parts that replace the initial program's.
     """
     parser = argparse.ArgumentParser(description="Measure the baselines of this task.")
     parser.add_argument("--seeds", type=int, default=seeds, help="random seeds for every case")

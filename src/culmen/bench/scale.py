@@ -1,9 +1,10 @@
-"""How far one driver reaches: the real engine and journal, evaluations on a virtual clock; and real
-backends beside it.
+"""Capacity of one driver: real engine and journal, evaluations on a virtual clock.
+
+Real backends are measured beside it.
 
 Workers are simulated, the driver is not: every completion is journaled and fed to a real search,
 and the time this takes on this machine passes on the virtual clock, too. So a driver that is too
-slow leaves workers idle, as it would.
+slow leaves workers idle, as in a real run.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Figure(msgspec.Struct, frozen=True):
 
     @property
     def bound(self) -> str:
-        """What more of would make it faster."""
+        """The resource that limits the rate: driver or workers."""
         return "driver" if self.workers_busy < 0.8 else "workers"
 
 
@@ -81,8 +82,9 @@ def mean_seconds() -> float:
 
 
 def saturation(figures: Sequence[Figure], seconds: float) -> float:
-    """Evaluations of so many seconds at once that keep the driver busy all the time, at the cost
-    measured last.
+    """Number of concurrent evaluations that keep the driver busy all the time.
+
+    Each takes `seconds`, at the driver's cost in the last measurement.
     """
     return seconds / (figures[-1].driver_ms / 1000)
 
@@ -95,7 +97,7 @@ def measure(strategy: MinimalStrategy, workers: int, seed: int = 1) -> Figure:
     wanted = max(_LEAST, workers)
     budget = Budget(
         evaluations=20 * wanted
-    )  # so that it does not end, and nobody waits for the slowest
+    )  # so that it does not end, and no completion waits for the slowest
     with tempfile.TemporaryDirectory() as folder:
         journal = SqlJournal.create(
             Path(folder) / "run", RunMeta(id="scale", task=task(), budget=budget)
@@ -121,7 +123,7 @@ class _Simulation:
         self._done = 0
 
     def run(self, wanted: int) -> Figure:
-        """Until so many evaluations are done."""
+        """Run until `wanted` evaluations are done."""
         now = self._take(0.0, self._search.start)
         while self._running and self._done < wanted:
             now = max(now, self._running[0][0])
@@ -156,7 +158,10 @@ class _Simulation:
         return now
 
     def _take(self, now: float, ask: Any) -> float:
-        """What the search asks for next, begun as soon as it is known and there is room."""
+        """Begin the effects that the search asks for as soon as there is room.
+
+        Returns the time afterwards.
+        """
         began = time.process_time()
         effects = ask()
         spent = time.process_time() - began
@@ -217,15 +222,20 @@ class _Simulation:
 
 
 _FILES = {
-    "task.toml": 'name = "scale"\ngoal = "Return a number."\n[seed]\nfiles = ["p.py"]\n[evaluator]\npackages = []\n',
+    "task.toml": (
+        'name = "scale"\ngoal = "Return a number."\n'
+        '[seed]\nfiles = ["p.py"]\n[evaluator]\npackages = []\n'
+    ),
     "p.py": "def run():\n    return 1.0\n",
     "evaluator.py": "def score(output):\n    return float(output)\n",
 }
 
 
 class BackendFigure(msgspec.Struct, frozen=True):
-    """`seconds` to start, then over `evaluations`: how many a second, the median round trip, the
-    driver's CPU each.
+    """Rate of a backend over `evaluations`, and `seconds` to start it.
+
+    `per_second` is evaluations per second, `round_trip_ms` the median round trip, `driver_ms` the
+    driver's processor time per evaluation.
     """
 
     backend: str
@@ -241,8 +251,9 @@ class BackendFigure(msgspec.Struct, frozen=True):
 def measure_backend(
     name: str, choice: BackendChoice, workers: int, evaluations: int
 ) -> BackendFigure:
-    """Evaluate so many different programs, `workers` at once, after as many to warm up as there are
-    workers twice.
+    """Evaluate `evaluations` different programs, `workers` at once.
+
+    Twice as many evaluations as workers come before, to warm up.
     """
     with tempfile.TemporaryDirectory() as folder:
         for file, text in _FILES.items():
@@ -292,13 +303,13 @@ async def _measure_backend(
 
 
 def has_ray() -> bool:
-    """Whether the extra is installed."""
+    """True if the extra is installed."""
     return importlib.util.find_spec("ray") is not None
 
 
 @contextmanager
 def ray_nodes(count: int, cpus: int) -> Iterator[str]:
-    """A Ray cluster of so many nodes on this machine's loopback; its address."""
+    """A Ray cluster of `count` nodes on this machine's loopback; its address."""
     from culmen.evaluate.cluster.ray_connection import LOOPBACK, QUIET
 
     os.environ.update(

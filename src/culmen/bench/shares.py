@@ -1,10 +1,10 @@
-"""Shares over a suite of tasks: how many of them are solved, and fast_p.
+"""Shares over a suite of tasks: the share solved, and fast_p.
 
 A task is solved by a run whose reported candidate reaches the task's target, with its certified
-value where the task has a verifier. fast_p is KernelBench's (Ouyang et al. 2025): the share of
-problems that are right and more than p times as fast as the baseline, as the evaluator's metric
-`speed_up` says. A task's cases are problems; a task without cases is one. Tasks count alike, and so
-do the runs of a task.
+value if the task has a verifier. fast_p is KernelBench's (Ouyang et al. 2025): the share of
+problems that are right and more than p times as fast as the baseline, by the evaluator's metric
+`speed_up`. A task's cases are problems; a task without cases is one. Tasks count alike, and so do
+the runs of a task.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ AXES = ("evaluation_steps", "proposal_steps", "proposals", "evaluations")
 
 
 class Reached(Protocol):
-    """What a candidate came to: `solved` and `speed_ups` as the functions of these names say."""
+    """Result of a candidate: the values of the functions `solved` and `speed_ups`."""
 
     @property
     def solved(self) -> bool | None: ...
@@ -41,9 +41,7 @@ class Reached(Protocol):
 
 
 class SuiteRun(Reached, Protocol):
-    """What is told here of a run: what its reported candidate came to, and the folder it lies
-    in.
-    """
+    """A run of a suite: its folder, and the result of its reported candidate."""
 
     @property
     def task(self) -> str: ...
@@ -59,7 +57,7 @@ class SuiteRun(Reached, Protocol):
 
 
 class _Then(NamedTuple):
-    """What the best so far had come to."""
+    """Result of the best candidate so far."""
 
     solved: bool | None
     speed_ups: tuple[float | None, ...] | None
@@ -72,7 +70,7 @@ _VALUES: dict[str, Callable[[Reached], float]] = {
 
 
 def solved(objective: Objective, best: RunResult | None) -> bool | None:
-    """Whether what a run reports reaches the task's target; None: the task states none."""
+    """True if the reported candidate reaches the task's target; None without a target."""
     if objective.target is None:
         return None
     value = None if best is None else best.score if best.strict is None else best.certified
@@ -80,9 +78,11 @@ def solved(objective: Objective, best: RunResult | None) -> bool | None:
 
 
 def speed_ups(run: Path, best: RunResult | None) -> tuple[float | None, ...] | None:
-    """The reported candidate's speed-up on every problem it was evaluated on: the median over its
-    evaluations (of the final choice where it has some), None where one of them failed. None: no
-    evaluation tells of a speed-up."""
+    """The reported candidate's speed-up on every problem that it was evaluated on.
+
+    It is the median over evaluations (those of the final choice if there are any), None for a
+    problem with a failed one. The whole is None if no evaluation reports a speed-up.
+    """
     if best is None:
         return None
     return _told(
@@ -112,9 +112,12 @@ def fast(found: Sequence[float | None] | None, p: float) -> float:
 
 
 def table(outcomes: Sequence[SuiteRun]) -> Rows:
-    """A row per strategy and measure (`solved`, `fast_1`, ...): the `share`, with its bootstrap
-    interval over random seeds (`low`, `high`; None with one), over the tasks to which the measure
-    applies and on which every strategy has finished runs. No rows where there are none."""
+    """A row per strategy and measure (`solved`, `fast_1`, ...) with the mean `share`.
+
+    `low` and `high` are its bootstrap interval over random seeds, None with one seed. The tasks are
+    those to which the measure applies and on which every strategy has finished runs; there are no
+    rows without such tasks.
+    """
     rows: Rows = []
     for measure, strategy, runs in _counted(outcomes):
         strata = [[_VALUES[measure](run) for run in each] for each in runs]
@@ -151,9 +154,11 @@ def _counted(outcomes: Sequence[SuiteRun]) -> Iterator[tuple[str, str, list[list
 
 
 def curves(outcomes: Sequence[SuiteRun]) -> Rows:
-    """The shares of `table` as they came about: a row wherever one changes along one of `AXES`,
-    told by the best so far of each run, which keeps what it had when its run has ended. The last
-    `share` is that of the table."""
+    """The shares of `table` over the course of runs.
+
+    There is a row for each change along one of `AXES`. Shares are those of the best so far of each
+    run, which keeps its value after the run has ended. The last `share` is that of the table.
+    """
     kept: dict[str, list[tuple[Moment, Reached]]] = {}
     rows: Rows = []
     for measure, strategy, runs in _counted(outcomes):
@@ -178,9 +183,7 @@ def curves(outcomes: Sequence[SuiteRun]) -> Rows:
 
 
 def _course(run: SuiteRun) -> list[tuple[Moment, Reached]]:
-    """What the best so far had come to, whenever that may have changed; at the end what is
-    reported.
-    """
+    """Results of the best so far at each possible change; at the end the reported result."""
     path, seen, found = (
         Path(run.run),
         dict[str, list[Observation]](),
@@ -216,8 +219,9 @@ def _curve(
 
 
 def _changes(course: Sequence[tuple[Moment, float]], axis: str) -> list[tuple[int, float]]:
-    """Where a run's value is another than before, 0 at first; of several values at one step the
-    last counts.
+    """Steps at which a run's value changes, with the new value, 0 at first.
+
+    The last of several values at one step counts.
     """
     values = {0: 0.0} | {getattr(at, axis): value for at, value in course}
     found = list(values.items())
@@ -234,7 +238,7 @@ def _mean(strata: Sequence[Sequence[float]]) -> stats.Estimate:
 
 
 def remarks(outcomes: Sequence[SuiteRun], rows: Rows) -> list[str]:
-    """Which tasks do not count, and why."""
+    """Sentences on the tasks that do not count, with the reasons."""
     if not rows:
         return []
     done = [each for each in outcomes if each.state == "finished"]

@@ -1,7 +1,7 @@
-"""Task x strategy x random seed at an equal budget, and the tables of what that showed.
+"""Task x strategy x random seed at an equal budget, and the tables of the results.
 
-Every cell is a run folder, so a bench that was cut off goes on. Cells are taken seed by seed, so
-that a bench that is not over yet has about as many runs of every strategy.
+Every cell is a run folder, so an interrupted bench goes on. Cells are taken seed by seed, so that
+an unfinished bench has about as many runs of every strategy.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 
 class Suite(msgspec.Struct, frozen=True):
-    """What is run: task folders or names of built-in tasks, strategies, seeds, and one budget for
-    every cell.
+    """The plan of a bench: tasks, strategies, random seeds, and one budget for every cell.
 
-    A task may also be a folder of task folders. A strategy is a name, or a name with settings:
-    `polca(epsilon=off)`. `pool=FILE` among them is the file of candidates that its searches begin
-    with (of a folder `TASK.json` in it), `pool_share` the share of the evaluations that these may
-    use at most. `preset=NAME` is one of the strategy's own, or the settings of the task's
-    `[presets.NAME]`. `budget` may limit evaluations, dollars or both: what is equal is what a
-    strategy may spend. `plain` is how many seconds of processor time the plain optimiser of a task
-    gets; 0 leaves it out. Without `timed` the offline proposer writes no loops at all: where their
-    guard of time ends them, what they reach depends on the machine. With `picks` what other rules
-    would report of each run is evaluated so many times a case (`bench.picks`).
+    Tasks are task folders, folders of task folders, or names of built-in tasks. A strategy is a
+    name, or a name with settings: `polca(epsilon=off)`. `pool=FILE` among them is the file of
+    candidates that its searches begin with (of a folder `TASK.json` in it), `pool_share` the share
+    of the evaluations that these may use at most. `preset=NAME` is one of the strategy's own, or
+    the settings of the task's `[presets.NAME]`. `budget` may limit evaluations, dollars or both,
+    and is equal for all strategies. `plain` is the processor time of a task's plain optimiser in
+    seconds; 0 leaves it out. Without `timed` the offline proposer writes no loops at all: if their
+    guard of time ends them, their results depend on the machine. `picks` is the number of
+    evaluations per case of the candidates that other rules would report of each run; 0 leaves them
+    out (`bench.picks`).
     """
 
     name: str
@@ -107,15 +107,15 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class CellResult(msgspec.Struct, frozen=True):
-    """What one cell came to.
+    """Result of one cell.
 
-    `score` is the reported one, in the task's direction; `certified` what the task's verifier
-    vouches for (None: it has none, or did not accept). `requests` counts the times a strategy asked
-    for candidates (None: its journal does not tell), `delivered` the candidates that these brought,
-    where it tells that, too; `proposals` all new candidates of the run, also those that the offline
-    proposer looked at on its way, and `calls` the model calls that this took. `solved` and
-    `speed_ups` are those of `bench.shares`. `together` is the score on the whole split on which all
-    that the task's runs returned was scored afterwards (None: it was not).
+    `score` is the reported one, in the task's direction; `certified` the certified value by the
+    task's verifier (None: it has none, or did not accept). `requests` counts the strategy's
+    requests for candidates and `delivered` the candidates in their replies (None: not in the
+    journal); `proposals` counts all new candidates of the run, also those that the offline proposer
+    tried on its way, and `calls` the model calls for them. `solved` and `speed_ups` are those of
+    `bench.shares`. `together` is the score on the whole split, if the results of all runs of the
+    task were scored on it afterwards (None: they were not).
     """
 
     task: str
@@ -142,9 +142,7 @@ class CellResult(msgspec.Struct, frozen=True):
 
 
 class Contender(NamedTuple):
-    """A strategy as a suite writes it: the object, and the pool that its searches begin with ("":
-    none).
-    """
+    """A strategy of a suite, and the pool that its searches begin with ("": none)."""
 
     strategy: MinimalStrategy
     pool: str
@@ -152,9 +150,7 @@ class Contender(NamedTuple):
 
     @classmethod
     def of(cls, text: str, task: Task) -> Contender:
-        """Read `name(setting=value, pool=FILE)` for a task; raises `UserError` for what cannot be
-        meant.
-        """
+        """Read `name(setting=value, pool=FILE)` for a task; UserError for illegal values."""
         from culmen.run import pools
         from culmen.strategies import catalog
 
@@ -198,10 +194,9 @@ def _preset(name: str, settings: dict[str, str], task: Task) -> dict[str, str]:
 
 
 def tasks_of(suite: Suite) -> dict[str, Task]:
-    """The tasks by what they are called: their names; where several have one, the names of their
-    folders.
+    """The tasks by name, or by folder if several have one name.
 
-    Raises `UserError` for a task that does not exist, and where the folders have one name, too.
+    Raises `UserError` for a task that does not exist, and if two folders have one name, too.
     """
     places = list(dict.fromkeys(place for task in suite.tasks for place in _places(task)))
     loaded = [(place, _load(place)) for place in places]
@@ -242,9 +237,7 @@ def cells(suite: Suite, out: Path) -> list[Cell]:
 
 
 def levels(suite: Suite, out: Path) -> Iterator[Level]:
-    """What the tasks' plain optimisers reach; from the bench's folder where that was found out
-    before.
-    """
+    """Levels of the tasks' plain optimisers, from the bench's folder if they are there."""
     for task in tasks_of(suite).values() if suite.plain else ():
         found = level(task, suite.plain, out)
         if found is not None:
@@ -252,9 +245,9 @@ def levels(suite: Suite, out: Path) -> Iterator[Level]:
 
 
 def perform(suite: Suite, out: Path) -> Iterator[CellResult]:
-    """Run what is not finished, reuse what is; one outcome per cell, in their order.
+    """Run unfinished cells, reuse finished ones; one result per cell, in order.
 
-    Ends early after a cell that was interrupted. Raises `UserError` where a folder holds a run with
+    Ends early after a cell that was interrupted. Raises `UserError` if a folder holds a run with
     other settings.
     """
     from culmen.study import Study
@@ -273,7 +266,7 @@ def perform(suite: Suite, out: Path) -> Iterator[CellResult]:
 
 
 def outcome(cell: Cell) -> CellResult:
-    """What the run of a cell has come to so far."""
+    """The present result of a cell's run."""
     now = views.status(cell.path)
     best, usage = now.best, now.usage
     seeds = len(views.candidates(cell.path, "old", limit=None, operator="seed"))
@@ -302,8 +295,9 @@ def outcome(cell: Cell) -> CellResult:
 
 
 def sampled(outcomes: Sequence[CellResult]) -> list[CellResult]:
-    """Those of tasks of which a run was measured on some of the cases only: one run's score is not
-    another's.
+    """Results of tasks on which a run was measured on some of the cases only.
+
+    Scores of different samples cannot be compared.
     """
     bests = {each.run: views.best(each.run) for each in outcomes if each.state == "finished"}
     tasks = {
@@ -313,9 +307,7 @@ def sampled(outcomes: Sequence[CellResult]) -> list[CellResult]:
 
 
 def with_common_scores(outcomes: Sequence[CellResult]) -> list[CellResult]:
-    """The outcomes with their scores on one whole split, where the programs of a task were scored
-    so.
-    """
+    """The results, with scores on one whole split for tasks that were scored together."""
     from culmen.report.records import read_compared
     from culmen.report.worth import worth
 
@@ -342,7 +334,7 @@ def _delivered(run: Path) -> int | None:
 
 
 def _parts(suite: Suite) -> dict[str, Any]:
-    """What a study of this suite is given beside its settings."""
+    """Further arguments of a study of this suite beside its settings."""
     if suite.timed or suite.model != "offline":
         return {}
     from culmen.offline.proposer import UNTIMED, OfflineProposer
@@ -480,8 +472,9 @@ def _best(values: Sequence[float], direction: str) -> float | None:
 
 
 def choose(suite: Suite, outcomes: Sequence[CellResult]) -> Iterator[Pick]:
-    """What each rule picks of the finished runs, where the suite asks for it; made runs are
-    reused.
+    """The picks of each rule in the finished runs, if the suite asks for them.
+
+    Existing runs of picks are reused.
     """
     from culmen.bench import picks
 
@@ -500,8 +493,10 @@ def write(
     out: Path,
     chosen: Rows | None = None,
 ) -> list[Path]:
-    """`cells.csv`, `summary.csv`, `summary.md` and `bench.json` in the bench's folder; `shares.csv`
-    and `shares_by_steps.csv` where tasks have targets or tell speed-ups; `picks.csv` of `chosen`.
+    """Write `cells.csv`, `summary.csv`, `summary.md` and `bench.json` into the bench's folder.
+
+    Further files: `shares.csv` and `shares_by_steps.csv` if tasks have targets or report speed-ups;
+    `picks.csv` of `chosen`. Returns the paths.
     """
     out.mkdir(parents=True, exist_ok=True)
     rows = summary(outcomes)
@@ -529,9 +524,7 @@ def write(
 
 
 def markdown(rows: Rows, levels: Sequence[Level] = ()) -> str:
-    """The table for a page of documentation; claimed and certified values stand in columns of their
-    own.
-    """
+    """The table for a page of documentation, with columns for claimed and certified values."""
     plain = {level.task: level for level in levels}
     heads = [
         "task",

@@ -70,10 +70,10 @@ def templates(
         typer.Argument(metavar="DIR", help="Write them there, to be changed. Default: list them."),
     ] = None,
 ) -> Answer:
-    """List the prompt templates and their slots, or write them to a folder for `culmen run TASK
-    --templates DIR`.
+    """List the prompt templates and their slots, or write them to a folder.
 
-    Keep only the files that you change: the others are taken from culmen.
+    Use the folder with `culmen run TASK --templates DIR`. Keep only the files that you change: the
+    others are taken from culmen.
     """
     from culmen.prompts.template import shipped, slots_of
 
@@ -125,9 +125,7 @@ def doctor(
         ),
     ] = None,
 ) -> Answer:
-    """Show what this machine offers: isolation (found by trying), API keys by name, extras, coding
-    agents.
-    """
+    """Show isolation (found by trying), API keys by name, extras and coding agents here."""
     if agent is not None:
         return _try_agent(agent, model, models)
     if attack:
@@ -155,7 +153,7 @@ def _attack(image: str) -> Answer:
 
 
 def _examine(image: str) -> dict[str, Any]:
-    """What this machine offers a run, as plain data; API keys by name only."""
+    """Facilities of this machine for a run, as plain data; API keys by name only."""
     from culmen.core import VERSION
     from culmen.evaluate.jail import probes
 
@@ -172,9 +170,7 @@ def _examine(image: str) -> dict[str, Any]:
 
 
 def _keys() -> dict[str, bool]:
-    """Names of the environment variables that hold keys of known providers, and whether each is
-    set.
-    """
+    """Environment variables for keys of known providers, by name; True if set."""
     from culmen.llm.spec import PROVIDERS
 
     names = {provider.key_env for provider in PROVIDERS.values() if provider.key_env}

@@ -125,7 +125,7 @@ def stop(
         bool, typer.Option("--pause", help="End its process as Ctrl-C does, to be resumed.")
     ] = False,
 ) -> Answer:
-    """End a running search now and make the final choice from what was found."""
+    """End a running search now and make the final choice from its candidates."""
     from culmen.store import inbox
 
     path = find_run(run)

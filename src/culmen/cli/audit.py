@@ -64,11 +64,11 @@ def audit(
         str | None, typer.Option(metavar="LEVEL", help="Use this level and no other.")
     ] = None,
 ) -> Answer:
-    """Find what could be gamed in a task, before anything is spent; or signs of gaming in a run.
+    """Find ways to game a task before anything is spent, or signs of gaming in a run.
 
     A task's evaluator is attacked with programs made from the initial one, on a copy of its folder.
-    Exit code 1 if an attack pays, or if a run has grave signs; 6 if the program is not one that
-    could tell.
+    Exit code 1 if an attack pays, or if a run has grave signs; 6 if the attacks made from this
+    program could not reveal anything.
     """
 
     def make(task: Task) -> Backend:
@@ -85,7 +85,7 @@ def audit(
 
 
 def _is_task(path: str | None) -> bool:
-    """Whether a path is a task rather than a run, or the name of one."""
+    """True if a path is a task rather than a run or a run's name."""
     from culmen.store.address import has_run
 
     return path is not None and Path(path).exists() and not has_run(Path(path))
@@ -356,9 +356,7 @@ def find_signs(path: Path) -> list[AuditedSign]:
 
 
 def _admissions(path: Path) -> list[AuditedSign]:
-    """What agents said of themselves: each once, with the best of the candidates that the agent
-    made.
-    """
+    """Admissions of gaming by agents: each once, with the best of the agent's candidates."""
     from culmen.store import views
 
     found: list[AuditedSign] = []
@@ -382,7 +380,10 @@ def _add(found: dict[tuple[str, str, str], AuditedSign], each: AuditedSign) -> N
 
 
 def _complete(path: Path, each: AuditedSign) -> AuditedSign:
-    """With what the sign means, and what its candidate is worth by the verifier."""
+    """A sign with its meaning and, if grave, with the score of its candidate.
+
+    The certified score is the verifier's.
+    """
     from culmen.core.evaluation import SIGNS
     from culmen.store import views
 

@@ -1,5 +1,6 @@
-"""`culmen bench`: strategies on tasks at equal budgets, and how many evaluations at once one driver
-serves.
+"""`culmen bench`: strategies on tasks at equal budgets, and the capacity of one driver.
+
+The capacity is the number of evaluations that a driver serves at once.
 """
 
 from __future__ import annotations
@@ -167,9 +168,7 @@ def suite_settings(
     workers: int | None,
     untimed: bool,
 ) -> dict[str, Any]:
-    """The fields of a `Suite` that the command line names. Raises `UserError` for what cannot be
-    read.
-    """
+    """The fields of a `Suite` that the command line names; UserError for illegal values."""
     from culmen.core.usage import Budget
 
     given = {
@@ -200,9 +199,7 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 
 
 def check_suite(suite: Suite) -> None:
-    """Raise `UserError` for an unknown strategy and for runs that would never end, before any is
-    started.
-    """
+    """Raise `UserError` for an unknown strategy or an endless run, before any run is started."""
     from culmen.bench.suite import Contender, tasks_of
     from culmen.core.options import RunOptions
     from culmen.run import inputs, pools
@@ -245,10 +242,10 @@ def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResu
 def score_together(
     screen: Screen, runs: Sequence[Path], repeats: int | None = None, budget: Budget | None = None
 ) -> list[dict[str, Any]]:
-    """Evaluate what these runs returned on the same cases, where that is missing; what was done, by
-    task.
+    """Evaluate the results of these runs on the same cases, where that is missing.
 
-    Standard error tells how many evaluations that takes before the first one.
+    Returns the work done, by task. Prints the number of evaluations to standard error before the
+    first one.
     """
     from culmen.run.score import plans, score_runs
 
@@ -288,8 +285,11 @@ def score_together(
 def _score_by_itself(
     screen: Screen, suite: Suite, outcomes: Sequence[CellResult]
 ) -> tuple[list[dict[str, Any]], str]:
-    """Score together what runs returned that were measured on some of the cases only, if that takes
-    no more than one run may spend; what was done, and why it was not."""
+    """Score the results together that were measured on a sample of the cases.
+
+    Nothing is scored if that takes more than one run may spend. Returns the work done, by task, and
+    the reason if there is none.
+    """
     from culmen.bench.suite import sampled
     from culmen.core.usage import Budget
 
@@ -310,7 +310,7 @@ def _tell(screen: Screen, text: str) -> None:
 
 
 def _steps(screen: Screen) -> Callable[[int, int], None]:
-    """Tells every tenth of the way."""
+    """A callback that prints progress at every tenth."""
 
     def told(done: int, of: int) -> None:
         if done == of or done * 10 // of > (done - 1) * 10 // of:

@@ -68,12 +68,11 @@ def analyze(
     ] = None,
     k: Width = None,
 ) -> Answer:
-    """Show what requests, archive and budget brought: medians and quartiles over runs of the same
-    settings.
+    """Show gains by requests, archive and budget: medians and quartiles over runs.
 
-    Best so far against evaluations, dollars and seconds, filling of the grid, replies cut to their
-    first m candidates, candidates by their place in the reply, improvement by distance and width,
-    width over time.
+    Runs of the same settings form one group. Tables: best so far against evaluations, dollars and
+    seconds, filling of the grid, replies cut to their first m candidates, candidates by their place
+    in the reply, improvement by distance and width, width over time.
     """
     from culmen.report import analyze as analysis
     from culmen.report.analyze import write
@@ -163,8 +162,10 @@ def _show_table(screen: Screen, table: Table, several: bool) -> None:
 
 
 def _select_rows(table: Table) -> Rows:
-    """All rows of a short table; of tiers only all together, of a series some at equal steps, the
-    last included.
+    """The rows of a table to print: all rows of a short one, some at equal steps of a series.
+
+    The last row of a series is included. Of tables by tier only the rows of all tiers together are
+    taken.
     """
     rows = [row for row in table.rows if row.get("tier", "all") == "all"]
     if "k" in rows[0] and "decile" in rows[0]:
@@ -361,8 +362,9 @@ def _axis(name: str) -> Axis:
 
 
 def _check_asked(both: bool, plot: Path | None) -> None:
-    """Raise `UserError` for what cannot be done, before any run is made; `both`: runs given, and
-    others to be made.
+    """Raise `UserError` for impossible requests before any run is made.
+
+    `both` is True if runs are given and others are to be made.
     """
     from culmen.report import stats
 
@@ -508,7 +510,7 @@ def _show_scaled(
 
 
 def _show_pairs(screen: Screen, pairs: Sequence[StrategyPair]) -> None:
-    """Sentences: who is better where the data can tell, then where they cannot."""
+    """Print one sentence for each pair of strategies, those with a clear winner first."""
     for pair in sorted(pairs, key=lambda pair: not pair.apart):
         screen.line(pair.sentence, style="bold" if pair.apart else "")
 

@@ -1,5 +1,6 @@
-"""Verbs that keep a run or take it elsewhere: export, replay, recover, archive, vacuum, db, pool
-..., advisor ...
+"""Verbs that keep a run or take it elsewhere.
+
+They are export, track, replay, recover, archive, vacuum, db ..., pool ..., advisor ...
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def track(
         ),
     ],
 ) -> Answer:
-    """Copy a run that exists already to trackers; one that still goes on is followed to its end."""
+    """Copy an existing run to trackers; a run that still goes on is followed to its end."""
     from culmen.observe.tracker_backends import trackers
 
     path, told = find_run(run), dict[str, int]()
@@ -79,8 +80,9 @@ def export(
         int, typer.Option("--best", min=1, help="How many candidates, for files.")
     ] = 10,
 ) -> Answer:
-    """Copy a run for other programs: all events (jsonl), all evaluations (csv), the best candidates
-    (files).
+    """Copy a run for other programs.
+
+    Formats: all events (jsonl), all evaluations (csv), the best candidates (files).
     """
     from culmen.store.export import export as write
 
@@ -124,9 +126,7 @@ def replay(
         typer.Option("--verify/--no-verify", help="Fail with exit code 4 where anything differs."),
     ] = True,
 ) -> Answer:
-    """Derive the whole run again from its journal and say whether everything matches. Evaluates
-    nothing.
-    """
+    """Derive the whole run again from its journal and compare it; nothing is evaluated."""
 
     return replay_run(find_run(run), verify)
 
@@ -257,10 +257,9 @@ def archive(
         bool, typer.Option("--unfinished", help="Also runs that could still be resumed.")
     ] = False,
 ) -> Answer:
-    """Pack finished runs into one compressed file each, or with --restore unpack them. Hashes are
-    compared.
+    """Pack finished runs into one compressed file each, or with --restore unpack them.
 
-    A run that a process is writing is never packed.
+    Hashes are compared. A run that a process is writing is never packed.
     """
     if restore and (remove or unfinished):
         raise UserError(
@@ -315,8 +314,9 @@ def _unpack(name: str, out: Path | None, several: bool) -> Archived:
 
 
 def vacuum(screen: Screen, run: Run = None) -> Answer:
-    """Free the disk space that a run's store no longer uses. Refused while a process is writing the
-    run.
+    """Free the disk space that a run's store no longer uses.
+
+    Refused while a process is writing the run.
     """
     from culmen.store.archive import vacuum as tidy
 
@@ -367,8 +367,9 @@ def pool_show(
     ],
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Candidates shown.")] = 20,
 ) -> Answer:
-    """Show what is in a pool: its task, licence, sources and candidates. Scores are what the file
-    claims.
+    """Show the task, licence, sources and candidates of a pool.
+
+    Scores are the claims of the file.
     """
     from culmen.run import pools
 
@@ -568,8 +569,9 @@ def db_copy(
 
 
 def db_migrate(screen: Screen, url: Url) -> Answer:
-    """Bring the tables of all runs of a database up to this version of culmen. Skips runs that a
-    process is writing.
+    """Bring the tables of all runs of a database up to this version of culmen.
+
+    Skips runs that a process is writing.
     """
     from culmen.store.address import anchor, parse
     from culmen.store.database import run_folders
@@ -601,7 +603,10 @@ def db_drop(
         bool, typer.Option("--yes", help="Delete it; without this option nothing happens.")
     ] = False,
 ) -> Answer:
-    """Delete a run of a database, with everything in it. Refused while a process is writing it."""
+    """Delete a run of a database, with everything in it.
+
+    Refused while a process is writing it.
+    """
     from culmen.store.address import parse
     from culmen.store.archive import drop
 

@@ -63,8 +63,9 @@ def best(
         ),
     ] = None,
 ) -> Answer:
-    """Print the best candidate, or the front and one of it. Scores go to standard error: > FILE
-    gets the text alone.
+    """Print the best candidate, or the front and one of its members.
+
+    Scores go to standard error: > FILE gets the text alone.
     """
     from culmen.cli import pages
     from culmen.observe.summary import summarize
@@ -216,9 +217,7 @@ def show_diff(
 
 
 def lineage(screen: Screen, run: RequiredRun, candidate: Candidate = "best") -> Answer:
-    """Show the ancestors of a candidate from the initial program on, with score and operator of
-    each step.
-    """
+    """Show the ancestors of a candidate, with score and operator of each step."""
     from culmen.cli import pages
     from culmen.store import views
 
@@ -279,7 +278,7 @@ def _last_events(run: Path, kinds: Sequence[str], last: int | None) -> list[Even
     """The last `last` events of these kinds, all of them for None."""
     from culmen.store import views
 
-    # at most every other event says that an effect was started, so the last N others are among the
+    # at most every other event starts an effect, so the last N others are among the
     # last 3 N
     seq = 0 if last is None else max(0, views.status(run).events - 3 * last)
     events: list[Event] = []
@@ -294,9 +293,7 @@ def _follow(screen: Screen, run: Path, kinds: Sequence[str], seq: int) -> None:
     from culmen.store import views
 
     while True:
-        state = views.status(
-            run
-        ).state  # asked first: what is journaled before the end is still shown
+        state = views.status(run).state  # read first, so that events before the end are still shown
         page = views.log(run, seq, _PAGE, kinds)
         for event in page:
             _show_event(screen, event)

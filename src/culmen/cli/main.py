@@ -1,8 +1,7 @@
-"""The `culmen` command: reads the arguments, runs one verb, turns an error into a message and an
-exit code.
+"""The `culmen` command: runs one verb, turns errors into messages and exit codes.
 
-`PANELS` and `GROUPS` say which function each verb is; its module has the name of the panel or of
-the verb.
+`PANELS` and `GROUPS` map verbs to functions; a verb's module has the name of its panel or of the
+verb.
 
 Exit codes: 0 done; 1 findings, such as a task that fails its check; 2 a mistake the user can fix; 3
 the run is being written by another process; 4 the journal does not fit or is damaged; 5 the
@@ -107,14 +106,17 @@ for name, (text, verbs) in GROUPS.items():
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; the console script passes it to the system."""
+    """Run one command line and return its exit code.
+
+    The console script passes the exit code to the system.
+    """
     given = _expand(list(sys.argv[1:] if arguments is None else arguments) or ["--help"])
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         return _run(given, Screen("--json" in given))
-    except BrokenPipeError:  # the reader left (culmen log | head): nothing more to say to anyone
+    except BrokenPipeError:  # the reader has gone (culmen log | head): end without a message
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -151,7 +153,7 @@ def _run(given: list[str], screen: Screen) -> int:
 
 
 def _report_misuse(screen: Screen, error: Any) -> int:
-    """Say what is wrong with an unknown verb or option, or a value of the wrong kind."""
+    """Report an unknown verb or option, or a value of the wrong kind; the exit code."""
     command = error.ctx.command_path if error.ctx else "culmen"
     message = error.format_message().replace("\n", " ").partition(" (Possible options:")[0]
     screen.error("usage", message, command, _fix(error, command))
@@ -215,7 +217,7 @@ _OPTIONS = {word: option for option, words in _OTHER_OPTIONS.items() for word in
 
 
 def _fix(error: Any, command: str) -> str:
-    """What to type instead; `command` is the part that was understood."""
+    """The command to type instead; `command` is the part that was understood."""
     wrong = getattr(error, "option_name", None)
     if wrong in _OPTIONS:
         return f"{_OPTIONS[wrong]}; all options: {command} --help"

@@ -1,8 +1,7 @@
-"""`culmen mcp`: a server of the Model Context Protocol on standard input and output, with which
-coding agents search.
+"""`culmen mcp`: a server of the Model Context Protocol on standard input and output.
 
-Every tool is a verb of the command line in a process of its own, so both say the same. A run goes
-on when the server ends.
+Coding agents search with it. Every tool is a verb of the command line in a process of its own, so
+that both return the same. A run goes on when the server ends.
 """
 
 from __future__ import annotations
@@ -34,19 +33,25 @@ _PATIENCE = 60.0  # seconds a run may take to write its first event
 _STEP = 0.1  # seconds between two looks for it
 _LONG = 40_000  # characters of a text that one answer carries
 _VERB_SECONDS = 900.0  # a check or an audit that takes longer is ended
-_MOST = 20_000  # files and folders of a task that are looked at
+_MOST = 20_000  # files and folders of a task that are checked
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,80}")
 _PATTERN = re.compile(r"[*?\[]")
 
-INSTRUCTIONS = """\
-culmen searches for a better program, prompt or other text, against an evaluator, within a budget.
-1. new writes an example task: task.toml, an initial program, evaluator.py. Edit these files for the problem at hand.
-2. check runs the initial program: is the score right, repeatable, sensitive? audit tries to game the evaluator. Repair
-   what they find before any budget is spent.
-3. run returns at once. Ask status every minute or so (not more often); tell sends a hint or a candidate; stop ends it;
-   resume goes on with a run that was interrupted, or with more budget where one has ended.
-4. best and diff show what came out. Report the score with its margin and whether it is beyond noise, as they say it.
-"""
+INSTRUCTIONS = (
+    "culmen searches for a better program, prompt or other text, against an evaluator, "
+    "within a budget.\n"
+    "1. new writes an example task: task.toml, an initial program, evaluator.py. Edit these "
+    "files for the problem at hand.\n"
+    "2. check runs the initial program: is the score right, repeatable, sensitive? audit "
+    "tries to game the evaluator. Repair\n"
+    "   what they find before any budget is spent.\n"
+    "3. run returns at once. Ask status every minute or so (not more often); tell sends a "
+    "hint or a candidate; stop ends it;\n"
+    "   resume goes on with a run that was interrupted, or with more budget where one has "
+    "ended.\n"
+    "4. best and diff show what came out. Report the score with its margin and whether it is "
+    "beyond noise, as they say it.\n"
+)
 
 Folders = Annotated[
     list[Path] | None,
@@ -101,7 +106,7 @@ def serve(folders: AllowedFolders, most: dict[str, float]) -> None:
     tools = Tools(folders, most)
 
     def told(tool: Callable[..., Any]) -> Callable[..., Any]:
-        """The same; what the caller can mend is told to it, not logged as a crash."""
+        """The tool with `UserError` as `ToolError`, which is returned and not logged as a crash."""
         import functools
 
         @functools.wraps(tool)
@@ -130,28 +135,28 @@ def serve(folders: AllowedFolders, most: dict[str, float]) -> None:
 
 
 class Tools:
-    """The tools: each returns what its verb prints with --json. `most` holds what one run may be
-    given.
+    """The tools: each returns the output of its verb with --json.
+
+    `most` holds the largest budget of one run.
     """
 
     def __init__(self, folders: AllowedFolders, most: dict[str, float]) -> None:
         self._folders, self._most = folders, most
 
     async def new(self, folder: str, example: str = "") -> dict[str, Any]:
-        """Write an example task into a new folder: task.toml, an initial program, evaluator.py, all
-        commented.
+        """Write an example task into a new folder, with comments.
 
-        `example` names a built-in task to copy instead ("": a short one).
+        The task has task.toml, an initial program and evaluator.py. `example` names a built-in task
+        to copy instead ("": a short one).
         """
         chosen = [f"--example={example}"] if example else []
         return await self._ask("new", str(self._folders.path(folder)), *chosen)
 
     async def check(self, task: str) -> dict[str, Any]:
-        """Evaluate the initial program of a task several times: score, noise, seconds, isolation,
-        and what is wrong.
+        """Evaluate the initial program of a task several times.
 
-        `findings` is empty for a task that is ready. `task` is a task folder or an evaluator file.
-        Takes seconds to minutes.
+        Returns score, noise, seconds, isolation, and `findings`, which is empty for a task that is
+        ready. `task` is a task folder or an evaluator file. Takes seconds to minutes.
         """
         return await self._ask("check", str(self._folders.task(task)))
 
@@ -174,12 +179,12 @@ class Tools:
         seed: int = 0,
         name: str = "",
     ) -> dict[str, Any]:
-        """Start a search and return at once, with the name of the run for status, best, diff, tell
-        and stop.
+        """Start a search and return at once, with the name of the run.
 
-        At least one of `evaluations`, `seconds` and `dollars` ends it. `model` is a name such as
-        "gpt-5-mini", whose key is in the server's environment, or "offline": edits without a
-        language model. `strategy` "" is the default.
+        The name is for status, best, diff, tell and stop. At least one of `evaluations`, `seconds`
+        and `dollars` ends the run. `model` is a name such as "gpt-5-mini", whose key is in the
+        server's environment, or "offline": edits without a language model. `strategy` "" is the
+        default.
         """
         path = self._folders.task(task)
         folder = self._folders.new_run(
@@ -207,11 +212,11 @@ class Tools:
         dollars: float = 0.0,
         name: str = "",
     ) -> dict[str, Any]:
-        """Go on with a run that was interrupted, under the limits it was made with; returns at
-        once, as run does.
+        """Go on with an interrupted run, under its own limits; returns at once, as run does.
 
-        With a budget it is that much more, in a new run that begins with what the old one found and
-        pays for nothing twice: use this where a budget has ended. `name` is that run's.
+        With a budget, start a new run with that much more, which takes over the results of the old
+        one and pays for nothing twice: use this if a budget has ended. `name` is the name of the
+        new run.
         """
         path = self._folders.run(run)
         now, meta = await asyncio.to_thread(lambda: (views.status(path), views.meta(path)))
@@ -247,8 +252,11 @@ class Tools:
         )
 
     async def status(self, run: str = "") -> dict[str, Any]:
-        """How a run stands: state (running, finished, failed, interrupted), evaluations, best,
-        cost; `problem` says what is wrong where nothing scored. "" lists all runs."""
+        """State of a run, with evaluations, best and cost.
+
+        States: running, finished, failed, interrupted. `problem` gives the reason if nothing
+        scored. Without a run, all runs are listed.
+        """
         if not run:
             return await self._ask("status", "--all")
         path = self._folders.run(run)
@@ -260,33 +268,36 @@ class Tools:
         return now
 
     async def best(self, run: str, out: str = "") -> dict[str, Any]:
-        """The best candidate: its texts (`parts`), its score with margin and how it was measured,
-        against the initial program. With `out`, its files are also written into that folder."""
+        """The best candidate: its texts (`parts`), and its score against the initial program.
+
+        The score has a margin and the way it was measured. With `out`, the files of the candidate
+        are also written into that folder.
+        """
         chosen = [f"--out={self._folders.path(out)}"] if out else []
         return await self._ask("best", str(self._folders.run(run)), *chosen)
 
     async def diff(self, run: str, first: str = "seed", second: str = "best") -> dict[str, Any]:
-        """What changed between two candidates: ids, "best", or "seed" for the initial program."""
+        """Difference between two candidates: ids, "best", or "seed" for the initial program."""
         return await self._ask("diff", str(self._folders.run(run)), _id(first), _id(second))
 
     async def tell(self, run: str, hint: str = "", candidate: str = "") -> dict[str, Any]:
-        """Send a running search a hint for the models that propose, or the path of a file to
-        evaluate as candidate.
+        """Send a running search a hint for the models that propose, or a candidate.
+
+        `candidate` is the path of a file to evaluate.
         """
         words = [f"--hint={hint}"] if hint else []
         words += [f"--candidate={self._folders.path(candidate)}"] if candidate else []
         return await self._ask("tell", str(self._folders.run(run)), *words)
 
     async def stop(self, run: str) -> dict[str, Any]:
-        """End a running search now; the final choice is made from what was found. It takes a while
-        to be finished.
+        """End a running search now, with a final choice from its candidates.
+
+        It takes a while until the run is finished.
         """
         return await self._ask("stop", str(self._folders.run(run)))
 
     def _further(self, old: Budget, more: dict[str, float]) -> str:
-        """The limits of a run that goes on where one with the limits `old` ended, as `fork` takes
-        them.
-        """
+        """Limits, as `fork` takes them, of a run that goes on after one with the limits `old`."""
         given = {name: value for name, value in more.items() if value}
         for name, value in given.items():
             if value < 0:
@@ -438,12 +449,12 @@ def _id(given: str) -> str:
 
 
 class AllowedFolders:
-    """The folders that a caller who is no person may have culmen read and write.
+    """The folders that culmen reads and writes for a caller that is a program.
 
-    Turns paths of a caller into absolute ones, links followed, and refuses with `UserError` what
-    lies elsewhere.
+    Its methods make a caller's paths absolute, follow links, and raise `UserError` for paths
+    outside the folders.
 
-    `folders` exist; the first one is where relative paths begin and where `runs` is.
+    `folders` exist; relative paths begin in the first one, which also holds `runs`.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
@@ -505,8 +516,9 @@ class AllowedFolders:
         return self.path(str(self.runs / name))
 
     def _named(self, folder: Path, text: str) -> None:
-        """Refuse a text that names something on this machine outside the folders, or a pattern that
-        begins there.
+        """Refuse a text that names an existing path outside the folders.
+
+        A pattern is refused if its fixed beginning lies outside.
         """
         fixed = _PATTERN.split(text, maxsplit=1)[0]
         if not fixed or len(fixed) > 4096 or "\n" in fixed or "\0" in fixed:
@@ -543,7 +555,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return {}  # the verb says better what is wrong with it, and reads nothing else
+        return {}  # the verb reports the error better, and reads nothing else
 
 
 def _texts(value: Any) -> Iterator[str]:

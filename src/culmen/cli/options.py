@@ -1,7 +1,6 @@
-"""The options of a run as the command line has them, and what they come to as `RunOptions` and a
-strategy.
+"""Options of a run on the command line; conversion to `RunOptions` and a strategy.
 
-The command line's word counts first, then the task's, then culmen's own.
+The command line takes precedence over the task, and the task over culmen's defaults.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ BudgetText = Annotated[str | None, typer.Option("--budget", metavar="NAME=N,..."
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchFlags:
-    """What `run` and `fork` are told of the search; None where the command line said nothing."""
+    """Options of `run` and `fork` for the search; None if not given."""
 
     strategy: Annotated[
         str | None, typer.Option(help="See: culmen strategies.", show_default=DEFAULT_STRATEGY)
@@ -149,7 +148,7 @@ class ForkFlags(SearchFlags):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlaceFlags:
-    """Where evaluations run: of `run`, `resume` and `fork`."""
+    """Options of `run`, `resume` and `fork` for the place of evaluations."""
 
     require: Annotated[
         str | None,
@@ -188,7 +187,7 @@ class PlaceFlags:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProgressFlags:
-    """Who is told how a search goes."""
+    """Options for progress reports of a search."""
 
     track: Annotated[
         list[str] | None,
@@ -202,7 +201,7 @@ class ProgressFlags:
 
 
 def of_run(task: Task, flags: RunFlags, place: PlaceFlags) -> tuple[MinimalStrategy, RunOptions]:
-    """Strategy and options of a new run. Raises `UserError` for what cannot be meant."""
+    """Strategy and options of a new run; UserError for values that are illegal."""
     from culmen.run import inputs
     from culmen.run.options import RunObjects, changed
     from culmen.strategies import catalog
@@ -254,8 +253,9 @@ def _preset(task: Task, name: str | None) -> Task:
 def of_fork(
     meta: RunMeta, flags: SearchFlags, place: PlaceFlags, budget: Budget
 ) -> tuple[MinimalStrategy | None, RunOptions]:
-    """The strategy of a fork, if it is another one, and its options: the parent's but for what was
-    given.
+    """The strategy of a fork, None if unchanged, and its options.
+
+    Options that are not given are the parent's.
     """
     from culmen.run import inputs
     from culmen.run.options import RunObjects, changed
@@ -290,7 +290,7 @@ def of_session(meta: RunMeta, place: PlaceFlags) -> dict[str, Any]:
 def _backend(
     place: PlaceFlags, defaults: Mapping[str, Any], old: BackendChoice | None
 ) -> BackendChoice | None:
-    """What the command line says, then what the run had, then the task's [resources]."""
+    """The backend of the command line, else of the old run, else of the task's [resources]."""
     from culmen.evaluate import cluster
 
     if (
@@ -307,7 +307,7 @@ def _backend(
 
 
 def _given(flags: SearchFlags, place: PlaceFlags) -> dict[str, Any]:
-    """What is an option under its own name, where it was given."""
+    """Options of a run that were given, by their names in `RunOptions`."""
     named = {
         "models_file": None if flags.models is None else str(flags.models.resolve()),
         "require": place.require,
@@ -328,7 +328,7 @@ def _templates(folder: Path) -> dict[str, str]:
 
 
 def _checked(options: RunOptions) -> RunOptions:
-    """Raise `UserError` for names that nobody knows: before there is a run, not after."""
+    """The options; UserError for unknown names, before there is a run."""
     from culmen import embed
     from culmen.evaluate.jail.probes import rank
 
@@ -345,8 +345,10 @@ def _checked(options: RunOptions) -> RunOptions:
 
 
 def _of_file(flags: SearchFlags) -> str:
-    """The models that the file of `--models` gives to roles; "" without one. Raises `UserError` for
-    a file that has models and no roles, where nothing says which one is meant."""
+    """The models that the file of `--models` gives to roles; "" without one.
+
+    Raises `UserError` for a file with models but without roles, which leaves the model undecided.
+    """
     if flags.models is None or not flags.models.is_file():
         return ""
     from culmen.llm.roles import ModelBook
@@ -393,7 +395,7 @@ def _with_agent(
 
 
 def _with_prior(strategy: Any, run: Path, task: Task, model: str) -> MinimalStrategy:
-    """The strategy with what a run has learnt as its prior."""
+    """The strategy with the noise and steps learnt by a run as its prior."""
     from culmen.store import views
     from culmen.strategies.pedigree import PedigreeSearch, Prior
 
@@ -421,7 +423,7 @@ def _with_prior(strategy: Any, run: Path, task: Task, model: str) -> MinimalStra
 
 
 def _check_installed(kind: str) -> None:
-    """Raise `UserError` for a program that nobody knows or that is not installed."""
+    """Raise `UserError` for an agent that is unknown or not installed."""
     from culmen.agents.adapters import catalog, programs
 
     programs.find(catalog.named(kind).program)

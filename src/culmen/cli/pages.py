@@ -1,6 +1,4 @@
-"""What is printed about a run for people: its status and end, its best, a candidate, a lineage;
-what to type next.
-"""
+"""Printed pages on a run: status and end, best, candidate, lineage, next commands."""
 
 from __future__ import annotations
 
@@ -181,7 +179,10 @@ def _advisor(now: RunStatus) -> str:
 
 
 def _alarms(now: RunStatus) -> str:
-    """`gradient spike in 3 of the last 20 barriers, the last one too`, the most frequent first."""
+    """Alarms of training, the most frequent first.
+
+    For example `gradient spike in 3 of the last 20 barriers, the last one too`.
+    """
     found = now.training
     if found is None or not found.alarms:
         return ""
@@ -199,8 +200,9 @@ def _model(role: str, name: str) -> str:
 
 
 def by_role(path: Path) -> str:
-    """`judge 24 calls, 3,210 tokens, $0.02; proposer ...`, dearest first, where the evaluator asked
-    models.
+    """Cost by role, dearest first, for evaluators that ask models; "" for all others.
+
+    For example `judge 24 calls, 3,210 tokens, $0.02; proposer ...`.
     """
     rows = views.calls(path)
     if not any(row.effect == "ask" for row in rows):
@@ -269,8 +271,9 @@ def exit_code(now: RunStatus) -> int:
 
 
 def document(now: RunStatus, path: Path) -> dict[str, Any]:
-    """The status, with what can be done next. The key `error` is kept for answers that are
-    errors.
+    """The status as plain data, with next commands.
+
+    The key `error` is reserved for answers that are errors: a run's error is in `message`.
     """
     plain = msgspec.to_builtins(now)
     message = plain.pop("error", "")
@@ -289,7 +292,7 @@ def document(now: RunStatus, path: Path) -> dict[str, Any]:
 
 
 def end(screen: Screen, now: RunStatus, path: Path) -> None:
-    """How a run ended."""
+    """Print the end of a run."""
     screen.line()
     told = summarize(path, now)
     head(screen, told)
@@ -318,7 +321,7 @@ def _best_rows(best: RunResult | None, why: str = "") -> list[tuple[str, str]]:
 
 
 def ended(now: RunStatus) -> str:
-    """Why it ended, in words."""
+    """Reason for the end, in words."""
     return statements.ended(now.state, now.reason, now.error)
 
 
@@ -335,14 +338,12 @@ def trust_line(best: RunResult | None) -> str:
 
 
 def tolerance_line(best: RunResult | None) -> str:
-    """Whether the score holds without the evaluator's tolerances; "" where that was not tried."""
+    """Result of the check without the evaluator's tolerances; "" if it was not made."""
     return "" if best is None else clean(best.tolerance)
 
 
 def certified_line(best: RunResult | None) -> str:
-    """What the task's exact verifier says, in all digits; "" if it has none or was not asked
-    yet.
-    """
+    """Result of the task's exact verifier, in all digits; "" without one or before it has run."""
     if best is None or best.strict is None:
         return ""
     if best.certified is None:
@@ -354,9 +355,7 @@ def certified_line(best: RunResult | None) -> str:
 
 
 def findings(now: RunStatus) -> str:
-    """How many candidates showed a grave sign, and what was best before the first did; "" if
-    none.
-    """
+    """Number of candidates with a grave sign, and the best before the first; "" if none."""
     if not now.findings:
         return ""
     before = now.best_before_first_finding
@@ -383,8 +382,11 @@ def best(
     files: Sequence[Path],
     several: Front | None = None,
 ) -> None:
-    """What is known of the best to standard error, its text to standard output (unless it went to
-    files). With several objectives: the front, and the text of the `candidate` chosen from it."""
+    """Print the best candidate: facts to standard error, text to standard output.
+
+    The text is not printed if it went to `files`. With several objectives: the front, and the text
+    of the `candidate` chosen from it.
+    """
     head(screen, summarize(path), err=True)
     if several is None:
         screen.pairs(*_best_rows(found), err=True)

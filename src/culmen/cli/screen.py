@@ -1,7 +1,7 @@
-"""Where output goes: one JSON document, or words for a person.
+"""Output of the command line: one JSON document, or words for a person.
 
 With `--json` standard output carries exactly one document, errors included. Without it, answers go
-to standard output and everything about the way there (progress, errors) to standard error.
+to standard output; progress and errors go to standard error.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from culmen.observe.figures import clean
 if TYPE_CHECKING:
     from rich.console import Console
 
-_PIPED = 160  # columns where no terminal says how many
+_PIPED = 160  # columns without a terminal
 
 
 class Answer(msgspec.Struct):
-    """What a verb found out: plain `data` for `--json`, `show` prints the same for people, `code`
-    is the exit code.
+    """Result of a verb.
+
+    `data` is plain data for `--json`, `show` prints the same in words, `code` is the exit code.
     """
 
     data: Any
@@ -55,11 +56,11 @@ class Screen:
 
     @property
     def live(self) -> bool:
-        """Whether progress may be drawn: a person watches standard error."""
+        """True if progress may be drawn: standard error is a terminal."""
         return not self.as_json and sys.stderr.isatty()
 
     def line(self, text: str = "", style: str = "") -> None:
-        """One line to standard output; never wrapped where nobody reads it on a terminal."""
+        """Print one line to standard output, wrapped on a terminal only."""
         self.out.print(
             clean(text), style=style or None, markup=False, soft_wrap=not self.out.is_terminal
         )
@@ -138,7 +139,7 @@ class Screen:
             self.out.print(_text(" ".join(paragraph.split())))
 
     def markdown(self, text: str) -> None:
-        """A page: laid out on a terminal, as it is written anywhere else."""
+        """Print a page: laid out on a terminal, otherwise as source."""
         if not self.out.is_terminal:
             sys.stdout.write(text)
             return
@@ -211,7 +212,7 @@ class Screen:
             self.next_steps(*steps, label="also")
 
     def next_steps(self, *steps: tuple[str, str], label: str = "next") -> None:
-        """Commands to type next, with what each is for."""
+        """Print commands to type next, with the purpose of each."""
         self.out.print()
         width = max(len(command) for command, _ in steps)
         for place, (command, why) in enumerate(steps):
@@ -250,8 +251,9 @@ class Screen:
 
 
 def _too_narrow(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
-    """Whether some column does not fit beside the first one; of the last column its longest word
-    counts.
+    """True if some column does not fit beside the first one.
+
+    The width of the last column is that of its longest word.
     """
     from rich.cells import cell_len
 
@@ -267,8 +269,9 @@ def _too_narrow(columns: Sequence[str], rows: Sequence[Sequence[str]], width: in
 
 
 def _fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[int]]:
-    """Groups of columns that fit into `width`, each with the first column; the last column may wrap
-    between words.
+    """Groups of columns that fit into `width`, each with the first column.
+
+    The last column may wrap between words.
     """
     from rich.cells import cell_len
 
@@ -291,7 +294,7 @@ def _fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) 
 
 
 def _show(console: Console, table: Any) -> None:
-    """Print a table; where nobody looks at a terminal without the spaces that fill its cells."""
+    """Print a table; without a terminal, strip the spaces that fill its cells."""
     if console.is_terminal:
         console.print(table)
         return

@@ -1,4 +1,4 @@
-"""Verbs that search: run, resume, fork; and what is shown before, during and after a search."""
+"""Verbs that search (run, resume, fork), and their output before, during and after."""
 
 from __future__ import annotations
 
@@ -169,10 +169,10 @@ def fork(
     run: Run = None,
     carry: Carry = None,
 ) -> Answer:
-    """Start a new run from an old one: same task and settings but for those given; nothing is paid
-    for twice.
+    """Start a new run from an old one, with the same task and settings unless given.
 
-    What the new run asks for and the old one has finished is answered from the old journal.
+    Nothing is paid for twice: requests that the old run has finished are answered from its journal.
+
     To go on where a budget has ended: culmen fork RUN --budget evaluations=+100
     """
     from culmen.cli import options
@@ -258,7 +258,7 @@ def run_study(
 
 
 def _note_on_proxy(task: SearchTask) -> list[str]:
-    """What is evaluated before the search, for tasks where that takes long."""
+    """Note on the evaluations before the search, for tasks that need some."""
     if task.evaluator.form != "legacy" or task.evaluator.proxy == "never" or not task.seeds:
         return []
     return [
@@ -268,7 +268,7 @@ def _note_on_proxy(task: SearchTask) -> list[str]:
 
 
 def _finished(screen: Screen, path: Path) -> Answer | None:
-    """How a finished run ended, for `resume`; None if there is something left to do."""
+    """The end of a finished run, for `resume`; None if there is something left to do."""
     from culmen.cli import pages
     from culmen.store import views
 
@@ -292,16 +292,14 @@ def _budget_error(path: Path, budget: str) -> UserError:
 
 
 def _announce(screen: Screen, study: Study, notes: Sequence[str]) -> None:
-    """Print to standard error what is about to happen."""
+    """Print the plan of the run and notes to standard error."""
     screen.pairs(*_preflight(study.meta), ("run", short_path(study.path)), err=True)
     for note in notes:
         screen.note(note)
 
 
 def make_display(screen: Screen, quiet: bool, asks: bool = False) -> Display:
-    """How progress is shown: live on a terminal, else as plain lines; not at all with `quiet` or
-    --json.
-    """
+    """Display of progress: live on a terminal, else plain lines; silent if quiet or --json."""
     from culmen.observe.displays import PlainDisplay, SilentDisplay, TerminalDisplay
 
     if quiet or screen.as_json:
@@ -311,7 +309,7 @@ def make_display(screen: Screen, quiet: bool, asks: bool = False) -> Display:
 
 
 def _asks(model: object) -> bool:
-    """Whether a person is among the models."""
+    """True if a person is among the models."""
     return "ask" in re.findall(r"[\w./-]+", str(model))
 
 
@@ -319,8 +317,9 @@ MILLION = 1_000_000
 
 
 class ModelPrices(msgspec.Struct, frozen=True):
-    """Of the models a run may ask: names, dollars per million tokens (input, output) where known,
-    and the dearest.
+    """Names and prices of the models that a run may ask.
+
+    `known` holds dollars per million tokens (input, output) by model.
     """
 
     names: tuple[str, ...] = ()
@@ -342,9 +341,7 @@ class ModelPrices(msgspec.Struct, frozen=True):
 
 
 def _prices(meta: RunMeta) -> ModelPrices:
-    """Which models a run may ask, and their prices. Raises `UserError` for models that cannot be
-    read.
-    """
+    """The models that a run may ask, with prices; UserError for models that cannot be read."""
     model = meta.model
     if model in (None, "offline"):
         return ModelPrices()
@@ -433,7 +430,7 @@ def _preflight(meta: RunMeta) -> list[tuple[str, str]]:
 
 
 def _asking(meta: RunMeta) -> str:
-    """What the evaluator asks models, where the task says so."""
+    """Requests of the evaluator to models, in words; "" for a task without any."""
     roles, evaluations = meta.task.evaluator.options.get("roles", ()), meta.budget.evaluations
     if not roles:
         return ""
@@ -444,7 +441,7 @@ def _asking(meta: RunMeta) -> str:
 
 
 def _agents(meta: RunMeta) -> str:
-    """Who works, for strategies that have agents do it."""
+    """The agents at work, in words; "" for strategies without agents."""
     strategy = _revived(meta)
     if strategy is None or not strategy.crew or not strategy.writes or not meta.offline:
         return "" if strategy is None else strategy.crew
@@ -455,7 +452,7 @@ def _agents(meta: RunMeta) -> str:
 
 
 def _asides(meta: RunMeta, known: ModelPrices) -> str:
-    """What models are asked for besides candidates."""
+    """Requests to models besides those for candidates, in words."""
     strategy = _revived(meta)
     if strategy is None or meta.offline or not strategy.asides:
         return ""
@@ -517,10 +514,12 @@ def _limits(meta: RunMeta, known: ModelPrices) -> str:
 
 
 def likely_data(meta: RunMeta) -> dict[str, list[float]] | None:
-    """Calls, tokens and dollars (absent: prices unknown), each from and to; None where nobody can
-    tell: a call for every third evaluation up to one for each; prompts from the first one's length
-    to three times that; replies from the initial program's length to twice that and a thousand
-    tokens."""
+    """Expected calls, tokens and dollars, each [from, to]; None without an estimate.
+
+    Dollars are absent if prices are unknown. Calls: one for every third evaluation up to one for
+    each; prompts: from the length of the first one to three times that; replies: from the initial
+    program's length to twice that and a thousand tokens.
+    """
     seeds, model = tuple(meta.task.candidates()), meta.model
     budget = meta.budget
     most = min((each for each in (budget.calls, budget.evaluations) if each is not None), default=0)
@@ -555,7 +554,7 @@ def likely_data(meta: RunMeta) -> dict[str, list[float]] | None:
 
 
 def _likely(meta: RunMeta) -> str:
-    """`likely_data` for people, "" where nobody can tell."""
+    """`likely_data` in words, "" without an estimate."""
     told = likely_data(meta)
     if told is None:
         return ""

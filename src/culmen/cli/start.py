@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 FINDINGS = 1
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
-_PRINTED = 10  # lines shown of what an evaluation printed
+_PRINTED = 10  # lines shown of an evaluation's output
 _SLOW = 5.0  # seconds of one evaluation from which on the remaining time is shown
 
 
@@ -155,8 +155,7 @@ def check(
     model: AskedModels = None,
     models: ModelsFile = None,
 ) -> Answer:
-    """Run the initial program of a task on every case and say what is wrong with the task, if
-    anything.
+    """Run the initial program of a task on every case and report faults of the task.
 
     Reports score, how far it can be trusted, noise, time, determinism and the isolation level in
     force. Exit code 1 if something is wrong.
@@ -258,7 +257,10 @@ def _first_line(task: Task, times: int, most: int) -> str:
 
 
 def _time_left(done: int, total: int, seconds: float) -> str:
-    """` (20 s each, about 2 min to go; --times 2 makes fewer)`; "" for what is quick."""
+    """Time per evaluation and in all, in words; "" for quick evaluations.
+
+    For example ` (20 s each, about 2 min to go; --times and --cases limit them)`.
+    """
     if seconds < _SLOW or done >= total:
         return ""
     return (
@@ -377,7 +379,7 @@ def demonstrate(
     workers: int,
     run_dir: Path | None,
 ) -> Answer:
-    """Search with the offline proposer, at most `seconds`, then show what was gained and how."""
+    """Search with the offline proposer for at most `seconds`; show the gain and the changes."""
     from culmen.evaluate import taskfiles
 
     task = taskfiles.load(taskfiles.example_path(TASK))
@@ -427,7 +429,7 @@ def _search(
 
 
 def _outcome(task: Task, start: float | None, best: RunResult) -> str:
-    """The result in words for somebody who has never seen a run."""
+    """The result in words for a reader without any knowledge of runs."""
     score = best.value if best.certified is None else best.certified
     known = task.objective.known
     return (
@@ -438,8 +440,9 @@ def _outcome(task: Task, start: float | None, best: RunResult) -> str:
 
 
 def without_helpers(lines: Sequence[str]) -> list[str]:
-    """A diff with one line for each helper that the offline proposer inserted whole: its calls are
-    what is new.
+    """A diff with one line for each helper that the offline proposer inserted whole.
+
+    The calls of a helper are kept: they are the news.
     """
     from culmen.offline.source import INSERTED
 
@@ -460,8 +463,10 @@ def without_helpers(lines: Sequence[str]) -> list[str]:
 def demonstrate_advisor(
     screen: Screen, strategy: str, seed: int, workers: int, run_dir: Path | None
 ) -> Answer:
-    """Two searches of the same length, one with its advisor untrained, one with it trained on the
-    way; then what the advisors chose, and what it was worth."""
+    """Run two searches of one length, with an untrained advisor and with one in training.
+
+    Shows the advisors' choices and their rewards at the end.
+    """
     from culmen.evaluate import taskfiles
     from culmen.train.engine import require
 
@@ -537,8 +542,9 @@ def _choices(bodies: Iterable[dict[str, Any]]) -> list[tuple[str, float]]:
 
 
 def _values(runs: Iterable[list[dict[str, Any]]]) -> dict[str, float]:
-    """Mean reward of every kind of edit over all runs: one measure for both advisors, whatever else
-    a run had found.
+    """Mean reward of every kind of edit over all runs: one measure for both advisors.
+
+    It does not depend on the other choices of a run.
     """
     rewards: dict[str, list[float]] = {}
     for name, reward in (choice for bodies in runs for choice in _choices(bodies)):
@@ -547,8 +553,9 @@ def _values(runs: Iterable[list[dict[str, Any]]]) -> dict[str, float]:
 
 
 def _summary(bodies: list[dict[str, Any]], values: dict[str, float]) -> dict[str, Any]:
-    """Of each quarter of a run the worth of its choices and its own rewards; what was chosen most
-    in the last.
+    """Worth of the choices and rewards of a run by quarter, and its final favourites.
+
+    The favourites are the three most frequent choices of the last quarter.
     """
     edges = [round(n * len(bodies) / 4) for n in range(5)]
     quarters = [_choices(bodies[low:high]) for low, high in pairwise(edges)]

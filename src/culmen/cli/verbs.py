@@ -1,6 +1,4 @@
-"""What verbs share: how one is declared, common arguments, and how a run or candidate is found by
-its name.
-"""
+"""Common parts of verbs: declaration, shared arguments, runs and candidates by name."""
 
 from __future__ import annotations
 
@@ -75,10 +73,10 @@ _Json = Annotated[
 
 
 def declare(app: typer.Typer, function: Verb, name: str, panel: str) -> None:
-    """Make a verb of a function that takes a `Screen` and its arguments and returns an `Answer`.
-    Adds `--json`.
+    """Add a verb, with `--json`, for a function that takes a `Screen` and returns an `Answer`.
 
-    An argument whose type is a dataclass stands for the options that are its fields.
+    The function's other arguments become the verb's. An argument whose type is a dataclass stands
+    for the options that are its fields.
     """
     own = inspect.signature(function, eval_str=True)
     given = list(own.parameters.values())[1:]
@@ -122,8 +120,9 @@ def _fields(kind: Any) -> list[inspect.Parameter]:
 
 
 def find_run(run: str | None) -> Path:
-    """The run by path, name under ./runs or address, for None the latest one; `UserError` names
-    near ones.
+    """The run by path, name under ./runs or address; None is the latest one.
+
+    `UserError` names similar ones if there is none.
     """
     from culmen.store import views
 
@@ -131,8 +130,9 @@ def find_run(run: str | None) -> Path:
 
 
 def find_run_to_write(run: str | None) -> Path:
-    """`find_run` for a verb that writes: a run of a database gets a folder under ./runs, which is
-    not cleaned up.
+    """`find_run` for a verb that writes.
+
+    A run of a database gets a folder under ./runs, which is not cleaned up.
     """
     from culmen.store.address import anchor, is_address, parse
 

@@ -1,6 +1,4 @@
-"""Changes of a text in one place or a few: its numbers, its statements or lines, and operators
-inside expressions.
-"""
+"""Changes of a text in a few places: numbers, statements or lines, and operators."""
 
 from __future__ import annotations
 
@@ -45,8 +43,11 @@ def operators(source: EditableText, edit: EditContext) -> str | None:
 
 
 def bounds(source: EditableText, edit: EditContext) -> str | None:
-    """One value given an upper or lower bound: a number of any magnitude between 0.01 and 10, or,
-    for arrays, a level of their own: a multiple of their mean, or a quantile."""
+    """One value with an upper or lower bound.
+
+    The bound is a number of any magnitude between 0.01 and 10, or, for arrays, a level of their
+    own: a multiple of their mean, or a quantile.
+    """
     bound = f"{math.exp(edit.rng.uniform(math.log(0.01), math.log(10.0))):.3g}"
     changes = [change for node in source.nodes() for change in _bounded(source, edit, node, bound)]
     levels = _levels(source, edit) if "np." in source.text else []
@@ -106,10 +107,9 @@ def _bounded(
 
 
 def _levels(source: EditableText, edit: EditContext) -> list[Change]:
-    """For each array that is computed outside of loops, a line after it that bounds it by a level
-    of its own.
+    """Changes that bound each array computed outside of loops by a level of its own.
 
-    Lists stay lists.
+    Each is a line after the array's assignment. Lists stay lists.
     """
     changes: list[Change] = []
     loops = [source.span(node) for node in source.nodes() if isinstance(node, ast.For | ast.While)]
@@ -183,8 +183,9 @@ def statements(source: EditableText, edit: EditContext) -> str | None:
 
 
 def lines(source: EditableText, edit: EditContext) -> str | None:
-    """For texts other than code: a line or sentence deleted, doubled, swapped or moved, or one of
-    its words changed.
+    """A change of a line or sentence, for texts other than code.
+
+    It is deleted, doubled, swapped or moved, or one of its words is changed.
     """
     if source.tree is not None:
         return None
@@ -248,8 +249,9 @@ def _movable(source: EditableText, node: ast.stmt) -> Span | None:
 
 
 def _reworded(line: str, other: str, edit: EditContext, *, keep: bool) -> str:
-    """The line without one of its words (or, with `keep`, with all of them) and maybe with one of
-    another line.
+    """The line with a change of one word, maybe with a word of another line.
+
+    The word is removed or replaced; with `keep` it stays, and the other one follows it.
     """
     words = re.findall(r"\s+|[^\s]+", line)
     own = [i for i, word in enumerate(words) if not word.isspace()]
@@ -266,7 +268,7 @@ def _ended(text: str) -> str:
     return text if text.endswith("\n") else text + "\n"
 
 
-# Numbers: one, some, or all of a list, at the scale that the step says. Works on any text.
+# Numbers: one, some, or all of a list, at the scale of the step. Works on any text.
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.]|\d)")
 _LARGEST = 1e15
@@ -281,8 +283,7 @@ class Literal:
 
 
 def literals(source: EditableText) -> list[Literal]:
-    """All editable numbers: the numeric constants of Python code, or what looks like a number in
-    other texts.
+    """All editable numbers: numeric constants of Python code, or numerals in other texts.
 
     The limits of inserted loops (keywords `calls` and `seconds`) are left out: `effort` changes
     those.
@@ -322,8 +323,9 @@ def numbers(source: EditableText, edit: EditContext) -> str | None:
 
 
 def shifted(value: int | float, others: list[Literal], edit: EditContext) -> int | float:
-    """A number near this one: log-normal factor, additive step, changed sign, or a number found
-    elsewhere.
+    """A number near this one, or one found elsewhere.
+
+    It is drawn by a log-normal factor, an additive step, or a change of sign.
     """
     rng, step = edit.rng, edit.step
     kind = rng.random()
@@ -342,7 +344,10 @@ def shifted(value: int | float, others: list[Literal], edit: EditContext) -> int
 
 
 def write(source: EditableText, value: int | float) -> str:
-    """The number as text; a negative one in brackets where code could otherwise bind it wrongly."""
+    """The number as text, in brackets if it is negative and in code.
+
+    Code could otherwise bind the sign wrongly.
+    """
     text = repr(value)
     return f"({text})" if value < 0 and source.tree is not None else text
 

@@ -1,9 +1,8 @@
-"""Inserts loops that refine a computed value by calls of a criterion, and gives such loops more
-calls.
+"""Loops that refine a computed value by calls of a criterion, and their number of calls.
 
-What the loop should improve is unknown, so its criterion is drawn at random: a function of the
-program that takes the value (or what follows it in the same block), how its result is reduced to a
-number (sum, mean, min, max), and the sign.
+The purpose of a loop is unknown, so its criterion is drawn at random: a function of the program
+that takes the value (or the statements after it in the same block), the reduction of its result to
+a number (sum, mean, min, max), and the sign.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _LEAVES = (
 
 @dataclass(frozen=True)
 class Spot:
-    """A value to refine: the expression, the statement it stands in, and that statement's block."""
+    """A value to refine: its expression, its statement, and the statement's block."""
 
     value: ast.expr
     statement: ast.stmt
@@ -43,8 +42,9 @@ class Spot:
 
 
 def refine(source: EditableText, edit: EditContext) -> str | None:
-    """Wrap one value, assigned or returned, in a loop that improves it by a criterion drawn from
-    the program.
+    """Wrap one value, assigned or returned, in a loop that improves it.
+
+    Its criterion is drawn from the program.
     """
     spots = _spots(source)
     if not spots or total(source) + edit.calls > edit.most:
@@ -147,7 +147,7 @@ def _spots(source: EditableText) -> list[Spot]:
 
 
 def total(source: EditableText) -> float:
-    """How often the inserted loops of a program may call their criteria."""
+    """Number of calls of their criteria that the inserted loops of a program may make."""
     return sum(_number(each) for each in source.allowances() if each.arg == "calls")
 
 
@@ -183,8 +183,9 @@ def _settings(loop: str, edit: EditContext, allowed: str) -> str:
 
 
 def _consumer(source: EditableText, edit: EditContext, inside: ast.stmt) -> tuple[str, str] | None:
-    """A function of the program that takes the value, as a whole or item by item; never one that
-    leads back here.
+    """A function of the program that takes the value, as a whole or item by item.
+
+    Never one that leads back to the function around `inside`.
     """
     here = _enclosing(source, inside)
     choices: list[str] = []
@@ -202,8 +203,9 @@ def _consumer(source: EditableText, edit: EditContext, inside: ast.stmt) -> tupl
 
 
 def _handed_on(source: EditableText, spots: list[Spot]) -> list[tuple[Spot, str]]:
-    """What a function returns, with the function of the program that takes it: the likeliest places
-    to refine.
+    """Returned values, with the function of the program that takes them.
+
+    They are the likeliest places to refine.
     """
     pairs = handed_on(source.tree)
     found: list[tuple[Spot, str]] = []
@@ -216,9 +218,11 @@ def _handed_on(source: EditableText, spots: list[Spot]) -> list[tuple[Spot, str]
 
 
 def handed_on(tree: ast.Module | None) -> list[tuple[str, str]]:
-    """Pairs (maker, taker): somewhere the program calls `taker(maker(...))`, or a name is bound to
-    `maker(...)` and given to `taker` alone in the same function. Only functions defined at the top
-    level count; no pair twice."""
+    """Pairs (maker, taker) of top-level functions of which one takes the other's result.
+
+    Either the program calls `taker(maker(...))`, or a name is bound to `maker(...)` and given to
+    `taker` alone in the same function. Pairs are distinct.
+    """
     if tree is None:
         return []
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -319,15 +323,18 @@ def _stores(node: ast.AST) -> set[str]:
 
 
 def _home(source: EditableText, statement: ast.stmt) -> ast.stmt:
-    """The place for a helper: before the top-level statement around this one if that is editable,
-    else right before it."""
+    """The place for a helper: before the top-level statement around this one.
+
+    It is right before the statement if that place is not editable.
+    """
     top = _top(source, statement)
     return top if top is not None and source.lines(top) else statement
 
 
 def _helper(source: EditableText, loop: str, indent: str) -> str:
-    """The helper's text for this place, without the first line's indent; "" if the program already
-    has it.
+    """The helper's text for this place, without the first line's indent.
+
+    It is "" if the program already has the helper.
     """
     if f"def {loop}(" in source.text:
         return ""
@@ -349,9 +356,7 @@ def _enclosing(source: EditableText, inside: ast.stmt) -> ast.FunctionDef | None
 
 
 def _calls(source: EditableText, caller: str, callee: str) -> bool:
-    """Whether running one top-level function may run the other, judged by the names they
-    mention.
-    """
+    """True if running one top-level function may run the other, by the names they mention."""
     bodies = {
         node.name: node
         for node in (source.tree.body if source.tree else ())

@@ -1,8 +1,8 @@
-"""A proposer without a language model: it edits the parent by general-purpose operators and learns
-which ones pay.
+"""A proposer without a language model: edits by general-purpose operators.
 
-The control of every experiment with a model: it reads neither goals nor feedback, only texts and
-rewards. The tools of `edits` change the texts; this module decides which tool to use.
+It learns which operators pay. The control of every experiment with a model: it reads neither goals
+nor feedback, only texts and rewards. The tools of `edits` change the texts; this module decides
+which tool to use.
 """
 
 from __future__ import annotations
@@ -83,8 +83,9 @@ class Birth:
 
 @dataclass
 class Ration:
-    """Evaluations that are left to one child; a text takes `price` of them, one for each of its
-    cases.
+    """Evaluations that are left to one child.
+
+    A text takes `price` of them, one for each of its cases.
     """
 
     left: float
@@ -92,11 +93,11 @@ class Ration:
 
     @property
     def holds(self) -> float:
-        """How many texts can still be evaluated."""
+        """Number of texts that can still be evaluated."""
         return max(0.0, self.left / self.price)
 
     def take(self, count: int) -> int:
-        """Spend on so many texts; the evaluations that takes."""
+        """Spend on `count` texts; the number of evaluations spent."""
         self.left -= count * self.price
         return count * self.price
 
@@ -161,8 +162,10 @@ class EvaluationAllowance:
         return min(1.0, max(share, late))
 
     def price(self, lab: Lab) -> float:
-        """What a typical evaluation costs as a share of the budget: one of those counted, or the
-        progress so far, shared out by seconds."""
+        """Cost of a typical evaluation as a share of the budget.
+
+        It is one of the counted evaluations, or else the progress so far, divided by seconds.
+        """
         if self._whole < math.inf:
             return 1 / self._whole
         return self._usual * lab.progress / self._spent if self._spent > 0 else 0.0
@@ -197,8 +200,10 @@ class EvaluationAllowance:
         return {"calls": calls, "most": most, "pace": pace}
 
     def race(self, lab: Lab, room: float) -> tuple[int, list[int]] | None:
-        """How many variants a race begins with and the calls of its rungs, so that `room`
-        evaluations hold it; None if they hold none of three variants."""
+        """(number of variants, calls of the rungs) of a race that `room` evaluations hold.
+
+        None if they do not hold a race of three variants.
+        """
         rungs = self._rungs(lab)
         for kept in (rungs, [rungs[0], rungs[-1]], rungs[:1]):
             for field in range(_FIELD * self.width(lab), 2, -1):
@@ -215,16 +220,19 @@ class EvaluationAllowance:
         return rungs if allowed["most"] < 1.2 * rungs[-1] else [*rungs, int(allowed["most"])]
 
     def _longest(self, lab: Lab) -> float:
-        """Seconds that the loops of a program should take in the end: less where time is short, and
-        never beyond 0.2 of an evaluation's limit, so that loops that take twice as long still fit.
+        """Seconds that the loops of a program should take in the end.
+
+        Fewer if time is short, and never more than 0.2 of an evaluation's limit, so that loops that
+        take twice as long still fit.
         """
         whole = round(lab.elapsed + lab.left("seconds"), 3)
         return min(_LONG, 0.1 * whole, 0.2 * lab.task.limits.seconds)
 
 
 def check_installed() -> None:
-    """Raises `UserError` where the package for CMA-ES is missing: a search would differ without
-    it.
+    """Raise `UserError` if the package for CMA-ES is missing.
+
+    A search would differ without it.
     """
     if find_spec("cma") is None:
         raise missing_extra(
@@ -358,12 +366,11 @@ class OfflineProposer(Proposer):
     async def _race(
         self, lab: Lab, brief: Brief, parent: Candidate, room: Ration, race: tuple[int, list[int]]
     ) -> Rollout | None:
-        """Successive halving (Jamieson and Talwalkar 2016, arXiv 1502.07943) over how long inserted
-        loops work: many variants with short loops, the best quarter of them with loops four times
-        as long, and so on.
+        """Successive halving over the length of inserted loops; the best rollout.
 
-        The parent runs along. Its short form says which variants are better, and its loops get
-        longer like theirs.
+        Many variants start with short loops, the best quarter of them goes on with loops four times
+        as long, and so on. The parent runs along: its short form shows which variants are better,
+        and its loops get longer like theirs. Source: Jamieson and Talwalkar 2016, arXiv 1502.07943.
         """
         field, rungs = race
         short = (await self._paced(lab, brief, [parent], rungs[0]))[0]
@@ -436,8 +443,9 @@ class OfflineProposer(Proposer):
     async def _tune(
         self, lab: Lab, brief: Brief, parent: Candidate, room: Ration, count: float = math.inf
     ) -> Rollout | None:
-        """CMA-ES over the parent's numbers until it stalls or its share of the budget is spent; the
-        best seen.
+        """CMA-ES over the parent's numbers until it stalls or has spent its share of the budget.
+
+        Returns the best rollout.
         """
         size, best, stalled, rewards = (
             max(_GENERATION, 2 * lab.workers),
@@ -521,13 +529,14 @@ class OfflineProposer(Proposer):
 
 
 def _kept(racing: int, workers: int) -> int:
-    """How many go on to the next rung of a race."""
+    """Number of variants that go on to the next rung of a race."""
     return min(racing, max(workers, racing // 4))
 
 
 def _race_cost(field: int, rungs: int, workers: int) -> int:
-    """Evaluations that a race takes at most: the parent and `field` variants, and those kept at
-    each further rung.
+    """Largest number of evaluations of a race.
+
+    They are the parent and `field` variants, and those kept at each further rung.
     """
     racing = cost = 1 + field
     for _ in range(rungs - 1):

@@ -1,8 +1,7 @@
-"""A text to edit: which characters may change, and, for Python, its syntax tree with character
-positions.
+"""A text to edit: its editable characters and, for Python, its syntax tree with positions.
 
 Edits replace spans of the original text, so comments, layout and everything outside the span stay
-as they were.
+the same.
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ _SUFFIX = re.compile(r"\.[A-Za-z0-9]+$")
 
 @dataclass
 class EditableText:
-    """One text. `marked` tells whether EVOLVE-BLOCK markers, where present, bound the editable
-    characters.
+    """One text.
+
+    If `marked`, EVOLVE-BLOCK markers, if present, bound the editable characters.
     """
 
     name: str
@@ -62,7 +62,7 @@ class EditableText:
         return spans if seen and self.marked else [(0, len(self.text))]
 
     def allows(self, start: int, end: int) -> bool:
-        """Whether this span lies inside an editable one."""
+        """True if this span lies inside an editable one."""
         return any(low <= start and end <= high for low, high in self.editable)
 
     def span(self, node: ast.AST) -> Span:
@@ -164,12 +164,12 @@ class EditableText:
 
 @dataclass
 class EditContext:
-    """Arguments of an operator besides the source: randomness, step size, other texts of the same
-    part, limits.
+    """Arguments of an operator besides the source: randomness, step size, mates, limits.
 
-    `calls` is how often an inserted loop may call its criterion at first, `most` what the loops of
-    a program may grow to together, `pace` the seconds of processor time per call after which a loop
-    gives up. `sense` is 1 or -1 where the task is known to want its score high or low.
+    `mates` are other texts of the same part. `calls` is the number of calls of its criterion that
+    an inserted loop may make at first, `most` the largest total of the loops of a program, `pace`
+    the seconds of processor time per call after which a loop gives up. `sense` is 1 or -1 if the
+    task is known to want its score high or low.
     """
 
     rng: Random
@@ -182,8 +182,10 @@ class EditContext:
 
 
 def parse(text: str) -> ast.Module | None:
-    """The syntax tree of a Python text, None for any other (form feeds and lone carriage returns
-    would shift positions)."""
+    """The syntax tree of a Python text, None for any other.
+
+    None for texts with form feeds or lone carriage returns, too, which would shift positions.
+    """
     if "\f" in text or "\r" in text or "\0" in text:
         return None
     try:
@@ -207,9 +209,7 @@ def suffix(name: str) -> str:
 
 
 def valid(source: EditableText, text: str) -> bool:
-    """Whether an edited text is as well-formed as its source was: still Python, still JSON, still
-    storable.
-    """
+    """True if an edited text is as well-formed as its source: Python, JSON, storable."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -220,7 +220,7 @@ def valid(source: EditableText, text: str) -> bool:
 
 
 def is_json(text: str) -> bool:
-    """Whether the text is one JSON document."""
+    """True if the text is one JSON document."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):

@@ -1,13 +1,12 @@
-"""Tools that edit texts: pure functions `(candidates, options, rng) -> Edits`, the same result for
-the same seed.
+"""Tools that edit texts: pure functions `(candidates, options, rng) -> Edits`.
 
-They run in worker processes. The first candidate is edited, the others provide material. No tool
-knows the task: each is an operation on any text or any Python program, and only evaluation tells
-whether it helps. Common options (all optional): step (relative size of changes of numbers), frozen
-(part names), marked (EVOLVE-BLOCK markers bound what may change, default true), calls and most (of
-its criterion, that an inserted loop starts with and may grow to), pace (seconds of processor time
-per call that it may take), sense (1 or -1: whether the task wants its score high or low), chars
-(longest whole candidate).
+The same seed gives the same result. They run in worker processes. The first candidate is edited,
+the others provide material. No tool knows the task: each is an operation on any text or any Python
+program, and only evaluation shows its gain. Common options (all optional): step (relative size of
+changes of numbers), frozen (part names), marked (True if EVOLVE-BLOCK markers bound the editable
+text, the default), calls and most (of its criterion, that an inserted loop starts with and may grow
+to), pace (seconds of processor time per call that it may take), sense (1 or -1: the task wants its
+score high or low), chars (longest whole candidate).
 """
 
 from __future__ import annotations
@@ -67,8 +66,9 @@ def edited(
     options: dict[str, Any],
     rng: Random,
 ) -> tuple[str, Candidate] | None:
-    """One child and the operator that made it, drawn by weight; another is drawn where it does not
-    apply.
+    """One child and the operator that made it, drawn by weight.
+
+    Another operator is drawn if one does not apply.
     """
     parent, mates = candidates[0], candidates[1:]
     left, sources = dict(operators), _sources(parent, options)
@@ -91,12 +91,12 @@ def edited(
 
 
 def vary(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
-    """Up to `count` different children of the first candidate, each by one or (probability `again`)
-    more operators.
+    """Up to `count` different children of the first candidate.
 
-    `weights` maps operators to their relative probabilities; with `rung` the loops of each child
-    get so many calls together. `notes` names the operators of each child, joined by +. Fault
-    `inapplicable` if nothing can be edited.
+    Each is made by one operator, and by a further one with probability `again`. `weights` maps
+    operators to their relative probabilities; with `rung` the loops of each child get that many
+    calls together. `notes` names the operators of each child, joined by +. Fault `inapplicable` if
+    nothing can be edited.
     """
     weights = {
         name: float(weight) for name, weight in options["weights"].items() if name in OPERATORS
@@ -128,7 +128,10 @@ def vary(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
 
 
 def cma(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
-    """One generation of CMA-ES over the numbers of one part (see `tuning.tune` for its options)."""
+    """One generation of CMA-ES over the numbers of one part.
+
+    See `tuning.tune` for its options.
+    """
     names = [
         source.name
         for source in _sources(candidates[0], options)
@@ -141,8 +144,9 @@ def cma(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random)
 
 
 def pace(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
-    """Each candidate with `calls` calls for the inserted loops of each part; without loops it stays
-    as it is.
+    """Each candidate with `calls` calls for the inserted loops of each part.
+
+    A candidate without loops stays the same.
     """
     return Edits(
         tuple(_paced(candidate, options["calls"], options).parts for candidate in candidates)
@@ -224,8 +228,11 @@ def _chosen(found: list[Literal], seed: int) -> list[Literal]:
 
 
 def _scales(source: EditableText, chosen: list[Literal]) -> list[float]:
-    """The size of one step of each number: its own (1 for a zero), or that of its list if that is
-    larger: in a list of coordinates a small one is no less free to move than a large one."""
+    """The size of one step of each number: its own size, or that of its list if larger.
+
+    The size of a zero is 1. In a list of coordinates small numbers are no less free to move than
+    large ones.
+    """
     tree = source.tree is not None
     lists = (
         [source.span(node) for node in source.nodes() if isinstance(node, ast.List | ast.Tuple)]
@@ -269,9 +276,10 @@ def population(candidate: Candidate, name: str, marked: bool, options: dict[str,
 
 
 def kmeans(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
-    """Clusters of `vectors` (rows of one length) for k = `k`: data `labels`, one in 0..k-1 per row.
+    """Clusters of `vectors` (rows of one length) for k = `k`.
 
-    Fewer clusters where fewer rows differ. Fault `no_sklearn` where the package is missing.
+    Data: `labels`, one in 0..k-1 per row. There are fewer clusters if fewer rows differ. Fault
+    `no_sklearn` if the package is missing.
     """
     try:
         from sklearn.cluster import KMeans  # pyright: ignore[reportMissingImports]

@@ -19,13 +19,13 @@ Asked = Brief | Candidate | Sequence[Brief | Candidate]
 
 
 class Optimizer(Protocol):
-    """What you write: plain synchronous methods, state in plain attributes.
+    """An optimiser of your own: plain synchronous methods, state in plain attributes.
 
-    `ask` returns what to do next: a `Candidate` to evaluate, a `Brief` whose proposals are
-    evaluated, or a sequence of these, all done side by side; an empty sequence ends the search.
-    `tell` gets one `Rollout` per evaluated candidate, in the order asked, before the next `ask`.
-    Use only the generator you are given: a resumed run calls the same methods again and expects the
-    same answers.
+    `ask` returns the next step: a `Candidate` to evaluate, a `Brief` whose proposals are evaluated,
+    or a sequence of these, all run side by side; an empty sequence ends the search. `tell` gets one
+    `Rollout` per evaluated candidate, in the order asked, before the next `ask`. Draw random
+    numbers only from the generator passed in: a resumed run calls the same methods again and
+    expects the same answers.
     """
 
     def ask(self) -> Asked: ...
@@ -35,12 +35,11 @@ class Optimizer(Protocol):
 
 @dataclass(frozen=True)
 class AskTell:
-    """Runs your own optimiser: `AskTell(MyOptimizer)` builds it as `MyOptimizer(task, seeds, rng)`
-    and alternates ask and tell.
+    """A search by your own optimiser, by alternate calls of `ask` and `tell`.
 
-    Nothing needs to be saved or restored by the optimiser: a resumed run builds it afresh and
-    replays what it was told. From the command line: `--set make=module:MyOptimizer` or `--set
-    make=path/to/file.py:MyOptimizer`.
+    `AskTell(MyOptimizer)` builds it as `MyOptimizer(task, seeds, rng)`. The optimiser need not save
+    or restore anything: a resumed run builds it afresh and replays the recorded rollouts. From the
+    command line: `--set make=module:MyOptimizer` or `--set make=path/to/file.py:MyOptimizer`.
     """
 
     paper = "adapter for your own optimiser"

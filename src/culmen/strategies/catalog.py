@@ -1,5 +1,4 @@
-"""Strategies by name: built from texts of the command line, described for people, written to and
-read from a journal.
+"""Strategies by name: built from text, described, written to and read from journals.
 
 A name is one of `CATALOG`, or `module:Class` or `path/to/file.py:Class` for a strategy of your own.
 """
@@ -49,7 +48,9 @@ MOVED = {
     "culmen.strategies.beam:Beam": "culmen.strategies.special_cases:Beam",
     "culmen.strategies.sequential:Sequential": "culmen.strategies.special_cases:Sequential",
     "culmen.strategies.puct:Puct": "culmen.strategies.puct:PuctSearch",
-    f"culmen.strategies.pacevolve_plus_plus:{_PLUS}": f"culmen.strategies.pacevolve.plus_plus:{_PLUS}",
+    f"culmen.strategies.pacevolve_plus_plus:{_PLUS}": (
+        f"culmen.strategies.pacevolve.plus_plus:{_PLUS}"
+    ),
     "culmen.strategies.parts.adaptive_width": "culmen.strategies.width",
     "culmen.strategies.parts.advice": "culmen.strategies.pacevolve.advisor",
     "culmen.strategies.parts.engines": "culmen.strategies.pacevolve.policy",
@@ -65,19 +66,21 @@ MOVED = {
     "culmen.strategies.parts.upkeep": "culmen.strategies.pacevolve.advisor",
     "culmen.strategies.parts.validation": "culmen.strategies.polca",
 }
-"""Present places of classes that journals of earlier versions name: by `module:Name`, or by the
-module alone.
+"""Present paths of classes that moved, by `module:Name` or by module.
+
+Journals of earlier versions name the old ones.
 """
 _TODAY = {path: name for name, path in CATALOG.items()}
 NAMES = {**_TODAY, **{old: _TODAY[new] for old, new in MOVED.items() if new in _TODAY}}
-"""The name of the strategy at a path, also at one that an earlier version wrote into a journal."""
+"""The name of the strategy at a path, including paths that earlier versions wrote into journals."""
 
-WITH_AGENTS = "cato"  # the strategy of who names an agent and no strategy
+WITH_AGENTS = "cato"  # the strategy if an agent is named and no strategy
 
 
 def load(name: str) -> Any:
-    """The class of a strategy by catalog name (case, - and _ do not matter) or path; UserError if
-    there is none.
+    """The class of a strategy by catalog name or path; UserError if there is none.
+
+    Case, - and _ in catalog names do not matter.
     """
     if ":" in name:
         return find(name)
@@ -92,11 +95,10 @@ def load(name: str) -> Any:
 
 
 def make(name: str, settings: Mapping[str, str] | None = None) -> MinimalStrategy:
-    """A strategy with settings given as texts; the rest are its defaults. UserError names what is
-    wrong.
+    """A strategy with settings given as texts, and defaults for the rest.
 
-    `preset` stands for settings under one name, those that the class lists in `presets`; others
-    given come first.
+    `preset` is a name for several settings, listed in the class's `presets`; explicit settings take
+    precedence. UserError names the setting that is unknown or not legal.
     """
     cls, where = load(name), f"strategy {name}"
     fields = hints(cls) if _structured(cls) else {}
@@ -117,10 +119,9 @@ def make(name: str, settings: Mapping[str, str] | None = None) -> MinimalStrateg
 
 
 def written(text: str) -> tuple[str, dict[str, str]]:
-    """Name and settings of a strategy written as `polca(epsilon=off, priority=ucb(beta=1))`, or as
-    its name alone.
+    """Name and settings of a strategy written as `polca(epsilon=off, priority=ucb(beta=1))`.
 
-    Raises `UserError` for what is not written so.
+    The name alone is legal, too. Raises `UserError` if the text has another form.
     """
     name, bracket, rest = text.strip().partition("(")
     given = [piece.partition("=") for piece in pieces(rest.removesuffix(")"))]
@@ -135,7 +136,7 @@ def written(text: str) -> tuple[str, dict[str, str]]:
 
 
 def pieces(text: str) -> list[str]:
-    """What stands between the commas that are in no brackets; empty pieces are left out."""
+    """The parts of a text between top-level commas (outside brackets), without empty ones."""
     found, depth = [""], 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")
@@ -176,8 +177,9 @@ def _expanded(cls: Any, given: dict[str, str], where: str) -> dict[str, str]:
 
 
 def describe(name: str) -> dict[str, Any]:
-    """A strategy's page as plain data: name, path, title, paper, doc, fields [{name, type, default,
-    doc}].
+    """A strategy's page as plain data.
+
+    Keys: name, path, title, paper, doc, fields [{name, type, default, doc}].
     """
     cls = load(name)
     defaults = (
@@ -216,10 +218,10 @@ def shown(value: Any) -> str:
 
 
 def config(strategy: Any) -> dict[str, Any]:
-    """`{path, config}` for the journal: plain data from which `revive` makes an equal strategy.
+    """`{path, config}` for the journal, from which `revive` makes an equal strategy.
 
-    `config` is None for an object that is no dataclass and carries state: such a one has to be
-    passed in again.
+    `config` is None for an object that is not a dataclass and carries state: such an object has to
+    be passed in again.
     """
     state: Any = _plain_fields(strategy) if _structured(strategy) else None
     if not _structured(strategy) and not getattr(strategy, "__dict__", {}):
@@ -228,8 +230,11 @@ def config(strategy: Any) -> dict[str, Any]:
 
 
 def ending_at(strategy: Any, level: float | None) -> tuple[Any, float | None]:
-    """The strategy, and the score at which the engine ends it. A strategy that must wrap up names a
-    setting of its own as `ends_at`: it gets the score and ends by itself."""
+    """The strategy, and the score at which the engine ends it (None if it ends by itself).
+
+    A strategy that must wrap up names one of its settings as `ends_at`: that setting gets the
+    score. Raises `UserError` if the setting has a different score already.
+    """
     own = complete(Strategy, strategy).ends_at
     if level is None or not own:
         return strategy, level
@@ -266,8 +271,9 @@ def revive(path: str, config: Mapping[str, Any] | None) -> Any:
 
 
 def _structured(thing: Any) -> bool:
-    """Whether this is a dataclass or an instance of one (as a plain bool, so that types are not
-    narrowed).
+    """True if this is a dataclass or an instance of one.
+
+    Returns a plain bool, so that type checkers do not narrow types.
     """
     return dataclasses.is_dataclass(thing)
 
@@ -280,8 +286,9 @@ def _plain_fields(thing: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any, name: str) -> Any:
-    """JSON data for a setting: scalars as they are, sequences as lists, objects and functions by
-    path.
+    """JSON data for a setting.
+
+    Scalars are unchanged, sequences become lists, objects and functions their paths.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -316,9 +323,9 @@ _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "
 
 
 def parse(hint: Any, about: About, text: str) -> Any:
-    """The value a setting's text stands for; ValueError says what would be legal.
+    """The value of a setting's text; ValueError names the legal values.
 
-    Where the field is of a protocol type, `module:Class` names a class of your own, built without
+    For a field of a protocol type, `module:Class` names a class of your own, built without
     arguments.
     """
     text = text.strip()
@@ -335,7 +342,7 @@ def parse(hint: Any, about: About, text: str) -> Any:
 
 
 def legal(hint: Any, about: About) -> str:
-    """What may be written, in words."""
+    """The legal values in words."""
     words = [word for option in _options(hint, about) if (word := _word(option))]
     return " or ".join([*words, "module:Class"] if about.choices else words)
 
@@ -357,7 +364,7 @@ def _options(hint: Any, about: About) -> list[Any]:
 
 
 def _try(option: Any, text: str) -> tuple[bool, Any]:
-    """Whether the text is a value of this type, and the value."""
+    """(True if the text is a value of this type, the value)."""
     if option in (int, float):
         return _number(option, text)
     if option is bool:
@@ -456,7 +463,10 @@ _PREFIX = "culmen_user_"
 
 
 def path_of(thing: Any) -> str:
-    """The path of a class or function; a file's absolute path if it cannot be imported by name."""
+    """The path of a class or function.
+
+    It has an absolute file path if the module cannot be imported by name.
+    """
     module = sys.modules[thing.__module__]
     file = getattr(module, "__file__", None)
     if file and (module.__name__ == "__main__" or module.__name__.startswith(_PREFIX)):
@@ -482,9 +492,7 @@ def find(path: str) -> Any:
 
 
 def current(path: str) -> str:
-    """The path as this version of culmen writes it: classes that moved are found under their new
-    place.
-    """
+    """The path in this version of culmen; classes that moved are found at their new path."""
     place, _, name = path.rpartition(":")
     return MOVED.get(path) or (f"{MOVED[place]}:{name}" if place in MOVED else path)
 

@@ -1,5 +1,6 @@
-"""CATO: N coding agents in sequence on one shared repository, each free to choose its depth and
-breadth.
+"""CATO: N coding agents in sequence on one shared repository.
+
+Each agent chooses its depth and breadth.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ _LOST = 3  # agents in a row that cannot be started end the run
 
 @dataclass(frozen=True)
 class Cato:
-    """Runs coding agents one after another in a shared repository: programs, notes, reflections,
-    and the results of all experiments so far. Each agent decides for itself how many experiments it
-    runs side by side and how often it goes round; what it leaves is merged and is where the next
-    one starts. Experiments are evaluated by culmen, never by the agent, and what counts is the
-    certified score where the task has a verifier.
+    """Coding agents one after another in a shared repository.
+
+    The repository holds programs, notes, reflections, and the results of all experiments so far.
+    Each agent decides for itself how many experiments it runs side by side and how many rounds it
+    makes; its work is merged, and the next agent starts there. Experiments are evaluated by culmen,
+    never by the agent, and the score that counts is the certified one if the task has a verifier.
 
     An agent is a program on this machine (Claude Code, Codex, OpenCode, ...: `culmen doctor` lists
     them), the built-in one, which needs a model and nothing else, or `offline`, which needs
-    neither. Where a limit is not set, an agent gets an even share of what is left of the run's
-    budget; what it leaves goes to those after it.
+    neither. Without a limit of its own, an agent gets an even share of the run's remaining budget;
+    a share not spent goes to those after it.
     """
 
     paper = "Coding Agents as Text Optimizers: N coding agents in sequence on a shared repository"
@@ -76,17 +78,17 @@ class Cato:
 
     @property
     def writes(self) -> bool:
-        """Whether its agents can write a first candidate without a model of culmen's."""
+        """True if its agents can write a first candidate without one of culmen's models."""
         return self.agent not in ("offline", "builtin")
 
     @property
     def asides(self) -> str:
-        """Agents ask for what they like: their spending is their own."""
+        """Empty: agents make requests of their own, and pay for them from their own shares."""
         return ""
 
     @property
     def crew(self) -> str:
-        """How many agents of which kind: `3 x claude, 2 at once`."""
+        """Number and kind of agents: `3 x claude, 2 at once`."""
         return f"{self.agents} x {self.agent}" + (
             f", {self.parallel} at once" if self.parallel > 1 else ""
         )

@@ -1,11 +1,11 @@
-"""What an action costs, as the largest share that it takes of any remaining budget."""
+"""Cost of an action, as the largest share that it takes of any remaining budget."""
 
 from __future__ import annotations
 
 from culmen.core.brief import Proposal
 from culmen.core.ports import Lab
 
-# what an output token costs, in input tokens, where only the price of a whole call is known
+# cost of an output token, in input tokens, if only the price of a whole call is known
 _OUTPUT = 4.0
 
 
@@ -23,7 +23,7 @@ class Costs:
         self._seconds += seconds
 
     def answered(self, answer: Proposal, asked: int, seconds: float) -> None:
-        """Enter one answer to a request for `asked` candidates, and how long it took."""
+        """Enter one answer to a request for `asked` candidates, and its duration in seconds."""
         usage = answer.usage
         self._calls += 1
         self._candidates += max(len(answer.candidates), 1)

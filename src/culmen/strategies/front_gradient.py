@@ -1,6 +1,4 @@
-"""What a search for a Pareto front does next: what should add most hypervolume per share of
-budget.
-"""
+"""Next action of a search for a Pareto front: most hypervolume per share of budget."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ from culmen.strategies.knowledge_gradient import AGAIN, CROWD, KnowledgeGradient
 # of one decision; the draws can be shared out among any number of children up to four
 _DIRECTIONS, _DRAWS = 24, 24
 _AMONG = 40  # candidates that reach farthest, beside the front, that are looked at
-# how far a candidate that holds the constraints reaches at least, in spans of the front
-_LEAST = -3.0
+_LEAST = -3.0  # least reach of a candidate that holds the constraints, in spans of the front
 _SHRUNK = 8.0  # steps that the absence of correlation counts for
 _SHOWN = 4  # members of the front that a request names
 
@@ -57,7 +54,7 @@ class FrontGradient(KnowledgeGradient):
         return ids[:most]
 
     def decide(self) -> Move:
-        """What promises the largest gain of hypervolume per share of budget now."""
+        """The action with the largest expected gain of hypervolume per share of budget."""
         models = self.front.models
         self.model = next((model for model in models if not model.exact), models[0])
         ids, front = self.front.ids, self.front.front()
@@ -107,7 +104,10 @@ class FrontGradient(KnowledgeGradient):
         return np.linalg.cholesky(whole).astype(np.float64)
 
     def _reach(self, values: Floats, origin: Floats, units: Floats) -> Floats:
-        """How far values (..., metrics) reach in each direction (..., directions)."""
+        """Reach of values (..., metrics) in each direction (..., directions), in `units`.
+
+        Values that violate constraints reach `_LEAST` less their excess, below all that hold them.
+        """
         many = len(origin)
         reached = ((values[..., None, :many] - origin) / units).min(axis=-1)
         if not self.front.constraints:
@@ -140,7 +140,7 @@ class FrontGradient(KnowledgeGradient):
         return found
 
     def _repeat(self, sight: _Sight) -> tuple[float, int]:
-        """Largest gain per share of another evaluation, and of whom."""
+        """(gain per share of another evaluation, row of the candidate) with the largest gain."""
         noise = np.array([model.step[0] for model in self.front.models])
         variances = sight.variances.copy()
         for place, node in enumerate(sight.rows):
@@ -162,7 +162,7 @@ class FrontGradient(KnowledgeGradient):
         return 0.0, sight.rows[0]
 
     def _focus(self, toward: Floats, front: list[int]) -> str:
-        """What a request for children is told: where a gain is expected, and the front."""
+        """Text for a request for children: direction of the expected gain, and the known front."""
         goals = self.front.objectives
         means, _ = self.front.rewards()
         shares = toward / spread(means[front])

@@ -18,8 +18,9 @@ from culmen.strategies.settings import About, Batch, Lanes, Proposals, check
 
 @dataclass(frozen=True)
 class Gepa:
-    """Improves one part of a candidate at a time from what was seen of it on a few cases. A
-    candidate is chosen with probability proportional to the number of cases on which it is among
+    """Reflective evolution of one part of a candidate at a time, by its results on few cases.
+
+    A candidate is chosen with probability proportional to the number of cases on which it is among
     the best, so that specialists survive; a child that beats its parent on the minibatch is scored
     on all Pareto cases and joins. Candidates that improved different parts of a common ancestor are
     merged now and then.
@@ -109,8 +110,9 @@ class _Run:
         return names[turn % len(names)]
 
     async def mutate(self, parent: Candidate, part: str, seen: Rollout) -> list[Candidate]:
-        """Reflective mutation: one part is changed in the light of what was seen; changes elsewhere
-        are dropped.
+        """Reflective mutation: children with one part changed, given the parent's observations.
+
+        Changes of other parts are dropped, and so are children that are members already.
         """
         context = f"In this step change only the part `{part}`." if len(parent.parts) > 1 else ""
         brief = Brief(

@@ -1,6 +1,4 @@
-"""From candidates to elites: evaluate what is new to the run, measure the features of what was
-scored.
-"""
+"""From candidates to elites: evaluation of new candidates, features of scored ones."""
 
 from __future__ import annotations
 
@@ -28,11 +26,11 @@ class Known:
 
 
 class Judge(Known):
-    """Shared by all grids of a search, so that a content is evaluated once and `diversity` has one
-    origin.
+    """Evaluator shared by all grids of a search.
 
-    `names` are the feature dimensions (none: the task's, else complexity and diversity), `batch`
-    the cases per evaluation (None: all training cases).
+    A content is evaluated once, and `diversity` has one origin. `names` are the feature dimensions
+    (none: the task's, else complexity and diversity), `batch` the cases per evaluation (None: all
+    training cases).
     """
 
     def __init__(self, lab: Lab, names: Sequence[str], bins: int, batch: int | None) -> None:

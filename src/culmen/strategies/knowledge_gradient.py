@@ -1,5 +1,6 @@
-"""What a search does next: evaluate again, or ask for children? The knowledge gradient per share of
-budget decides.
+"""Next action of a search, by the knowledge gradient per share of budget.
+
+The choice is between another evaluation of a candidate and a request for children.
 """
 
 from __future__ import annotations
@@ -17,12 +18,18 @@ from culmen.strategies.costs import Costs
 
 Floats = NDArray[np.float64]
 
-# repeats by which noise is known well, and most looks at one leader until then
-_REPEATS, _LOOKS = 8, 3
-# looks and repeats on a data set, where cases and candidates are told apart by them, too
-_ON_CASES = (8, 40)
-# leaders that repeated their score, and share of evaluations, after which few are tried
-_CONFIRMED, _CHECKED = 5, 0.05
+_REPEATS, _LOOKS = (
+    8,
+    3,
+)  # repeats by which noise is known well, and most looks at one leader until then
+_ON_CASES = (
+    8,
+    40,
+)  # looks and repeats on a data set, where they also separate cases from candidates
+_CONFIRMED, _CHECKED = (
+    5,
+    0.05,
+)  # leaders that repeated their score, and share of evaluations, after which few are tried
 # weight of another evaluation against a child: gains of children compound, which one step does not
 # see
 AGAIN = 0.5
@@ -37,9 +44,11 @@ _AMONG = 25  # candidates of largest gain that are looked through
 
 
 class Move(NamedTuple):
-    """Evaluate `again`, or ask for `k` children of `parent` ("": from scratch). `gain` is what is
-    expected of it, as a share of the remaining budget; `stalled`: it begins a new lineage; `focus`
-    is what a request is told of it."""
+    """Next action: evaluate `again`, or ask for `k` children of `parent` ("": from scratch).
+
+    `gain` is the expected gain per share of the remaining budget; `stalled` is True if the action
+    begins a new lineage; `focus` is context for the request.
+    """
 
     again: str = ""
     parent: str = ""
@@ -50,10 +59,10 @@ class Move(NamedTuple):
 
 
 class KnowledgeGradient:
-    """Decides for any number of lanes at once: what is in flight counts as pending.
+    """Choice of actions for any number of lanes at once; actions in flight count as pending.
 
-    `most` children at a time; `cases` is how many there are to evaluate a candidate on (1 without a
-    data set).
+    `most` is the largest number of children per request; `cases` the number of cases to evaluate a
+    candidate on (1 without a data set).
     """
 
     def __init__(self, model: ValueModel, costs: Costs, cases: int, most: int, rng: Random) -> None:
@@ -66,7 +75,7 @@ class KnowledgeGradient:
         self._turns = 0
 
     def decide(self) -> Move:
-        """What promises the largest gain per share of budget now."""
+        """The action with the largest expected gain per share of budget."""
         model = self.model
         worth = model.worth()
         if not len(worth) or not (model.scored > 0).any():
@@ -122,8 +131,9 @@ class KnowledgeGradient:
                 del flying[node]
 
     def _unsure(self, best: int) -> bool:
-        """Whether to evaluate the leader again to learn of the noise (exactness is a hypothesis
-        till values differ).
+        """True if the leader is to be evaluated again to measure the noise.
+
+        Exactness is a hypothesis until two values of one candidate differ.
         """
         model = self.model
         if not self._open(best):
@@ -138,15 +148,16 @@ class KnowledgeGradient:
         return looks < few and model.degrees() + sum(self.repeating.values()) < many
 
     def _open(self, node: int) -> bool:
-        """Whether another evaluation of this candidate could tell anything."""
+        """True if another evaluation of this candidate could add information."""
         if not self.model.exact:
             return True
         known = self.model.scored[node] + self.model.failed[node] + self.repeating.get(node, 0)
         return bool(known < self.cases + (self.model.declared is None))
 
     def _again(self, worth: Floats, best: int) -> tuple[float, int]:
-        """Largest gain per share of another evaluation, and of whom; its deviation is as after
-        those in flight.
+        """(gain per share of another evaluation, node of the candidate) with the largest gain.
+
+        Deviations are those expected after the evaluations in flight.
         """
         model, (noise, _) = self.model, self.model.step
         variance = model.variance.copy()
@@ -163,9 +174,7 @@ class KnowledgeGradient:
         return 0.0, best
 
     def _failing_step(self, worth: Floats) -> Floats:
-        """Deviation of a worth after one more evaluation, of what it tells of the chance to
-        fail.
-        """
+        """Deviation of each worth after one more evaluation, by its news of the chance to fail."""
         failing = self.model.failing
         fall = np.divide(
             self.model.mean - worth, failing.mean, out=np.zeros(len(worth)), where=failing.mean > 0
@@ -201,7 +210,7 @@ class KnowledgeGradient:
         return found
 
     def _stalled(self, worth: Floats, best: int) -> tuple[bool, bool]:
-        """Whether the next child is of another lineage, and whether that one begins now."""
+        """(True if the next child is of another lineage, True if that lineage begins now)."""
         model, now = self.model, self.model.evaluations
         margin = (_EQUAL if model.noiseless else _MARGIN) * model.step[1] ** 0.5
         self.records.see(float(worth[best]), now, margin)

@@ -1,5 +1,6 @@
-"""MAP-Elites with a language model as its variation operator: one grid, the baseline of the
-program-search family.
+"""MAP-Elites with a language model as its variation operator, on one grid.
+
+It is the baseline of the program-search family.
 """
 
 from __future__ import annotations
@@ -17,13 +18,12 @@ from culmen.strategies.settings import About, Cases, Proposals, WorkerLanes, che
 
 @dataclass(frozen=True)
 class MapElites:
-    """Keeps the best program of every cell of a feature grid and improves a sampled one, shown with
-    inspirations.
+    """Search over a feature grid that keeps the best program of every cell.
 
-    With probability `exploration` the parent is drawn uniformly from all cells, otherwise uniformly
-    from the best `elites` share of them; inspirations are the best program and some from distant
-    cells. Each program is evaluated once, when it is proposed, and what it scored then is kept: on
-    noisy evaluators prefer `polca`.
+    A sampled program is improved in each turn. With probability `exploration` the parent is drawn
+    uniformly from all cells, otherwise uniformly from the best `elites` share of them; it is shown
+    with inspirations, which are the best program and some from distant cells. Each program is
+    evaluated once, when it is proposed, and that score is kept: on noisy evaluators prefer `polca`.
 
     Dimensions are `complexity` (text length), `diversity` (embedding distance from the first
     program) and the names of metrics that the evaluator reports. Lanes run side by side and never
@@ -68,7 +68,7 @@ class MapElites:
         await lab.gather(*(self.lane(lab, island, judge) for _ in range(self.lanes or lab.workers)))
 
     async def lane(self, lab: Lab, island: GridIsland, judge: Judge) -> None:
-        """Select, vary, evaluate what is new, insert; every turn awaits a proposal."""
+        """Select, vary, evaluate new candidates, insert; every turn awaits a proposal."""
         while True:
             answer = await lab.propose(self.brief(lab, island))
             placed = await self.insert(lab, island, judge, (*answer.candidates, *lab.handed()))
@@ -102,8 +102,9 @@ class MapElites:
         ]
 
     def brief(self, lab: Lab, island: GridIsland) -> Brief:
-        """The request for one parent; without one the first initial program is improved, or a first
-        one written.
+        """The request for children of one parent.
+
+        Without a parent, improve the first initial program; without one, ask for a first program.
         """
         parent = island.parent(lab.rng)
         if parent is None:

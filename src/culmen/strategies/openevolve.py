@@ -1,5 +1,6 @@
-"""OpenEvolve's loop (version 0.4.0): islands of programs, cells of features, one archive, one
-candidate per request.
+"""OpenEvolve's loop (version 0.4.0): islands of programs, cells of features, one archive.
+
+It asks for one candidate per request.
 """
 
 from __future__ import annotations
@@ -32,12 +33,15 @@ from culmen.strategies.width import Fixed, Requery
 
 @dataclass(frozen=True)
 class OpenEvolve:
-    """The baseline of `turboevolve`, on the same engine: one candidate per request, never asked for
-    twice. Islands keep all programs but those displaced from a cell; parents are drawn from the
-    island, from the archive of all islands, or by score; every `interval` iterations the best of
-    each island are copied to both neighbours.
+    """The baseline of `turboevolve`, on the same engine.
 
-    One initial program begins on the first island, from which empty ones draw; several begin on
+    It asks for one candidate per request, and never repeats a request.
+
+    Islands keep all programs except those displaced from a cell; parents are drawn from the island,
+    from the archive of all islands, or by score; every `interval` iterations the best of each
+    island are copied to both neighbours.
+
+    One initial program begins on the first island, from which empty islands draw; several begin on
     all.
     """
 
@@ -85,8 +89,9 @@ class OpenEvolve:
 
 
 class _Engine(TurboEvolve):
-    """TurboEvolve's loop over OpenEvolve's population. `sizes` are those of its archive and of all
-    of it.
+    """TurboEvolve's loop over OpenEvolve's population.
+
+    `sizes` are (programs in the archive, programs in all).
     """
 
     sizes: tuple[int, int]
@@ -98,7 +103,7 @@ class _Engine(TurboEvolve):
         return islands[i].population.turned(i, self.interval, self.rate)
 
     def brief(self, lab: Lab, i: int, parent: Elite | None, inspirations: Any, k: int) -> Brief:
-        """As in `TurboEvolve`, with the feature dimensions of what is shown."""
+        """As in `TurboEvolve`, with feature dimensions for each program shown."""
         made = super().brief(lab, i, parent, inspirations, k)
         names = self.features or lab.task.features or BUILT_IN
         shown = tuple(

@@ -1,5 +1,6 @@
-"""Pedigree: a value model of all candidates and their kin, and the knowledge gradient per share of
-budget.
+"""Pedigree: a value model of all candidates and their kin, with a knowledge gradient.
+
+Its actions are chosen by gain per share of budget.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ _KEPT = 6  # newest observations of a candidate that a prompt may show
 
 @dataclass(frozen=True)
 class Prior:
-    """Deviations of an evaluation and of a child's step, and the mean step, in units of the score;
-    `sign` is 0, or that of all rewards where they are taken as logarithms."""
+    """Noise, deviation of a child's step, and mean step, in units of the score.
+
+    `sign` is 0, or the sign of all rewards if the model works on their logarithms.
+    """
 
     noise: float = 0.0
     step: float = 0.0
@@ -34,17 +37,18 @@ class Prior:
 
 @dataclass(frozen=True)
 class PedigreeSearch:
-    """Estimates every candidate's true reward from its own evaluations and its relatives', and
-    spends each share of the budget where the best estimate should rise most: on another evaluation
-    of a candidate, or on children of one.
+    """Search that spends each share of the budget where the best estimate should rise most.
+
+    It estimates every candidate's true reward from its own evaluations and those of its relatives,
+    and chooses between another evaluation of a candidate and children of one.
 
     Noise is measured: the first candidate is evaluated twice, and new leaders once more until two
-    values differ. With exact scores nothing else is paid twice; with noisy ones a candidate that
-    can no longer be best is not evaluated on. Cases of a data set are evaluated one at a time, as
-    they pay. When a record is long overdue, the search goes on from candidates that were never
-    tried as parents, and a summary of what was seen is asked for. With several objectives
-    hypervolume stands for the best estimate (`strategies.front_gradient`). For every kind of task;
-    lanes run side by side and never wait for one another.
+    values differ. With exact scores no other evaluation is repeated; with noisy ones a candidate
+    that can no longer be best is not evaluated further. Cases of a data set are evaluated one at a
+    time, in the order of their expected gain. When a record is long overdue, the search goes on
+    from candidates that were never tried as parents, and asks for a summary of all observations.
+    With several objectives hypervolume replaces the best estimate (`strategies.front_gradient`).
+    For every kind of task; lanes run side by side and never wait for one another.
     """
 
     paper = (
@@ -73,7 +77,7 @@ class PedigreeSearch:
 
     @property
     def asides(self) -> str:
-        """What it asks models for besides programs."""
+        """Requests to models besides those for programs, in words."""
         return (
             "" if self.summarizer is None else f"{self.summarizer.price}, whenever progress stalls"
         )
@@ -81,8 +85,9 @@ class PedigreeSearch:
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
         run = _Run(self, lab)
-        # nobody else has work yet
-        twice = lab.seeds[:1] if lab.workers > 1 and lab.task.deterministic is None else ()
+        twice = (
+            lab.seeds[:1] if lab.workers > 1 and lab.task.deterministic is None else ()
+        )  # no other lane has work yet
         await lab.gather(*(run.evaluate(seed) for seed in (*lab.seeds, *twice)))
         await lab.gather(*(self.lane(lab, run) for _ in range(self.lanes or lab.workers)))
 
@@ -156,7 +161,7 @@ class _Run:
         return []
 
     async def children(self, move: Move) -> list[str]:
-        """Ask for children and evaluate what is new; the ids of what was."""
+        """Ask for children and evaluate the new ones; their ids."""
         if move.stalled and self.settings.summarizer is not None:
             self.context = await self.settings.summarizer.summarize(self.lab, self.queue, None)
         asked = self.lab.elapsed
@@ -170,8 +175,10 @@ class _Run:
         return [candidate.id for candidate in fresh]
 
     def brief(self, move: Move) -> Brief:
-        """The request for children: what was seen of the parent, worst first, and others that are
-        good and differ.
+        """The request for children of a parent.
+
+        It shows the parent's observations, worst first, and other good programs that differ from
+        it.
         """
         parent = self.candidates.get(move.parent) or (
             self.lab.find(move.parent) if move.parent else None
@@ -217,7 +224,7 @@ class _Run:
         return tuple(chosen)
 
     def tell(self, move: Move) -> None:
-        """Journal the decision, and what is known of the noise when that changes."""
+        """Journal the action, and the estimated noise if its exactness has changed."""
         noise = self.model.noise
         if noise.exact != self.exact and (noise.repeats or self.model.declared):
             self.exact = noise.exact

@@ -1,5 +1,6 @@
-"""POLCA: Prioritized Optimization with Local Contextual Aggregation (Algorithms 1, 3 and 4 of the
-paper).
+"""POLCA: Prioritized Optimization with Local Contextual Aggregation.
+
+Algorithms 1, 3 and 4 of the paper.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ class Validation(Protocol):
 
 @dataclass(frozen=True)
 class SameBatch:
-    """The minibatch of the iteration (the paper): parents and children are compared on the same
-    cases.
+    """The iteration's minibatch (the paper).
+
+    Parents and children are compared on the same cases.
     """
 
     def cases(self, lab: Lab, batch: Sequence[Case | None]) -> Sequence[Case | None]:
@@ -41,8 +43,9 @@ class SameBatch:
 
 @dataclass(frozen=True)
 class FreshBatch:
-    """A minibatch of their own, drawn anew: children are not judged on the cases they were just
-    written to solve.
+    """A new minibatch for the children.
+
+    They are not judged on the cases that they were written to solve.
     """
 
     def cases(self, lab: Lab, batch: Sequence[Case | None]) -> Sequence[Case | None]:
@@ -51,8 +54,9 @@ class FreshBatch:
 
 @dataclass(frozen=True)
 class ByEmbedder:
-    """The paper's distance with its embedders, a quantile with any other: distances of two cannot
-    be compared.
+    """The paper's distance with its embedders, a quantile with any other.
+
+    Distances in the spaces of two embedders cannot be compared.
     """
 
     distance: Annotated[
@@ -103,9 +107,11 @@ _TieRule = Annotated[
 
 @dataclass(frozen=True)
 class Polca:
-    """Keeps every admitted program in a priority queue, re-evaluates the best ones again and again,
-    so that their means converge, and asks the model to improve each from what was just seen of it
-    and a summary of all that was seen so far. A semantic filter keeps the queue small.
+    """Search over a priority queue of programs whose estimates converge.
+
+    It keeps every admitted program, re-evaluates the best ones again and again, so that their means
+    converge, and asks the model to improve each from its latest observations and a summary of all
+    observations so far. A semantic filter keeps the queue small.
 
     One iteration: draw a minibatch; evaluate the `explore` programs of highest priority on it; have
     each improved; admit the proposals that are at least `epsilon` away from everything in memory;
@@ -136,7 +142,7 @@ class Polca:
 
     @property
     def asides(self) -> str:
-        """What it asks models for besides programs."""
+        """Requests to models besides those for programs, in words."""
         return "" if self.summarizer is None else self.summarizer.cost
 
     async def search(self, lab: Lab) -> None:
@@ -161,9 +167,7 @@ class Polca:
 
         if self.epsilon is None:
             return KeepAll()
-        given = isinstance(
-            self.epsilon, float | int
-        )  # a distance that a person chose stays as it is
+        given = isinstance(self.epsilon, float | int)  # a distance set by the user is never adapted
         return EpsilonNet(
             Quantile(self.epsilon.share) if isinstance(self.epsilon, ByEmbedder) else self.epsilon,
             not given,
@@ -227,8 +231,9 @@ async def admit(
     raw: Sequence[Candidate],
     epsilon: float | Quantile | ByEmbedder | None,
 ) -> list[Candidate]:
-    """SEMANTICFILTER (Algorithm 4); exact duplicates are not even embedded. Says so when most were
-    refused.
+    """SEMANTICFILTER (Algorithm 4): the proposals that are new to the memory.
+
+    Exact duplicates are not embedded. Journals a note if most proposals were refused.
     """
     from culmen.memory.epsilon_net import EpsilonNet
 

@@ -1,6 +1,4 @@
-"""PUCT state reuse: a search that starts again from old programs, chosen like moves in a game
-tree.
-"""
+"""PUCT state reuse: a search that restarts from old programs, chosen as in a game tree."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""How a pool of initial programs is scored and shared out among islands (TurboEvolve, Section
-3.3).
+"""Scores of a pool of initial programs, and its division among islands.
+
+Source: TurboEvolve, Section 3.3.
 """
 
 from __future__ import annotations
@@ -37,16 +38,14 @@ class Allocation(Protocol):
 
 
 class InitialScores(Protocol):
-    """Says with which scores initial programs enter."""
+    """Rule for the scores with which initial programs enter."""
 
     async def elites(self, lab: Lab, judge: Judge) -> list[Elite]: ...
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """All initial programs are evaluated before the search begins; what a pool states of them is
-    not used.
-    """
+    """Evaluation of all initial programs before the search; scores in the pool are ignored."""
 
     async def elites(self, lab: Lab, judge: Judge) -> list[Elite]:
         """Those that were scored, in their order: the same feasibility checks as for any
@@ -58,13 +57,15 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Given:
-    """Initial programs enter with the scores that their pool states. Evaluated are those it states
-    nothing of, and the best by its word, so that it can be reported; the others are never run, so
-    that only what is made of them can be.
+    """Initial programs enter with the scores that their pool states.
+
+    Programs without a stated score are evaluated, and so is the one with the best stated score, so
+    that it can be reported; the others are never run, and the run can report only their
+    descendants.
     """
 
     async def elites(self, lab: Lab, judge: Judge) -> list[Elite]:
-        """What was scored or stated, in the order of the initial programs."""
+        """Elites with evaluated or stated scores, in the order of the initial programs."""
         seeds = judge.unknown(lab.seeds)
         stated = {id: lab.task.objective.reward(score) for id, score in lab.task.stated.items()}
         praised = max(
@@ -179,8 +180,10 @@ def dealt(lab: Lab, seeds: Sequence[Candidate], islands: int) -> Clusters:
 
 
 async def clusters(lab: Lab, seeds: Sequence[Candidate], k: int) -> Clusters:
-    """k-means over embeddings; no more clusters than seeds, the rest empty. Both steps are effects
-    of the lab.
+    """k-means over embeddings: indices of the seeds by cluster, `k` in all.
+
+    There are no more non-empty clusters than seeds. Both steps are effects of the lab. Raises
+    `UserError` without scikit-learn, or if clustering fails.
     """
     if len(seeds) <= k:
         return [[i] if i < len(seeds) else [] for i in range(k)]
@@ -211,12 +214,12 @@ async def clusters(lab: Lab, seeds: Sequence[Candidate], k: int) -> Clusters:
 def mixed(
     found: Clusters, rewards: Sequence[float], d: float, rho: float, rng: Generator
 ) -> Clusters:
-    """Copy-and-mix (Section 3.3): clusters of unchanged sizes, each best first, then what came from
-    others.
+    """Copy-and-mix (Section 3.3): clusters of unchanged sizes with some seeds exchanged.
 
-    The shared pool P holds the best ceil(d |C|) of every cluster. Each cluster gets floor(d n) of P
-    that are not its own, drawn uniformly, and loses as many from its own bottom, but never one of
-    its best ceil(rho n): where P or the bottom is too small for that, as many as there are.
+    Each cluster is best first, then come seeds from others. The shared pool P holds the best ceil(d
+    |C|) of every cluster. Each cluster gets floor(d n) of P that are not its own, drawn uniformly,
+    and loses the same number from its own bottom, but never one of its best ceil(rho n); if P or
+    the bottom is too small for that, fewer are exchanged.
     """
     # 0.7 * 10 is 7, not 7.000000000000001
     exact_d, exact_rho = Fraction(str(d)), Fraction(str(rho))

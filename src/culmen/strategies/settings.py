@@ -1,6 +1,4 @@
-"""Settings of a strategy: one line of help each, the legal range, the names they may use; and those
-that many share.
-"""
+"""Settings of a strategy: help, legal ranges and names, and settings that many share."""
 
 from __future__ import annotations
 
@@ -14,8 +12,10 @@ from culmen.core.errors import UserError
 
 @dataclass(frozen=True)
 class About:
-    """Annotates a field: help for people, bounds that `check` enforces, and, where the field is of
-    a protocol type, the classes that settings may name in snake case, as in `ucb(1.0)`.
+    """Annotation of a field: help, bounds that `check` enforces, and named choices.
+
+    `choices` are, for a field of a protocol type, the classes that settings may name in snake case,
+    as in `ucb(1.0)`.
     """
 
     doc: str
@@ -26,8 +26,9 @@ class About:
 
 @functools.cache
 def hints(cls: Any) -> dict[str, tuple[Any, About]]:
-    """Type and annotation of every field of a strategy class, in order; plain fields get an empty
-    `About`.
+    """Type and annotation of every field of a strategy class, in order.
+
+    Fields without an annotation get an empty `About`.
     """
     found: dict[str, tuple[Any, About]] = {}
     resolved = get_type_hints(cls, include_extras=True)

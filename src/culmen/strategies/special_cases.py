@@ -1,5 +1,7 @@
-"""Special cases of POLCA (Appendix C): sequential search, by the order of creation, and beam
-search, by the latest scores."""
+"""Special cases of POLCA (Appendix C): sequential search and beam search.
+
+Sequential search takes programs in the order of creation, beam search by their latest scores.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ class _SpecialCase:
 
     @property
     def asides(self) -> str:
-        """What it asks models for besides programs."""
+        """Requests to models besides those for programs, in words."""
         return "" if self.summarizer is None else self.summarizer.cost
 
 
@@ -47,12 +49,12 @@ class Sequential(_SpecialCase):
 
 @dataclass(frozen=True)
 class Beam(_SpecialCase):
-    """Keeps the best `width` programs of the newest generation, asks for `proposals` improvements
-    of each, and drops everything older.
+    """Beam search over generations.
 
-    Each program is judged once, on its own iteration's minibatch: efficient where evaluations are
-    exact, misled by luck where they are not. A generation that fails altogether does not replace
-    the one before it.
+    It keeps the best `width` programs of the newest generation and asks for `proposals`
+    improvements of each. Everything older is dropped. Each program is judged once, on its own
+    iteration's minibatch: efficient if evaluations are exact, misled by luck if they are not. A
+    generation that fails altogether does not replace the one before it.
     """
 
     width: Annotated[int, About("programs kept per generation", least=1)] = 3

@@ -1,5 +1,6 @@
-"""POLCA's Summarizer (Appendix B): contrasted successes and failures, compressed by a model into
-guidance c_history.
+"""POLCA's Summarizer (Appendix B): contrasted successes and failures in a model's words.
+
+Its output is the guidance c_history.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ _METRICS = 12  # shown of one observation
 
 @dataclass(frozen=True)
 class Summarizer:
-    """Asks the model behind the role `summarizer` with the slots goal, success (what counts as one,
-    in words), level (the threshold) and pairs. All are scores in the task's own direction.
+    """Requests for summaries to the model behind the role `summarizer`.
+
+    Slots: goal, success (the definition of a success, in words), level (the threshold) and pairs.
+    All numbers are scores in the task's own direction.
 
     A pair is {id, mean score, count, failures, program, success, failure}; success and failure are
     None or {case, score, status, metrics, input, feedback} and the evaluator's texts by name
@@ -45,14 +48,14 @@ class Summarizer:
 
     @property
     def price(self) -> str:
-        """What a summary costs, for people."""
+        """Cost of one summary, in words."""
         return (
             f"a summary, one call with up to about {_thousands(self.chars + 1500)} tokens of prompt"
         )
 
     @property
     def cost(self) -> str:
-        """What summaries cost and when there is one, for people."""
+        """Cost of summaries and their frequency, in words."""
         return (
             f"{self.price}, "
             f"{f'for every {self.every} new programs' if self.every else 'in every iteration'}"
@@ -77,17 +80,17 @@ class Summarizer:
 
 
 class RunningSummary:
-    """c_history of one search: a summary serves all loops until `every` more programs are in the
-    memory, and there is none before so many are."""
+    """Current summary (c_history) of one search, shared by all loops.
+
+    It is written anew after `every` more programs in the memory; until the first `every` it is "".
+    """
 
     def __init__(self, summarizer: Summarizer | None, tau: Tau) -> None:
         self._summarizer, self._tau = summarizer, tau
         self._text, self._size = "", 0
 
     async def read(self, lab: Lab, queue: PriorityQueue) -> str:
-        """The summary in force, written anew where its time has come; the last one where the model
-        gave nothing.
-        """
+        """The current summary, written anew if it is due, unchanged if the model returned none."""
         rule = self._summarizer
         if rule is None or (rule.every and len(queue) - self._size < rule.every):
             return self._text
@@ -101,8 +104,9 @@ def _thousands(chars: int) -> str:
 
 
 def guidance(reply: str) -> str:
-    """What stands between <summary> tags (an unclosed one runs to the end); without them, all but
-    the reasoning.
+    """The text between <summary> tags; without tags, all except the reasoning.
+
+    An unclosed tag runs to the end of the reply.
     """
     found = re.search(r"<summary>(.*?)(?:</summary>|\Z)", reply, re.DOTALL | re.IGNORECASE)
     if found:
@@ -116,12 +120,12 @@ Tau = float | Quantile | None
 
 
 def threshold(tau: Tau, objective: Objective, rewards: Sequence[float]) -> float:
-    """The reward above which an observation is a success; `rewards` are those seen so far, lowest
-    first.
+    """The reward above which an observation is a success.
 
-    A number is a score in the task's own unit and direction. None means 0.5 where scores are
-    declared to lie in 0..1 and the median otherwise. A quantile that falls on the highest reward
-    seen moves down to the next lower one, so that there is something to contrast.
+    `rewards` are those seen so far, lowest first. A number is a score in the task's own unit and
+    direction. None means 0.5 if scores are declared to lie in 0..1 and the median otherwise. A
+    quantile that falls on the highest reward seen moves down to the next lower one, so that there
+    is a contrast.
     """
     if tau is None:
         tau = 0.5 if objective.bounds == (0.0, 1.0) else Quantile(0.5)
@@ -130,7 +134,7 @@ def threshold(tau: Tau, objective: Objective, rewards: Sequence[float]) -> float
     if not rewards:
         return 0.0
     level = quantile(rewards, tau.q)
-    lower = bisect_left(rewards, rewards[-1])  # how many lie below the highest
+    lower = bisect_left(rewards, rewards[-1])  # number of rewards below the highest
     return rewards[lower - 1] if level >= rewards[-1] and lower else level
 
 

@@ -1,5 +1,6 @@
-"""TurboEvolve: islands of MAP-Elites grids, K candidates per request, K adapted to progress, seed
-pools shared out.
+"""TurboEvolve: islands of MAP-Elites grids, K candidates per request, divided seed pools.
+
+K adapts to progress.
 """
 
 from __future__ import annotations
@@ -46,11 +47,12 @@ Judged = Sequence[tuple[Rollout, Elite | None]]
 
 @dataclass(frozen=True)
 class TurboEvolve:
-    """Islands, each a MAP-Elites grid, that never wait for one another. An island draws a parent
-    and inspirations, asks for K candidates in one request, evaluates them, inserts them, and adapts
-    its K: wider after three iterations that changed nothing in its grid, narrower after three that
-    all did. Every `interval` iterations the best of an island compete for cells of the next one on
-    the ring.
+    """Search on islands, each a MAP-Elites grid, that never wait for one another.
+
+    An island draws a parent and inspirations, asks for K candidates in one request, evaluates them,
+    inserts them, and adapts its K: wider after three iterations that changed nothing in its grid,
+    narrower after three that all did. Every `interval` iterations the best of an island compete for
+    cells of the next one on the ring.
 
     Several seeds (a pool, `culmen run --pool`) are evaluated, clustered by meaning, one cluster per
     island, and mixed a little. For deterministic evaluators and expensive model calls: one prompt
@@ -102,7 +104,7 @@ class TurboEvolve:
 
     @property
     def selection(self) -> Selection:
-        """How islands choose parents and inspirations."""
+        """Rule by which islands choose parents and inspirations."""
         return Selection(self.exploration, self.exploitation, self.elites, self.top, self.diverse)
 
     def populations(self, judge: Judge, chosen: Selection) -> list[GridIsland]:
@@ -223,8 +225,9 @@ def _outcome(
 
 
 def _told(island: GridIsland, elite: Elite) -> dict[str, Any]:
-    """Id, reward, features, and the cell they fall in now: within one note all cells are of one
-    layout of the grid.
+    """Id, reward, features, and present cell of an elite, for the journal.
+
+    All cells within one note belong to one layout of the grid.
     """
     cell = list(island.grid.cell(elite.features))
     return {

@@ -1,5 +1,6 @@
-"""How many candidates a request asks for (TurboEvolve, 3.2), and asking again where a reply holds
-too few (3.1).
+"""Number of candidates per request (TurboEvolve, 3.2), and repeated requests (3.1).
+
+A request is repeated if its reply holds too few candidates.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from culmen.strategies.settings import About, check
 
 
 class WidthCounter(Protocol):
-    """The width of one island as it goes on: `k` candidates now; `record` whether an iteration took
-    a cell of the island's archive, and whether it replaced a cell's occupant."""
+    """Current width of one island: `k` candidates per request.
+
+    `record` takes the outcome of an iteration: True if it took a cell of the island's archive, and
+    True if it replaced a cell's occupant.
+    """
 
     k: int
 
@@ -46,13 +50,13 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Adaptive:
-    """K in {least, least + step, ..., most}: more after a window without any update of the island's
-    archive, fewer after a window in which every iteration updated it.
+    """K in {least, least + step, ..., most}, adapted to updates of the island's archive.
 
-    The first `warmup` iterations keep `start` and are not counted; then every `window` iterations c
-    of them are counted that updated the archive, and K becomes min(most, K + step) if c = 0,
-    max(least, K - step) if c = window, and stays otherwise. "Replacement" in the paper is taken
-    widely, as any cell taken; strictly with `new_cells` false.
+    K grows after a window without any update and falls after a window in which every iteration
+    updated the archive. The first `warmup` iterations keep `start` and are not counted; then c is
+    the number of iterations in each window of `window` that updated the archive, and K becomes
+    min(most, K + step) if c = 0, max(least, K - step) if c = window, and stays otherwise.
+    "Replacement" in the paper is taken widely, as any cell taken; strictly with `new_cells` false.
     """
 
     start: Annotated[int, About("candidates per request at first", least=1)] = 5
@@ -108,8 +112,11 @@ class _Windowed:
 
 @dataclass(frozen=True)
 class Requery:
-    """The first K candidates in the order returned; fewer are accepted, but below `minimum` (or
-    below K, where K is smaller) the same is asked again, up to `times`, and what comes is added."""
+    """Repeated requests if a reply holds too few candidates; the first K are taken.
+
+    Replies with fewer candidates are accepted, but below `minimum` (or below K, if K is smaller)
+    the same request is repeated, up to `times`, and its candidates are added.
+    """
 
     minimum: Annotated[int, About("candidates below which a round asks again", least=0)] = 2
     times: Annotated[int, About("how often a round may ask again", least=0)] = 1

@@ -1,10 +1,10 @@
 """Checks for evaluation backends, on real processes.
 
-    asyncio.run(check_backend(MyBackend, folder))      # MyBackend(task, workers) makes one
-    asyncio.run(check_cancel(MyBackend, folder))       # for backends whose processes run on this machine
+    asyncio.run(check_backend(MyBackend, folder))  # MyBackend(task, workers) makes one
+    asyncio.run(check_cancel(MyBackend, folder))  # for backends with processes on this machine
 
-`folder` is empty and lasts as long as the check. The backend is started once, given candidates that
-are right, wrong, slow, greedy and curious, and closed.
+`folder` is empty and lasts as long as the check. The backend is started once, gets candidates that
+are right, wrong, slow, greedy and curious, and is closed.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ async def until(condition: Callable[[], bool], what: str, patience: float = 90.0
 
 
 async def check_cancel(make: Callable[[Task, int], Backend], folder: Path) -> None:
-    """An evaluation that is cancelled ends, and so do those that run when the backend is closed."""
+    """Check that a cancelled evaluation ends, and that close() ends those that run."""
     task = kit_task(folder)
     task = msgspec.structs.replace(task, limits=msgspec.structs.replace(task.limits, seconds=600.0))
     names = [f"kit{secrets.token_hex(5)}" for _ in range(2)]

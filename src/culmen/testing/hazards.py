@@ -1,8 +1,8 @@
 """Simulated tasks with known true scores whose evaluations fail, or mislead.
 
-`HAZARDS` has them by name. What a failed evaluation is worth is exact: where a world has a `floor`,
-the task declares it as the bound of its scores, and a candidate's failures count as that; without
-one they count as the true score of the initial program. Failures that are nobody's fault (an
+`HAZARDS` has them by name. The value of a failed evaluation is exact: if a world has a `floor`, the
+task declares it as the bound of its scores, and a candidate's failures count as that; without one
+they count as the true score of the initial program. Failures that are not a candidate's fault (an
 outage, a scorer that loses its simulator) never enter a true score.
 """
 
@@ -39,15 +39,16 @@ LOST = "RuntimeError: connection to the simulator lost"
 
 @dataclass(frozen=True)
 class HazardWorld(SimulatedWorld):
-    """A simulated task with a hazard or two; the score is the quality but for these fields.
+    """A simulated task with a hazard or two; the score is the quality except for these fields.
 
     Fragile candidates score `bonus` more and end as `status` at the rate `failing`; with `crashing`
     they fail on that many training cases, always. `away` is the chance of the scorer to fail;
-    `outage` the share of `evaluations` after which the next `OUTAGE` fail, whoever is evaluated
-    (such a world counts, so it is of one run). `gross` is the share of evaluations whose error is
-    ten times as large, `skew` the deviation of the logarithm of rewards with the quality as mean.
-    `clean`: fragile candidates and the initial program have no noise. `train` and `test` are
-    numbers of cases; the true score is the mean over the latter, if any. `sign` -1: losses.
+    `outage` the share of `evaluations` after which the next `OUTAGE` fail, for any candidate (such
+    a world counts evaluations, so it serves one run only). `gross` is the share of evaluations
+    whose error is ten times as large, `skew` the deviation of the logarithm of rewards with the
+    quality as mean. `clean`: fragile candidates and the initial program have no noise. `train` and
+    `test` are numbers of cases; the true score is the mean over the latter, if any. `sign` -1:
+    losses.
     """
 
     start: float = START
@@ -154,7 +155,7 @@ class HazardWorld(SimulatedWorld):
 
 
 def _cut(mean: float, sd: float, lowest: float) -> float:
-    """The mean of a normal value of which what is below `lowest` counts as `lowest`."""
+    """The mean of a normal value, with values below `lowest` replaced by `lowest`."""
     if not sd:
         return max(mean, lowest)
     place, normal = (mean - lowest) / sd, NormalDist()
@@ -190,14 +191,14 @@ def equal(parent: Genome, rng: Random, world: int) -> Genome:
 
 
 def ten_points(parent: Genome, rng: Random, world: int) -> Genome:
-    """Three children in twenty are better by 0.1, once; the others are as good as their parents."""
+    """Three children in twenty are better by 0.1, once; the others equal their parents."""
     if parent.genes or rng.random() >= 0.15:
         return parent
     return Genome(min(1.0, parent.quality + 0.1), 1)
 
 
 def deficit(value: float) -> float:
-    """What is missing to quality 1, as a reward."""
+    """Distance to quality 1 as a reward, at most 0."""
     return value - 1.0
 
 

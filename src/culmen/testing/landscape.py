@@ -1,10 +1,11 @@
-"""A simulated task with a known truth: the landscape of POLCA's analysis (Section 4, Assumption 1).
+"""A simulated task with a known truth: the landscape of POLCA's analysis.
 
-Every candidate has a true reward mu in [0, B], written in its text. A proposal improves its parent
-by a little more than gamma with probability delta0 and is worse otherwise; an observation is mu
-plus Gaussian noise of deviation sigma; embeddings are an arc along mu, so candidates of equal
-reward are the same in meaning, and candidates that differ are apart. Everything is drawn from the
-effect's own seed: the outcome of an effect never depends on when it is performed.
+Section 4, Assumption 1. Every candidate has a true reward mu in [0, B], written in its text. A
+proposal improves its parent by a little more than gamma with probability delta0 and is worse
+otherwise; an observation is mu plus Gaussian noise of deviation sigma; embeddings are an arc along
+mu, so candidates of equal reward are the same in meaning, and candidates that differ are apart.
+Everything is drawn from the effect's own seed: the outcome of an effect never depends on when it is
+performed.
 """
 
 from __future__ import annotations
@@ -93,12 +94,12 @@ class Faults:
 
 @dataclass(frozen=True)
 class Landscape:
-    """The world. `bound` is B, `failure` says how bad a failed proposal is; durations are virtual
-    seconds, on average.
+    """The world.
 
-    A success adds gamma times a factor just above 1 (the worst case that Assumption 1 allows),
-    never beyond B. `blur` (radians) spreads embeddings sideways, at random by candidate: equal
-    reward is then no longer equal meaning.
+    `bound` is B, `failure` the law of a failed proposal; durations are mean virtual seconds. A
+    success adds gamma times a factor just above 1 (the worst case that Assumption 1 allows), never
+    beyond B. `blur` (radians) spreads embeddings sideways, at random by candidate: equal reward is
+    then no longer equal meaning.
     """
 
     gamma: float = 0.1
@@ -272,8 +273,11 @@ TURNS = 8  # waits after which a program ends at the latest
 def perform_session(
     request: CustomRequest, rng: Random, programs: Programs, empty: float = 0.0
 ) -> tuple[float, Custom]:
-    """Virtual seconds and the result of a session effect; `programs` writes a candidate's parts,
-    `empty` is how likely a program calls its model for nothing."""
+    """Virtual seconds and the result of a session effect.
+
+    `programs` writes a candidate's parts; `empty` is the probability that a program calls its model
+    without a result.
+    """
     if request.kind == "session.wait":
         draw = Random(f"{request.seed}/wait")
         waited, usage = _wait(read(request.payload, Wait), draw, programs, empty)

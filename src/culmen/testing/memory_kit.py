@@ -1,4 +1,4 @@
-"""Checks for semantic filters, and a plain reference of POLCA's Algorithm 4 to compare with."""
+"""Checks for semantic filters, and a plain reference of POLCA's Algorithm 4."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ class SemanticFilter(Protocol):
 def check_filter(
     make: Callable[[], SemanticFilter], batches: Sequence[Sequence[tuple[Candidate, Vector]]]
 ) -> None:
-    """Feed batches to two filters: members are admitted once, counted, known afterwards, and both
-    filters agree.
+    """Feed the same batches to two filters and check that they agree.
+
+    Members are admitted once, counted, and known afterwards.
     """
     one, two = make(), make()
     members: list[str] = []

@@ -1,4 +1,4 @@
-"""Plain rules to compare strategies with: what one would write in ten lines."""
+"""Plain rules of about ten lines each, to compare strategies with."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from culmen.core.ports import Lab
 
 @dataclass(frozen=True)
 class PlainRule:
-    """Asks for one child at a time of the candidate that `index` puts first, and evaluates it once;
-    with `again`, the parent is evaluated once more, too. `lanes` side by side."""
+    """Search for one child at a time of the candidate with the highest `index`.
+
+    The child is evaluated once; with `again`, the parent is evaluated once more, too. `lanes` run
+    side by side.
+    """
 
     again: bool = False
 
@@ -55,7 +58,7 @@ class PlainRule:
             seen.setdefault(candidate.id, []).extend(scores)
 
     def index(self, scores: list[float], total: int) -> float:
-        """What a candidate is chosen by."""
+        """The index of a candidate, by its scores and the number of all scores."""
         return sum(scores) / len(scores)
 
 

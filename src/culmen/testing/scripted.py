@@ -1,4 +1,4 @@
-"""A model that follows a script: for tests, demonstrations and cost-free rehearsals of a run."""
+"""A scripted model for tests, demonstrations and cost-free rehearsals of a run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ Script = Callable[[Call], str | Completion | Reply]
 
 
 class ScriptedModel:
-    """Pass it as `model=`. `script` is a function of the call (a pure one makes a run repeatable
-    whatever the order of calls), or texts that are given out in turn, from the start again after
-    the last.
+    """A model that follows a script, to pass as `model=`.
+
+    `script` is a function of the call (a pure one makes a run repeatable for any order of calls),
+    or texts that are returned in turn, from the start again after the last.
 
     A function that raises one of `culmen.llm.call`'s errors simulates a failing provider. Each
     sample takes `latency` seconds; tokens are counted as a quarter of the characters; it costs

@@ -1,10 +1,10 @@
-"""Contracts of journals and observation stores: subclass one in a test module as `Test...`, and
-define `make`.
+"""Contracts of journals and observation stores.
 
-class TestMine(JournalContract):
-    def make(self, folder): return MyJournal(folder)
-    def reopen(self, journal, folder): journal.close(); return MyJournal(folder)   # if it is
-    durable
+Subclass one in a test module as `Test...`, and define `make`:
+
+    class TestMine(JournalContract):
+        def make(self, folder): return MyJournal(folder)
+        def reopen(self, journal, folder): ...  # if it is durable: close, and open again
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from culmen.core.ports import Journal, ObservationStore
 from culmen.core.usage import Usage
 
 ODD = "\ud83d\ude00 \x00 \x1b0000 \U0001f600 blob:"
-"""Text that is legal in Python and breaks files, JSON and databases: two lone surrogates, NUL,
-escapes.
+"""Text that is legal in Python and breaks files, JSON and databases.
+
+It has two lone surrogates, NUL and escapes.
 """
 
 
 def specimens() -> list[Entry]:
-    """One entry of every kind and with every result, with texts short, long, very long and odd."""
+    """One entry of every kind and with every result; texts are short, long, very long and odd."""
     parts = {"main.py": "x = 1\n" * 20_000, "odd.txt": ODD}
     one = Candidate.of(parts, ("aaaaaaaaaaaa",), Origin("rewrite", "a-model", 1, 0.25, 2, ODD))
     two = Candidate.of({"main.py": ""})

@@ -3,8 +3,8 @@
     def test_mine():
         check_strategy(MyStrategy())
 
-Each check raises AssertionError with what went wrong. All run on a virtual clock; a whole suite
-takes seconds.
+Each check raises AssertionError with the reason. All run on a virtual clock; a whole suite takes
+seconds.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ BUDGET = Budget(evaluations=60)
 
 
 def check_strategy(strategy: MinimalStrategy) -> None:
-    """All checks below: noisy, exact and faulty worlds, with one seed, several and none; kills;
-    barren models.
+    """Run all checks below: noisy, exact and faulty worlds, kills, and barren models.
+
+    Searches begin with one initial program, several and none.
     """
     for world in (NOISY, ROUGH):
         check_repeatable(strategy, task(), world)
@@ -56,7 +57,10 @@ def check_strategy(strategy: MinimalStrategy) -> None:
 
 
 def outcome(journal: Journal) -> list[bytes]:
-    """What a run did, in order: finished effects and notes, without times and torn effects."""
+    """The course of a run: finished effects and notes in order, in JSON.
+
+    Times and torn effects are left out.
+    """
     entries = (msgspec.structs.replace(event.entry, elapsed=0.0) for event in journal.read())
     return [
         msgspec.json.encode(entry) for entry in entries if entry.kind in ("done", "note", "stop")
@@ -66,7 +70,10 @@ def outcome(journal: Journal) -> list[bytes]:
 def check_repeatable(
     strategy: MinimalStrategy, task: Task, world: VirtualWorld, budget: Budget = BUDGET
 ) -> Simulation:
-    """Two runs from the same seed are the same, another seed's differs, and the budget is used."""
+    """Check that a random seed determines a run, and that the budget is used.
+
+    Two runs from one seed are the same, and another seed's run differs.
+    """
     first, second, other = (
         simulate(strategy, task, world, budget, seed=s, workers=3) for s in (1, 1, 2)
     )
@@ -84,12 +91,12 @@ def check_kill_points(
     order: Order = "request",
     points: int = 15,
 ) -> None:
-    """Killed after any number of completions and resumed, a run loses nothing and repeats nothing.
+    """Check that a run killed after any number of completions loses and repeats nothing.
 
     With completions in request order the resumed run is the uninterrupted one, entry by entry. In
-    order of time, what was in flight starts anew and may finish elsewhere in the order: then the
-    finished effects must stay as they were, each exactly once, and the whole journal must replay to
-    the same choice. `points` kill points, evenly spread.
+    order of time, effects in flight start anew and may finish elsewhere in the order: then the
+    finished effects must stay the same, each exactly once, and the whole journal must replay to the
+    same choice. `points` kill points, evenly spread.
     """
     whole = simulate(strategy, task, world, budget, seed=3, workers=3, order=order)
     for point in range(1, whole.performed, max(1, whole.performed // points)):
@@ -150,8 +157,9 @@ def check_finishes(
 
 
 def check_barren(strategy: MinimalStrategy) -> None:
-    """A model that never gives a program, or only its input again, is ended by the budget of calls,
-    not by spinning.
+    """Check that a search with a barren model ends by its budget of calls, not by spinning.
+
+    A barren model never returns a program, or only its input.
     """
     for faults in (Faults(empty=1.0), Faults(repeat=1.0)):
         for exact in (False, True):

@@ -1,11 +1,10 @@
-"""Searches on a virtual clock: the real engine and journal, a simulated world, no sleeping and no
-network.
+"""Searches on a virtual clock: real engine and journal, simulated world.
 
     result = simulate(Polca(), task, world, Budget(evaluations=300), seed=1)
 
-A world gives the duration and the result of an effect. `order="request"` delivers completions in
-the order the effects were asked for, whatever their duration; `"time"` in the order they finish on
-the virtual clock.
+There is no sleeping and no network. A world gives the duration and the result of an effect.
+`order="request"` delivers completions in the order of the requests, whatever their duration;
+`"time"` in the order in which they finish on the virtual clock.
 """
 
 from __future__ import annotations
@@ -29,8 +28,9 @@ from culmen.store.journal import MemoryJournal
 
 
 class VirtualWorld(Protocol):
-    """Performs an effect: (virtual seconds it takes, its result). `rng` is seeded by the effect
-    alone.
+    """Performs an effect: (its virtual seconds, its result).
+
+    `rng` is seeded by the effect alone.
     """
 
     def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]: ...
@@ -38,8 +38,9 @@ class VirtualWorld(Protocol):
 
 @dataclass
 class Simulation:
-    """A simulated run: its search, journal, virtual seconds, and how many effects were performed in
-    this session.
+    """A simulated run: its search, journal, and virtual `seconds`.
+
+    `performed` is the number of effects performed in this session.
     """
 
     search: Search
@@ -72,12 +73,12 @@ def simulate(
     stop_at: float | None = None,
     trial: bool = True,
 ) -> Simulation:
-    """Run (or resume, if `journal` holds a beginning) until the search is done or `kill_after`
-    completions.
+    """Run until the search is done or for `kill_after` completions.
 
-    `told` are a person's entries (`tell`, `stop`), each sent after that many completions of the
-    whole run; those already in the journal are not sent again. Without `trial` the engine evaluates
-    no initial program by itself.
+    If `journal` holds a beginning, resume that run. `told` holds a person's entries (`tell`,
+    `stop`), each with the number of completions of the whole run after which it is sent; entries
+    already in the journal are not sent again. Without `trial` the engine evaluates no initial
+    program by itself.
     """
     journal = journal if journal is not None else MemoryJournal()
     search = Search(

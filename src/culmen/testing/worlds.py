@@ -1,10 +1,9 @@
-"""A family of simulated tasks with known truths, on which strategies are compared: `FAMILY`, by
-name.
+"""A family of simulated tasks with known truths: `FAMILY`, by name.
 
-Every candidate has a hidden quality in 0..1 (`quality`), its reward is a function of that. They
-differ in how children relate to parents (`shape`), in the noise of an evaluation, and in what is
-odd about the scores. One step is 0.05. Half of the family (`HELD_OUT`) was never looked at while
-constants were chosen.
+Strategies are compared on them. Every candidate has a hidden quality in 0..1 (`quality`), and its
+reward is a function of that. Tasks differ in the relation of children to parents (`shape`), in the
+noise of an evaluation, and in oddities of the scores. One step is 0.05. Half of the family
+(`HELD_OUT`) was never looked at while constants were chosen.
 """
 
 from __future__ import annotations
@@ -35,8 +34,9 @@ Shape = Callable[["Genome", Random, int], "Genome"]
 
 @dataclass(frozen=True)
 class Genome:
-    """What a candidate of these worlds is: its hidden quality, the basin or genes it has, whether
-    it always fails.
+    """Hidden properties of a candidate: its quality, and its basin or genes.
+
+    `broken` is True if it always fails.
     """
 
     quality: float
@@ -46,12 +46,15 @@ class Genome:
     def parts(self, serial: int) -> dict[str, str]:
         """The text of a candidate; `serial` makes it one of its own."""
         return {
-            PART: f"mu={self.quality!r}\nserial={serial}\ngenes={self.genes}\nbroken={int(self.broken)}\n"
+            PART: (
+                f"mu={self.quality!r}\nserial={serial}\n"
+                f"genes={self.genes}\nbroken={int(self.broken)}\n"
+            )
         }
 
 
 def genome(candidate: Candidate) -> Genome:
-    """What stands in a candidate's text."""
+    """The properties in a candidate's text."""
     lines = dict(line.split("=") for line in candidate.text.splitlines())
     return Genome(float(lines["mu"]), int(lines["genes"]), lines["broken"] == "1")
 
@@ -93,8 +96,9 @@ def needle(parent: Genome, rng: Random, world: int) -> Genome:
 
 
 def ruins(parent: Genome, rng: Random, world: int) -> Genome:
-    """Half of the children are ruined: they run, and score a fifth of their parent. The others are
-    as in `smooth`.
+    """Half of the children are ruined: they run, and score a fifth of their parent.
+
+    The others are as in `smooth`.
     """
     if rng.random() < 0.5:
         return replace(parent, quality=0.2 * parent.quality)
@@ -102,8 +106,9 @@ def ruins(parent: Genome, rng: Random, world: int) -> Genome:
 
 
 def deceptive(parent: Genome, rng: Random, world: int) -> Genome:
-    """The first basin ends at 0.5; one child in ten falls into the other, 0.1 to 0.2 lower, which
-    ends at 1.
+    """A first basin that ends at 0.5, and another, 0.1 to 0.2 lower, that ends at 1.
+
+    One child in ten falls into the other basin.
     """
     if not parent.genes and rng.random() < 0.1:
         return Genome(max(0.0, parent.quality - 0.1 - 0.1 * rng.random()), 1)
@@ -263,7 +268,7 @@ class SimulatedWorld(Landscape):
         return self.unit * (value + self._noise(candidate, draws))
 
     def _answer(self, candidate: Candidate, case: str) -> float:
-        """Whether the candidate's answer to a case is right."""
+        """1.0 if the candidate's answer to a case is right, else 0.0."""
         difficulty = Random(f"difficulty/{self.number}/{case}").random()
         return float(genome(candidate).quality + self._shift(candidate, case) > difficulty)
 
@@ -346,8 +351,8 @@ class FrontWorld(Landscape):
 
     A candidate has a quality q in 0..1, which moves as in the smooth shape, and a place on the
     trade-off a in 0..1, which moves by normal steps of 0.15. Accuracy is q cos(a pi/2) ** bend and
-    speed 1e-3 (1 - q sin(a pi/2) ** bend): bend 1 is a quarter circle, above 2 a hollow front that
-    no weighted sum finds but for its ends. `noise` is the deviation of both, in units of quality;
+    speed 1e-3 (1 - q sin(a pi/2) ** bend): bend 1 is a quarter circle, above 2 a hollow front of
+    which weighted sums find the ends alone. `noise` is the deviation of both, in units of quality;
     `flaky` the chance of any evaluation to fail, `blank` to lack a metric.
     """
 

@@ -1,6 +1,4 @@
-"""The advisor's requests: decisions (PACEvolve++, 3.2), results in a line, ideas condensed and
-pruned.
-"""
+"""The advisor's requests: decisions (PACEvolve++, 3.2), results, and upkeep of ideas."""
 
 from __future__ import annotations
 
@@ -69,10 +67,10 @@ class ModelVoice:
 
 
 def from_menu(step: str, slots: dict[str, Any], rng: Random) -> str:
-    """What an advisor without any preference answers; steps that need words are left to their
-    fallbacks ("").
+    """An advisor's reply drawn from a menu without preferences, in JSON.
 
-    The same kind of edit is another experiment each time it is drawn, so choices carry a number.
+    Steps that need words return "", which leaves them to their fallbacks. The same kind of edit is
+    another experiment each time it is drawn, so choices carry a number.
     """
     if step == "generate":
         names = rng.sample(list(MENU), min(int(slots["count"]), len(MENU)))
@@ -105,10 +103,13 @@ def entry(name: str) -> str:
 
 @dataclass(frozen=True)
 class Decision:
-    """`experiment` is "" if there is none, and `fault` then says why: advisor_format, or repeat
-    where every choice had failed before. `ideas` is the repository with its new ideas, `samples`
-    the trainable replies it is made of, `planned` further experiments with the same parent, each
-    with the number of its idea."""
+    """An experiment to run, with the repository of ideas after the decision.
+
+    `experiment` is "" if there is none, and `fault` then names the reason: advisor_format, or
+    repeat if every choice had failed before. `ideas` is the repository with its new ideas,
+    `samples` the trainable replies that the decision is made of, `planned` further experiments with
+    the same parent, each with the number of its idea.
+    """
 
     ideas: IdeaRepository
     idea: int = 0
@@ -139,7 +140,7 @@ class Advising:
 
     @property
     def cost(self) -> str:
-        """What decisions cost, for people."""
+        """Cost of decisions, in words."""
         return f"an advisor's decision for every experiment, {self.hypotheses + 2} calls"
 
     async def decide(
@@ -183,8 +184,10 @@ class Advising:
     async def _classify(
         self, lab: Lab, voice: Voice, draft: _Draft, hypothesis: str
     ) -> dict[str, Any]:
-        """Put a hypothesis under an idea that exists, or make it a new one, as which it also counts
-        if no reply can be read."""
+        """Put a hypothesis under a known idea, or add it as a new one.
+
+        It also counts as a new idea if none of `tries` replies can be read.
+        """
         for attempt in range(self.tries):
             slots = {
                 "ideas": told(draft.ideas),
@@ -245,8 +248,10 @@ class Advising:
 def scene(
     lab: Lab, parent: Rollout | None, failures: FailureMemory, chars: int, latest: int
 ) -> dict[str, Any]:
-    """Slots common to all steps: the task and the state of the search, with `chars` characters of
-    the parent and the `latest` failures."""
+    """Slots common to all steps: the task and the state of the search.
+
+    They hold the first `chars` characters of the parent and the `latest` failures.
+    """
     objective = lab.task.objective
     reward = parent.reward if parent else None
     return {
@@ -342,8 +347,10 @@ def reminder(attempt: int) -> str:
 
 @dataclass(frozen=True)
 class Upkeep:
-    """Rules, or requests to the advisor with `tries` of 1 or more; where it gives nothing usable,
-    the rule does the work, so the bounds always hold."""
+    """Upkeep of ideas by rules (`tries` of 0), or by requests to the advisor.
+
+    If no reply is usable, the rule does the work, so that the bounds always hold.
+    """
 
     cap: Annotated[int, About("ideas an island keeps", least=1)] = 5
     condense: Annotated[
@@ -370,9 +377,7 @@ class Upkeep:
         outcome: ExperimentOutcome,
         before: float | None,
     ) -> str:
-        """One line on what an experiment brought: the score first, then what is to be learned from
-        it.
-        """
+        """One line on the result of an experiment: the score first, then its lesson."""
         line = score_line(lab, outcome, before)
         feedback = (
             outcome.rollout.observations[0].feedback[: self.feedback_chars]
@@ -443,8 +448,10 @@ class Upkeep:
 
 
 def _dropped(answer: dict[str, Any], ideas: IdeaRepository, excess: int) -> list[int]:
-    """The ideas named, as many as must go. The rest are those never tried, then those tried most
-    often, of equals the oldest first."""
+    """Numbers of the `excess` ideas to drop: first those that the answer names.
+
+    The rest are those never tried, then those tried most often; of equals the oldest first.
+    """
     named = [n for n in map(whole, items(answer.get("drop"))) if n is not None and ideas.find(n)]
     others = sorted(
         (i for i in ideas.ideas if i.number not in named),
@@ -476,9 +483,11 @@ def _compared(reward: float, before: float) -> str:
 
 @dataclass(frozen=True)
 class Planning:
-    """One request decides on `experiments` experiments with one parent, each under an idea known or
-    new, and names ideas to give up. Its decision is the first of them; the others are its
-    `planned`."""
+    """Decisions of `experiments` experiments with one parent in one request.
+
+    Each experiment is under an idea known or new, and the reply names ideas to give up. The
+    decision is the first experiment; the others are its `planned`.
+    """
 
     experiments: Annotated[int, About("experiments decided in one request", least=1)] = 8
     tries: Annotated[int, About("how often is asked before the decision fails", least=1)] = 3
@@ -490,7 +499,7 @@ class Planning:
 
     @property
     def cost(self) -> str:
-        """What decisions cost, for people."""
+        """Cost of decisions, in words."""
         return f"an advisor's plan for every {self.experiments} experiments, one call"
 
     async def decide(
@@ -501,8 +510,9 @@ class Planning:
         ideas: IdeaRepository,
         failures: FailureMemory,
     ) -> Decision:
-        """A plan; an experiment that failed before word by word is left out, and asked anew if none
-        is left.
+        """A plan without the experiments that failed before word by word.
+
+        The advisor is asked again, up to `tries` times, if none is left.
         """
         shown, fault = scene(lab, parent, failures, self.program_chars, self.failures), UNREADABLE
         for attempt in range(self.tries):

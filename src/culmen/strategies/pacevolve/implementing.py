@@ -1,6 +1,4 @@
-"""From an experiment in words to a candidate with a score: written by the implementer, repaired
-within bounds.
-"""
+"""From an experiment in words to a candidate with a score, with bounded repairs."""
 
 from __future__ import annotations
 
@@ -16,8 +14,10 @@ from culmen.strategies.settings import About, Format, check
 
 @dataclass(frozen=True)
 class ExperimentOutcome:
-    """`rollout` is None if no candidate came; `fault` a short word for what went wrong, "" if it
-    scored.
+    """Outcome of one experiment.
+
+    `rollout` is None if there is no candidate; `fault` is a short word for the failure, "" if the
+    candidate scored.
     """
 
     rollout: Rollout | None = None

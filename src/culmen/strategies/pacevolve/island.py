@@ -1,6 +1,4 @@
-"""One island of PACEvolve: a population, idea versions to go back to, momentum, and what to do when
-it stalls.
-"""
+"""One island of PACEvolve: population, versions of its ideas, momentum, and interventions."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from culmen.strategies.settings import About, check
 
 
 class Versions(Protocol):
-    """Which old version an island goes back to: weights, the oldest first."""
+    """Rule for the old version to which an island goes back: weights, the oldest first."""
 
     def weights(self, count: int) -> list[float]: ...
 
@@ -51,8 +49,10 @@ class Recent:
 
 @dataclass
 class Branch:
-    """A way back to an old version: followed for `left` more experiments, starting from its best
-    program; what was known before it is kept aside."""
+    """A search from an old version, followed for `left` more experiments.
+
+    It starts from the version's best program; the repository before the branch is kept in `kept`.
+    """
 
     left: int
     kept: IdeaRepository
@@ -82,8 +82,9 @@ class Island:
         return self.momentum.best
 
     def parent(self, top: int, size: int, rng: Random) -> Rollout | None:
-        """What to improve next: a program taken over (once), the branch's, else the winner of a
-        tournament.
+        """The next program to improve.
+
+        It is a program taken over (once), else the branch's, else the winner of a tournament.
         """
         forced, self.forced = self.forced, None
         if forced is not None:
@@ -106,8 +107,9 @@ class Island:
         return better
 
     def count_turn(self) -> None:
-        """One more experiment; a branch that has had all of its own ends, and what was known before
-        it comes back.
+        """Count one more experiment, and end a branch that has had all of its own.
+
+        The repository from before the branch is merged back at its end.
         """
         if self.branch is None:
             return
@@ -117,7 +119,7 @@ class Island:
             self.ideas = merged(self.ideas, kept)
 
     def keep_version(self) -> None:
-        """Keep the repository as it is now, to go back to."""
+        """Append the present repository to the versions."""
         self.versions.append(self.ideas)
 
     def backtrack(self, rule: Versions, length: int, rng: Random) -> int:
@@ -148,8 +150,9 @@ class Island:
 
 
 def merged(branch: IdeaRepository, kept: IdeaRepository) -> IdeaRepository:
-    """A branch's repository with what was known before it: an idea of the same number keeps the
-    longer history.
+    """A branch's repository, joined with the repository from before the branch.
+
+    Of two ideas with one number, the one with the longer history is kept.
     """
     known = {idea.number: idea for idea in kept.ideas}
     for idea in branch.ideas:
@@ -195,11 +198,11 @@ class Momentum:
 
     @property
     def stalled(self) -> bool:
-        """Whether it is time to intervene."""
+        """True if an intervention is due."""
         return self._count > 1 and self._since > self._freeze and self.value < self._threshold
 
     def intervene(self) -> None:
-        """Begin the freeze. The momentum is left as it is."""
+        """Begin the freeze; keep the value of the momentum."""
         self._since = 0
 
 
@@ -212,12 +215,12 @@ def absolute_progress(best: float, start: float, target: float) -> float:
 
 
 def interventions(progress: Sequence[float], i: int) -> list[float]:
-    """Weights of what a stalled island i may do: at index i backtrack, at any other j take over
-    ideas of island j.
+    """Weights of interventions on a stalled island i: entry i to backtrack, j for crossover.
 
-    With b the most advanced of the others and S = 1 - |A_i - A_b| (at least 0): backtracking weighs
-    max(0, A_i - A_b) + S (1 - A_i)(1 - A_b), crossover with j max(0, A_j - A_i), plus S A_i A_b for
-    j = b. An island that is alone backtracks.
+    Crossover takes over the ideas of island j. With b the most advanced of the others and S = 1 -
+    |A_i - A_b| (at least 0): backtracking weighs max(0, A_i - A_b) + S (1 - A_i)(1 - A_b),
+    crossover with j max(0, A_j - A_i), plus S A_i A_b for j = b. An island that is alone
+    backtracks.
     """
     others = [j for j in range(len(progress)) if j != i]
     if not others:

@@ -18,10 +18,9 @@ MOST_CHARACTERS = 600  # of a description or a result, however few sentences it 
 
 
 class Idea(msgspec.Struct, frozen=True):
-    """A direction of search: what it is, one line for each experiment made under it, and how many
-    there were.
+    """A direction of search: description, one line for each experiment, and their number.
 
-    `number` is its name on its island and never given to another idea there.
+    `number` identifies the idea on its island and is never given to another idea there.
     """
 
     number: int
@@ -38,8 +37,11 @@ class Ranked(msgspec.Struct, frozen=True):
 
 
 class IdeaRepository(msgspec.Struct, frozen=True):
-    """The ideas of one island at one moment, with its best program then. `next` is the number of
-    the next new idea, `sentences` the most that a description or a result may have."""
+    """The ideas of one island at one moment, with its best program then.
+
+    `next` is the number of the next new idea, `sentences` the largest number of sentences of a
+    description or a result.
+    """
 
     ideas: tuple[Idea, ...] = ()
     best: Ranked | None = None
@@ -108,8 +110,9 @@ class IdeaRepository(msgspec.Struct, frozen=True):
 
 
 def bounded(text: str, sentences: int) -> str:
-    """The first sentences on one line, never more than `MOST_CHARACTERS`: what a model sends is not
-    always short.
+    """The first sentences on one line, at most `MOST_CHARACTERS` characters.
+
+    Replies of a model are not always as short as the prompt asks.
     """
     flat = " ".join(text.split())
     kept = " ".join(_SENTENCE.split(flat)[:sentences])
@@ -121,8 +124,11 @@ def _key(description: str) -> str:
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """One thing that failed: `kind` is a short word (advisor_format, repeat, no_candidate, error,
-    timeout, invalid, rejected, deadline, pruned), `reason` one line for whoever plans next."""
+    """One failed experiment or decision.
+
+    `kind` is a short word (advisor_format, repeat, no_candidate, error, timeout, invalid, rejected,
+    deadline, pruned), `reason` one line for the next plan.
+    """
 
     idea: str
     experiment: str
@@ -153,15 +159,15 @@ class FailureMemory:
         self.forbid(digest)
 
     def forbid(self, digest: str) -> None:
-        """Block code alone: what was made of an experiment and repaired afterwards."""
+        """Block code alone: an experiment's first code, which was repaired afterwards."""
         self._block(self._digests, digest)
 
     def blocks(self, experiment: str) -> bool:
-        """Whether just this experiment has failed before."""
+        """True if exactly this experiment has failed before."""
         return _words(experiment) in self._texts
 
     def knows(self, digest: str) -> bool:
-        """Whether just this code has failed before."""
+        """True if exactly this code has failed before."""
         return digest in self._digests
 
     def recent(self, count: int) -> list[Failure]:
@@ -169,7 +175,7 @@ class FailureMemory:
         return list(self._failures)[::-1][:count]
 
     def kinds(self) -> dict[str, int]:
-        """How many of each kind are remembered, most frequent first."""
+        """Number of remembered failures by kind, most frequent first."""
         return dict(Counter(failure.kind for failure in self._failures).most_common())
 
     def _block(self, seen: dict[str, None], key: str) -> None:

@@ -1,5 +1,6 @@
-"""PACEvolve: islands that keep ideas, remember failures, go back when momentum is lost, and learn
-from one another.
+"""PACEvolve: islands that keep ideas, remember failures, and learn from one another.
+
+An island goes back to an old version when its momentum is lost.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ from culmen.strategies.settings import About, Cases, check
 
 @dataclass(frozen=True)
 class Pacevolve:
-    """An advisor decides what to try, an implementer writes it. Every island has a population and a
-    repository of ideas with the results of each; hypotheses are made for one decision, put under an
-    idea, and forgotten. An island whose momentum is lost goes back to an old version of its ideas,
-    or takes over those of a more advanced island.
+    """Search in which an advisor decides on experiments and an implementer writes them.
+
+    Every island has a population and a repository of ideas with the results of each; hypotheses are
+    made for one decision, put under an idea, and forgotten. An island whose momentum is lost goes
+    back to an old version of its ideas, or takes over those of a more advanced island.
 
     Roles: `advisor` (may be a small model) and `implementer` (a strong one). One request to the
     advisor plans several experiments; `advising=advising` with `upkeep=upkeep(tries=3)` takes a
@@ -95,7 +97,7 @@ class Pacevolve:
 
     @property
     def asides(self) -> str:
-        """What it asks models for besides programs."""
+        """Requests to models besides those for programs, in words."""
         cost = self.advising.cost
         return f"{cost}, and for each result and each idea given up" if self.upkeep.tries else cost
 
@@ -231,8 +233,9 @@ class Research:
             self._go_back(i)
 
     def intervene(self, i: int) -> None:
-        """Backtrack or cross over, by absolute progress (momentum-based backtracking, collaborative
-        evolution).
+        """Backtrack or cross over, by absolute progress.
+
+        In the paper: momentum-based backtracking and collaborative evolution.
         """
         island = self.islands[i]
         progress = [absolute_progress(one.best, self.start, self.goal()) for one in self.islands]

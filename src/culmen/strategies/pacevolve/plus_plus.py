@@ -1,5 +1,6 @@
-"""PACEvolve++: the advisor of PACEvolve is trained while it searches, by rewards whose meaning
-follows the search.
+"""PACEvolve++: PACEvolve with an advisor that is trained while it searches.
+
+The meaning of its rewards follows the phase of the search.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ _LATE = ExperimentOutcome(fault="deadline", reason="not done in time")
 
 @dataclass(frozen=True)
 class PacevolvePlusPlus:
-    """Every barrier: one decision on each island by the present policy, all implemented and
-    evaluated side by side, population, ideas and failures updated, rewards turned into advantages,
-    one step of the optimiser or none, and the new weights sampled from. Early barriers credit a
-    candidate for being better than its group, late ones for what it adds to the best of k.
+    """Search in barriers: one decision on each island, then one step of training or none.
+
+    At a barrier the present policy decides once on each island, all experiments are implemented and
+    evaluated side by side, population, ideas and failures are updated, rewards become advantages,
+    and later decisions are sampled from the new weights. Early barriers credit a candidate for
+    being better than its group, late ones for its gain over the best of k.
 
     `preset` makes the paper's baselines: thetaevolve, ttt_discover, max_at_k, no_rl. Needs torch:
     `pip install 'culmen[train]'`. `policy=tiny` is a language model of a few thousand weights over
@@ -150,7 +153,7 @@ class PacevolvePlusPlus:
             )
 
     def credit(self) -> AdvantageRule:
-        """How rewards become advantages."""
+        """Rule by which rewards become advantages."""
         from culmen.train.objectives import AdvantageRule  # numpy comes with it
 
         objective: Any = self.objective
@@ -174,7 +177,7 @@ class PacevolvePlusPlus:
         """Run until the budget ends it."""
         policy = TrainedPolicy(self.policy, self.roles)
         rules = self.scaffold
-        if not isinstance(rules.advising, Advising):  # what is trained are replies of its steps
+        if not isinstance(rules.advising, Advising):  # training needs the replies of its steps
             rules = replace(rules, advising=Advising())
         research = Research(rules, lab, policy)
         seed, engine = lab.rng.getrandbits(31), self.engine.told()
@@ -199,7 +202,7 @@ class PacevolvePlusPlus:
         done = await lab.within(self.deadline, *(research.implement(i, *plans[i]) for i in islands))
         outcomes: list[ExperimentOutcome] = [
             outcome or _LATE for outcome in done
-        ]  # stragglers fail and block nobody
+        ]  # stragglers fail and do not block the others
         await lab.gather(
             *(research.learn(i, barrier + 1, *plans[i], outcomes[i]) for i in islands)
         )  # the search first

@@ -1,6 +1,4 @@
-"""The advisor as a policy in training: the engine that holds it, its samples and updates, and
-alarms.
-"""
+"""The advisor as a policy in training: its engine, samples, updates, and alarms."""
 
 from __future__ import annotations
 
@@ -24,8 +22,9 @@ _MENU_STEPS = ("generate", "select")  # those that the tiny policy knows
 
 @dataclass
 class TrainedPolicy:
-    """One policy in training. `version` is the one sampled from; `samples` those of the present
-    barrier, by number.
+    """One policy in training.
+
+    `version` is the version to sample from; `samples` those of the present barrier, by number.
     """
 
     name: str
@@ -33,7 +32,7 @@ class TrainedPolicy:
     version: int = 0
     samples: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
     drawn: int = 0
-    cut: bool = False  # whether it was said that a prompt was too long
+    cut: bool = False  # True once a too long prompt has been reported
 
     async def open(self, lab: Lab, **settings: Any) -> None:
         """Make the policy, or find it where an earlier session of this run left it; settings left
@@ -74,11 +73,12 @@ class TrainedPolicy:
         rules: dict[str, Any],
         plan: dict[str, Any],
     ) -> dict[str, Any]:
-        """An update by all samples of the barrier; the version afterwards is the one sampled from.
+        """Update by all samples of the barrier; sample from the version after it.
 
-        `plan` says where the update stands in the run; it is kept with the checkpoint. A decision's
-        advantage goes to every sample it is made of. Ten digits of it are kept: the last ones
-        differ from one processor to another, and a run may be resumed elsewhere.
+        `plan` is the position of the update in the run; it is kept with the checkpoint. A
+        decision's advantage goes to every sample that the decision is made of, rounded to ten
+        digits: the last digits differ from one processor to another, and a run may be resumed
+        elsewhere.
         """
         batch = [
             {"sample": self.samples[number], "advantage": round(advantage, 10)}
@@ -158,9 +158,11 @@ class Local:
 
 @dataclass(frozen=True)
 class Tinker:
-    """Sampled and trained by a server that speaks the Tinker API: SkyRL on machines of your own, or
-    the managed service. The policy is the name of the server's base model; the key is in
-    TINKER_API_KEY."""
+    """Sampling and training by a server with the Tinker API.
+
+    The server is SkyRL on machines of your own, or the managed service. The policy is the name of
+    the server's base model; the key is in TINKER_API_KEY.
+    """
 
     url: Annotated[str, About("of the server; none: the managed service")] = ""
     aggregate: Annotated[
@@ -192,8 +194,9 @@ class Tinker:
 
 @dataclass(frozen=True)
 class Vllm:
-    """Sampled by a vLLM server, trained in this process: the server is given one adapter for each
-    version.
+    """Sampling by a vLLM server, training in this process.
+
+    The server gets one adapter for each version.
     """
 
     url: Annotated[str, About("of the server, without a path")] = "http://127.0.0.1:8000"
@@ -204,8 +207,9 @@ class Vllm:
 
 @dataclass(frozen=True)
 class Sglang:
-    """Sampled by an SGLang server, trained in this process: the server is given one adapter for
-    each version.
+    """Sampling by an SGLang server, training in this process.
+
+    The server gets one adapter for each version.
     """
 
     url: Annotated[str, About("of the server, without a path")] = "http://127.0.0.1:30000"
@@ -218,8 +222,9 @@ class Sglang:
 
 
 def reward(objective: Objective, outcome: ExperimentOutcome, bounds: tuple[float, float]) -> float:
-    """0..5 between the bounds (y_min, y_max), scores beyond them clamped; -1 for a decision without
-    a score.
+    """Reward of a decision: 0..5 between the bounds (y_min, y_max), -1 without a score.
+
+    Scores beyond the bounds are clamped.
     """
     from culmen.train.objectives import progress_reward
 
@@ -230,9 +235,12 @@ def reward(objective: Objective, outcome: ExperimentOutcome, bounds: tuple[float
 def bounds(
     objective: Objective, start: float, worst: float | None, *best: float | None
 ) -> tuple[float, float]:
-    """y_min and y_max: `worst`, or else what the initial programs score (`start`, a reward), and
-    the first level given of `best`, the target and the best known value. Raises `UserError` without
-    two different ones."""
+    """Scores (y_min, y_max) of the least and the full reward.
+
+    One level is `worst`, by default the initial programs' score (`start`, a reward); the other is
+    the first level given of `best`, the target and the best known value. Raises `UserError` unless
+    there are two different levels.
+    """
     seeds = objective.score(start) if start > float("-inf") else objective.start
     first = worst if worst is not None else seeds
     last = next(

@@ -1,5 +1,6 @@
-"""The program from which each decision of a barrier starts: the island's own choice, or states
-reused by PUCT.
+"""The program from which each decision of a barrier starts.
+
+It is the island's own choice, or a state reused by PUCT.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ Scored = tuple[Rollout, float]
 
 
 class Starting(Protocol):
-    """One search's starts: taken before the decisions of a barrier, given back with the result of
-    each.
+    """The starts of one search.
+
+    They are taken before the decisions of a barrier, and given back with the result of each.
     """
 
     def take(self, count: int) -> Sequence[Rollout | None]: ...
