@@ -134,11 +134,9 @@ def tightened(text: str, constant: Constant, share: float = 0.0) -> str:
         )
         lines[end] = (last[:offset] + f", {word}={tight}".encode() + last[offset:]).decode()
         return "".join(lines)
-    smaller = (
-        max(share * abs(node.value), float(_TIGHT))
-        if isinstance(node, ast.Constant)
-        else float(_TIGHT)
-    )  # pyright: ignore[reportArgumentType]
+    smaller = float(_TIGHT)
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        smaller = max(share * abs(node.value), smaller)
     whole = lines[line].encode()
     lines[line] = (
         whole[: node.col_offset] + repr(smaller).encode() + whole[node.end_col_offset or 0 :]

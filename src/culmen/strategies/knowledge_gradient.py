@@ -18,18 +18,12 @@ from culmen.strategies.costs import Costs
 
 Floats = NDArray[np.float64]
 
-_REPEATS, _LOOKS = (
-    8,
-    3,
-)  # repeats by which noise is known well, and most looks at one leader until then
-_ON_CASES = (
-    8,
-    40,
-)  # looks and repeats on a data set, where they also separate cases from candidates
-_CONFIRMED, _CHECKED = (
-    5,
-    0.05,
-)  # leaders that repeated their score, and share of evaluations, after which few are tried
+# repeats by which noise is known well, and most looks at one leader until then
+_REPEATS, _LOOKS = 8, 3
+# looks and repeats on a data set, where they also separate cases from candidates
+_ON_CASES = (8, 40)
+# leaders that repeated their score, and share of evaluations, after which few are tried
+_CONFIRMED, _CHECKED = 5, 0.05
 # weight of another evaluation against a child: gains of children compound, which one step does not
 # see
 AGAIN = 0.5
