@@ -1,4 +1,4 @@
-"""culmen: durable search for the best program, prompt or agent your evaluator can honestly find.
+"""Durable search for the best program, prompt or agent that an evaluator can honestly find.
 
 The names below are imported when first used, so `import culmen` stays light.
 """

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tests.layout.rules import SOURCE, trees
 
-FIRST_LINE = 88
+FIRST_LINE = 90
 """Characters of a docstring's first line, at most."""
 
 QUESTIONS = ("What", "Whether", "How", "Who", "Where", "Which", "When", "Why", "Whose")
@@ -30,11 +30,11 @@ MARKS = re.compile(
 )
 """Words and turns of the project's dialect: "returned", "reported", "except" and nouns are plain."""
 
-ALLOWED = {"question": 0.02, "mark": 0.01}
-"""Share of all docstrings that may break a rule."""
+ALLOWED = 0.01
+"""Share of all docstrings that may have a mark."""
 
-ONE_WORD = 0.45
-"""Share of all functions whose name may be one word."""
+PROGRAMS = ("culmen.evaluate.integrity.inserted",)
+"""Modules whose texts are pasted into candidates: their docstrings are fixed."""
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -61,7 +61,7 @@ def findings(parsed: dict[str, ast.Module]) -> list[Finding]:
     """Docstrings that begin with a question word, have a long first line, or a mark of the dialect."""
     found: list[Finding] = []
     for module, tree in parsed.items():
-        for line, text in docstrings(tree):
+        for line, text in docstrings(tree) if module not in PROGRAMS else ():
             first = text.partition("\n")[0]
             if first.split(maxsplit=1)[0].strip(",.:") in QUESTIONS:
                 found.append(Finding("question", module, line, first))
@@ -70,18 +70,6 @@ def findings(parsed: dict[str, ast.Module]) -> list[Finding]:
             if mark := MARKS.search(text):
                 found.append(Finding("mark", module, line, f"{mark[0]!r}: {first}"))
     return found
-
-
-def one_word_names(parsed: dict[str, ast.Module]) -> list[Finding]:
-    """Functions and methods with a name of one word, special methods apart."""
-    return [
-        Finding("name", module, node.lineno, node.name)
-        for module, tree in parsed.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and not node.name.startswith("__")
-        and "_" not in node.name.strip("_")
-    ]
 
 
 def main(source: Path = SOURCE) -> None:

@@ -1,4 +1,4 @@
-"""The verb `power`: the gain that a run of a task can tell from noise, before one is paid for."""
+"""The verb `power`: the gain that a run can tell from noise, before it is paid for."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def power(
     model: AskedModels = None,
     models: ModelsFile = None,
 ) -> Answer:
-    """Measure a task's noise, and the evaluations that a gain of some size takes to be told.
+    """Measure a task's noise, and the evaluations that it takes to tell a gain from it.
 
     Evaluates the initial program again and again on the cases that a result is reported on. With
     --aa, its evaluations are also compared among themselves by the rule of the final choice: exit

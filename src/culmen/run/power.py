@@ -1,4 +1,4 @@
-"""Power of a task: the gain that a final choice can tell from noise, and a test of equal programs.
+"""Power of a task: gains that a final choice can tell from noise; a test of equal programs.
 
 Both rest on repeated evaluations of the initial program. A gain g is found with probability .8 at
 the 5 % level (two-sided) if each program has n evaluations on the same cases:
@@ -97,7 +97,7 @@ class EqualsReport(msgspec.Struct, frozen=True):
     """Comparisons of the initial program with itself: `claims` of them found a gain or a loss.
 
     `margin` is the median half width of the interval of the difference: gains below are noise.
-    `chance` is the probability of so many claims if one in twenty is made by luck.
+    `chance` is the probability of that many claims if one in twenty is made by luck.
     """
 
     comparisons: int
@@ -118,11 +118,11 @@ async def sample_noise(
     workers: int = 1,
     report: Callable[[int, int], None] | None = None,
 ) -> NoiseSample:
-    """Evaluate the first initial program `rounds` times (2 or more) on every case of the reported
-    split, each time with another random seed.
+    """Evaluate the first initial program `rounds` times on every case of the reported split.
 
-    Starts and closes the backend. `report` is called with the evaluations done and to do. Raises
-    `UserError` without an initial program, or if no evaluation gives a score.
+    Each round (2 or more) has another random seed. Starts and closes the backend. `report` is
+    called with the evaluations done and to do. Raises `UserError` without an initial program, or if
+    no evaluation gives a score.
     """
     if not task.seeds:
         fix = "add one to the task: [seed] in task.toml"
