@@ -44,7 +44,7 @@ LEVELS = (10, 100, 1_000, 10_000, 100_000)
 MEDIAN, SPREAD = (
     60.0,
     1.5,
-)  # of an evaluation's seconds: one in a hundred is under 2 s, one in a hundred over half an hour
+)  # law of an evaluation's seconds: 1 % are under 2 s, 1 % over half an hour
 STRAGGLERS, SLOWER = 0.01, 10.0
 CALL_MEDIAN, CALL_SPREAD = 8.0, 0.5
 FAULTS = Faults(error=0.03, timeout=0.01, lost=0.005)
@@ -54,10 +54,10 @@ _LEAST = 2_000  # evaluations of a level, and at least one per worker
 class Figure(msgspec.Struct, frozen=True):
     """One level: `workers` evaluations at once.
 
-    `driver_ms` is the driver's CPU per evaluation (engine and journal), `commit_ms` the median wall
-    time of one commit, `batch` the mean number of evaluations in it. `driver_busy` is the driver's
-    CPU, `workers_busy` the workers' time, as shares of the virtual time, `per_second` evaluations
-    per virtual second, `calls` the most model calls at once.
+    `driver_ms` is the driver's processor time per evaluation (engine and journal), `commit_ms` the
+    median wall time of one commit, `batch` the mean number of evaluations in it. `driver_busy` is
+    the driver's processor time, `workers_busy` the workers' time, as shares of the virtual time,
+    `per_second` evaluations per virtual second, `calls` the most model calls at once.
     """
 
     workers: int
@@ -147,7 +147,7 @@ class _Simulation:
             self._calls -= 1
 
     def _commit(self, now: float, batch: list[Entry]) -> float:
-        """Journal and deliver; the virtual time when the driver has done so."""
+        """Journal and deliver completions; the virtual time afterwards."""
         entries = [*self._started, *self._search.outbox, *batch]
         self._started, self._search.outbox = [], []
         began, cpu = time.perf_counter(), time.process_time()
