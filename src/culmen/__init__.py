@@ -101,15 +101,12 @@ _HOME = {
     "Study": "study",
     "check": "study",
     "optimize": "study",
-    # `check` says what it is only beside the settings
+    # the name `check` is clear only beside the settings
     "check_settings": "strategies.settings:check",
 }
 
-_ECOSYSTEMS = (
-    "dspy",
-    "gepa",
-    "trace",
-)  # modules, of packages that bring their own programs and evaluators
+# modules, of packages that bring their own programs and evaluators
+_ECOSYSTEMS = ("dspy", "gepa", "trace")
 
 __all__ = [*sorted(_HOME), "__version__"]
 

@@ -1,11 +1,12 @@
 """The whole public API on one page: run a search, resume it, fork it, read it.
 
-    import culmen study = culmen.optimize("def run(): ...", evaluator=my_function,
-    budget=culmen.Budget(evaluations=200)) print(study.best.score, study.best.text)
+    import culmen
+    study = culmen.optimize("def run(): ...", evaluator=my_function, budget=200)
+    print(study.best.score, study.best.text)
 
-`Study` is the only place where the parts are wired together. Any part may be an object of your own:
-a strategy, a proposer, a model, an evaluation backend, an embedder (see `culmen.core.ports` for
-their few methods).
+`Study` is the only place that wires the parts together. Any part may be an object of your own: a
+strategy, a proposer, a model, an evaluation backend, an embedder (see `culmen.core.ports` for their
+few methods).
 """
 
 from __future__ import annotations
@@ -44,8 +45,10 @@ if TYPE_CHECKING:
 
 
 class ReportedCandidate(RunResult, frozen=True, omit_defaults=True):
-    """The result of a study (`culmen.core.result.RunResult`) with the candidate's texts: `parts` by
-    name; `result` says in a line how it compares with the initial program."""
+    """The result of a study (`culmen.core.result.RunResult`) with the candidate's texts.
+
+    `parts` are the texts by name; `result` compares it with the initial program in a line.
+    """
 
     parts: dict[str, str] = {}  # noqa: RUF012  (msgspec copies it)
     result: str = ""
@@ -78,12 +81,13 @@ def optimize(
     `seed` is the initial program or prompt, or a path to one; a mapping of named texts; several of
     either; or None to let the model write the first. `evaluator` is a Python function (see
     `culmen.evaluate.function`), a task folder or an evaluator file. `cases` are `Case`s or plain
-    inputs. `strategy` is an object or a name. `progress` shows how it goes and where the run lies.
-    The other keywords are those of `Study.create`. Raises `UserError` for what you can fix.
+    inputs. `strategy` is an object or a name. `progress` shows the progress and the run's folder.
+    The other keywords are those of `Study.create`. Raises `UserError` for mistakes that you can
+    fix.
     """
     options.read(
         keywords, RunOptions(), RunKeywords
-    )  # names that other programs use, before anything else is said
+    )  # report keywords of other programs before any other error
     if evaluator is None:
         raise UserError(
             "there is no evaluator",
@@ -119,13 +123,13 @@ def check(
     most_cases: int = 500,
     model: Any = None,
 ) -> TaskReport:
-    """Evaluate the initial programs a few times, without a search: `print(culmen.check(seed,
-    evaluator))`.
+    """Evaluate the initial programs a few times, without a search.
 
-    The report says score, noise, time and what is wrong, with the evaluator's traceback and what it
-    printed. The arguments are those of `optimize` (`model`: what the evaluator asks, by role); each
-    program is evaluated `2 * times - 1` times on up to four cases, the first that scores once on
-    every other case, of a data set with more than `most_cases` on as many, evenly spread.
+    `print(culmen.check(seed, evaluator))` shows score, noise, time and problems, with the
+    evaluator's traceback and printed output. The arguments are those of `optimize` (`model`: the
+    models that the evaluator asks, by role); each program is evaluated `2 * times - 1` times on up
+    to four cases, the first that scores once on every other case; of a data set with more than
+    `most_cases`, on that many, evenly spread.
     """
     from culmen.evaluate.check import check
     from culmen.evaluate.function import FunctionBackend
@@ -143,8 +147,9 @@ def check(
 
 
 class Study:
-    """One run: a folder with a journal. `create`, `resume` and `fork` make one that can `run`;
-    `open` one to read.
+    """One run: a folder with a journal.
+
+    `create`, `resume` and `fork` make one that can `run`; `open` one to read.
     """
 
     def __init__(
@@ -162,13 +167,13 @@ class Study:
         db: str | None = None,
         **keywords: Unpack[CreateKeywords],
     ) -> Study:
-        """A new run, nothing started yet. `run_dir` defaults to runs/NAME-TIME under the current
-        folder.
+        """A new run, not started yet.
 
-        `db` is the URL of a PostgreSQL database that keeps the journal instead of the folder
-        (`postgresql+psycopg://user@host/database`, `#name` if it is not to be called as the folder
-        is). The other keywords are options of the run (`culmen.core.options.RunOptions`; its seed
-        is `random_seed` here) and objects that perform it (`culmen.run.options.RunObjects`);
+        `run_dir` defaults to runs/NAME-TIME under the current folder. `db` is the URL of a
+        PostgreSQL database that keeps the journal instead of the folder
+        (`postgresql+psycopg://user@host/database`, with `#name` for a name other than the
+        folder's). The other keywords are options of the run (`culmen.core.options.RunOptions`; its
+        seed is `random_seed` here) and objects that perform it (`culmen.run.options.RunObjects`);
         `model`, `backend` and `embedder` are a name or an object.
         """
         chosen, objects = options.read(keywords, RunOptions(), CreateKeywords)
@@ -206,8 +211,9 @@ class Study:
 
     @classmethod
     def resume(cls, run: str | Path, **keywords: Unpack[ResumeKeywords]) -> Study:
-        """An interrupted run, to go on where its journal ends. What was an object must be passed
-        again.
+        """An interrupted run, to continue at the end of its journal.
+
+        Objects must be passed again.
         """
         study = cls.open(run)
         given = {name: value for name, value in keywords.items() if value is not None}
@@ -224,13 +230,12 @@ class Study:
         db: str | None = None,
         **keywords: Unpack[ForkKeywords],
     ) -> Study:
-        """A new run with changed settings that reuses every finished result of `run` asked for
-        again, by content.
+        """A new run with changed settings that reuses the finished results of `run`, by content.
 
-        It begins with the evaluator as it lies there now; what another version of it scored is not
-        reused. `carry` of the run's best candidates become further initial programs, under another
-        random seed (`culmen.run.fork`). The keywords are those of `create`, the strategy among
-        them; the rest is the parent's.
+        It begins with the present evaluator; scores by another version of it are not reused.
+        `carry` of the run's best candidates become further initial programs, under another random
+        seed (`culmen.run.fork`). The keywords are those of `create`, the strategy among them; the
+        rest is the parent's.
         """
         parent = cls.open(run)
         chosen, objects = options.read(keywords, parent.meta.options, ForkKeywords)
@@ -251,8 +256,9 @@ class Study:
         carry: int = 0,
         random_seed: int | None = None,
     ) -> Study:
-        """`fork`, for callers that have the options as a whole; `random_seed` is the one asked for,
-        if any.
+        """`fork`, for callers that have the options as a whole.
+
+        `random_seed` is the requested one, if any.
         """
         from culmen.run import fork
         from culmen.store.address import pointer
@@ -287,11 +293,11 @@ class Study:
     def run(self, progress: bool = True) -> str:
         """Search until the budget ends, or Ctrl-C. Returns finished | interrupted.
 
-        Raises `NothingScored` if no evaluation gave a score; where the initial program gives none,
+        Raises `NothingScored` if no evaluation gave a score; if the initial program gives none,
         before any model is asked (`allow_failing=True` searches all the same). Works in scripts
-        and, where an asyncio loop already runs, in notebooks. With `progress`, the output of a cell
-        or the last lines of a terminal show how it goes; elsewhere standard error gets a line now
-        and then.
+        and, if an asyncio loop already runs, in notebooks. With `progress`, the output of a cell or
+        the last lines of a terminal show the progress; elsewhere standard error gets a line now and
+        then.
         """
         if self._objects is None:
             raise UserError(
@@ -329,9 +335,7 @@ class Study:
         return state
 
     def _remove_unused(self) -> None:
-        """Leave no folder behind of a new run that could not begin: nothing was evaluated, and
-        nobody was asked.
-        """
+        """Remove the folder of a new run without an evaluation or a call: it could not begin."""
         from culmen.store import views
         from culmen.store.address import pointer
 
@@ -343,14 +347,14 @@ class Study:
             shutil.rmtree(self.path)
 
     def __repr__(self) -> str:
-        """The result in three lines; names the folder alone where it cannot be read."""
+        """The result in three lines; the folder alone if it cannot be read."""
         try:
             return f"Study({self._place()!r})\n{self._words()}"
         except CulmenError:
             return f"Study({self._place()!r})"
 
     def _repr_html_(self) -> str:
-        """In a notebook: the result, the best so far as a curve, and what changed."""
+        """In a notebook: the result, the best so far as a curve, and the changes."""
         from culmen.observe import displays
 
         try:
@@ -359,7 +363,7 @@ class Study:
             return displays.preformatted(html.escape(repr(self)))
 
     def _place(self) -> str:
-        """The folder, relative to the working folder where it is below it."""
+        """The folder, relative to the working folder if it is below it."""
         with suppress(ValueError, OSError):
             return str(self.path.resolve().relative_to(Path.cwd()))
         return str(self.path)
@@ -369,21 +373,21 @@ class Study:
 
     @property
     def status(self) -> RunStatus:
-        """State, counts, best, usage: what `culmen status` prints."""
+        """State, counts, best, usage: the content of `culmen status`."""
         from culmen.store import views
 
         return views.status(self.path)
 
     @property
     def summary(self) -> RunSummary:
-        """What came out, what was used, what to do next, and what ails the run (`findings`)."""
+        """Result, usage, advice, and problems of the run (`findings`)."""
         from culmen.observe.summary import summarize
 
         return summarize(self.path)
 
     @property
     def best(self) -> ReportedCandidate | None:
-        """The reported candidate; None before anything scored."""
+        """The reported candidate; None without a score."""
         from culmen.observe import statements
         from culmen.store import views
 
@@ -397,35 +401,43 @@ class Study:
 
     @property
     def front(self) -> Front | None:
-        """The Pareto front of a task with several objectives: `members` with their metrics,
-        `hypervolume`, and `choose(weights, limits)` for one of them. None where the task has one
-        score."""
+        """The Pareto front of a task with several objectives; None with a single score.
+
+        `members` with their metrics, `hypervolume`, and `choose(weights, limits)` for one of them.
+        """
         from culmen.store import views
 
         return views.front(self.path)
 
     def candidates(self, order: Order = "best", limit: int | None = None) -> list[CandidateRow]:
-        """Candidates with their statistics, by default best first: `id`, `mean` over `count`
-        evaluations, `margin`, `failed`, `operator`, `model`, `parents`, ... (`culmen.CandidateRow`
-        explains all)."""
+        """Candidates with their statistics, by default best first.
+
+        `id`, `mean` over `count` evaluations, `margin`, `failed`, `operator`, `model`, `parents`,
+        ... (`culmen.CandidateRow` explains all).
+        """
         from culmen.store import views
 
         return views.candidates(self.path, order=order, limit=limit)
 
     def candidate(self, id: str) -> CandidateDetail:
-        """One candidate in full: texts (`parts`), statistics (`row`), observations, prompt and
-        reply. The first characters of its id suffice; `UserError` if they name none or several."""
+        """One candidate in full: texts (`parts`), statistics (`row`), observations, prompt, reply.
+
+        The first characters of its id suffice; `UserError` if they name none or several.
+        """
         from culmen.store import views
 
         return views.candidate(self.path, id)
 
     def evaluations(self) -> list[Observation]:
-        """Every evaluation in the order they ended: `candidate`, `case`, `status`, `score`,
-        `seconds`, `feedback`, `metrics`, ... (`culmen.Observation` explains all)."""
+        """Every evaluation in the order of completion.
+
+        `candidate`, `case`, `status`, `score`, `seconds`, `feedback`, `metrics`, ...
+        (`culmen.Observation` explains all).
+        """
         return list(self.observations())
 
     def observations(self) -> Iterator[Observation]:
-        """The same, read one after the other."""
+        """Iterator over the evaluations, read one after the other."""
         from culmen.store.journal import SqlJournal
 
         with SqlJournal.open(self.path, write=False) as journal:
@@ -436,23 +448,22 @@ class Study:
     def dataframe(
         self, of: Literal["candidates", "evaluations"] = "candidates"
     ) -> pandas.DataFrame:
-        """One row for each candidate, best first, or for each evaluation, in their order, as a
-        pandas data frame.
+        """Candidates, best first, or evaluations in their order, as a pandas data frame.
 
-        Columns are the fields of `culmen.CandidateRow` or `culmen.Observation`; an evaluation's
-        metrics are columns of their own, `metrics.NAME`. Raises `UserError` without pandas:
-        `candidates()` and `evaluations()` need nothing.
+        One row each. Columns are the fields of `culmen.CandidateRow` or `culmen.Observation`; an
+        evaluation's metrics are columns of their own, `metrics.NAME`. Raises `UserError` without
+        pandas: `candidates()` and `evaluations()` need nothing.
         """
         if of == "candidates":
             return _frame_of_candidates(self.candidates())
         return _frame_of_evaluations(self.evaluations())
 
 
-# Lists of a run as pandas data frames, where pandas is installed.
+# Lists of a run as pandas data frames, if pandas is installed.
 
 
 def _frame_of_candidates(rows: Sequence[CandidateRow]) -> Any:
-    """One row each; the columns are the fields."""
+    """One row per candidate; the columns are the fields."""
     from culmen.store.views import CandidateRow
 
     pandas = _pandas()
@@ -460,8 +471,9 @@ def _frame_of_candidates(rows: Sequence[CandidateRow]) -> Any:
 
 
 def _frame_of_evaluations(observations: Sequence[Observation]) -> Any:
-    """One row each; the columns are the fields, and `metrics.NAME` for every metric; artifacts are
-    left out.
+    """One row per evaluation; columns are the fields, and `metrics.NAME` for every metric.
+
+    Artifacts are left out.
     """
     pandas = _pandas()
     fields = [

@@ -176,3 +176,15 @@ def test_contestants_of_a_race_are_of_different_kinds_unless_they_cannot_be_bett
     assert [each.id for each in contestants(ordered, 2, width=0.1)] == ["a", "c"]
     assert [each.id for each in contestants(ordered, 3, width=0.1)] == ["a", "c", "b"]
     assert [each.id for each in contestants(ordered, 3, width=float("inf"))] == ["a", "b", "c"]
+
+
+def test_without_a_repeat_that_scored_an_expected_score_has_no_margin() -> None:
+    """The initial program failed in an outage: it has failed and scored, and noise is unknown."""
+    run = run_of(TASK, (INITIAL, [0.1]), *((named(f"before {n}"), [0.1 * n]) for n in range(20)))
+    words = "ConnectionError: no simulator"
+    for candidate in (*(named(f"struck {n}") for n in range(6)), INITIAL):
+        failed = Observation(candidate.id, Status.ERROR, feedback=f"Traceback:\n  ...\n{words}")
+        run.observe(candidate, failed)
+    assert run.account.is_flaky and run.account.judge.excused_failures == 7
+    result = run.result()
+    assert result is not None and not result.confirmed and result.margin is None

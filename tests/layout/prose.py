@@ -24,7 +24,8 @@ QUESTIONS = ("What", "Whether", "How", "Who", "Where", "Which", "When", "Why", "
 
 MARKS = re.compile(
     r"\b(told|tells|says|said|nobody|so many|as it is|but for|whoever"
-    r"|(?:of|in|from|by|on|to|with|at|for) (?:what|who|whom)|who (?:is|was|has|are|were)|what (?:is|was|has|are|were))\b",
+    r"|(?:of|in|from|by|on|to|with|at|for) (?:what|who|whom)"
+    r"|who (?:is|was|has|are|were)|what (?:is|was|has|are|were))\b",
     re.IGNORECASE,
 )
 """Words and turns of the project's dialect: "returned", "reported", "except" and nouns are plain."""

@@ -21,14 +21,15 @@ class Attack(msgspec.Struct, frozen=True):
     """One attack.
 
     title     name in tables
-    shows     what it exploits
+    shows     weakness that it exploits
     success   criterion of success
-    fix       what to change
+    fix       change of the evaluator that prevents it
     cause     pattern in the evaluator's text (see `locate`)
-    needs     what the output must have: numbers | reported | function (one the evaluator calls) | python
-    effect    where success is no score: told | folder | stays | random; "" for a score
+    needs     requirement on the output: numbers | reported | function (one that the evaluator
+              calls) | python
+    effect    success other than a score: told | folder | stays | random; "" for a score
     values    one evaluation each
-    control   a value that changes the output alike without the trick; None: the honest output is the control
+    control   a value that changes the output alike without the trick; None: the honest output
     """
 
     name: str
@@ -47,7 +48,7 @@ class Attack(msgspec.Struct, frozen=True):
 
 @cache
 def attacks() -> dict[str, Attack]:
-    """All attacks by name, also those that the audit uses for itself."""
+    """All attacks by name, including those for the audit's own use."""
     folder = files("culmen.audit") / "attacks"
     found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".py"))
     return {name[:-3]: _read(name[:-3]) for name in found if not name.startswith("_")}
@@ -103,14 +104,16 @@ class AttackTry(msgspec.Struct, frozen=True, omit_defaults=True):
 class AttackOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """Outcome of one attack.
 
-    result    gamed: a score above the honest one · effect: something outside its own process was
-    touched
-              look: the score moved, but that may be honest · inconclusive: with this program it
-              could not be tried
-              held · skipped: does not apply, or was left out
-    honest    the score without the attack; `scored` with it; `certified` what the verifier says of
-    the attack's output
-    false     whether even the certified value is above what is honest
+    result      gamed: a score above the honest one
+                effect: a change outside the candidate's own process
+                look: the score moved, but that may be honest
+                inconclusive: it could not be tried with this program
+                held: no gain
+                skipped: it does not apply, or was left out
+    honest      score without the attack
+    scored      score with the attack
+    certified   the verifier's value of the attack's output
+    false       True if even the certified value is above the honest one
     """
 
     name: str
@@ -128,10 +131,15 @@ class AttackOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HonestResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The program as it is: mean score, spread with one random seed and between several, the
-    verifier's value.
+    """Result of the unchanged program.
 
-    `lucky` is the best score of any random seed.
+    score        mean of the evaluations with one random seed
+    noise        standard deviation with one random seed
+    seed_noise   standard deviation between random seeds
+    lucky        best score of any random seed
+    certified    the verifier's value
+    seconds      time of the first evaluation
+    failure      reason if the program does not score
     """
 
     candidate: str
@@ -145,8 +153,10 @@ class HonestResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AuditReport(msgspec.Struct, frozen=True):
-    """The report of an audit. `trust` is the level of the honest score, `isolation` that of the
-    candidates' processes."""
+    """The report of an audit.
+
+    `trust` is the level of the honest score, `isolation` that of the candidates' processes.
+    """
 
     task: str
     form: str
@@ -158,7 +168,7 @@ class AuditReport(msgspec.Struct, frozen=True):
     evaluations: int
     seconds: float
     notes: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()  # why nothing that held reassures
+    doubts: tuple[str, ...] = ()  # reasons for which held attacks do not reassure
 
     def of(self, *results: Result) -> list[AttackOutcome]:
         """The outcomes with one of these results."""
@@ -166,10 +176,10 @@ class AuditReport(msgspec.Struct, frozen=True):
 
     @property
     def gamed(self) -> bool:
-        """Whether any attack gamed the evaluator."""
+        """True if any attack gamed the evaluator."""
         return bool(self.of("gamed", "effect"))
 
     @property
     def inconclusive(self) -> bool:
-        """Whether nothing was gamed, and something could not be tried with this program."""
+        """True if no attack succeeded and some could not be tried with this program."""
         return not self.gamed and bool(self.doubts or self.of("inconclusive"))

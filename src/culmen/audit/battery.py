@@ -33,12 +33,10 @@ from culmen.core.task import Objective, Task
 from culmen.evaluate.jail import procfs
 
 SECONDS = 300.0
-TIGHTENED, CHECKS = "tightened", 3  # the name of that outcome, and the evaluations it takes
-_MARGIN, _TIMES = (
-    5.0,
-    10.0,
-)  # seconds for an attack: a constant, and a multiple of the honest program's time
-_PATIENCE = 3.0  # seconds in which the kernel removes what an evaluation left behind
+TIGHTENED, CHECKS = "tightened", 3  # name of the outcome of `_tightened`, and its evaluations
+# seconds for an attack: a constant, plus a multiple of the honest program's time
+_MARGIN, _TIMES = 5.0, 10.0
+_PATIENCE = 3.0  # seconds for the kernel to remove the processes of an evaluation
 Tell = Callable[[str], None]
 
 
@@ -51,10 +49,11 @@ async def audit(
     seconds: float = SECONDS,
     tell: Tell | None = None,
 ) -> AuditReport:
-    """Attack a task's evaluator with programs made from its first seed (or from `parts`).
+    """Attack a task's evaluator with programs made from its first initial program.
 
-    `make` gives a backend for a task, which is a copy of this one; `only` names attacks; no attack
-    begins after `seconds`. Raises `UserError` if there is no program, or if it does not score.
+    `parts` replaces that program. `make` builds a backend for a copy of this task; `only` names
+    attacks; no attack begins after `seconds`. Raises `UserError` if there is no program, or if it
+    does not score.
     """
     text = dict(parts or (task.seeds[0] if task.seeds else {}))
     if not text:
@@ -128,7 +127,7 @@ class AttackBattery:
         )
 
     def _may_tighten(self) -> bool:
-        """Whether there is a tolerance, nothing exact to ask instead, and time."""
+        """True if the evaluator has a tolerance and no verifier, and there is time."""
         wanted = not self.only or TIGHTENED in self.only
         there = (
             locate.places("tolerance", self.sandbox.evaluators)
@@ -137,7 +136,7 @@ class AttackBattery:
         return bool(wanted and there and time.monotonic() < self._until)
 
     async def _tightened(self, seen: Observation) -> AttackOutcome:
-        """What the program is worth by the evaluator with smaller tolerances."""
+        """Outcome of the program under the evaluator with smaller tolerances."""
         self.tell("its tolerances made smaller")
         check = TightenedEvaluator(self.sandbox.original, self.sandbox.make)
         try:
@@ -213,7 +212,7 @@ class AttackBattery:
         return outcome
 
     def _inapplicable(self, attack: Attack) -> str:
-        """Why an attack does not apply, "" if it does."""
+        """Reason for which an attack does not apply; "" if it does."""
         blocks = self.blocks
         if not self.sandbox.part:
             return "does not apply: the program is not Python"
@@ -238,8 +237,9 @@ class AttackBattery:
     # -- attacks on the score
 
     async def _score(self, attack: Attack) -> AttackOutcome:
-        """Gamed if an evaluation, and a second one like it, scores better than honest and than the
-        control.
+        """Outcome of an attack on the score.
+
+        Gamed if an evaluation and its repetition both beat the honest program and the control.
         """
         base = self.baseline.best
         control = None if attack.control is None else await self._try(attack, attack.control)
@@ -370,7 +370,7 @@ class AttackBattery:
         )
 
     async def _random(self, attack: Attack) -> AttackOutcome:
-        """Whether the evaluator draws from generators that the candidate left seeded."""
+        """Outcome of an attack on random generators, which the candidate leaves seeded."""
         seen = [(value, await self._try(attack, value)) for value in attack.values]
         tries, scores = (
             [_try(value, each) for value, each in seen],
@@ -392,7 +392,7 @@ class AttackBattery:
 
 
 def _doubts(honest: HonestResult, objective: Objective) -> Iterator[str]:
-    """Why an attack that held says little: the program is worth nothing by itself."""
+    """Reasons for which held attacks prove little: the program itself scores the least."""
     floor = objective.floor
     least = (
         floor is not None and honest.score is not None and objective.reward(honest.score) <= floor
@@ -403,8 +403,9 @@ def _doubts(honest: HonestResult, objective: Objective) -> Iterator[str]:
 
 
 def _stability(honest: HonestResult, task: Task) -> AttackOutcome:
-    """The determinism test: does the score stay the same, and what would the luckiest of several
-    seeds report?
+    """Outcome of the determinism test.
+
+    It measures the score's noise, and the best score of several random seeds.
     """
     told = AttackOutcome(
         "determinism", "The same again", "held", honest=honest.score, shows=_LUCK, fix=_STEADY
@@ -453,7 +454,7 @@ def _try(value: Any, seen: Observation) -> AttackTry:
 
 
 def _processes() -> list[list[Any]]:
-    """This process and those below it, with when they began."""
+    """This process and its children, each with its start time."""
     return [
         [pid, sandbox.process_start(pid)] for pid in (os.getpid(), *procfs.children(os.getpid()))
     ]

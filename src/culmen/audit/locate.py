@@ -1,5 +1,6 @@
-"""The lines of an evaluator that an attack goes through, found in its syntax tree; nothing is
-run.
+"""Lines of an evaluator that an attack exploits, found in its syntax tree.
+
+No code is run.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from culmen.audit.attack import EvaluatorLine
 from culmen.core.task import Task
 
 _MOST = 4  # places reported for one cause
-_LARGEST = 1e-2  # constants up to this are taken for tolerances
+_LARGEST = 1e-2  # largest constant that counts as a tolerance
 _NAMED = re.compile(r"tol|slack|eps|margin|threshold", re.I)
 _REPORTED = re.compile(r"reported|claimed|returned", re.I)
 
 
 def sources(task: Task) -> dict[str, str]:
-    """The evaluator's text by file name, and those of the modules beside it that it names."""
+    """Texts of the evaluator and of the modules beside it that it imports, by file name."""
     if not task.evaluator.path:
         return {}
     path = Path(task.evaluator.path)
@@ -42,8 +43,9 @@ def sources(task: Task) -> dict[str, str]:
 
 
 class Constant:
-    """A tolerance in a text: the place of its number. `close` calls without a tolerance of their
-    own have none.
+    """A tolerance in a text: the place of its number.
+
+    For a `close` call without a tolerance of its own, the place is the call.
     """
 
     def __init__(self, file: str, node: ast.expr, line: int) -> None:
@@ -116,16 +118,15 @@ _TIGHT = "1e-12"
 
 
 def tightened(text: str, constant: Constant, share: float = 0.0) -> str:
-    """The text with one tolerance made smaller: this share of what it is, at least 1e-12."""
+    """The text with one tolerance reduced to `share` of its value, at least to 1e-12."""
     node, lines = constant.node, text.splitlines(keepends=True)
     line, end = node.lineno - 1, (node.end_lineno or node.lineno) - 1
     last = lines[end].encode()
     if isinstance(node, ast.Call):  # isclose(a, b) -> isclose(a, b, rtol=0, atol=1e-12)
         offset = (node.end_col_offset or 0) - 1
         exact = "math." in ast.unparse(node.func)
-        tight = (
-            repr(share * (1e-9 if exact else 1e-5)) if share else _TIGHT
-        )  # of what these forgive, relatively
+        # a share of the default relative tolerance of these functions
+        tight = repr(share * (1e-9 if exact else 1e-5)) if share else _TIGHT
         word = (
             ("rel_tol=0, abs_tol" if not share else "rel_tol")
             if exact
@@ -133,11 +134,9 @@ def tightened(text: str, constant: Constant, share: float = 0.0) -> str:
         )
         lines[end] = (last[:offset] + f", {word}={tight}".encode() + last[offset:]).decode()
         return "".join(lines)
-    smaller = (
-        max(share * abs(node.value), float(_TIGHT))
-        if isinstance(node, ast.Constant)
-        else float(_TIGHT)
-    )  # pyright: ignore[reportArgumentType]
+    smaller = float(_TIGHT)
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        smaller = max(share * abs(node.value), smaller)
     whole = lines[line].encode()
     lines[line] = (
         whole[: node.col_offset] + repr(smaller).encode() + whole[node.end_col_offset or 0 :]
@@ -146,7 +145,7 @@ def tightened(text: str, constant: Constant, share: float = 0.0) -> str:
 
 
 def all_tightened(sources: Mapping[str, str], share: float = 0.0) -> dict[str, str]:
-    """The files, by name, in which a tolerance was found, with all of theirs made smaller."""
+    """Files with tolerances, by name, with all of theirs reduced."""
     changed: dict[str, str] = {}
     for file, text in sources.items():
         for constant in reversed(constants(file, text)):
@@ -159,7 +158,7 @@ def all_tightened(sources: Mapping[str, str], share: float = 0.0) -> dict[str, s
 
 
 def places(cause: str, sources: Mapping[str, str]) -> tuple[EvaluatorLine, ...]:
-    """The lines for a cause, in the order of the text, a few at most."""
+    """Lines for a cause in the order of the text, at most `_MOST`."""
     finder = _FINDERS.get(cause)
     found: list[EvaluatorLine] = []
     for file, text in sources.items():
@@ -190,9 +189,7 @@ def _of_tolerance(tree: ast.Module) -> Found:
 
 
 def _of_finite(tree: ast.Module) -> Found:
-    """The first comparison of each function, if nothing checks that numbers are finite; else
-    none.
-    """
+    """The first comparison of each function; without any, the evaluator's entry."""
     calls = {
         ast.unparse(n.func).rpartition(".")[2] for n in ast.walk(tree) if isinstance(n, ast.Call)
     }
@@ -217,7 +214,7 @@ def _orders(tree: ast.AST) -> set[int]:
 
 
 def _of_reported(tree: ast.Module) -> Found:
-    """Lines where a value from the output reaches a returned score."""
+    """Lines in which a value from the output reaches a returned score."""
     unpacked = {
         name.id
         for node in ast.walk(tree)
@@ -365,7 +362,7 @@ def _entry(tree: ast.Module, why: str) -> Found:
 
 
 def parsed(text: str) -> ast.Module | None:
-    """The syntax tree of a text, None if it is no Python."""
+    """The syntax tree of a text; None if it is not Python."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):

@@ -1,8 +1,8 @@
-"""The sandbox of attacks: a copy of the task's folder with a hidden file in it, and a backend on
-that copy.
+"""The sandbox of attacks: a copy of the task's folder, and a backend on that copy.
 
-Attack programs are the honest program with an attack put before its main block. The honest program
-is measured first: its score, the score's spread, and the shape of its output.
+The copy has a hidden file in it. Attack programs are the honest program with an attack put before
+its main block. The honest program is measured first: its score, the score's spread, and the shape
+of its output.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from culmen.evaluate.check import pooled
 from culmen.evaluate.integrity.signs import is_python
 
 MOST_BYTES = 256 * 2**20
-_SCORER = 20.0  # seconds that a scorer gets at least
+_SCORER = 20.0  # least seconds of a scorer
 _SKIPPED = ("__pycache__", ".git", "node_modules", "venv", ".venv", "runs", "openevolve_output")
 Make = Callable[[Task], Backend]
 
 
 class SandboxCopy:
-    """One program of one task; evaluates it with and without attacks.
+    """One program of one task, evaluated with and without attacks.
 
-    `task` is the copy's; `copied` says whether there is one ("" or why not: then files are not
-    attacked).
+    `task` is that of the copy. `missing` is the reason if there is no copy, "" if there is one;
+    without a copy files are not attacked.
     """
 
     def __init__(
@@ -65,18 +65,16 @@ class SandboxCopy:
 
     @property
     def comm(self) -> str:
-        """The name of processes that attacks leave behind."""
+        """Name of processes that attacks leave behind."""
         return f"cu{self.token[:12]}"
 
     async def start(self) -> str:
-        """Start the backend; returns the isolation level in force."""
+        """Start the backend; return the isolation level in force."""
         self.isolation = await self.backend.start()
         return self.isolation
 
     async def hurry(self, seconds: float) -> None:
-        """Limit the time of evaluations: an attack that hangs need not use the task's full
-        limit.
-        """
+        """Limit the time of evaluations: a hanging attack need not use the task's full limit."""
         limits = self.task.limits
         if seconds >= limits.seconds:
             return
@@ -90,7 +88,7 @@ class SandboxCopy:
     async def evaluate(
         self, parts: Mapping[str, str], seed: int = 0, certify: bool = True
     ) -> Observation:
-        """Evaluate texts, certified where the task has a verifier."""
+        """Evaluate texts; certify the result if the task has a verifier and `certify` is set."""
         self.evaluations += 1
         more = {"certify": True} if certify and self.task.evaluator.verifier else {}
         candidate = Candidate.of(parts)
@@ -108,9 +106,8 @@ class SandboxCopy:
             "token": self.token,
             "targets": self.targets,
             "comm": self.comm,
-            "canary": self.canary[
-                ::-1
-            ],  # the program's own text must not look like the hidden file
+            # reversed: the program's own text must not look like the hidden file
+            "canary": self.canary[::-1],
             "folder": str(self.place or "/nonexistent"),
             "private": self.isolation == "namespaces",
             "files": sorted(path.name for path in self.place.iterdir() if path.is_file())
@@ -124,7 +121,7 @@ class SandboxCopy:
         return {**self.parts, self.part: program(self.parts[self.part], attack, known)}
 
     async def fresh(self, source: Mapping[str, str]) -> SandboxCopy:
-        """Another sandbox in which evaluator files, by name, have other texts; started."""
+        """Another, started sandbox in which evaluator files, by name, have other texts."""
         place, missing = copy(self.original, self.canary)
         if place is None:
             raise OSError(missing)
@@ -139,8 +136,9 @@ class SandboxCopy:
         return other
 
     def look(self) -> dict[str, tuple[int, int, int]]:
-        """Every file of the copy by name, with its identity on disk; Python's caches are left
-        out.
+        """Files of the copy by name: size, time of modification and inode.
+
+        Python's caches are left out.
         """
         if self.place is None:
             return {}
@@ -176,9 +174,7 @@ class SandboxCopy:
 
 
 def copy(task: Task, canary: str) -> tuple[Path | None, str]:
-    """The folder of a new copy with a hidden file in it; None and the reason if no copy can be
-    made.
-    """
+    """Folder of a new copy with a hidden file in it; None and the reason if there is none."""
     if not task.evaluator.path:
         return None, "the evaluator is a function, not a file"
     source = Path(task.evaluator.path).parent
@@ -211,9 +207,8 @@ def moved(task: Task, place: Path) -> Task:
     evaluator = task.evaluator
     path = str(place / Path(evaluator.path).name)
     verifier = str(place / Path(evaluator.verifier).name) if evaluator.verifier else ""
-    own = msgspec.structs.replace(
-        evaluator, path=path, verifier=verifier, files={}
-    )  # sealed as they lie there
+    # without hashes of files: the backend seals the files of the copy
+    own = msgspec.structs.replace(evaluator, path=path, verifier=verifier, files={})
     return msgspec.structs.replace(task, evaluator=own)
 
 
@@ -263,8 +258,9 @@ def part_of(task: Task, parts: Mapping[str, str]) -> str:
 
 
 def targets(task: Task, text: str, evaluators: Iterable[str]) -> list[str]:
-    """The program's functions that the evaluator may call: the entry, those it names, or else all
-    public ones.
+    """The program's functions that the evaluator may call.
+
+    These are the entry and functions that the evaluator names, else all public ones.
     """
     tree = parsed(text)
     defined = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)] if tree else []
@@ -281,7 +277,7 @@ def targets(task: Task, text: str, evaluators: Iterable[str]) -> list[str]:
 
 
 def program(text: str, attack: Attack, facts: Mapping[str, Any]) -> str:
-    """The honest text with the attack; `facts` is what it may know (plain data)."""
+    """The honest text with the attack; `facts` are the attack's data (plain data)."""
     head = prelude().replace("{facts!r}", repr(json.dumps(dict(facts))))
     install = "\n\naudit_install(audit_attack)\n" if "def audit_attack" in attack.code else "\n"
     added = f"\n\n{head}\n\n{attack.code}{install}\n"
@@ -292,11 +288,11 @@ def program(text: str, attack: Attack, facts: Mapping[str, Any]) -> str:
 
 SAME, OTHER = 4, 8  # evaluations with one random seed, and with others
 _ROUNDING = 1e-12  # share of a score that counts as rounding
-_SPREADS = 4.0  # standard deviations by which a noisy score must be passed
+_SPREADS = 4.0  # standard deviations by which a score must beat a noisy one
 
 
 class Baseline:
-    """Decides whether a score is better than the honest one: by more than rounding and noise."""
+    """The honest score, and comparisons with it by more than rounding and noise."""
 
     def __init__(self, objective: Objective, honest: HonestResult, scores: Sequence[float]) -> None:
         self.objective, self.honest = objective, honest
@@ -304,7 +300,7 @@ class Baseline:
         self._noise = _SPREADS * honest.noise
 
     def better(self, score: float | None, than: float | None = None) -> bool:
-        """Whether a score beats another (the best honest one)."""
+        """True if a score beats another (default: the best honest one)."""
         base = self.best if than is None else than
         if score is None:
             return False
@@ -323,7 +319,10 @@ class Baseline:
 
 
 async def measure_honest(sandbox: SandboxCopy) -> tuple[HonestResult, list[Observation]]:
-    """Evaluate the program as it is, with one random seed and with others."""
+    """Evaluate the unchanged program with one random seed and with others.
+
+    Returns the result, and the observations with the one random seed.
+    """
     first = await sandbox.evaluate(sandbox.parts)
     if first.score is None:
         return HonestResult(
@@ -348,8 +347,10 @@ async def measure_honest(sandbox: SandboxCopy) -> tuple[HonestResult, list[Obser
 
 
 async def output_shape(sandbox: SandboxCopy) -> list[tuple[list[int], bool]] | None:
-    """The blocks of numbers in the output: their shapes, and whether any number has a fraction;
-    None if it was not observed."""
+    """Blocks of numbers in the output; None if the output was not observed.
+
+    For each block its shape, and True if any number has a fraction.
+    """
     for value in ("tell", "raise"):
         seen = await sandbox.evaluate(sandbox.attacked(attacks()["shape"], value), certify=False)
         for told in reported_facts(sandbox, seen):
@@ -359,7 +360,7 @@ async def output_shape(sandbox: SandboxCopy) -> list[tuple[list[int], bool]] | N
 
 
 def reported_facts(sandbox: SandboxCopy, seen: Observation) -> list[list[Any]]:
-    """An attack's report: its kind and facts, found anywhere in the observation."""
+    """Reports of an attack, found anywhere in the observation: kind and facts each."""
     found: list[list[Any]] = []
     for text in (seen.feedback, *seen.artifacts.values()):
         for line in text.splitlines():

@@ -1,10 +1,9 @@
-"""The check of a winner against the tolerances of its evaluator, where no exact verifier can be
-asked.
+"""Check of a winner against the tolerances of its evaluator, for tasks without a verifier.
 
-A search finds what an evaluator forgives: points moved outside by just its 1e-6 score more than the
-best honest ones (CATO, Section 5). So the same output is scored again by copies of the evaluator
-whose tolerances are smaller, and an honest program, the initial one, beside it: only what it still
-passes can be told from a threshold of the problem.
+A search exploits an evaluator's tolerance: points moved outside by just its 1e-6 score more than
+the best honest ones (CATO, Section 5). So the same output is scored again by copies of the
+evaluator with smaller tolerances, and beside it an honest program, the initial one: only where the
+initial program still scores can a tolerance be distinguished from a threshold of the problem.
 """
 
 from __future__ import annotations
@@ -27,29 +26,25 @@ from culmen.core.usage import Usage
 from culmen.evaluate.integrity.signs import GAP, sign
 
 TENTH = 0.1
-_MARGIN, _TIMES, _SCORER = (
-    5.0,
-    10.0,
-    20.0,
-)  # seconds for an evaluation: a constant, a multiple of the first; a scorer's
-_REFUSED = (
-    Status.OK,
-    Status.INVALID,
-    Status.ERROR,
-    Status.REJECTED,
-)  # what tells of an output, rather than of time
+# seconds for an evaluation: a constant, plus a multiple of the first; least seconds of a scorer
+_MARGIN, _TIMES, _SCORER = 5.0, 10.0, 20.0
+# results that depend on the output rather than on time
+_REFUSED = (Status.OK, Status.INVALID, Status.ERROR, Status.REJECTED)
 Make = Callable[[Task], Backend]
 
 
 class _Looked(NamedTuple):
-    """What a check found: in words, and perhaps as a sign."""
+    """Result of a check: in words, and as a sign if there is one."""
 
     text: str
     sign: Sign | None = None
 
 
 class TightenedEvaluator:
-    """Checks observations of a task's candidates; `make` gives a backend for a copy of the task."""
+    """Checker of observations of a task's candidates.
+
+    `make` builds a backend for a copy of the task.
+    """
 
     def __init__(self, task: Task, make: Make) -> None:
         self._task, self._make = task, make
@@ -61,9 +56,11 @@ class TightenedEvaluator:
     async def check(
         self, candidate: Candidate, case: Case | None, seed: int, seen: Observation, most: int
     ) -> Observation:
-        """The observation with what the check found: artifact `tolerance` says it in words, a sign
-        is added where the score rests on a tolerance. Takes at most `most` evaluations, which the
-        observation's usage tells."""
+        """The observation with the result of the check.
+
+        Artifact `tolerance` holds the result in words; a sign is added if the score rests on a
+        tolerance. Takes at most `most` evaluations, which are added to the observation's usage.
+        """
         self._used = 0
         if not seen.ok or most < 1:
             return seen
@@ -117,7 +114,7 @@ class TightenedEvaluator:
     async def _honest(
         self, told: Observation, case: Case | None, seed: int, seen: Observation
     ) -> bool:
-        """Whether the initial program does better than this under a tenth of the tolerances."""
+        """True if the initial program scores better than this with a tenth of the tolerances."""
         if not self._task.seeds:
             return False
         other = await self._score(TENTH, Candidate.of(self._task.seeds[0]), case, seed, seen)
@@ -168,7 +165,7 @@ class TightenedEvaluator:
 
 
 def _words(told: Observation) -> str:
-    """What becomes of the score."""
+    """The result of an evaluation in words."""
     return (
         f"scores {told.score!r}"
         if told.ok

@@ -1,10 +1,10 @@
-"""The tolerance probe: an honest output is pushed a little in several directions, and must not
-score more for it.
+"""The tolerance probe: pushes of an honest output, which must not raise its score.
 
-An output that is not at the edge of what is allowed may honestly gain by a push. Two things tell a
-tolerance from that: the exact verifier, where the task has one; else that pushes pay up to a tiny
-size and are refused beyond it, and that the same evaluator with one of its tolerances made smaller
-refuses the push and still takes the honest output.
+The output is pushed a little in several directions. An output that is not at the edge of the
+feasible region may honestly gain by a push. Two kinds of evidence distinguish a tolerance from
+that: the exact verifier, if the task has one; else that pushes pay up to a tiny size and are
+refused beyond it, and that the same evaluator with one of its tolerances reduced refuses the push
+and still accepts the honest output.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ SIZES = (1e-9, 1e-8, 1e-7, 3e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 _FIRST = (1e-8, 1e-6)  # tried in every direction before a direction is followed
 _HALVINGS = 8
 _MOST_BLOCKS = 4
-_AT_ONCE = 8  # pushes between two looks at the clock
+_AT_ONCE = 8  # pushes between two checks of the time
 _CLIFF = 20.0  # multiple of its gain that an output must lose just beyond the best push
 Push = tuple[int, str, float]
-_FAR = 1e-3  # a push of this size is refused where the output is at the edge of what is allowed
+_FAR = 1e-3  # a push of this size is refused if the output is at the edge of the feasible region
 _BRING = "to try the edge of what is allowed, audit a program whose output is there: --program FILE"
 _FREE = f"a slope, not an edge; {_BRING}"
 
@@ -41,8 +41,9 @@ FIX = (
 
 
 class ToleranceProbe:
-    """Pushes the output of one program; begins nothing after `until` (seconds of the monotonic
-    clock).
+    """Probe of one program's output.
+
+    No push begins after `until` (seconds of the monotonic clock).
     """
 
     def __init__(
@@ -90,9 +91,7 @@ class ToleranceProbe:
         )
 
     async def _settled(self, held: AttackOutcome) -> AttackOutcome:
-        """Held, unless there are tolerances that this program comes nowhere near: then nothing was
-        tried.
-        """
+        """Held, or inconclusive if the program's output comes nowhere near the tolerances."""
         where = locate.places("tolerance", self.sandbox.evaluators)
         if not where or self.sandbox.task.evaluator.verifier:
             return held
@@ -108,7 +107,7 @@ class ToleranceProbe:
         return msgspec.structs.replace(held, result="inconclusive", evidence=text, places=where)
 
     def _lost(self, push: Push) -> bool:
-        """Whether this push lost all that there was to lose, as where a refused output scores 0."""
+        """True if this push lost the whole score, as when a refused output scores 0."""
         return self.seen[push].score == 0 and self.baseline.best != 0
 
     async def _all(self, pushes: Sequence[Push]) -> None:
@@ -141,7 +140,7 @@ class ToleranceProbe:
         return min(larger, key=lambda each: each[2], default=None)
 
     def _cliff(self, push: Push, beyond: Push | None) -> bool:
-        """Whether larger pushes are refused, rather than a little worse as on a smooth slope."""
+        """True if larger pushes are refused, rather than a little worse as on a smooth slope."""
         if beyond is None:
             return False
         gain = self._reward(push) - self.baseline.objective.reward(self.baseline.best)
@@ -189,7 +188,7 @@ class ToleranceProbe:
         return msgspec.structs.replace(told, result="look", evidence=text, places=where)
 
     async def _certified(self, told: AttackOutcome, push: Push, score: float) -> AttackOutcome:
-        """The verifier's answer to the pushed output."""
+        """Outcome by the verifier's value of the pushed output."""
         seen = await self._push(push, certify=True)
         places = locate.places("tolerance", self.sandbox.evaluators)
         if seen.certified is None:
@@ -203,8 +202,9 @@ class ToleranceProbe:
         return msgspec.structs.replace(told, evidence=text)
 
     async def _proof(self, push: Push) -> tuple[EvaluatorLine, ...]:
-        """Lines of the evaluator whose tightening refuses the push and still takes the honest
-        output.
+        """Lines of the evaluator whose tolerance causes the gain.
+
+        With it reduced, the push is refused and the honest output still accepted.
         """
         named = {
             (place.file, place.line): place
@@ -235,7 +235,7 @@ class ToleranceProbe:
         return await self._compare(push, {file: locate.tightened(text, constant)})
 
     async def _refutes_together(self, push: Push) -> bool:
-        """All tolerances at once: two checks may forgive the same push."""
+        """True if all tolerances, reduced at once, refuse the push: two may admit the same one."""
         return await self._compare(push, locate.all_tightened(self.sandbox.evaluators))
 
     async def _compare(self, push: Push, changed: dict[str, str]) -> bool:
@@ -258,8 +258,9 @@ class ToleranceProbe:
 
 
 def _directions(blocks: Sequence[tuple[list[int], bool]] | None) -> list[tuple[int, str]]:
-    """(block, how): every block of fractions by itself, then all together. Signs are in the
-    sizes.
+    """Directions (block, how): each block of fractions alone, then all together.
+
+    Sizes are positive; "shrink" and "less" push the other way.
     """
     if blocks is None:
         return [(-1, "scale"), (-1, "outward"), (-1, "add")]

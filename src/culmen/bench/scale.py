@@ -41,10 +41,8 @@ from culmen.evaluate.taskfiles import load
 from culmen.testing.landscape import Faults, Landscape, task
 
 LEVELS = (10, 100, 1_000, 10_000, 100_000)
-MEDIAN, SPREAD = (
-    60.0,
-    1.5,
-)  # law of an evaluation's seconds: 1 % are under 2 s, 1 % over half an hour
+# law of an evaluation's seconds: 1 % are under 2 s, 1 % over half an hour
+MEDIAN, SPREAD = 60.0, 1.5
 STRAGGLERS, SLOWER = 0.01, 10.0
 CALL_MEDIAN, CALL_SPREAD = 8.0, 0.5
 FAULTS = Faults(error=0.03, timeout=0.01, lost=0.005)

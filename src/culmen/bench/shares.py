@@ -26,12 +26,8 @@ from culmen.store import views
 
 METRIC = "speed_up"
 LEVELS = (0.0, 0.5, 1.0, 1.5, 2.0)  # p
-AXES = (
-    "evaluation_steps",
-    "proposal_steps",
-    "proposals",
-    "evaluations",
-)  # of `report.records.Moment`
+# of `report.records.Moment`
+AXES = ("evaluation_steps", "proposal_steps", "proposals", "evaluations")
 
 
 class Reached(Protocol):

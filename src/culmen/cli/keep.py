@@ -180,9 +180,8 @@ def _differences(search: Any, end: dict[str, Any]) -> list[str]:
     """Differences between the replayed end of a run and the one in its journal."""
     found: list[str] = []
     verdict, reason = search.verdict, str(end.get("reason", ""))
-    winner = (
-        None if verdict is None else msgspec.json.decode(msgspec.json.encode(verdict))
-    )  # as the journal has it
+    # as the journal has it
+    winner = None if verdict is None else msgspec.json.decode(msgspec.json.encode(verdict))
     if not search.done:
         found.append("the journal says the run finished, the replay does not come to an end")
     if winner != end.get("winner"):
@@ -297,9 +296,8 @@ def _pack(
     several = len(names) > 1 or (out is not None and out.is_dir())
     if several and out is not None:
         out.mkdir(parents=True, exist_ok=True)
-    in_database = (
-        pointer(path) is not None
-    )  # then its folder is a hidden one, no place for an archive
+    # then its folder is a hidden one, no place for an archive
+    in_database = pointer(path) is not None
     file = out / f"{path.name}{archives.SUFFIX}" if out is not None and several else out
     if file is None and in_database:
         file = Path(f"{path.name}{archives.SUFFIX}")

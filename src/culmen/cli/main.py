@@ -22,7 +22,7 @@ from typing import Annotated, Any
 
 import typer
 
-from culmen.cli import about, attend, audit, bench, compare, keep, look, mcp, search, start
+from culmen.cli import about, attend, audit, bench, compare, keep, look, mcp, power, search, start
 from culmen.cli.screen import Screen
 from culmen.cli.verbs import declare
 from culmen.core import errors
@@ -34,7 +34,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[
 ]  # click's, wherever this version of typer keeps it
 
 PANELS = {
-    "Start": (start.demo, start.new, start.check, audit.audit),
+    "Start": (start.demo, start.new, start.check, power.power, audit.audit),
     "Search": (search.run, search.resume, search.fork),
     "Look at a run": (
         look.status,

@@ -207,9 +207,8 @@ def of_run(task: Task, flags: RunFlags, place: PlaceFlags) -> tuple[MinimalStrat
     from culmen.strategies import catalog
 
     task = _preset(task, flags.preset)
-    own = (
-        task.defaults if "strategy" in task.defaults else {}
-    )  # defaults of an OpenEvolve folder are for another program
+    # defaults of an OpenEvolve folder are for another program
+    own = task.defaults if "strategy" in task.defaults else {}
     model = ",".join(flags.model or ()) or own.get("model") or _of_file(flags) or OFFLINE
     name = (
         flags.strategy

@@ -282,9 +282,8 @@ def _fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) 
         texts = [name, *(row[place] for row in rows)]
         if place and place == len(columns) - 1:
             texts = [word for text in texts for word in text.split()]
-        needed = (
-            max((cell_len(clean(text)) for text in texts), default=0) + 2
-        )  # two spaces between columns
+        # two spaces between columns
+        needed = max((cell_len(clean(text)) for text in texts), default=0) + 2
         if not place:
             first, room = needed, width + 2 - needed
             continue

@@ -1,4 +1,4 @@
-"""Admissions in prose: sentences in which an agent or a model says that it plays the evaluator."""
+"""Admissions in prose: sentences by which an agent or a model admits gaming the evaluator."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 from typing import NamedTuple
 
 ADMISSION = "admission"
-"""The note that says of which `candidates` their maker admitted to play the evaluator; `evidence`
-are the sentences.
+"""Name of the note that lists `candidates` whose maker admitted gaming the evaluator.
+
+`evidence` holds the sentences.
 """
 
 PLAYED = (
@@ -35,9 +36,7 @@ _NOT = re.compile(
 
 
 class Admission(NamedTuple):
-    """A sentence, its line, and what it is: `admits` to gaming, or `mentions` a tolerance to stay
-    within.
-    """
+    """A sentence and its line: `admits` to gaming, or `mentions` a tolerance to stay within."""
 
     name: str
     sentence: str
@@ -45,7 +44,7 @@ class Admission(NamedTuple):
 
 
 def found(text: str) -> list[Admission]:
-    """All such sentences, each once; one that says it is not done does not count."""
+    """All admissions of a text, each sentence once; a sentence that denies gaming is left out."""
     told: dict[str, Admission] = {}
     for number, line in enumerate(text.splitlines(), 1):
         for sentence in re.split(r"(?<=[.!?;])\s+", line):

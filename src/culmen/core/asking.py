@@ -1,5 +1,6 @@
-"""What lets an evaluator ask models while one evaluation runs: set by who performs it, found by the
-backend.
+"""Access to models for an evaluator while one evaluation runs.
+
+The performer of the evaluation sets it, the backend reads it.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from typing import Any, Protocol
 from culmen.core.errors import CulmenError, UserError
 
 ROLE = "judge"
-"""The role that is asked where the evaluator names none."""
+"""The role that is asked if the evaluator names none."""
 
 
 class AskingFailed(CulmenError):
     """A model did not serve an evaluator, or no budget holds the call: the evaluation is lost.
+
     `reason` is a word.
     """
 
@@ -28,20 +30,20 @@ class Asker(Protocol):
     """Answers the questions of one evaluation.
 
     `ask` takes `{"number", "role", "messages", "options"}` (number: 1, 2, ... within one attempt)
-    and gives a chat completion, or `{"error": {"kind", "message"}}` for what the provider refuses
-    for good. Raises `AskingFailed`, `Unavailable` (an outage that lasts), and `UserError` for a
-    role without a model or a key that is wrong.
+    and returns a chat completion, or `{"error": {"kind", "message"}}` if the provider refuses the
+    request for good. Raises `AskingFailed`, `Unavailable` (a lasting outage), and `UserError` for a
+    role without a model or a wrong key.
     """
 
     async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]: ...
 
 
 ASKER: ContextVar[Asker | None] = ContextVar("asker", default=None)
-"""What answers the evaluation that the present task performs."""
+"""The asker of the evaluation that the present task performs."""
 
 
 def asker() -> Asker:
-    """The present one. Raises `UserError` where nothing answers."""
+    """The present asker. Raises `UserError` if there is none."""
     found = ASKER.get()
     if found is None:
         raise no_model(ROLE)
@@ -49,7 +51,7 @@ def asker() -> Asker:
 
 
 def no_model(role: str) -> UserError:
-    """The error for a role that nobody answers."""
+    """The error for a role that has no model."""
     return UserError(
         f"the evaluator asks a model as '{role}', and no model has that role",
         where="--model",

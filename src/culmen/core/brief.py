@@ -10,11 +10,10 @@ from culmen.core.usage import Usage
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """How well a mean reward is known: from `count` evaluations with a score, beside `failures`
-    without one.
+    """Precision of a mean reward: `count` evaluations with a score, `failures` without one.
 
-    `margin` is the half width of its 95 % interval in the unit of the score; None: it cannot be
-    told, 0: exact.
+    `margin` is the half width of its 95 % interval in the unit of the score; None: unknown, 0:
+    exact.
     """
 
     count: int = 0
@@ -23,8 +22,10 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class Exhibit(msgspec.Struct, frozen=True):
-    """A candidate shown for inspiration, with its mean reward (higher is better) if it has one;
-    `metrics` are those of its latest evaluation."""
+    """A candidate shown for inspiration, with its mean reward (higher is better) if any.
+
+    `metrics` are those of its latest evaluation.
+    """
 
     candidate: Candidate
     reward: float | None = None
@@ -34,9 +35,11 @@ class Exhibit(msgspec.Struct, frozen=True):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """An earlier change of a brief's parent: `change` says which, in its author's words or by lines
-    that came and went. `reward` is its mean reward; None while there is no score, and `fault` then
-    says why ("": not evaluated yet)."""
+    """An earlier change of a brief's parent, with its mean reward.
+
+    `change` describes it, in its author's words or by the lines added and removed. `reward` is None
+    while there is no score; `fault` is then the reason ("": not evaluated yet).
+    """
 
     change: str
     reward: float | None = None
@@ -47,19 +50,19 @@ class Attempt(msgspec.Struct, frozen=True):
 class Brief(msgspec.Struct, frozen=True):
     """One request for `k` new candidates.
 
-    Encoded with all its fields: whether a text is left out as a default would depend on its
-    identity, not its value, and requests are told apart by what they encode to.
+    Encoded with all its fields: leaving out a default text would depend on its identity, not its
+    value, and requests are distinguished by their encoding.
 
-    `parent` is what to improve (None: write the first one), `observations` what was just seen of
-    it, `reward` its mean reward so far, `inspirations` others to learn from, `context` global
-    guidance (POLCA's c_history), `format` how the reply should carry the candidates: rewrite | diff
-    | verbalized | verbalized_diff | blocks | json; auto and verbalized_auto edit long parents and
-    rewrite short ones (`settled`). `role` picks the model. `hypothesis` is what to try, where that
-    was decided before (PACEvolve++'s selected experiment).
+    `parent` is the candidate to improve (None: write the first one), `observations` its latest
+    observations, `reward` its mean reward so far, `inspirations` other candidates to learn from,
+    `context` global guidance (POLCA's c_history), `format` the form of the reply: rewrite | diff |
+    verbalized | verbalized_diff | blocks | json; auto and verbalized_auto edit long parents and
+    rewrite short ones (`settled`). `role` picks the model. `hypothesis` is the experiment to try,
+    if one was decided before (PACEvolve++'s selected experiment).
 
-    The engine fills what it knows better than a strategy, in every brief that a model gets:
-    `attempts` on this parent, metrics of the inspirations, and, unless the strategy has said how
-    well it knows its numbers, `reward` and `measured` of both over all evaluations so far.
+    The engine completes every brief that a model gets: `attempts` on this parent, metrics of the
+    inspirations, and, unless the strategy has stated the precision of its numbers, `reward` and
+    `measured` of both over all evaluations so far.
     """
 
     parent: Candidate | None = None
@@ -77,14 +80,17 @@ class Brief(msgspec.Struct, frozen=True):
 
 
 LONG = 4_000
-"""Characters from which a parent is edited by a diff where the format is left open: about a hundred
-lines.
+"""Length in characters above which a parent is edited by a diff if the format is open.
+
+About a hundred lines.
 """
 
 
 def settled(format: str, parent: Candidate | None, frozen: tuple[str, ...] = ()) -> str:
-    """The format of a reply, with `auto` and `verbalized_auto` settled by the length of the
-    parent's parts that may change."""
+    """The format of a reply, with `auto` and `verbalized_auto` resolved.
+
+    They depend on the length of the parent's parts that may change.
+    """
     family, auto, rest = format.rpartition("auto")
     if not auto or rest:
         return format
@@ -97,7 +103,7 @@ def settled(format: str, parent: Candidate | None, frozen: tuple[str, ...] = ())
 
 
 class HumanInput(msgspec.Struct, frozen=True):
-    """What a person sent to a search that goes on: a hint in words, or a candidate of their own."""
+    """Input from a person to a running search: a hint in words, or a candidate of their own."""
 
     hint: str = ""
     candidate: Candidate | None = None
@@ -106,8 +112,9 @@ class HumanInput(msgspec.Struct, frozen=True):
 class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer: up to k candidates in the order of the reply, possibly none.
 
-    `fault` is "" or a short word saying why there are fewer than asked (empty, refused, truncated,
-    unparsable, duplicate, provider, ...). `prompt` and `reply` are the exact texts, kept as blobs.
+    `fault` is "" or a short word for the reason that there are fewer than asked (empty, refused,
+    truncated, unparsable, duplicate, provider, ...). `prompt` and `reply` are the exact texts, kept
+    as blobs.
     """
 
     candidates: tuple[Candidate, ...] = ()
@@ -117,9 +124,7 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
     usage: Usage = Usage()
     prompt: str = ""
     reply: str = ""
-    faults: dict[
-        str, int
-    ] = {}  # everything that went wrong on the way, by kind, also what a retry made good
+    faults: dict[str, int] = {}  # number of faults by kind, those that a retry mended included
 
 
 OVER_LIMIT = "over_limit"
@@ -128,14 +133,12 @@ _REFUSED = "budget_"
 
 
 def no_budget(name: str) -> str:
-    """The fault of a request that was not made, for this budget could not hold the most it may
-    cost.
-    """
+    """The fault of a request not made because this budget could not hold its largest cost."""
     return f"{_REFUSED}{name}"
 
 
 def refused_budget(fault: str) -> str:
-    """The budget that `no_budget` names in a fault, "" if it is another fault."""
+    """The budget that `no_budget` named in a fault, "" for another fault."""
     return fault.removeprefix(_REFUSED) if fault.startswith(_REFUSED) else ""
 
 
@@ -148,6 +151,4 @@ class Text(msgspec.Struct, frozen=True, omit_defaults=True):
     usage: Usage = Usage()
     prompt: str = ""
     reply: str = ""
-    faults: dict[
-        str, int
-    ] = {}  # everything that went wrong on the way, by kind, also what a retry made good
+    faults: dict[str, int] = {}  # number of faults by kind, those that a retry mended included

@@ -9,7 +9,7 @@ import msgspec
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a candidate came from.
+    """Provenance of a candidate.
 
     `rank` is its place in the reply (0 = first), `weight` a probability the model stated for it
     (recorded, not used), `note` free text of the operator.
@@ -46,8 +46,9 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The whole candidate as one text: the only part, or all parts under `=== name ===`
-        headings.
+        """The whole candidate as one text.
+
+        The only part, or all parts under `=== name ===` headings.
         """
         if len(self.parts) == 1:
             return next(iter(self.parts.values()))
@@ -55,8 +56,9 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 def digest_parts(parts: Mapping[str, str]) -> str:
-    """SHA-256 (hex) of the parts, independent of their order; names and texts cannot run into one
-    another.
+    """SHA-256 (hex) of the parts, independent of their order.
+
+    Names and texts are length-prefixed, so that they cannot run into one another.
     """
     sha = hashlib.sha256()
     for name in sorted(parts):

@@ -1,9 +1,8 @@
-"""One error tree, and whose line an error is. A candidate's failure is a value (`Status`), never
-one of these.
+"""The error tree, and the attribution of errors to culmen's or to the user's code.
 
-`UserError` and its children are mistakes or circumstances that the user can fix: they say what
-happened, where, and the next command, and the CLI prints them without a traceback. Anything else
-that raises is a bug.
+A candidate's failure is a value (`Status`), never one of these errors. `UserError` and its children
+are mistakes or circumstances that the user can fix: they state the problem, its place and the next
+command, and the CLI prints them without a traceback. Any other exception is a bug.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ class CulmenError(Exception):
 class UserError(CulmenError):
     """A mistake or circumstance the user can fix.
 
-    `what` happened, `where` (a file, a key, a run) and `fix` (the next command or edit), each one
-    plain sentence.
+    `what` is the problem, `where` its place (a file, a key, a run) and `fix` the next command or
+    edit, each one plain sentence.
     """
 
     exit_code = 2
@@ -44,11 +43,14 @@ class UserError(CulmenError):
 
 
 class TaskError(UserError):
-    """The task folder, its `task.toml`, its cases or its evaluator cannot be used as they are."""
+    """The task folder, its `task.toml`, its cases or its evaluator cannot be used."""
 
 
 def missing_extra(who: str, package: str, extra: str, where: str = "") -> UserError:
-    """`who` needs `package`, which an extra of culmen brings and this installation lacks."""
+    """The error for a `package` that `who` needs and that is not installed.
+
+    `extra` is the extra of culmen that brings it.
+    """
     fix = f"pip install 'culmen[{extra}]', in the environment culmen runs in"
     return UserError(
         f"{who} needs the package {package}, which is not installed", where=where, fix=fix
@@ -56,9 +58,7 @@ def missing_extra(who: str, package: str, extra: str, where: str = "") -> UserEr
 
 
 class NothingScored(UserError):
-    """A search has ended and no evaluation gave a score: the message has the evaluator's own
-    traceback.
-    """
+    """A search has ended without a score; the message has the evaluator's own traceback."""
 
     exit_code = 1
 
@@ -70,13 +70,13 @@ class RunLocked(UserError):
 
 
 class JournalMismatch(UserError):
-    """The strategy, replayed, asked for something else than the journal holds."""
+    """The replayed strategy asked for an effect other than the one in the journal."""
 
     exit_code = 4
 
 
 class JournalDamaged(UserError):
-    """The journal cannot be read as it stands."""
+    """The journal cannot be read in its present state."""
 
     exit_code = 4
 
@@ -88,25 +88,23 @@ class IsolationError(UserError):
 
 
 class Unavailable(UserError):
-    """An outside resource failed (disk full, provider down): nothing is lost, the run can be
-    resumed.
-    """
+    """An outside resource failed (disk full, provider down); the run can be resumed."""
 
     exit_code = 75
 
 
-# Whose line it is: the places in tracebacks that are the user's own, neither culmen's nor a
+# Attribution of lines: the places in tracebacks that are the user's own, neither culmen's nor a
 # library's.
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_TASKS = os.path.join(_OURS, "tasks") + os.sep  # written as a user's are
+_TASKS = os.path.join(_OURS, "tasks") + os.sep  # written like a user's
 _LIBRARY = re.compile(r"[/\\]lib[/\\]python\d|[/\\]site-packages[/\\]|^<frozen ")
 _JAILED = re.compile(r"^/w/|[/\\]culmen-jail-")
 _IN_TEXT = re.compile(r'File "([^"]+)", line (\d+)(?:, in (\S+))?')
 
 
 class Place(NamedTuple):
-    """A line of a file, and the function it is in ("" outside any)."""
+    """A line of a file, and the function that contains it ("" outside any)."""
 
     file: str
     line: int
@@ -125,17 +123,17 @@ class Place(NamedTuple):
 
 
 def ours(file: str) -> bool:
-    """Whether a file is culmen's; the built-in tasks are not."""
+    """True if a file is part of culmen, the built-in tasks excepted."""
     return file.startswith(_OURS) and not file.startswith(_TASKS)
 
 
 def is_library(file: str) -> bool:
-    """True of a file of Python itself or of an installed package."""
+    """True if a file belongs to Python itself or to an installed package."""
     return bool(_LIBRARY.search(file))
 
 
 def is_jailed(file: str) -> bool:
-    """True of a file in a work folder that a jail made: a candidate's, or what it wrote."""
+    """True if a file is in a work folder made by a jail: a candidate's file, or one it wrote."""
     return bool(_JAILED.search(file))
 
 
@@ -148,8 +146,9 @@ def in_text(trace: str) -> Place | None:
 
 
 def called(error: BaseException) -> Place | None:
-    """The innermost place of the user's own code that culmen had called when this was raised; None:
-    culmen's own.
+    """The innermost place of the user's own code that culmen had called when this was raised.
+
+    None if the error is culmen's own.
     """
     if isinstance(error, SyntaxError) and error.filename and not ours(error.filename):
         return Place(error.filename, error.lineno or 1)
@@ -163,8 +162,11 @@ def called(error: BaseException) -> Place | None:
 
 
 def as_theirs(error: Exception, kept: str = "") -> UserError | None:
-    """The error as one of the user's own code, with the places in it, where culmen had called that;
-    else None. `kept` says what is not lost."""
+    """The error as a `UserError` about the user's own code, with the places in that code.
+
+    None if culmen had not called the user's code. `kept` completes the fix: the results that are
+    not lost.
+    """
     place = called(error)
     if place is None:
         return None
@@ -183,7 +185,7 @@ def as_theirs(error: Exception, kept: str = "") -> UserError | None:
 
 @contextmanager
 def told_as_theirs() -> Generator[None]:
-    """What the user's own code raises inside is raised as a `UserError` that says where."""
+    """Re-raise errors of the user's own code as a `UserError` that names the place."""
     try:
         yield
     except CulmenError:

@@ -17,8 +17,10 @@ from culmen.core.usage import Usage
 
 
 class Status(StrEnum):
-    """How one evaluation ended. All but `ok` carry no score; `lost` is a failure of culmen or the
-    machine, never counted against a candidate."""
+    """The outcome of one evaluation; only `ok` has a score.
+
+    `lost` is a failure of culmen or the machine, never counted against a candidate.
+    """
 
     OK = "ok"
     # ran, but the output or the score is not acceptable (wrong shape, NaN, constraint violated)
@@ -30,8 +32,9 @@ class Status(StrEnum):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One example of the data set: `input` goes to the candidate, `info` (the answer) only to the
-    scorer.
+    """One example of the data set.
+
+    `input` goes to the candidate, `info` (the answer) only to the scorer.
     """
 
     id: str
@@ -45,7 +48,7 @@ class Sign(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `name` is a machine word (frames, tolerance, certified_gap, ...; see
     `culmen.evaluate.integrity.signs`), `line` the line of `part` it was found on (0: not in the
-    text). `grave` ones rarely have an honest use: `--integrity` acts on them.
+    text). `grave` signs rarely have an honest use: `--integrity` acts on them.
     """
 
     name: str
@@ -89,21 +92,24 @@ SIGNS: dict[str, tuple[bool, str]] = {
     "clocks": (False, "reads clocks"),
     "literals": (False, "holds many numbers that no seed has"),
 }
-"""Every sign: whether it is grave, and what it means."""
+"""All signs: (grave, meaning) by name."""
 
 PRINTED_MARK = "printed, at the end:"
-"""Follows what a failed evaluation says, before the end of what was printed."""
+"""Separates the message of a failed evaluation from the end of the printed output."""
 
 LOG, EVALUATOR_LOG = "log", "evaluator log"
-"""Artifacts that hold what was printed: by the candidate (of a Python function, by both), by the
-evaluator in a process of its own. The latter is for people alone: it may tell the answers."""
+"""Artifacts with printed output: the candidate's, and the evaluator's own.
+
+A Python function's log has the output of both; the other is of an evaluator in a process of its
+own. It is for people alone: it may reveal the answers.
+"""
 
 BARRED = "integrity_"
 """Prefix of the `reason` of an observation rejected for a sign; the sign's name follows."""
 
 
 class RoleUsage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an evaluation asked of one model in one role: so many questions, and what they cost."""
+    """Number and cost of the questions that an evaluation asked one model in one role."""
 
     role: str
     model: str
@@ -112,12 +118,13 @@ class RoleUsage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 OUTPUT = "output"
-"""The artifact that holds what the candidate gave for a case, where the evaluator keeps none of
-that name itself.
+"""The artifact with the candidate's output for a case.
+
+An artifact of that name from the evaluator itself takes precedence.
 """
 
 CONVERSATION = "conversation"
-"""The artifact that holds what an evaluator asked models, and what they said."""
+"""The artifact with the questions that an evaluator asked models, and the answers."""
 
 
 class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -125,22 +132,22 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `score` is in the task's own direction and unit, a finite float exactly when `status` is ok.
     `reason` is a short machine word refining the status (memory_limit, nan_score, ...), `feedback`
-    text for people and models, `seconds` the wall time of the evaluation, `seed` what the
-    candidate's random state was seeded with, `evaluator` the digest of the evaluator, `trust` how
-    far the score can be trusted (`core.trust`; "": unknown).
+    text for people and models, `seconds` the wall time of the evaluation, `seed` the seed of the
+    candidate's random state, `evaluator` the digest of the evaluator, `trust` the level of trust in
+    the score (`LEVELS`; "": unknown).
 
-    If the task's verifier was asked, `strict` says whether the output passed it as given, with zero
+    If the task's verifier was asked, `strict` is True if the output passed it unchanged, with zero
     tolerance, and `certified` is the exact value of the output or of its strictly feasible repair,
     rounded towards the worse side (None: not accepted). The exact form is the artifact
     "certificate".
 
-    `signs` are what was noticed about its integrity; where the run rejects for that, `reason` says
-    which one.
+    `signs` are the signs of gaming found; if the run rejected the observation for one, `reason`
+    names it.
 
-    `asked` is what its evaluator asked models, by role and model; `usage` has the sum.
+    `asked` is the evaluator's use of models, by role and model; `usage` has the sum.
 
-    `culprit` is one of `CULPRITS` where the evaluation showed more than status and reason say; read
-    it with `culprit_of`.
+    `culprit` is one of `CULPRITS` if the evaluation showed more than status and reason express;
+    read it with `culprit_of`.
     """
 
     candidate: str
@@ -164,7 +171,7 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def ok(self) -> bool:
-        """Whether there is a score."""
+        """True if there is a score."""
         return self.status is Status.OK
 
     @property
@@ -179,7 +186,7 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def last_words(self) -> str:
-        """The last line of its feedback, before what was printed."""
+        """The last line of the feedback, printed output excluded."""
         said = self.feedback.partition(PRINTED_MARK)[0].strip() or self.feedback.strip()
         return said.rpartition("\n")[2].strip()
 
@@ -187,8 +194,8 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     def kind(self) -> str:
         """Common mark of failures that are alike, "" for a score.
 
-        Status, reason and last line of the feedback with numbers left out and, where the
-        candidate's text did not raise, the evaluator's line: ` @ evaluator.py:12`.
+        Status, reason and last line of the feedback with numbers left out and, unless the
+        candidate's text raised, the evaluator's line: ` @ evaluator.py:12`.
         """
         if self.ok:
             return ""
@@ -198,29 +205,32 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def grave(self) -> Sign | None:
-        """The first grave sign."""
+        """The first grave sign, None if there is none."""
         return next((sign for sign in self.signs if sign.grave), None)
 
     @property
     def barred(self) -> bool:
-        """Whether it was rejected for a sign, which bars its candidate from being the best."""
+        """True if it was rejected for a sign, which bars its candidate from being the best."""
         return self.status is Status.REJECTED and self.reason.startswith(BARRED)
 
     @property
     def verified(self) -> bool:
-        """Whether the score was computed in a process that candidate code never enters."""
+        """True if the score was computed in a process that candidate code never enters."""
         return reaches(self.trust, "verified")
 
 
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+")
 _KIND_CHARS = 400  # of the last line of feedback
-_PLACED = re.compile(r" @ (.+:\d+)$")  # no other part of a kind holds a number
+_PLACED = re.compile(r" @ (.+:\d+)$")  # no other part of a kind contains a number
 
 CULPRITS = ("candidate", "scorer", "provider", "machine", "budget")
-"""Origins of failures: the candidate · the evaluator's own text · a model or service that it asks
-· this machine or another one · a budget that had no room."""
+"""Origins of failures.
 
-# by one observation alone: what the candidate gave may have brought the evaluator there
+The candidate · the evaluator's own text · a model or service that it asks · this machine or another
+one · a budget that had no room.
+"""
+
+# undecided by one observation alone: the candidate's output may have made the evaluator fail
 _UNDECIDED = {
     Status.INVALID: (
         "scorer_raised",
@@ -237,9 +247,9 @@ _LOST = {"provider_away": "provider", "scorer_error": "scorer"}
 
 
 def culprit_of(observation: Observation) -> str:
-    """One of `CULPRITS`, also of observations in journals of before that name none.
+    """One of `CULPRITS`, also for observations of older journals, which name none.
 
-    "" for a score, and for what one observation cannot decide between candidate and evaluator.
+    "" for a score, and if one observation cannot decide between candidate and evaluator.
     """
     if observation.ok or observation.culprit:
         return observation.culprit
@@ -250,12 +260,12 @@ def culprit_of(observation: Observation) -> str:
 
 
 def is_excused(observation: Observation) -> bool:
-    """True if it failed by no fault of its candidate, and so never counts against it."""
+    """True if the failure is not its candidate's fault, and so never counts against it."""
     return culprit_of(observation) in CULPRITS[1:]
 
 
 def place_in(kind: str) -> str:
-    """The evaluator's `file:line` that a kind of failure names, "" if it names none."""
+    """The evaluator's `file:line` named in a kind of failure, "" if there is none."""
     found = _PLACED.search(kind)
     return found[1] if found else ""
 
@@ -270,15 +280,16 @@ def _evaluator_place(observation: Observation) -> str:
 
 
 class Rollout(msgspec.Struct, frozen=True):
-    """One candidate with the observations of one `lab.evaluate`, in the order of the cases (paper:
-    S_theta).
+    """One candidate with the observations of one `lab.evaluate` (paper: S_theta).
+
+    Observations and rewards are in the order of the cases.
     """
 
     candidate: Candidate
     observations: tuple[Observation, ...]
     rewards: tuple[
         float | None, ...
-    ]  # higher is better whatever the task's direction; None where there is no score
+    ]  # higher is better whatever the task's direction; None without a score
 
     @property
     def reward(self) -> float | None:
@@ -291,7 +302,7 @@ class Rollout(msgspec.Struct, frozen=True):
 LEVELS = ("certified", "verified", "proxied", "self-reported")
 SHOWN = {
     "verified": "scored apart"
-}  # what people read, where the name would promise more than it says
+}  # display names of levels whose own name would promise too much
 
 MEANINGS = {
     "certified": "the task's exact verifier vouches for the value",
@@ -305,9 +316,11 @@ MEANINGS = {
 
 
 class Scoring(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a run's scores are made: the level of `trust` and, where it is not the strongest the form
-    can have, `why`. `accept` names what an evaluator at level proxied takes from a candidate
-    besides plain finite data."""
+    """Trust in a run's scores: the level `trust`, and `why` it is not the form's strongest.
+
+    `accept` names the values besides plain finite data that an evaluator at level proxied takes
+    from a candidate.
+    """
 
     trust: str = ""
     why: str = ""
@@ -315,17 +328,18 @@ class Scoring(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def rank(level: str) -> int:
-    """0 for the strongest. "" (unknown) counts as self-reported; an unknown name raises
-    ValueError.
+    """Rank of a level of trust: 0 for the strongest.
+
+    "" (unknown) counts as self-reported. Raises ValueError for an unknown name.
     """
     return LEVELS.index(level or LEVELS[-1])
 
 
 def weakest(levels: Iterable[str]) -> str:
-    """The level of a value made from several: that of its weakest part; "" of none."""
+    """The level of a value made from several: that of its weakest part; "" if there are none."""
     return max((level or LEVELS[-1] for level in levels), key=rank, default="")
 
 
 def reaches(level: str, wanted: str) -> bool:
-    """Whether `level` is at least as strong as `wanted`."""
+    """True if `level` is at least as strong as `wanted`."""
     return rank(level) <= rank(wanted)

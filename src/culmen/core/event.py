@@ -1,4 +1,4 @@
-"""Effects a strategy asks for, the digests they are known by, and the journal's rows about them."""
+"""Effects that a strategy asks for, their digests, and the journal's entries about them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from culmen.core.usage import Usage
 class EvaluateRequest(msgspec.Struct, frozen=True, tag="evaluate"):
     """Run one candidate on one case (None: the task has no data set), once, with this seed.
 
-    `certify` asks the task's verifier, too; `checks` allows so many further evaluations, to find
-    out whether the score rests on a tolerance of the evaluator: always, or only where the score is
-    above one, in the task's own direction.
+    `certify` asks the task's verifier, too. `checks` is the number of further evaluations allowed
+    to test if the score depends on a tolerance of the evaluator: always, or, with `above`, only for
+    a score better than that, in the task's own direction.
     """
 
     candidate: Candidate
@@ -52,9 +52,9 @@ class EmbedRequest(msgspec.Struct, frozen=True, tag="embed"):
 
 
 class EditRequest(msgspec.Struct, frozen=True, tag="edit"):
-    """Heavy pure work on texts (parsing, syntax-tree edits, optimiser steps) done outside the loop.
+    """Heavy pure work on texts (parsing, syntax-tree edits, optimiser steps) outside the loop.
 
-    `tool` names it, `texts` are whole candidates, `options` plain data.
+    `tool` names it, `candidates` are whole candidates, `options` plain data.
     """
 
     tool: str
@@ -64,7 +64,7 @@ class EditRequest(msgspec.Struct, frozen=True, tag="edit"):
 
 
 class CustomRequest(msgspec.Struct, frozen=True, tag="custom"):
-    """An effect of a kind the engine does not know (train, session, ...), for plug-ins."""
+    """An effect of a kind unknown to the engine (train, session, ...), for plug-ins."""
 
     kind: str
     payload: dict[str, Any]
@@ -72,8 +72,9 @@ class CustomRequest(msgspec.Struct, frozen=True, tag="custom"):
 
 
 WAIT = "clock.wait"
-"""The custom kind that only lets time pass: payload `{"seconds": ...}`. It keeps no search from
-ending.
+"""The custom kind that only lets time pass: payload `{"seconds": ...}`.
+
+It does not keep a search from ending.
 """
 
 Request = (
@@ -84,7 +85,9 @@ _NOTHING, _EVALUATION, _CALL = Usage(), Usage(evaluations=1), Usage(calls=1)
 
 
 def at_least(request: Request) -> Usage:
-    """The default estimate: an evaluation is one evaluation, asking a model is one call; the rest
+    """The default estimate of a request's cost.
+
+    One evaluation for an evaluation, plus its checks; one call for a question to a model; the rest
     is free.
     """
     if isinstance(request, EvaluateRequest):
@@ -93,7 +96,7 @@ def at_least(request: Request) -> Usage:
 
 
 class Vectors(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Embeddings: `count` rows of `width` little-endian float32, and which embedder made them."""
+    """Embeddings: `count` rows of `width` little-endian float32, and the name of the embedder."""
 
     count: int
     width: int
@@ -103,8 +106,9 @@ class Vectors(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Edits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Result of an `edit`: new candidates' parts and plain data the tool wants back; `fault` is ""
-    or a word.
+    """Result of an `edit`: new candidates' parts, and plain data that the tool returns.
+
+    `fault` is "" or a word.
     """
 
     parts: tuple[dict[str, str], ...] = ()
@@ -124,7 +128,7 @@ Result = Observation | Proposal | Text | Vectors | Edits | Custom
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """The n-th thing a strategy asked for: `key` = n, `mark` = digest of the request."""
+    """The n-th request of a strategy: `key` = n, `mark` = digest of the request."""
 
     key: int
     mark: str
@@ -139,15 +143,18 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What is to be journaled, in one transaction with its neighbours.
+    """An entry for the journal, written in one transaction with its neighbours.
 
-    kind     started (an effect was handed to the world) · held (its model calls may cost
-    `body["most"]` in all)
-             done (`result` holds its outcome) · note (from the strategy) · stop (the search was
-             told to end)
-             torn (in flight when a process died; `body` has what it may have cost) · tell (input
-             from a person)
-             state (run life cycle: running, paused, interrupted, finished, failed)
+    Values of `kind`:
+
+    started  an effect was handed to the world
+    held     its model calls may cost `body["most"]` in all
+    done     `result` holds its outcome
+    note     from the strategy
+    stop     the search was asked to end
+    torn     in flight when a process died; `body` has its largest possible cost
+    tell     input from a person
+    state    run life cycle: running, paused, interrupted, finished, failed
     """
 
     kind: str
@@ -160,8 +167,9 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A journaled entry: `seq` is its place (1, 2, ...), `time` the wall clock (Unix seconds, for
-    display only).
+    """A journaled entry.
+
+    `seq` is its place (1, 2, ...), `time` the wall clock (Unix seconds, for display only).
     """
 
     seq: int
@@ -170,8 +178,9 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def encode(value: Any) -> bytes:
-    """Plain data and structs as JSON bytes, the same on every run, also of texts that are no valid
-    Unicode.
+    """Plain data and structs as JSON bytes, the same on every run.
+
+    Texts that are not valid Unicode are encoded as well.
     """
     try:
         return msgspec.json.encode(value, order="sorted" if isinstance(value, dict) else None)
@@ -182,8 +191,8 @@ def encode(value: Any) -> bytes:
 def mark(request: Request, brief: bytes = b"") -> str:
     """Digest of a request: 16 hex digits. Candidates count by content.
 
-    `brief` is that of a `ProposeRequest` as `encode` wrote it, where that is at hand: writing it
-    again would cost much.
+    `brief` is the `encode`d brief of a `ProposeRequest`, if it is at hand: encoding it again would
+    cost much.
     """
     if isinstance(request, ProposeRequest) and brief.startswith(
         b'{"parent":'
@@ -194,7 +203,7 @@ def mark(request: Request, brief: bytes = b"") -> str:
         certify = ("certify",) if request.certify else ()
         if (
             request.checks and request.above is None
-        ):  # else it is the same evaluation, whatever was best before
+        ):  # otherwise the evaluation is the same, whatever the best score before
             certify = ("checks", str(request.checks))
         return fingerprint("evaluate", request.candidate.digest, case, str(request.seed), *certify)[
             :16

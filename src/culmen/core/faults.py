@@ -11,7 +11,7 @@ import msgspec
 
 from culmen.core.evaluation import place_in
 
-MANY = 3  # candidates that one line of the evaluator raised for, before it is worth a word
+MANY = 3  # candidates that one line of the evaluator must raise for to be reported
 _NAMED_CASES = 8
 _ERROR = re.compile(r"^\S+ \S* ?((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::| @|$)")
 
@@ -30,11 +30,12 @@ class EvaluationRow(NamedTuple):
 
 
 class EvaluatorFault(msgspec.Struct, frozen=True):
-    """Evaluations that one line of the evaluator ended.
+    """Evaluations that failed at one line of the evaluator.
 
     `place` is `file:line`, `error` the most frequent exception ("" if none is named). Of the
-    `candidates` that it hit, `scored` scored in another evaluation; `initial`: an initial program
-    is among them. `evaluations` is their number, a `share` of all on these `cases`, of `all_cases`.
+    `candidates` that it hit, `scored` scored in another evaluation; `initial` is True if an initial
+    program is among them. `evaluations` is their number, a `share` of all on these `cases`, of
+    `all_cases`.
     """
 
     place: str
@@ -49,7 +50,7 @@ class EvaluatorFault(msgspec.Struct, frozen=True):
 
     @property
     def is_certain(self) -> bool:
-        """True if it is the evaluator's whatever candidates return.
+        """True if the fault is the evaluator's, whatever candidates return.
 
         It hits an initial program, or half of all evaluations on these cases and mostly candidates
         that score elsewhere.

@@ -1,6 +1,4 @@
-"""The options of a run: what a person chooses on the command line or in Python, as the run's
-journal keeps it.
-"""
+"""The options of a run that a person chooses, in the form that the run's journal keeps."""
 
 from __future__ import annotations
 
@@ -13,11 +11,10 @@ DEFAULT_BUDGET = Budget(evaluations=200)
 
 
 class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Resources of one evaluation on its node: cores, GPUs, bytes of memory, custom resources by
-    name.
+    """Resources of one evaluation on its node: cores, GPUs, bytes of memory, custom by name.
 
-    They decide where an evaluation is placed; what it may use is decided by the task's limits and
-    its jail.
+    They decide the placement of an evaluation; the task's limits and its jail decide the resources
+    that it may use.
     """
 
     cpu: float = 1.0
@@ -29,12 +26,16 @@ class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
 class BackendChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     """A backend by name (local, ray, slurm), and its options.
 
-    address   of Ray: auto (the cluster of this machine's environment), local (a new one, here), ray://... or host:port
-    wait      seconds without any node that could take an evaluation after which the run gives up; 0: the backend's own
-    rest      of Ray: seconds without work after which a node's evaluator ends, so that an autoscaler may take the node
-    retries   how often an evaluation is tried again that a worker or node took down with it
-    The others are Slurm's: `jobs` of `slots` evaluations each, for `minutes`, with its own options (partition, ...) in
-    `texts`.
+    address  of Ray: auto (the cluster of this machine's environment), local (a new one, here),
+             ray://... or host:port
+    wait     seconds without a node that could take an evaluation after which the run gives up;
+             0: the backend's own
+    rest     of Ray: seconds without work after which a node's evaluator ends, so that an autoscaler
+             may release the node
+    retries  retries of an evaluation that a worker or node took down with it
+
+    The others are Slurm's: `jobs` of `slots` evaluations each, for `minutes`, with its own options
+    (partition, ...) in `texts`.
     """
 
     name: str = "local"
@@ -50,29 +51,28 @@ class BackendChoice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that a person can choose of a run, besides its task and its strategy.
+    """All options of a run that a person can choose, except its task and its strategy.
 
-    model        a model's name, "offline" for none, or names by role; of an object of the caller's
-    own, where its
-                 class is
-    models_file  file of providers, models and prices
-    budget       hard limits of the search
-    seed         random seed
-    workers      evaluations at once; 0: one per core of this machine, up to 8, and on Ray as many
-    as it has room for
-    require      weakest isolation level accepted (namespaces, container, restricted, limits); None:
-    any
-    level        isolation level to use, and no other; None: the strongest there is
-    backend      where evaluations run; None: on this machine
-    embedder     an embedder's name
-    integrity    what is done about grave signs of gaming: warn, reject or stop
-    stop_at      score at which the search ends before its budget does; "target" is the task's own
-    allow_failing  search even if no initial program scores; else such a run stops before it has
-    asked a model
-    fork_of      the run whose finished results are used again
-    templates    texts of prompt templates by name, instead of those that culmen brings
-    pool         name and digest of the file of candidates that the search began with, beside the
-    initial program
+    model          a model's name, "offline" for none, or names by role; for an object of the
+                   caller's own, the place of its class
+    models_file    file of providers, models and prices
+    budget         hard limits of the search
+    seed           random seed
+    workers        evaluations at once; 0: one per core of this machine, up to 8, and on Ray as many
+                   as it has room for
+    require        weakest isolation level accepted (namespaces, container, restricted, limits);
+                   None: any
+    level          isolation level to use, and no other; None: the strongest available
+    backend        backend of the evaluations; None: this machine
+    embedder       an embedder's name
+    integrity      reaction to grave signs of gaming: warn, reject or stop
+    stop_at        score at which the search ends before its budget does; "target" is the task's own
+    allow_failing  search even if no initial program scores; otherwise such a run stops before it
+                   asks a model
+    fork_of        the run whose finished results are used again
+    templates      texts of prompt templates by name, instead of culmen's own
+    pool           name and digest of the file of candidates that the search began with, beside the
+                   initial program
     """
 
     model: str | dict[str, str] | None = "offline"
@@ -93,7 +93,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def offline(self) -> bool:
-        """Whether the search asks no language model; its evaluator may (`offline,judge=MODEL`)."""
+        """True if the search asks no language model; its evaluator may (`offline,judge=MODEL`)."""
         if isinstance(self.model, dict):
             return self.model.get("default") == "offline"
         return self.model is None or "offline" in [piece.strip() for piece in self.model.split(",")]

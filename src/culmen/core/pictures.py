@@ -1,5 +1,6 @@
-"""Pictures as feedback: PNG and JPEG files as texts, `data:image/png;base64,...`, and what they may
-measure.
+"""Pictures as feedback: PNG and JPEG files as texts, and their limits of size.
+
+The texts are data URLs: `data:image/png;base64,...`.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ _PIXELS_A_TOKEN, _FRAME = 700, 100  # providers count about one token for 750 pi
 
 
 def picture(text: str) -> bool:
-    """Whether an artifact is a picture."""
+    """True if an artifact is a picture."""
     return text.startswith(tuple(_HEADS.values()))
 
 
 def encoded(given: Any) -> str:
-    """The bytes of a PNG or JPEG file, or the path of one, as a text. Raises `ValueError` that says
-    what is wrong.
+    """The bytes of a PNG or JPEG file, or the file at a path, as a text.
+
+    Raises `ValueError` with the reason if it is not an acceptable picture.
     """
     if isinstance(given, bytes | bytearray):
         data = bytes(given)
@@ -44,7 +46,7 @@ def encoded(given: Any) -> str:
 
 
 def decoded(text: str) -> bytes:
-    """The file's bytes. Raises `ValueError` where the text is no picture."""
+    """The file's bytes. Raises `ValueError` if the text is not a picture."""
     try:
         return base64.b64decode(text.partition(",")[2], validate=True)
     except (binascii.Error, ValueError) as error:
@@ -52,8 +54,9 @@ def decoded(text: str) -> bytes:
 
 
 def measures(data: bytes) -> tuple[str, int, int]:
-    """Kind (png, jpeg), width and height in pixels, from the file's header. Raises `ValueError` for
-    anything else.
+    """Kind (png, jpeg), width and height in pixels, from the file's header.
+
+    Raises `ValueError` for any other file.
     """
     if data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR" and len(data) >= 33:
         wide, high = struct.unpack(">II", data[16:24])
@@ -79,14 +82,16 @@ def _jpeg(data: bytes) -> tuple[int, int]:
 
 
 def tokens(text: str) -> int:
-    """About how many tokens a model counts for a picture."""
+    """Approximate number of tokens that a model counts for a picture."""
     _, wide, high = measures(decoded(text))
     return wide * high // _PIXELS_A_TOKEN + _FRAME
 
 
 def artifacts(given: Any) -> dict[str, str]:
-    """What an evaluator returned as `images` (one, a list, or a mapping of names) as artifacts;
-    what is no acceptable picture becomes a text that says why, and counts for nothing else."""
+    """The `images` an evaluator returned (one, a list, or a mapping of names) as artifacts.
+
+    An unacceptable picture becomes a text with the reason, and has no other effect.
+    """
     named: Mapping[Any, Any]
     if isinstance(given, Mapping):
         named = cast("Mapping[Any, Any]", given)
@@ -113,8 +118,9 @@ def artifacts(given: Any) -> dict[str, str]:
 
 
 def checked(texts: Mapping[str, str]) -> dict[str, str]:
-    """Artifacts from elsewhere: pictures that are none, or too many or too large, become texts that
-    say so.
+    """Artifacts from elsewhere, their pictures checked.
+
+    Pictures that are invalid, too many or too large become texts with the reason.
     """
     pictures = {name: text for name, text in texts.items() if picture(text)}
     if not pictures:

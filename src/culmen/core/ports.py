@@ -1,12 +1,12 @@
-"""The seams, as protocols: pass in a small class of your own wherever one of these is named.
+"""The interfaces as protocols: pass a small class of your own wherever one is named.
 
-Strategies and proposers live on the deterministic side: everything they learn comes from `Lab`.
-Worlds, backends, gateways and embedders live outside and may do anything; what they return is
-journaled before a strategy sees it.
+Strategies and proposers live on the deterministic side: all their information comes from `Lab`.
+Worlds, backends, gateways and embedders live outside and may do anything; their results are
+journaled before a strategy sees them.
 
-A protocol whose name begins with Minimal is what such a class must have. The one derived from it
-adds what it may have as well, with the default that holds otherwise; `complete` gives an object the
-defaults of what it lacks. Subclass the derived one to inherit them, or write only what is yours.
+A protocol whose name begins with Minimal has the required members of such a class. The one derived
+from it adds the optional members, with their defaults; `complete` gives an object the defaults of
+the members it lacks. Subclass the derived one to inherit them, or write only your own.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ from culmen.core.usage import Usage
 T = TypeVar("T")
 
 Permit = Callable[[Usage], bool]
-"""Whether the budget has room for so much more."""
+"""A predicate: True if the budget has room for this usage on top."""
 
 
 class Lab(Protocol):
-    """What the engine offers a strategy. All awaits are effects; time and randomness come from here
-    only.
+    """The interface of the engine for a strategy.
+
+    All awaits are effects; time and randomness come from the lab only.
     """
 
     task: Task
     seeds: tuple[Candidate, ...]
     rng: Random
     workers: int
-    embedder: str  # name of what made the latest vectors, "" before there are any
+    embedder: str  # name of the embedder of the latest vectors, "" before the first
     evidence: (
-        Any  # the run's `culmen.evidence.evidence.Evidence`: what was observed, and what follows
+        Any  # the run's `culmen.evidence.evidence.Evidence`: observations and their statistics
     )
 
     def find(self, id: str) -> Candidate:
-        """A candidate that was evaluated, by its id."""
+        """The evaluated candidate with this id."""
         ...
 
     @property
@@ -54,8 +55,10 @@ class Lab(Protocol):
         ...
 
     def left(self, budget: str) -> float:
-        """What remains of one budget (evaluations, calls, tokens, dollars, seconds) for the search;
-        infinity without a limit."""
+        """The remainder of one budget for the search; infinity without a limit.
+
+        Budgets are evaluations, calls, tokens, dollars and seconds.
+        """
         ...
 
     @property
@@ -66,15 +69,18 @@ class Lab(Protocol):
     def lacks(
         self, evaluations: int = 0, brief: Brief | None = None, role: str = "", **slots: Any
     ) -> str:
-        """The budget that has no room now for so many evaluations, this brief, or `write(role,
-        **slots)`; "" if all have. A search that asks for what does not fit is ended; one that has
-        things to put in order can ask here first.
+        """The budget without room now for a request; "" if all have room.
+
+        The request is a number of evaluations, a brief, or `write(role, **slots)`. A search that
+        makes a request beyond its budget is ended; a strategy that has work to finish can ask here
+        first.
         """
         ...
 
     def minibatch(self, n: int) -> tuple[Case | None, ...]:
-        """`n` training cases drawn with replacement; without a data set, `n` times None (once if
-        deterministic).
+        """`n` training cases drawn with replacement.
+
+        Without a data set, `n` times None (once if deterministic).
         """
         ...
 
@@ -88,18 +94,19 @@ class Lab(Protocol):
     ) -> Rollout:
         """Run the candidate on each case (None: all training cases), `repeats` times each.
 
-        `certify` asks the task's verifier, too, where it has one.
+        `certify` asks the task's verifier, too, if it has one.
         """
         ...
 
     async def propose(self, brief: Brief, through: Lab | None = None) -> Proposal:
-        """Ask the run's proposer for candidates; what it evaluates itself goes `through` another
-        lab, where given.
+        """Ask the run's proposer for candidates.
+
+        Evaluations of the proposer itself go `through` another lab, if one is given.
         """
         ...
 
     async def ask(self, brief: Brief) -> Proposal:
-        """Ask the model behind `brief.role` directly (what a model proposer does)."""
+        """Ask the model behind `brief.role` directly, as a model proposer does."""
         ...
 
     async def write(self, role: str, **slots: Any) -> Text:
@@ -111,51 +118,57 @@ class Lab(Protocol):
         ...
 
     async def edit(self, tool: str, candidates: Sequence[Candidate], **options: Any) -> Any:
-        """Heavy pure work outside the loop; returns `Edits`."""
+        """Run heavy pure work outside the loop; returns `Edits`."""
         ...
 
     async def effect(self, kind: str, /, **payload: Any) -> Custom:
-        """An effect of another kind (`session.open`, ...), done by the craft named before the dot;
-        plain data.
+        """Perform a custom effect (`session.open`, ...) by the craft named before the dot.
+
+        Payload and result are plain data.
         """
         ...
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        """Start without waiting; await what is returned for its result (an error is raised there
-        and nowhere else).
+        """Start a coroutine without waiting; await the returned object for its result.
+
+        An error of the coroutine is raised there and nowhere else.
         """
         ...
 
     async def gather(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
-        """Run side by side; results in the order given. The first error ends the others."""
+        """Run coroutines side by side; results in the order given.
+
+        The first error ends the others.
+        """
         ...
 
     def inbox(self) -> tuple[HumanInput, ...]:
-        """All that a person has told the search so far, in journal order. Briefs carry the hints by
-        themselves, and candidates are evaluated by the engine: a strategy need not look."""
+        """All human input to the search so far, in journal order.
+
+        A strategy need not use it: briefs carry the hints, and the engine evaluates the candidates.
+        """
         ...
 
     def handed(self) -> tuple[Candidate, ...]:
-        """Candidates that a person handed in since the last call: to be taken up like a model's."""
+        """Candidates that a person submitted since the last call, to be treated like a model's."""
         ...
 
     async def within(
         self, seconds: float | None, *coroutines: Coroutine[Any, Any, T]
     ) -> list[T | None]:
-        """Like `gather`, but for at most `seconds` (None: no limit): what is not done then is ended
-        and gives None.
+        """Like `gather`, with a time limit in `seconds` (None: no limit); unfinished: None.
 
-        Effects it had in flight go on and count; nobody hears of them.
+        In-flight effects finish and are charged; their results are discarded.
         """
         ...
 
     def note(self, kind: str, /, **fields: Any) -> None:
-        """Journal something worth seeing (plain data); never read back."""
+        """Journal plain data worth seeing; never read back."""
         ...
 
 
 class MinimalStrategy(Protocol):
-    """What a strategy must have."""
+    """The required members of a strategy."""
 
     async def search(self, lab: Lab) -> str | None: ...
 
@@ -164,25 +177,24 @@ class Strategy(MinimalStrategy, Protocol):
     """A search method: a frozen dataclass whose fields are its configuration.
 
     `search` normally never returns: the budget ends the run. Returning ends it early: "the strategy
-    is done", or the short word returned (threshold, plateau, ...) as the reason. What follows are
-    class attributes or properties:
+    is done", or the short word returned (threshold, plateau, ...) as the reason. The members below
+    are class attributes or properties:
 
     paper          the publication it follows
-    ends_at        name of the setting that holds a score at which the strategy ends by itself; it
-    then gets `stop_at`,
-                   which the engine applies otherwise
-    agent_setting  name of the setting that says which agent does the work; "" for strategies
-    without agents
-    retraces       whether a fork with a larger budget takes the path of its parent, from the
-    parent's results. False
-                   for what leaves traces outside the journal: a repository, weights
-    trains         whether it trains a model while it searches
-    writes         whether it can write a first candidate without a model of culmen's, by programs
-    whose spending is
-                   their own
-    crew           who does the work, for people ("3 x claude, 2 at once"); "" for strategies
-    without agents
-    asides         what it asks models for besides candidates, for people; "" for nothing
+    ends_at        name of the setting for a score at which the strategy ends by itself; it then
+                   gets `stop_at`, which the engine applies otherwise
+    agent_setting  name of the setting for the agent that does the work; "" for strategies without
+                   agents
+    retraces       True if a fork with a larger budget takes the path of its parent, from the
+                   parent's results; False for strategies that leave traces outside the journal: a
+                   repository, weights
+    trains         True if it trains a model while it searches
+    writes         True if it can write a first candidate without a model of culmen's, by programs
+                   with their own spending
+    crew           description of the agents for people ("3 x claude, 2 at once"); "" for
+                   strategies without agents
+    asides         description for people of its requests to models for anything but candidates;
+                   "" if there are none
     """
 
     paper: ClassVar[str] = ""
@@ -205,53 +217,52 @@ class Strategy(MinimalStrategy, Protocol):
 
 
 class MinimalProposer(Protocol):
-    """What a proposer must have."""
+    """The required members of a proposer."""
 
     async def propose(self, lab: Lab, brief: Brief) -> Proposal: ...
 
 
 class Proposer(MinimalProposer, Protocol):
-    """Turns a brief into candidates, on the deterministic side: it may await effects of the lab,
-    also evaluations.
+    """Turns a brief into candidates, on the deterministic side.
 
-    `free` says that it never asks for anything paid, so that limits of calls, tokens or dollars
-    alone would not end a run.
+    It may await effects of the lab, evaluations included. `free` is True if it never asks for
+    anything paid, so that limits of calls, tokens or dollars alone would not end a run.
     """
 
     free: bool = False
 
 
 class MinimalWorld(Protocol):
-    """What a world must have."""
+    """The required members of a world."""
 
     async def perform(self, effect: Effect) -> Result: ...
 
 
 class World(MinimalWorld, Protocol):
-    """Performs effects. Failures of candidates and models come back as values; only `UserError`s
-    and bugs raise.
+    """Performs effects.
+
+    Failures of candidates and models are returned as values; only `UserError`s and bugs raise.
     """
 
     def estimate(self, request: Request) -> Usage:
-        """The most that performing a request may cost: it is refused where the budget does not hold
-        so much.
-        """
+        """The largest cost of a request, which is refused if the budget does not hold it."""
         return at_least(request)
 
     def most(self, request: Request) -> Usage:
-        """The same, strictly: it may be worked out anew at any time, and is asked for just before a
-        model is.
+        """A strict upper bound of the cost.
+
+        It may be computed again at any time, and is read just before a model is asked.
         """
         return self.estimate(request)
 
     async def close(self) -> None:
-        """Called once, after the last effect."""
+        """Close all resources; called once, after the last effect."""
 
 
 class Craft(Protocol):
-    """Performs the custom effects of one family, those whose kind begins with its name and a dot.
+    """Performs the custom effects of one family: kinds that begin with its name and a dot.
 
-    An effect that was in flight when a process died is performed again by the next one's craft.
+    An effect that was in flight when a process died is performed again by the next process's craft.
     """
 
     async def perform(self, request: CustomRequest) -> Custom: ...
@@ -260,7 +271,7 @@ class Craft(Protocol):
 
 
 class MinimalBackend(Protocol):
-    """What an evaluation backend must have."""
+    """The required members of an evaluation backend."""
 
     async def start(self) -> str: ...
 
@@ -278,9 +289,11 @@ class Backend(MinimalBackend, Protocol):
     `IsolationError` below the level required. `certify` asks the task's verifier, too; it is only
     passed for tasks that have one.
 
-    workers   evaluations it has room for at once, where nobody says how many; 0: one per core of this machine
-    attempts  how often an evaluation is tried before it counts as lost; 1 for a backend that tries again by itself
-    scoring   how far its scores can be trusted and why, known after the start
+    workers   evaluations it has room for at once, if the run states no number; 0: one per core of
+              this machine
+    attempts  attempts at an evaluation before it counts as lost; 1 for a backend that retries by
+              itself
+    scoring   level of trust in its scores, with the reason; known after the start
     """
 
     workers: int = 0
@@ -288,14 +301,15 @@ class Backend(MinimalBackend, Protocol):
     scoring: Scoring = Scoring()
 
     async def renew(self) -> None:
-        """From now on judge in processes that saw nothing of the search: the final choice
-        begins.
+        """Judge from now on in processes that saw nothing of the search.
+
+        Called when the final choice begins.
         """
 
 
 @runtime_checkable
 class MinimalGateway(Protocol):
-    """What a gateway must have."""
+    """The required members of a gateway."""
 
     async def propose(self, brief: Brief, seed: int) -> Proposal: ...
 
@@ -308,23 +322,26 @@ class Gateway(MinimalGateway, Protocol):
     """Asks models: renders, calls, parses, counts."""
 
     def begin(self, permit: Permit) -> None:
-        """Called once, before the first request: `permit(usage)` is to be asked, by the task that
-        makes the request, before a request may cost more than `most` told; `usage` is what it may
-        then cost in all, which is reserved."""
+        """Take the permit to reserve budget; called once, before the first request.
+
+        The task that makes a request calls `permit(usage)` before the request may cost more than
+        `most` returned; `usage` is its largest cost in all, which is reserved.
+        """
 
     def estimate(self, request: Request) -> Usage:
-        """The most that a request is likely to cost if no attempt has to be repeated; pure."""
+        """The largest likely cost of a request if no attempt has to be repeated; pure."""
         return at_least(request)
 
     def most(self, request: Request) -> Usage:
-        """The most that it may cost if no attempt has to be repeated, whatever the provider takes
-        for a token.
+        """The largest cost of a request if no attempt has to be repeated.
+
+        It holds however the provider counts tokens.
         """
         return self.estimate(request)
 
 
 class MinimalEmbedder(Protocol):
-    """What an embedder must have."""
+    """The required members of an embedder."""
 
     name: str
 
@@ -332,39 +349,43 @@ class MinimalEmbedder(Protocol):
 
 
 class Embedder(MinimalEmbedder, Protocol):
-    """Maps texts to vectors: an array-like of shape (len(texts), width), float32, rows of length
-    1.
+    """Maps texts to vectors.
+
+    `embed` returns an array-like of shape (len(texts), width), float32, with rows of length 1.
     """
 
     def embed_with_usage(self, texts: Sequence[str]) -> tuple[Any, Usage]:
-        """The vectors, and what they cost; never called from a running event loop."""
+        """The vectors and their cost; never called from a running event loop."""
         return self.embed(texts), Usage()
 
 
 class Journal(Protocol):
-    """Append-only. When `append` returns, its entries are durable, all of them or none."""
+    """Append-only log; when `append` returns, its entries are durable, all of them or none."""
 
     def append(self, entries: Sequence[Entry]) -> list[Event]: ...
 
     def read(self, after: int = 0) -> Iterator[Event]: ...
 
     def retrace(self) -> Iterator[Event]:
-        """All events, for a replay: what it never looks at may be left out, the bodies of
-        `started`, `note` and `done` and the results of notes."""
+        """All events, for a replay.
+
+        Data that no replay reads may be left out: the bodies of `started`, `note` and `done`, and
+        the results of notes.
+        """
         ...
 
     def close(self) -> None: ...
 
 
 class ObservationStore(Protocol):
-    """Gives back what was evaluated, so that a search need not keep the texts of all that it met.
+    """Store of evaluations, so that a search need not keep the texts of all its candidates.
 
-    What is asked for was `kept` before, or is durable in the journal behind the store; anything
+    A value that is read was `kept` before, or is durable in the journal behind the store; anything
     else is a `KeyError`.
     """
 
     def keep(self, mark: str, candidate: Candidate, observation: Observation) -> None:
-        """An evaluation with this mark was delivered."""
+        """Keep a delivered evaluation with this mark."""
         ...
 
     def candidate(self, id: str) -> Candidate: ...
@@ -375,7 +396,7 @@ class ObservationStore(Protocol):
 
 
 class MinimalObserver(Protocol):
-    """What an observer must have."""
+    """The required members of an observer."""
 
     def see(self, events: Iterable[Event]) -> None: ...
 
@@ -384,22 +405,25 @@ class Observer(MinimalObserver, Protocol):
     """Sees events after they are durable; cannot slow or change the search."""
 
     def told(self, text: str) -> None:
-        """A sentence for people: a provider is down, the disk is full, a cluster has no room.
-        Logged by default.
+        """Take a sentence for people about an outage; log a warning by default.
+
+        A provider is down, the disk is full, a cluster has no room.
         """
         logging.getLogger("culmen").warning("%s", text)
 
     def remarked(self, text: str) -> None:
-        """A sentence for people that the search has to say: scores are noisy, a filter refuses
-        most. Logged by default."""
+        """Take a sentence for people about the search; log it by default.
+
+        Scores are noisy, a filter refuses most candidates.
+        """
         logging.getLogger("culmen").info("%s", text)
 
     def interrupted(self) -> None:
-        """Ctrl-C was understood; called each time."""
+        """Acknowledge Ctrl-C; called each time."""
 
 
 class _Completed:
-    """An object with the defaults of a protocol for what it lacks."""
+    """An object completed by the defaults of a protocol."""
 
     def __init__(self, kind: type, thing: object) -> None:
         self._kind, self._thing = kind, thing
@@ -416,8 +440,9 @@ class _Completed:
 
 
 def complete(kind: type[T], thing: object) -> T:
-    """The object, with the defaults of the protocol `kind` for what it lacks. Raises `UserError` if
-    it lacks more.
+    """The object, completed by the defaults of the protocol `kind`.
+
+    Raises `UserError` if it lacks a required member.
     """
     names = _members(kind)
     lacks = [name for name in names if not hasattr(thing, name)]

@@ -1,6 +1,4 @@
-"""What a run reports: the one struct that engine, journal, views, pages, reports and Python
-share.
-"""
+"""The result of a run, for engine, journal, views, pages, reports and Python."""
 
 from __future__ import annotations
 
@@ -52,10 +50,10 @@ class FrontPoint(msgspec.Struct, frozen=True, omit_defaults=True):
 class NoiseReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Estimated evaluator noise.
 
-    `exact` is True if equal evaluations are known or were shown to give equal scores, False if
-    they were seen to differ, None if the `repeats` made so far could not have told. `sd` is the
+    `exact` is True if equal evaluations are known or were shown to give equal scores, False if they
+    were seen to differ, None if the `repeats` made so far could not show a difference. `sd` is the
     standard deviation of one evaluation in units of the score; `differing_rate` bounds from above
-    (95 %) how often a repeat differs, where none did.
+    (95 %) the share of repeats that differ, if none did.
     """
 
     exact: bool | None = None
@@ -65,11 +63,11 @@ class NoiseReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The candidate that a run reports, what is known of it, and what speaks against it.
+    """The candidate that a run reports, with its statistics and the reservations about it.
 
     `id` is the candidate to use. `score` is its mean over `count` evaluations, failures at the
-    floor: of the final choice's (made after the candidate was chosen) if `confirmed`, otherwise
-    what the search expects. `se` is its standard error, `margin` half the width of its 95 %
+    floor: those of the final choice (made after the candidate was chosen) if `confirmed`, otherwise
+    the search's own estimate. `se` is its standard error, `margin` half the width of its 95 %
     interval for the `cases` of the `of` cases of `split` that were evaluated (0: no data set), and
     `new_margin` the same for new cases of the kind. `failures` of the `count` gave no score.
 
@@ -78,17 +76,17 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True):
     `kept_initial`: no candidate was shown to be better, so `id` is the initial program;
     `challenger` is then the best of the others, and `gain` is its difference.
 
-    `search_score` over `search_count` evaluations is what the search expected. `finalists` were
+    `search_score` over `search_count` evaluations is the search's own estimate. `finalists` were
     compared by the final choice. `trust` is the level of the weakest evaluation
     (`core.evaluation`). `verified`: confirmed, at least at that level, and each output passed the
-    task's verifier as given, where there is one. `certified` is the worst value that the verifier
-    certified (None: none asked, or not accepted); `strict`: every output passed as given (None:
-    not asked). `tolerance` says whether the score holds without the evaluator's tolerances, in
-    words that begin with held, rounding, doubtful, used or not checked ("": not tried).
+    task's verifier unchanged, if there is one. `certified` is the worst value that the verifier
+    certified (None: none asked, or not accepted); `strict`: every output passed unchanged (None:
+    not asked). `tolerance` is the result of the test without the evaluator's tolerances, in words
+    that begin with held, rounding, doubtful, used or not checked ("": not tried).
 
     With several objectives `front` is reported, and `id` is the member with the best combined
-    score. `noise` is what is known of the evaluator; `failed` counts failed evaluations of the
-    whole run by culprit (candidate, scorer, provider, machine, budget), `evaluations` all.
+    score. `noise` is the estimated evaluator noise; `failed` counts failed evaluations of the whole
+    run by culprit (candidate, scorer, provider, machine, budget), `evaluations` all.
 
     Scores are better in `direction` (max, min) and lie within `bounds` (None: none declared). Of
     the `scored` candidates of the search, `equal` have exactly the initial program's mean.
@@ -133,16 +131,16 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def value(self) -> float:
-        """The certified value where there is one, otherwise the score."""
+        """The certified value if there is one, otherwise the score."""
         return self.score if self.certified is None else self.certified
 
     def advantage(self, score: float, than: float) -> float:
-        """How much better one score is than another, in the direction of the task."""
+        """Difference of two scores, positive if `score` is better than `than`."""
         return score - than if self.direction == "max" else than - score
 
 
 def read_result(winner: dict[str, Any]) -> RunResult:
-    """The result in a state event of a journal, also of those written before this struct."""
+    """The result in a state event of a journal, also of journals older than this struct."""
     known = {name: winner[name] for name in RunResult.__struct_fields__ if name in winner}
     known.setdefault("trust", _trust_before_levels(winner))
     if "margin" not in known and known.get("se") is not None:  # margins came later
@@ -152,7 +150,7 @@ def read_result(winner: dict[str, Any]) -> RunResult:
 
 
 def _trust_before_levels(winner: dict[str, Any]) -> str:
-    """The level of trust in a journal of format 1: yes or no, and the verifier's value."""
+    """The level of trust in a journal of format 1, from its flags and the verifier's value."""
     if winner.get("certified") is not None:
         return "certified"
     return (

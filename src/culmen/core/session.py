@@ -1,19 +1,26 @@
 """Agent sessions as effects: requests and results as plain data.
 
 A session is one agent's turn at the shared repository. Each kind below is a custom effect
-(`lab.effect(kind, ...)`) whose payload is the struct of the same name, and whose result's `data` is
-the struct named after the arrow:
+(`lab.effect(kind, ...)`) whose payload is the first struct named, and whose result's `data` is the
+struct after the arrow:
 
-    session.open    Open   -> Opened      make the agent's work tree from the trunk; start its process if it has one
-    session.wait    Wait   -> Waited      until the agent asks for experiments, has spent something, idles, or ends
-    session.answer  Answer -> Done        write results where the agent reads them, and into the common history
-    session.tool    Tool   -> Told        one tool call of an agent without a process: a command, a file read or written
-    session.nudge   Nudge  -> Done        say something to a live agent, in the same session if it can
-    session.end     End    -> Ended       end every process of the session
-    session.commit  Commit -> Committed   commit the allowed paths of the work tree and merge them into the trunk
+session.open    Open -> Opened
+                make the agent's work tree from the trunk; start its process if it has one
+session.wait    Wait -> Waited
+                until the agent asks for experiments, has spent something, idles, or ends
+session.answer  AnswerExperiments -> Done
+                write results to the agent's files, and into the common history
+session.tool    Tool -> ToolOutput
+                one tool call of an agent without a process: a command, a file read or written
+session.nudge   Nudge -> Done
+                send a message to a live agent, in the same session if it can
+session.end     EndSession -> Ended
+                end every process of the session
+session.commit  Commit -> Committed
+                commit the allowed paths of the work tree and merge them into the trunk
 
 All are idempotent: after a crash they may be performed again. A session whose process died with the
-driver is answered by `Waited(ended="interrupted")` after what it had already asked for.
+driver is answered by `Waited(ended="interrupted")` after the experiments it had already asked for.
 """
 
 from __future__ import annotations
@@ -26,7 +33,9 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Open(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`agent` counts from 0; `kind` is "offline", "builtin" or what an adapter is called ("claude",
+    """A request for a session of one agent.
+
+    `agent` counts from 0; `kind` is "offline", "builtin" or the name of an adapter ("claude",
     "acp:...", "cmd:..."); `texts` are files of the work tree that culmen writes (TASK.md and its
     copies, leaderboard.md, ...), by path; `prompt` is the first message to a process; `limits` are
     seconds (wall), idle (seconds without a sign of life), tokens, dollars, calls, experiments:
@@ -43,21 +52,25 @@ class Open(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Opened(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`base` is the trunk's commit; `isolation` how the agent is confined (jailed | restricted |
-    none); `metered` whether its model calls go through the gateway; `version` of its program.
+    """An open session.
+
+    `base` is the trunk's commit; `isolation` the confinement of the agent (jailed | restricted |
+    none); `metered` is True if its model calls go through the gateway; `version` is that of its
+    program.
     """
 
     base: str = ""
     isolation: str = ""
     metered: bool = True
     version: str = ""
-    fault: str = ""  # why no session could be opened: not installed, does not start, ...
+    fault: str = ""  # reason that no session could be opened: not installed, does not start, ...
 
 
 class Experiment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One file (or set of parts) the agent wants evaluated. `ticket` is unique in the run; `parts`
-    the exact bytes taken; `fault` says why it was refused unread (a link, outside candidates/, too
-    large, no text).
+    """One file (or set of parts) the agent wants evaluated.
+
+    `ticket` is unique in the run; `parts` holds the exact texts taken; `fault` is the reason of a
+    refusal without reading (a link, outside candidates/, too large, not a text).
     """
 
     ticket: str
@@ -69,8 +82,9 @@ class Experiment(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`seen` is how many experiments of this session were handed over before; `nth` counts the
-    waits.
+    """A request for the next news of a session.
+
+    `seen` is the number of experiments of this session handed over before; `nth` counts the waits.
     """
 
     agent: int
@@ -79,11 +93,11 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Waited(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What happened since: any of experiments, reports of the agent in its own words, and its end.
+    """News of a session: any of experiments, reports of the agent in its own words, its end.
 
     `ended` is "" while it lives, else finished (its own word) | crashed | interrupted | idle |
-    seconds | tokens | dollars | calls | budget | unavailable. `idle` is how many seconds it has
-    shown no sign of life.
+    seconds | tokens | dollars | calls | budget | unavailable. `idle` is the time in seconds without
+    a sign of life.
     """
 
     experiments: tuple[Experiment, ...] = ()
@@ -94,11 +108,11 @@ class Waited(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ExperimentRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of the common history (past_experiments.jsonl): an experiment and what culmen
-    measured.
+    """One line of the common history (past_experiments.jsonl): an experiment and its result.
 
     `score` is the mean over its observations in the task's direction, `certified` the exact score
-    where the task has a verifier, `status` of the worst observation."""
+    if the task has a verifier, `status` that of the worst observation.
+    """
 
     n: int
     agent: int
@@ -119,10 +133,13 @@ class ExperimentRow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AnswerExperiments(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`rows` answer tickets of this agent, or add to the history (seeds, and what a person handed
-    in: agent -1); `parts` holds new candidates' texts by candidate id, so that past programs can be
-    read; `leaderboard` replaces leaderboard.md; `closing` says that no more experiments will be
-    taken, and why."""
+    """Results for one agent.
+
+    `rows` answer tickets of this agent, or add to the history (seeds, and candidates that a person
+    submitted: agent -1); `parts` holds new candidates' texts by candidate id, so that past programs
+    can be read; `leaderboard` replaces leaderboard.md; `closing` is the reason that no more
+    experiments will be taken ("": they will).
+    """
 
     agent: int
     rows: tuple[ExperimentRow, ...] = ()
@@ -132,8 +149,11 @@ class AnswerExperiments(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`tool` is command (argument: command), read (path, offset, limit), write (path, text), edit
-    (path, old, new), append (path, text), list (path); `nth` counts the calls of this session."""
+    """One tool call.
+
+    `tool` is command (argument: command), read (path, offset, limit), write (path, text), edit
+    (path, old, new), append (path, text), list (path); `nth` counts the calls of this session.
+    """
 
     agent: int
     nth: int
@@ -151,7 +171,7 @@ class ToolOutput(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Nudge(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`nth` counts the nudges of this session."""
+    """A message to a live agent; `nth` counts the nudges of this session."""
 
     agent: int
     nth: int
@@ -159,15 +179,18 @@ class Nudge(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EndSession(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`reason` as recorded for the agent."""
+    """A request to end a session; `reason` is recorded for the agent."""
 
     agent: int
     reason: str
 
 
 class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`reflections` and `notes` are what the agent left in those files, bounded; `transcript` is a
-    path in the run folder; `claimed` what its program says it used (a cross-check only).
+    """The end of a session.
+
+    `reflections` and `notes` are the contents of the agent's files of those names, bounded;
+    `transcript` is a path in the run folder; `claimed` is the usage that its program reports (a
+    cross-check only).
     """
 
     reflections: str = ""
@@ -177,7 +200,9 @@ class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`trailers` are lines `Name: value` for the message (Experiments, Best-Score, Journal-Head,
+    """A request to commit and merge an agent's work.
+
+    `trailers` are lines `Name: value` for the message (Experiments, Best-Score, Journal-Head,
     Stop-Reason, ...).
     """
 
@@ -187,9 +212,12 @@ class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Committed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`commit` of the agent, `trunk` after the merge; `changed` paths that went in, `dropped` what
-    was not allowed in, `conflicts` paths of which both versions were kept (theirs under
-    conflicts/aNN/)."""
+    """A commit and its merge.
+
+    `commit` is the agent's commit, `trunk` the one after the merge; `changed` are the paths merged,
+    `dropped` those not allowed in, `conflicts` the paths of which both versions were kept (theirs
+    under conflicts/aNN/).
+    """
 
     commit: str = ""
     trunk: str = ""
@@ -199,7 +227,7 @@ class Committed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Done(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`delivered` is false if no live agent could receive it."""
+    """A delivery; `delivered` is False if no live agent could receive it."""
 
     delivered: bool = True
 
@@ -217,7 +245,7 @@ REPLIES: dict[type[msgspec.Struct], tuple[str, type[msgspec.Struct]]] = {
 
 
 def plain(value: msgspec.Struct) -> dict[str, Any]:
-    """As plain data for a journal."""
+    """A struct as plain data for a journal."""
     return msgspec.to_builtins(value)
 
 

@@ -1,4 +1,4 @@
-"""A task: what to improve, how it is judged, and under which limits."""
+"""A task: the texts to improve, their evaluation, and its limits."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from culmen.core.evaluation import Case, Observation
 # Several objectives of a task: metrics with directions, and constraints on metrics.
 
 Way = Literal["max", "min"]
-_PENALTY = (
-    10.0  # how much more a violated constraint weighs in the combined score than an objective
-)
+_PENALTY = 10.0  # weight of a violated constraint in the combined score, relative to an objective
 
 
 def way(text: object, where: str = "direction") -> Way:
-    """Which scores are better, as a person says it: max, maximize, maximise, MIN, ... Raises
-    `UserError`.
+    """The direction of better scores in a user's word: max, maximize, maximise, MIN, ...
+
+    Raises `UserError` for any other word.
     """
     word = text.strip().lower() if isinstance(text, str) else ""
     if word in ("max", "maximize", "maximise"):
@@ -39,11 +38,10 @@ def way(text: object, where: str = "direction") -> Way:
 
 
 class MetricGoal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One objective: a metric that every evaluation must report, and which of its values are
-    better.
+    """One objective: a metric that every evaluation must report, and its better direction.
 
-    `reference` is the worst value that counts, one coordinate of the point that hypervolume is
-    measured from (None: found from the candidates). `unit` is the size of a typical value, used by
+    `reference` is the worst value that counts, one coordinate of the reference point of the
+    hypervolume (None: found from the candidates). `unit` is the size of a typical value, used by
     the combined score alone (0: the reference's, else 1).
     """
 
@@ -73,12 +71,12 @@ class Constraint(msgspec.Struct, frozen=True):
         return f"{self.metric} {self.sense} {self.level:g}"
 
     def excess(self, value: float) -> float:
-        """By how much a value violates it, 0 if it does not."""
+        """Amount by which a value violates the constraint, 0 if it does not."""
         return max(0.0, value - self.level if self.sense == "<=" else self.level - value)
 
 
 def constraint(text: object, where: str = "constraints") -> Constraint:
-    """`latency <= 20` as a `Constraint`. Raises `UserError`."""
+    """`latency <= 20` as a `Constraint`. Raises `UserError` for any other form."""
     found = (
         re.fullmatch(r"\s*(.+?)\s*(<=|>=|<|>)\s*(\S+)\s*", text) if isinstance(text, str) else None
     )
@@ -97,7 +95,8 @@ def constraint(text: object, where: str = "constraints") -> Constraint:
 
 def goals(given: Mapping[str, Any], where: str = "objectives") -> tuple[MetricGoal, ...]:
     """`{"accuracy": "max", "latency": {"direction": "min", "reference": 100}}` as objectives.
-    Raises `UserError`.
+
+    Raises `UserError` for any other form.
     """
     return tuple(_goal(str(name), value, f"{where}: {name}") for name, value in given.items())
 
@@ -129,7 +128,7 @@ def lacking(
     objectives: Sequence[MetricGoal],
     constraints: Sequence[Constraint],
 ) -> tuple[str, ...]:
-    """Names that the objectives and constraints need, and that have no finite value."""
+    """Names that the objectives and constraints need and that have no finite value."""
     named = dict.fromkeys(
         [*(goal.name for goal in objectives), *(each.metric for each in constraints)]
     )
@@ -141,12 +140,11 @@ def combined(
     objectives: Sequence[MetricGoal],
     constraints: Sequence[Constraint],
 ) -> float:
-    """One score for strategies that know no other: the mean of asinh(value / unit), each turned so
-    that higher is better, minus ten times the distance to each violated constraint on the same
-    scale.
+    """One score of several metrics, for strategies that need a single score.
 
-    asinh is linear for values well below the unit and logarithmic above it, so that no metric of
-    large numbers drowns the others.
+    The mean of asinh(value / unit), each turned so that higher is better, minus ten times the
+    distance to each violated constraint on the same scale. asinh is linear for values well below
+    the unit and logarithmic above it, so that a metric of large numbers does not drown the others.
     """
     units = {goal.name: goal.size for goal in objectives}
     score = math.fsum(
@@ -162,19 +160,17 @@ def combined(
 
 
 Form = Literal["call", "serve", "command", "legacy", "function"]
-KNOWN_SLACK = (
-    1e-9  # share by which a score must pass the best known value before it counts as beyond it
-)
+# share by which a score must pass the best known value before it counts as beyond it
+KNOWN_SLACK = 1e-9
 WIDEST = 1e100  # largest magnitude of a score: statistics add up squares of scores
 
 
 class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Direction and levels of the score. `bounds` are the values a score can honestly take (None:
-    open).
+    """Direction and levels of the score.
 
-    `known` is the best value known to be true: a score beyond it is a record or an error, and is
-    checked at once. With `metrics` there are several objectives, or `constraints` on some: then the
-    score is `combined`.
+    `bounds` are the values that an honest score can take (None: open). `known` is the best value
+    known to be true: a score beyond it is a record or an error, and is checked at once. With
+    `metrics` there are several objectives, or `constraints` on some: then the score is `combined`.
     """
 
     direction: Way = "max"
@@ -194,21 +190,20 @@ class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
         return reward if self.direction == "max" else -reward
 
     def reached(self, score: float) -> bool:
-        """Whether the target is declared and met."""
+        """True if a target is declared and met."""
         return self.target is not None and self.reward(score) >= self.reward(self.target)
 
     def beyond(self, score: float) -> bool:
-        """Whether a score is better than the best known value by more than rounding."""
+        """True if a score is better than the best known value by more than rounding."""
         known = self.known
         return known is not None and self.reward(score) > self.reward(known) + KNOWN_SLACK * max(
             1.0, abs(known)
         )
 
     def fault(self, score: object) -> str:
-        """Why this is not an acceptable score ("" if it is): only finite int or float inside the
-        bounds pass.
+        """The reason that a score is not acceptable, "" if it is.
 
-        Where they are open, `WIDEST` is the bound.
+        Only finite int or float inside the bounds are acceptable; `WIDEST` bounds an open side.
         """
         if isinstance(score, bool) or not isinstance(score, int | float):
             return "score_not_a_number"
@@ -237,11 +232,11 @@ class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Per evaluation: wall seconds, megabytes of memory and of files, processes, kilobytes of
-    output kept.
+    """Limits of one evaluation, and of the process that runs several.
 
-    `calls`: evaluations after which the process of a Python function is replaced; 1: each has a
-    process of its own, as candidates in the jail always have.
+    Wall seconds, megabytes of memory and of files, processes, kilobytes of output kept. `calls` is
+    the number of evaluations after which the process of a Python function is replaced; 1: each
+    evaluation has a process of its own, as candidates in the jail always have.
     """
 
     seconds: float = 60.0
@@ -254,16 +249,16 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 NO_TOLERANCE = "not checked: no tolerance was found in the evaluator"
-"""Said of a winner whose evaluator forgives nothing, as far as its text tells."""
+"""Note about a winner whose evaluator has no tolerance, as far as its text shows."""
 
 
 class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How candidates are run and judged.
+    """Rules for running and judging candidates.
 
     form        call: the jailed process calls `entry(case.input, ...)` and the scorer (another
-    process) judges its data
-                serve: the scorer drives the candidate call by call · command: `command` run in the
-                jail, any language
+                process) judges its data
+                serve: the scorer drives the candidate call by call
+                command: `command` run in the jail, any language
                 legacy: `evaluate(path)` of OpenEvolve, whole inside the jail, the candidate in
                 another one (see proxy)
                 function: a Python callable of the user's own process
@@ -275,20 +270,19 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     suffix      file suffix of a legacy program
     thresholds  cascade thresholds (legacy); None: no cascade
     packages    importable package names to preload in the fork-server
-    optional_packages   the same, of what candidates may use: preloaded where it is installed
-    features    extra numbers a contract needs, kept as given
+    optional_packages  packages that candidates may use: preloaded if they are installed
+    features    extra numbers a contract needs, unchanged
     verifier    a file with certify(output, ...), absolute: exact, asked for the final choice only;
-    "" for none
-    files       SHA-256 of the evaluator and the files beside it, by name; they must stay so while a
-    run lasts
-    shown       what coding agents may read of the evaluator's file
-    program     the evaluator is this command, asked by JSON lines; it runs in the folder of `path`
-    url         the evaluator is a server there, on the loopback
+                "" for none
+    files       SHA-256 of the evaluator and the files beside it, by name; they must not change
+                while a run lasts
+    shown       the text of the evaluator's file that coding agents may read
+    program     command of an evaluator that is asked by JSON lines; it runs in the folder of `path`
+    url         address of an evaluator that is a server, on the loopback
     image       container image for candidates, with Python; used at level container
-    tolerances  whether its text has a number that may be a tolerance, so that a winner may rest on
-    it
-    proxy       legacy: whether the candidate answers from a process of its own; auto: if its score
-    stays the same
+    tolerances  True if its text has a number that may be a tolerance, so that a winner may depend
+                on it
+    proxy       legacy: run the candidate in a process of its own; auto: if its score stays the same
     """
 
     form: Form = "call"
@@ -313,13 +307,15 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_python(self) -> bool:
-        """Whether it is a Python file, not a function, a program or a server."""
+        """True if it is a Python file, and not a function, a program or a server."""
         return bool(self.path) and not self.program and not self.url
 
 
 class Surface(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What may be edited: `frozen` parts never; with `markers` = enforced, only text between
-    EVOLVE-BLOCK markers.
+    """The editable text of a task.
+
+    `frozen` parts may never change; with `markers` = enforced, only text between EVOLVE-BLOCK
+    markers.
     """
 
     frozen: tuple[str, ...] = ()
@@ -329,13 +325,13 @@ class Surface(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Task(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything a search needs to know of the problem. Paths are absolute; `digest` covers all
-    that shapes a score.
+    """The problem of a search.
 
-    `deterministic` tasks give the same observation for the same candidate and case: the lab asks
-    once and remembers. None: nobody said, so it is measured. `notes` are warnings for people, from
-    the loader (ignored keys, guessed settings). `stated` are scores that a pool states of its
-    programs, by the candidate's id: claims, never observations.
+    Paths are absolute; `digest` covers everything that shapes a score. `deterministic` tasks give
+    the same observation for the same candidate and case: the lab evaluates once and remembers.
+    None: not declared, so it is measured. `notes` are warnings for people, from the loader (ignored
+    keys, guessed settings). `stated` are scores that a pool states of its programs, by the
+    candidate's id: claims, never observations.
     """
 
     name: str
@@ -369,9 +365,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
         return None if observation.score is None else self.objective.reward(observation.score)
 
     def worth(self, observation: Observation) -> float | None:
-        """Like `reward`, but of the certified value if there is one; used for bests and
-        thresholds.
-        """
+        """Like `reward`, of the certified value if there is one; used for bests and thresholds."""
         if observation.score is None or observation.certified is None:
             return self.reward(observation)
         return self.objective.reward(observation.certified)

@@ -1,4 +1,4 @@
-"""What effects cost, and what a run may cost."""
+"""Cost of effects, and the budget of a run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from culmen.core.errors import UserError
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Resources used. `dollars` sums the calls whose price is known; `unpriced` counts those whose
-    is not.
+    """Resources used.
 
-    `uncertain_tokens` and `uncertain_dollars` are the most that calls may have cost on top whose
-    reply broke off, or did not say what it cost; budgets count them as spent.
+    `dollars` sums the calls with a known price; `unpriced` counts the others. `uncertain_tokens`
+    and `uncertain_dollars` are the largest further cost of calls whose reply broke off, or did not
+    state its cost; budgets count them as spent.
     """
 
     evaluations: int = 0
@@ -62,8 +62,9 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.input_tokens + self.output_tokens
 
     def at_most(self, budget: str) -> float:
-        """What counts against a budget (evaluations, calls, tokens, dollars), the uncertain part
-        included.
+        """Amount counted against a budget, the uncertain part included.
+
+        Budgets are evaluations, calls, tokens and dollars.
         """
         if budget == "tokens":
             return self.input_tokens + self.output_tokens + self.uncertain_tokens
@@ -73,11 +74,11 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Hard limits; None is no limit. An evaluation is one candidate on one case, once; seconds are
-    active wall time.
+    """Hard limits; None is no limit.
 
-    `final` is the share of evaluations and seconds (0..0.9) kept for evaluating the finalists again
-    after the search; None: as many as the task needs (`engine.ledger.final_share`).
+    An evaluation is one candidate on one case, once; seconds are active wall time. `final` is the
+    share of evaluations and seconds (0..0.9) kept for evaluating the finalists again after the
+    search; None: as many as the task needs (`engine.ledger.final_share`).
     """
 
     evaluations: int | None = None
@@ -89,8 +90,11 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """`evaluations=200,dollars=5,tokens=1e6,calls=300,seconds=90m`; a bare `200` are
-        evaluations, `5m` a time and `$5` money. Raises `UserError` on anything else."""
+        """The budget in a text: `evaluations=200,dollars=5,tokens=1e6,calls=300,seconds=90m`.
+
+        A bare `200` means evaluations, `5m` a time and `$5` money. Raises `UserError` for anything
+        else.
+        """
         values: dict[str, float | int] = {}
         for item in filter(None, (piece.strip() for piece in text.split(","))):
             name, equals, raw = item.partition("=")
@@ -117,9 +121,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, value: object) -> Budget:
-        """A budget as Python callers write one: a `Budget`, a number of evaluations, a mapping, a
-        text.
-        """
+        """A budget from a `Budget`, a number of evaluations, a mapping, or a text."""
         if isinstance(value, Budget):
             return value
         if isinstance(value, Mapping):
@@ -133,7 +135,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
         raise UserError(f"a budget cannot be a {type(value).__name__}", where="budget=", fix=fix)
 
     def again(self, reason: str) -> str:
-        """As much again of the budget that ended a run: `evaluations=+200`; "" if no budget did."""
+        """As much again of the budget that ended a run: `evaluations=+200`; "" if none did."""
         limit = (
             getattr(self, reason, None)
             if reason in ("evaluations", "calls", "tokens", "dollars", "seconds")
@@ -147,7 +149,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def bounded(self) -> bool:
-        """Whether any limit is set."""
+        """True if any limit is set."""
         return any(
             v is not None
             for v in (self.evaluations, self.calls, self.tokens, self.dollars, self.seconds)
@@ -164,13 +166,13 @@ _MEANT = {
     "minutes": "seconds=10m",
     "cost": "dollars",
     "usd": "dollars",
-}  # what other programs call these
+}  # names of these budgets in other programs
 _TIMES = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _TIME = re.compile(r"([0-9.]+)(s|m|min|h)")
 
 
 def _bare(text: str) -> str:
-    """Which budget a number alone is of."""
+    """The budget that a number without a name belongs to."""
     if _TIME.fullmatch(text):
         return "seconds"
     return (
@@ -209,7 +211,7 @@ def _number(name: str, raw: str, text: str) -> float | int:
 
 
 def total(usages: Iterable[Usage]) -> Usage:
-    """Sum of many."""
+    """Sum of several usages."""
     result = Usage()
     for usage in usages:
         result = result + usage

@@ -1,4 +1,4 @@
-"""A task in words, as all texts for models and agents describe it."""
+"""Description of a task in words, the same in all texts for models and agents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 from culmen.core.candidate import Candidate
 from culmen.core.task import Objective, Task
 
-_TEXTS = ("", "text", "markdown")  # languages of what is no program
+_TEXTS = ("", "text", "markdown")  # languages of texts that are not programs
 _BACKTICKS = re.compile(r"`{3,}")
 
 
@@ -46,7 +46,7 @@ def _several(objective: Objective) -> str:
 
 
 def rules(task: Task, parent: Candidate | None) -> str:
-    """What may be edited, and what the evaluator relies on."""
+    """The editable text, and the requirements of the evaluator."""
     surface, lines = task.surface, list[str]()
     if language(task) not in _TEXTS:
         lines.append(f"The language is {surface.language}.")
@@ -73,13 +73,14 @@ def rules(task: Task, parent: Candidate | None) -> str:
 
 
 def is_text(task: Task) -> bool:
-    """Whether candidates are texts for people or models, and no programs."""
+    """True if candidates are texts for people or models, not programs."""
     return language(task) in _TEXTS
 
 
 def language(task: Task) -> str:
-    """The language of what may change; "" for a text that a function of the user's judges and that
-    is no Python.
+    """The language of the editable text.
+
+    "" for a text that is not Python and that a function of the user judges.
     """
     named = task.surface.language
     if named != "python" or task.evaluator.form != "function" or not task.seeds:
@@ -98,12 +99,12 @@ def _is_python(text: str) -> bool:
 
 
 def _runs(task: Task) -> bool:
-    """Whether something of a candidate is run, as far as is known."""
+    """True if part of a candidate is executed, as far as is known."""
     return task.evaluator.form not in ("call", "serve") or bool(task.evaluator.entry)
 
 
 def contract(task: Task) -> str:
-    """How the evaluator uses a candidate, in one or two sentences; "" if nothing is known."""
+    """The evaluator's use of a candidate, in one or two sentences; "" if it is unknown."""
     evaluator = task.evaluator
     module = f"The part `{evaluator.module}`" if evaluator.module else "The candidate"
     if not _runs(task):
@@ -133,7 +134,10 @@ def contract(task: Task) -> str:
 
 
 def stub(task: Task) -> str:
-    """What an initial program has to define, if the evaluator's text shows it; else ""."""
+    """The definitions required of an initial program, if the evaluator's text shows them.
+
+    "" otherwise.
+    """
     text = str(task.evaluator.options.get("stub", ""))
     return f"It must define this:\n\n{fence(text, task.surface.language)}" if text else ""
 
@@ -144,9 +148,7 @@ def number(value: float | None, otherwise: str = "none") -> str:
 
 
 def clip(text: str, limit: int) -> str:
-    """The text, its middle left out if it is longer than `limit` characters (and saying how
-    much).
-    """
+    """The text, its middle replaced by a note if it is longer than `limit` characters."""
     if len(text) <= limit:
         return text
     head = limit * 2 // 3

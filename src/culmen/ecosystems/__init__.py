@@ -1,6 +1,6 @@
 """Searches written for other Python packages (GEPA, DSPy, Trace), one file each.
 
-Each brings its candidates' parts and a function as `Asked`; `culmen.optimize` does the rest. Task
+Each supplies its candidates' parts and a function as `Asked`; `culmen.optimize` does the rest. Task
 folders and evaluators of other ecosystems are in `culmen.evaluate.adapters`.
 """
 
@@ -14,18 +14,17 @@ import msgspec
 
 from culmen.core.evaluation import Case
 
-# A user's function of another package as an evaluator of culmen's, and its examples as cases.
+# A user's function of another package as an evaluator of culmen, and its examples as cases.
 
-# characters of a text that a model reads of one evaluation: more costs tokens and tells little
+# characters of a text that a model reads of one evaluation: more costs tokens and adds little
 SHOWN = 8_000
 
 
 class Asked(ABC):
-    """Calls `fn` on a candidate and one of the `examples`, which never leave this process and may
-    be of any type.
+    """An evaluator that calls `fn` on a candidate and one of the `examples`.
 
-    Has the code and the name of `fn`, so that a changed function is a changed evaluator for a run's
-    journal.
+    Examples never leave this process and may be of any type. The object has the code and the name
+    of `fn`, so that a changed function is a changed evaluator for a run's journal.
     """
 
     def __init__(self, fn: Callable[..., Any], examples: Mapping[str, Any]) -> None:
@@ -43,7 +42,7 @@ class Asked(ABC):
 
     @abstractmethod
     def judge(self, candidate: Any, given: bool, example: Any) -> tuple[Any, dict[str, Any]]:
-        """The same, with the example itself if one is `given`."""
+        """The score, metrics and texts for the example itself, if one is `given`."""
 
 
 def cases_of(
@@ -60,7 +59,7 @@ def cases_of(
 
 
 def shown(example: Any) -> Any:
-    """The example as plain data, or as a text where it is none."""
+    """The example as plain data, or as a text if it cannot be converted."""
     try:
         return msgspec.to_builtins(example)
     except (TypeError, ValueError, RecursionError):

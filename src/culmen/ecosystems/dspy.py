@@ -1,9 +1,10 @@
-"""Instructions and demonstrations of a DSPy program as parts of a candidate: an optimizer as DSPy's
-own are.
+"""Instructions and demonstrations of a DSPy program as parts of a candidate.
 
-import culmen
-optimizer = culmen.dspy.Optimizer(metric, model="gpt-5-mini", budget=200)
-better = optimizer.compile(program, trainset=train, valset=val)
+The optimizer has the interface of DSPy's own:
+
+    import culmen
+    optimizer = culmen.dspy.Optimizer(metric, model="gpt-5-mini", budget=200)
+    better = optimizer.compile(program, trainset=train, valset=val)
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from culmen.evaluate import Invalid
 if TYPE_CHECKING:
     from culmen.study import Study
 
-_DEMOS = ".demos"  # ends the name of a part with demonstrations
+_DEMOS = ".demos"  # suffix of the name of a part with demonstrations
 
 
 class DspyOptimizer:
-    """Optimises the instructions of a program's predictors by `metric(example, prediction,
-    trace=None)`: a number, or a `dspy.Prediction(score=, feedback=)`. GEPA's five arguments are
-    passed to a metric that asks for them.
+    """Optimizer of the instructions of a program's predictors.
 
-    `demos` > 0 also optimises the demonstrations, which begin with that many of the training
-    examples. The other keywords are those of `culmen.optimize`; `study` is the finished search.
+    `metric(example, prediction, trace=None)` returns a number, or a `dspy.Prediction(score=,
+    feedback=)`. A metric with GEPA's five parameters receives five arguments. `demos` > 0 also
+    optimises the demonstrations, which begin with that many of the training examples. The other
+    keywords are those of `culmen.optimize`; `study` is the finished search.
     """
 
     def __init__(self, metric: Callable[..., Any], *, demos: int = 0, **keywords: Any) -> None:
@@ -44,8 +45,10 @@ class DspyOptimizer:
     def compile(
         self, student: Any, *, trainset: Iterable[Any], valset: Iterable[Any] | None = None
     ) -> Any:
-        """A copy of the program with the best texts. Raises `UserError` for a program without
-        predictors.
+        """A copy of the program with the best texts.
+
+        Raises `UserError` for a program without predictors, `NothingScored` if no version was
+        scored.
         """
         from culmen.study import optimize
 
@@ -77,8 +80,9 @@ Optimizer = DspyOptimizer
 
 
 def with_parts(student: Any, parts: Mapping[str, str]) -> Any:
-    """A copy of the program with these instructions and demonstrations. Raises `Invalid` for ones
-    it cannot have.
+    """A copy of the program with these instructions and demonstrations.
+
+    Raises `Invalid` for demonstrations that it cannot have.
     """
     program = student.deepcopy()
     for name, predictor in program.named_predictors():
@@ -93,10 +97,10 @@ def with_parts(student: Any, parts: Mapping[str, str]) -> Any:
 def metered(
     model: str, budget: Budget | None = None, models_file: str | None = None, **settings: Any
 ) -> Iterator[Any]:
-    """A `dspy.LM` whose calls go through culmen's gateway: counted in `lm.spent()`, refused beyond
-    `budget`.
+    """A `dspy.LM` whose calls go through culmen's gateway.
 
-    `model` is a name as for `--model`; `settings` are those of `dspy.LM`.
+    They are counted in `lm.spent()` and refused beyond `budget`. `model` is a name as for
+    `--model`; `settings` are those of `dspy.LM`.
     """
     from culmen.agents.gateway.metering import Metering
     from culmen.llm.roles import ModelBook
@@ -168,8 +172,9 @@ def _demos(text: str) -> list[Any]:
 
 
 class _Program(Asked):
-    """Runs the program on an example and asks the metric; the feedback says what every predictor
-    was given and gave.
+    """Evaluator that runs the program on an example and calls the metric.
+
+    The feedback lists every predictor's inputs and outputs.
     """
 
     def __init__(
@@ -197,6 +202,6 @@ class _Program(Asked):
 
 
 def _wanted(metric: Callable[..., Any]) -> int:
-    """How many positions the metric has: 3, or GEPA's 5."""
+    """Number of positional arguments of the metric: 3, or GEPA's 5."""
     code = getattr(metric, "__code__", None)
     return 5 if code is not None and "pred_trace" in code.co_varnames[: code.co_argcount] else 3

@@ -1,8 +1,10 @@
-"""GEPA's `optimize_anything` and `optimize` with culmen's search: the same arguments, a `Study` in
-return.
+"""GEPA's `optimize_anything` and `optimize` with culmen's search.
 
-    from culmen import gepa as oa                               # was: import gepa.optimize_anything as oa
-    study = oa.optimize_anything("...", evaluator=mine, objective="...", config=GEPAConfig(...), model="gpt-5-mini")
+They take the same arguments and return a `Study`:
+
+    from culmen import gepa as oa                # was: import gepa.optimize_anything as oa
+    study = oa.optimize_anything("...", evaluator=mine, objective="...",
+                                 config=GEPAConfig(...), model="gpt-5-mini")
 
 The package `gepa` is needed only for its own types (`GEPAConfig`, `DefaultAdapter`, `oa.log`).
 """
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 _LOGGED: list[str] = []
 
-_INSTEAD = {  # settings of GEPA that are said otherwise here, or not at all
+_INSTEAD = {  # settings of GEPA that have another form here, or none
     "stop_callbacks": "budget=culmen.Budget(...) and stop_at=SCORE end a run",
     "callbacks": "observers=[...]: objects with on_event (docs/extending.md)",
     "logger": "observers=[...]",
@@ -53,7 +55,7 @@ _INSTEAD = {  # settings of GEPA that are said otherwise here, or not at all
     "perfect_score": "stop_at=SCORE",
     "skip_perfect_score": "stop_at=SCORE",
 }
-_NOTHING_LOST = {  # what has no counterpart and changes no result
+_NOTHING_LOST = {  # settings without a counterpart that change no result
     "display_progress_bar",
     "raise_on_exception",
     "use_cloudpickle",
@@ -66,7 +68,7 @@ _NOTHING_LOST = {  # what has no counterpart and changes no result
 
 
 def log(*values: Any, sep: str = " ", end: str = "\n") -> None:
-    """GEPA's `oa.log`: like `print`, read by the model instead of shown."""
+    """Record values for the model to read, like `print`; GEPA's `oa.log`."""
     _LOGGED.append(sep.join(map(str, values)) + end)
 
 
@@ -82,13 +84,13 @@ def optimize_anything(
     config: Any = None,
     **keywords: Any,
 ) -> Study:
-    """GEPA's function of this name; further keywords are those of `culmen.optimize` and win over
-    `config`.
+    """GEPA's function of this name with culmen's search.
 
     `evaluator(candidate)` or `evaluator(candidate, example)` returns a score or `(score,
     side_info)`; numbers in `side_info["scores"]` become metrics, all other entries feedback.
-    `batch_evaluator` gets a list of one pair. Raises `UserError` for settings that have no
-    counterpart, with what to write instead.
+    `batch_evaluator` gets a list of one pair. Further keywords are those of `culmen.optimize` and
+    override `config`. Raises `UserError` for settings without a counterpart, with the form to use
+    instead.
     """
     fn = evaluator or batch_evaluator
     if fn is None:
@@ -112,9 +114,11 @@ def optimize(
     evaluator: Callable[..., Any] | None = None,
     **keywords: Any,
 ) -> Study:
-    """GEPA's `gepa.optimize`: a candidate of named texts, judged by a `GEPAAdapter`, without one by
-    GEPA's own for `task_lm`. Its other keywords and those of `culmen.optimize` follow; raises
-    `UserError` for what has no counterpart.
+    """GEPA's `gepa.optimize` with culmen's search.
+
+    A candidate of named texts is judged by a `GEPAAdapter`; without one, by GEPA's own for
+    `task_lm`. Its other keywords and those of `culmen.optimize` follow. Raises `UserError` for
+    settings without a counterpart.
     """
     adapter = _default_adapter(task_lm, evaluator) if adapter is None else adapter
     if getattr(adapter, "propose_new_texts", None) is not None:
@@ -200,8 +204,9 @@ def _keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(config: Any) -> dict[str, Any]:
-    """What a `GEPAConfig` sets otherwise than by default, in one mapping. Raises `UserError` as
-    `_checked` does.
+    """The settings of a `GEPAConfig` that differ from the defaults, in one mapping.
+
+    Raises `UserError` as `_checked` does.
     """
     changed: dict[str, Any] = {}
     plain = type(config)() if config is not None else None
@@ -223,7 +228,10 @@ def _differs(value: Any, default: Any) -> bool:
 
 
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that mean something here. Raises `UserError` for those that would be ignored."""
+    """The settings that have a meaning here.
+
+    Raises `UserError` for those that would be ignored.
+    """
     for name in settings:
         if name not in _UNDERSTOOD | _NOTHING_LOST:
             track = "culmen run --track wandb or mlflow, or observers=[...]"
@@ -252,7 +260,10 @@ def _default_adapter(task_lm: Any, evaluator: Callable[..., Any] | None) -> Any:
 
 
 class _Anything(Asked):
-    """An evaluator of `optimize_anything`; what it logs and, with `capture`, prints is feedback."""
+    """An evaluator of `optimize_anything`.
+
+    Its log and, with `capture`, its printed output are feedback.
+    """
 
     def __init__(self, fn: Callable[..., Any], examples: Mapping[str, Any], capture: bool) -> None:
         super().__init__(fn, examples)
@@ -283,7 +294,7 @@ class _Anything(Asked):
 
 
 class _Batch(_Anything):
-    """A batch evaluator, asked about one pair: culmen decides one evaluation at a time."""
+    """A batch evaluator, called with one pair: culmen decides one evaluation at a time."""
 
     def ask(self, candidate: Any, given: bool, example: Any) -> Any:
         results = list(self.fn([(candidate, example)]))
@@ -321,7 +332,7 @@ class _Adapter(Asked):
 
 @contextlib.contextmanager
 def _logging() -> Any:
-    """Collects `log`'s texts and those of GEPA's own `oa.log`, if that is loaded."""
+    """Collect `log`'s texts and those of GEPA's own `oa.log`, if that is loaded."""
     _LOGGED.clear()
     theirs: Any = sys.modules.get("gepa.optimize_anything")
     context = theirs.LogContext() if theirs else None
@@ -335,8 +346,9 @@ def _logging() -> Any:
 
 
 def _told(info: Any) -> dict[str, Any]:
-    """Side information: scores as metrics, those of a part (`NAME_specific_info`) under its name,
-    the rest as text.
+    """Side information as metrics and texts.
+
+    Scores are metrics, those of a part (`NAME_specific_info`) under its name; the rest is text.
     """
     if info is None:
         return {}

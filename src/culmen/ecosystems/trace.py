@@ -1,8 +1,10 @@
-"""Trainable parameters of a Trace (`trace-opt`) module as parts of a candidate, a guide's feedback
-as feedback.
+"""Trainable parameters of a Trace (`trace-opt`) module as parts of a candidate.
 
-study = culmen.trace.optimize(agent, guide, inputs=xs, infos=answers, model="gpt-5-mini",
-budget=100) culmen.trace.load(agent, study.best.parts)
+A guide's feedback is the evaluator's feedback.
+
+    study = culmen.trace.optimize(agent, guide, inputs=xs, infos=answers,
+                                  model="gpt-5-mini", budget=100)
+    culmen.trace.load(agent, study.best.parts)
 """
 
 from __future__ import annotations
@@ -26,12 +28,11 @@ def optimize(
     infos: Iterable[Any] = (None,),
     **keywords: Any,
 ) -> Study:
-    """Search for better values of the module's trainable parameters; the module itself is left as
-    it is.
+    """Search for better values of the module's trainable parameters.
 
-    `guide(input, output, info)` or its method `get_feedback` returns `(score, feedback)`; it is
-    asked for each input with its info. The other keywords are those of `culmen.optimize`. Raises
-    `UserError` where nothing is trainable.
+    The module itself is not changed. `guide(input, output, info)` or its method `get_feedback`
+    returns `(score, feedback)`; it is called for each input with its info. The other keywords are
+    those of `culmen.optimize`. Raises `UserError` if no parameter is trainable.
     """
     from culmen import study
 
@@ -46,7 +47,7 @@ def optimize(
 
 
 def parameters(module: Any) -> dict[str, Any]:
-    """Trainable nodes by name, those of modules inside under `outer.inner`."""
+    """Trainable nodes by name; those of inner modules under `outer.inner`."""
     found: dict[str, Any] = {}
     for name, node in module.parameters_dict().items():
         if hasattr(node, "parameters_dict"):
@@ -57,8 +58,9 @@ def parameters(module: Any) -> dict[str, Any]:
 
 
 def load(module: Any, parts: Mapping[str, str]) -> None:
-    """Give the module's parameters these values; numbers stay numbers. Raises `Invalid` for a text
-    that is none.
+    """Set the module's parameters to these values; numbers stay numbers.
+
+    Raises `Invalid` for a text that is not a number.
     """
     for name, node in parameters(module).items():
         kind = type(node.data)

@@ -1,4 +1,7 @@
-"""Embedders: texts to vectors. Vectors of embedders with different names cannot be compared."""
+"""Embedders: maps from texts to vectors.
+
+Vectors of embedders with different names are not comparable.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,13 @@ if TYPE_CHECKING:
 
 
 def make(name: str = "hashing", models_file: str | None = None) -> Embedder:
-    """The embedder of this name. Raises `UserError` for an unknown name.
+    """The embedder of this name; raise `UserError` for an unknown name.
 
-    hashing, hashing-512, hashing-256-v1    weight-free n-grams (256 buckets unless said)
+    hashing, hashing-512, hashing-256-v1    weight-free n-grams (default: 256 buckets)
     local, local:MODEL                      sentence-transformers on this machine
     unixcoder, unixcoder:MODEL              UniXcoder on this machine, for programs
-    PROVIDER/MODEL, or a models file's name an OpenAI-compatible endpoint, e.g. openai/text-embedding-3-small
+    PROVIDER/MODEL, or a models file's name an OpenAI-compatible endpoint,
+                                            e.g. openai/text-embedding-3-small
     """
     from culmen.core.errors import UserError
 
@@ -65,15 +69,15 @@ _BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2**64
 _MIX = 0xD6E8FEB86659FD93
 _MASK = 2**64 - 1
 _GRAMS = (4, 6)
-_TOKEN_WEIGHT = 2  # a token says more than a piece of one
+_TOKEN_WEIGHT = 2  # a token is more informative than a piece of one
 
 
 class HashingEmbedder(Embedder):
-    """`width` (a power of two) signed buckets; a bucket's sum counts by its square root; rows have
-    length 1.
+    """Feature hashing into `width` (a power of two) signed buckets.
 
-    Equal texts have distance 0; the distance grows with the share of n-grams that differ. Texts
-    without content map to the first unit vector.
+    An entry is the signed square root of its bucket's sum; rows have length 1. Equal texts have
+    distance 0; the distance grows with the share of n-grams that differ. Texts without content
+    map to the first unit vector.
     """
 
     def __init__(self, width: int = 256) -> None:
@@ -110,17 +114,17 @@ class HashingEmbedder(Embedder):
 
 
 def _features(data: Array) -> list[tuple[Array, int]]:
-    """Hashes of all features, each kind with its weight. `data` are the text's bytes, shape
-    (n,).
+    """(hashes, weight) of each kind of feature.
+
+    `data` are the text's bytes, shape (n,).
     """
     import numpy as np
 
     classes, powers, inverses = _classes(), *_powers(data.size + 1)
     kinds = classes[data]
     spoken = kinds > 0
-    text = (
-        data[spoken | np.concatenate(([False], spoken[:-1]))] if data.size else data
-    )  # runs of space become one
+    # runs of space become one
+    text = data[spoken | np.concatenate(([False], spoken[:-1]))] if data.size else data
     text = np.where(classes[text] > 0, text, np.uint8(32)).astype(np.uint64) + np.uint64(1)
     prefix = np.concatenate(
         (np.zeros(1, np.uint64), np.cumsum(text * powers[: text.size], dtype=np.uint64))
@@ -142,8 +146,9 @@ def _features(data: Array) -> list[tuple[Array, int]]:
 
 
 def _tokens(kinds: Array) -> tuple[Array, Array]:
-    """Starts and ends of tokens: runs of word characters, and every other visible character
-    alone.
+    """Starts and ends of tokens.
+
+    A token is a run of word characters, or any other visible character alone.
     """
     import numpy as np
 
@@ -156,8 +161,9 @@ def _tokens(kinds: Array) -> tuple[Array, Array]:
 
 @cache
 def _classes() -> Array:
-    """Class of each byte: 0 white space and control, 1 word (letters, digits, _, all of non-ASCII),
-    2 the rest.
+    """Class of each byte, shape (256,).
+
+    0: white space and control; 1: word (letters, digits, _, all of non-ASCII); 2: the rest.
     """
     import numpy as np
 
@@ -174,8 +180,9 @@ _tables: list[Array] = []
 
 
 def _powers(size: int) -> tuple[Array, Array]:
-    """Powers of the base and of its inverse modulo 2**64, at least `size` of each; grown by
-    doubling and kept.
+    """Powers of the base and of its inverse modulo 2**64, at least `size` of each.
+
+    The tables are kept; they grow by doubling.
     """
     import numpy as np
 

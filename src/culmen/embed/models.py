@@ -1,5 +1,7 @@
-"""Embeddings by models: an endpoint or an embedder of the caller's own under the policies of all
-models, or a model on this machine (extra `local-embeddings`).
+"""Embeddings by models, remote or on this machine.
+
+An endpoint, or an embedder supplied by the caller, under the retry policy of all models; or a
+model on this machine (extra `local-embeddings`).
 """
 
 from __future__ import annotations
@@ -20,15 +22,15 @@ from culmen.llm.endpoint import Endpoint
 from culmen.llm.spec import ModelSpec, PriceList, RetryPolicy
 
 _MODE = "<encoder-only>"
-_WINDOW = 512  # tokens the model reads at once
+_WINDOW = 512  # tokens in the model's window
 
 
 class RemoteEmbedder(Embedder):
-    """Vectors of one model. Texts longer than `chars` characters are cut; `batch` texts go into one
-    request.
+    """Vectors of one model behind an endpoint.
 
-    The vectors' width is the model's. Raises `UserError` (key, model) and `Unavailable` if the
-    endpoint gives nothing usable after all retries: a search cannot go on without its distances.
+    Texts longer than `chars` characters are cut; one request carries `batch` texts. The width of
+    the vectors is the model's. Raises `UserError` (key, model), and `Unavailable` if the endpoint
+    returns nothing usable after all retries: a search cannot continue without its distances.
     """
 
     def __init__(self, model: ModelSpec, *, batch: int = 64, chars: int = 24_000) -> None:
@@ -36,8 +38,9 @@ class RemoteEmbedder(Embedder):
         self.name = model.name
 
     def embed(self, texts: Sequence[str]) -> Any:
-        """Array of shape (len(texts), width), float32. Not to be called from a running event
-        loop.
+        """Array of shape (len(texts), width), float32.
+
+        Not to be called from a running event loop.
         """
         return self.embed_with_usage(texts)[0]
 
@@ -46,7 +49,7 @@ class RemoteEmbedder(Embedder):
         return asyncio.run(self.embed_async(texts))
 
     async def embed_async(self, texts: Sequence[str]) -> tuple[Any, Usage]:
-        """The same, inside an event loop."""
+        """The array and its cost, inside an event loop."""
         import numpy as np
 
         if not texts:
@@ -130,10 +133,10 @@ def _unit(rows: list[list[float]]) -> Any:
 
 
 class PatientEmbedder(Embedder):
-    """An embedder with a model's retries: repeated after the errors of `culmen.llm.call`, with
-    growing pauses.
+    """An embedder with a model's retries.
 
-    Raises `Unavailable` where all attempts failed: a search cannot go on without its distances.
+    Repeats after the errors of `culmen.llm.call`, with growing pauses. Raises `Unavailable` if all
+    attempts failed: a search cannot continue without its distances.
     """
 
     def __init__(self, embedder: Embedder, policy: RetryPolicy | None = None) -> None:
@@ -170,11 +173,10 @@ class _Attempt(ModelBackend):
 
 
 class LocalEmbedder(Embedder):
-    """A model by name or path, loaded when first used (its weights are downloaded then if they are
-    not here).
+    """A sentence-transformers model by name or path, loaded on first use.
 
-    `device` is "cpu", "cuda", ... or None for the library's choice. Raises `UserError` if the
-    library is missing or the model cannot be loaded.
+    Missing weights are downloaded then. `device` is "cpu", "cuda", ... or None for the library's
+    choice. Raises `UserError` if the library is missing or the model cannot be loaded.
     """
 
     def __init__(
@@ -211,13 +213,13 @@ class LocalEmbedder(Embedder):
 
 
 class UnixcoderEmbedder(Embedder):
-    """UniXcoder (Guo et al., 2022), as TurboEvolve uses it for its seed pools: the mean of the
-    encoder's last hidden states over a program's tokens, scaled to length 1.
+    """UniXcoder (Guo et al., 2022), as TurboEvolve uses it for its seed pools.
 
-    Programs longer than the model's window (512 tokens) are read in windows, whose means are
-    averaged by their number of tokens. `model` is a name on the Hugging Face hub or a folder;
-    weights are loaded when first used. Raises `UserError` if the libraries are missing or the model
-    cannot be loaded.
+    The vector of a program is the mean of the encoder's last hidden states over its tokens, scaled
+    to length 1. Programs longer than the model's window (512 tokens) are read in windows, whose
+    means are averaged by their number of tokens. `model` is a name on the Hugging Face hub or a
+    folder; weights are loaded on first use. Raises `UserError` if the libraries are missing or the
+    model cannot be loaded.
     """
 
     def __init__(
@@ -293,7 +295,8 @@ class UnixcoderEmbedder(Embedder):
 
 
 def windows(ids: Sequence[int], size: int, most: int) -> list[list[int]]:
-    """Consecutive windows of at most `size` token ids, the first `most` of them; one empty window
-    of no tokens.
+    """The first `most` consecutive windows of at most `size` token ids.
+
+    No tokens give one empty window.
     """
     return [list(ids[start : start + size]) for start in range(0, max(len(ids), 1), size)][:most]

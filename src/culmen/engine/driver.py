@@ -1,12 +1,12 @@
-"""The live driver: performs a search's effects with asyncio, journals each completion, then
-delivers it.
+"""The live driver: performs effects, journals each completion, then delivers it.
 
     admitted effect -> (started journaled) -> world -> done journaled with its neighbours ->
     delivered -> new effects
 
-Evaluations and model calls wait in separate queues, so a hung candidate never starves a model call.
-What costs money is journaled as started before it starts. Evaluations cost only time and custom
-effects are idempotent, so their started rows may be written a moment later.
+It runs on asyncio. Evaluations and model calls wait in separate queues, so a hung candidate never
+starves a model call. Effects that cost money are journaled as started before they start.
+Evaluations cost only time and custom effects are idempotent, so their started rows may be written a
+moment later.
 """
 
 from __future__ import annotations
@@ -44,32 +44,22 @@ from culmen.engine.ledger import PERFORMING
 from culmen.engine.search import Estimate, Search
 
 _GRACE = 10.0  # seconds that running evaluations get to finish after the first interrupt
-_SOON = (
-    0.05  # seconds after which the start of an evaluation is journaled even if nothing else happens
-)
-_TOLD = (
-    "agent",
-    "kind",
-    "tool",
-    "reason",
-    "closing",
-)  # fields of a custom effect's payload that are journaled
-_PAUSES = (
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-)  # seconds between attempts to write to a full disk; the last one repeats
+# seconds after which the start of an evaluation is journaled even if nothing else happens
+_SOON = 0.05
+# fields of a custom effect's payload that are journaled
+_TOLD = ("agent", "kind", "tool", "reason", "closing")
+# seconds between attempts to write to a full disk; the last one repeats
+_PAUSES = (1.0, 2.0, 5.0, 10.0)
 
 
 class Driver:
     """Runs one search until it ends, is interrupted or fails.
 
-    `workers` evaluations and `calls` other effects run at once. `patience` is how many seconds a
-    journal that cannot be written (disk full) is retried before `Unavailable` is raised; nothing is
-    lost meanwhile. `before_final` is awaited once the search is over, before the final choice asks
-    for anything. `estimate` is what effects are admitted by, `most` the strict bound by which model
-    calls are made (None: the same).
+    `workers` evaluations and `calls` other effects run at once. `patience` is the time in seconds
+    that writing to an unwritable journal (disk full) is retried before `Unavailable` is raised;
+    nothing is lost meanwhile. `before_final` is awaited once the search is over, before the final
+    choice asks for anything. Effects are admitted by `estimate`; `most` is the strict bound for
+    model calls (None: the same).
     """
 
     def __init__(
@@ -99,9 +89,9 @@ class Driver:
         self._busy = {"evaluate": 0, "other": 0}
         self._outbox: list[Entry] = []
         self._durable_first: list[Effect] = []
-        self._held: list[asyncio.Future[None]] = []  # resolved when what they wait for is durable
+        self._held: list[asyncio.Future[None]] = []  # resolved when their entries are durable
         self._running: dict[int, asyncio.Task[Result]] = {}
-        self._performed: dict[int, Effect] = {}  # what they perform
+        self._performed: dict[int, Effect] = {}  # effects of the running tasks
         self._wake = asyncio.Event()
         self._writer = ThreadPoolExecutor(1, "journal")
         self._interrupts = 0
@@ -109,15 +99,17 @@ class Driver:
         self._base = self._began = 0.0
 
     def interrupt(self) -> None:
-        """First call: start nothing new, give running effects a grace period. Second call: stop at
-        once.
+        """Give running effects a grace period and start no new ones.
+
+        A second call stops at once.
         """
         self._interrupts += 1
         self._wake.set()
 
     def take(self, entries: Sequence[Entry]) -> None:
-        """Journal and deliver a person's input (`tell`, `stop`). Call it from the event loop's
-        thread.
+        """Journal and deliver a person's input (`tell`, `stop`).
+
+        Call it from the event loop's thread.
         """
         self._outbox += entries
         self._wake.set()
@@ -128,8 +120,9 @@ class Driver:
         return self._base + self._clock.monotonic() - self._began
 
     async def run(self) -> str:
-        """Replay the journal, then run live. Returns finished | interrupted. Errors are journaled,
-        then raised.
+        """Replay the journal, then run live; returns finished | interrupted.
+
+        Errors are journaled, then raised.
         """
         self._began = self._clock.monotonic()
         replayed = self._replay()
@@ -151,8 +144,9 @@ class Driver:
         return self._end_state()
 
     def _replay(self) -> Replayed:
-        """Replay with the garbage collector off: it would traverse the growing state again and
-        again.
+        """Replay with the garbage collector off.
+
+        It would repeatedly traverse the growing state.
         """
         collecting = gc.isenabled()
         gc.disable()
@@ -200,8 +194,9 @@ class Driver:
             self._lines[_line(effect)].append(effect)
 
     def _launch(self) -> None:
-        """Start admitted effects: evaluations now, everything else once its `started` row is
-        durable.
+        """Start admitted effects.
+
+        Evaluations and custom effects at once, all others when their `started` row is durable.
         """
         for name, line in self._lines.items():
             while line and self._busy[name] < self._slots[name]:
@@ -225,7 +220,7 @@ class Driver:
         task.add_done_callback(lambda done: self._ended(effect, done))
 
     async def _perform(self, effect: Effect) -> Result:
-        """Perform it. A model is asked only once the budget holds the most that it may cost."""
+        """Perform an effect; ask a model only once the budget holds its largest cost."""
         PERFORMING.set(effect.key)
         if not isinstance(effect.request, ProposeRequest | WriteRequest):
             return await self._world.perform(effect)  # pyright: ignore[reportReturnType]
@@ -240,11 +235,15 @@ class Driver:
         return await self._world.perform(effect)  # pyright: ignore[reportReturnType]
 
     async def hold(self, most: Usage) -> str:
-        """Wait until the effect that the calling task performs may cost so much in all, and journal
-        it: a process that dies then knows what it may have lost. The name of the budget if it never
-        may, else ""."""
+        """Wait until the effect of the calling task may cost `most` in all, and journal that.
+
+        A process that dies then knows its largest loss. Returns the name of the budget if it never
+        may, else "".
+        """
         key, reservations = PERFORMING.get(), self.search.reservations
-        if key not in self._performed:  # nobody would release what an effect reserves after its end
+        if (
+            key not in self._performed
+        ):  # no one would release a reservation made after an effect's end
             return self.search.ledger.over(most)
         refused = await reservations.grow(key, most)
         if key not in self._performed:
@@ -279,11 +278,10 @@ class Driver:
         self._outbox.append(Entry("done", effect.key, effect.mark, effect.kind, body, result))
 
     async def _commit(self) -> None:
-        """Make the outbox durable in one transaction, then deliver it; the search's notes go with
-        the next one.
+        """Make the outbox durable in one transaction, then deliver it.
 
-        Rows that say no more than that an evaluation has started wait for company: the next result,
-        or `_SOON`.
+        The search's notes go with the next one. Rows that only record the start of an evaluation
+        wait for the next result, or for `_SOON`.
         """
         while self._outbox or self.search.outbox:
             elapsed = self.elapsed
@@ -314,7 +312,7 @@ class Driver:
                 return
 
     def _pressing(self) -> bool:
-        """Whether what is to be written cannot wait: more than the starts of evaluations."""
+        """True if the outbox cannot wait: it has more than the starts of evaluations."""
         return bool(self._durable_first or self.search.outbox) or any(
             e.kind != "started" for e in self._outbox
         )
@@ -358,8 +356,9 @@ class Driver:
             asyncio.get_running_loop().call_soon(observer.told, text)
 
     async def _abandon(self, keys: list[int]) -> None:
-        """Cancel what is running. What cannot be asked again may have cost what was reserved for
-        it.
+        """Cancel running effects.
+
+        An effect that cannot be asked again is charged its reservation.
         """
         tasks = {key: task for key in keys if (task := self._running.pop(key, None)) is not None}
         effects = {key: self._performed[key] for key in tasks}
@@ -379,9 +378,7 @@ class Driver:
         return "failed" if self._failure is not None and not self._interrupts else "interrupted"
 
     async def _last_words(self) -> None:
-        """Journal the end state and late completions. A failing journal has been reported
-        already.
-        """
+        """Journal the end state and late completions; a failing journal was reported before."""
         body: dict[str, object] = {"state": self._end_state(), "reason": self.search.reason}
         if self._failure is not None:
             body["error"] = f"{type(self._failure).__name__}: {self._failure}"
@@ -417,9 +414,7 @@ def about(effect: Effect, purpose: str) -> dict[str, Any]:
 
 
 def subject(effect: Effect) -> dict[str, Any]:
-    """Of which candidate an effect is, and on which case, for those who look while it runs: it may
-    hang.
-    """
+    """Candidate and case of an effect, for observers while it runs: it may hang."""
     request = effect.request
     if isinstance(request, EvaluateRequest):
         case = {} if request.case is None else {"case": request.case.id}
@@ -430,7 +425,7 @@ def subject(effect: Effect) -> dict[str, Any]:
 
 
 def canonical(result: Result) -> Result:
-    """The result as the journal will return it: an observation's numbers become floats."""
+    """The result in the form that the journal returns: an observation's numbers as floats."""
     if not isinstance(result, Observation) or (
         type(result.score) in (float, type(None))
         and all(type(value) is float for value in result.metrics.values())
@@ -468,8 +463,9 @@ class SystemClock:
 
 @dataclass
 class Replayed:
-    """Result of a replay: effects to start (again), entries still to journal, active seconds so
-    far.
+    """Result of a replay.
+
+    Effects to start (again), entries still to journal, active seconds so far.
     """
 
     pending: list[Effect]
@@ -479,15 +475,14 @@ class Replayed:
 
 
 def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Replayed:
-    """Feed the journal to a fresh search. Raises `JournalMismatch` where the search asks for
-    something else.
+    """Feed the journal to a fresh search.
 
-    Effects that were started and never finished are pending again; what they may have cost is
-    entered as `torn`.
+    Effects that started and never finished are pending again; their largest cost is entered as
+    `torn`. Raises `JournalMismatch` if the search asks for a different effect.
     """
     pending = {effect.key: effect for effect in search.start()}
     started = set[int]()
-    held: dict[int, Usage] = {}  # the most that its model calls may have cost
+    held: dict[int, Usage] = {}  # the largest cost of its model calls
     elapsed, count = 0.0, 0
     for event in events:
         entry = event.entry
@@ -523,8 +518,9 @@ def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Repla
 
 
 def _drop(outbox: list[Entry], number: int) -> None:
-    """Drop the search's notes up to this one: the journal holds them. Done at each note, to bound
-    memory.
+    """Drop the search's notes up to this one: the journal holds them.
+
+    Done at each note, to bound memory.
     """
     kept = 0
     for entry in outbox:
@@ -535,19 +531,18 @@ def _drop(outbox: list[Entry], number: int) -> None:
 
 
 def torn(effect: Effect, cost: Usage, elapsed: float) -> Entry:
-    """The entry that says what an effect may have cost whose result nobody will see."""
+    """The entry for the largest cost of an effect whose result is lost."""
     usage = msgspec.structs.replace(cost, evaluations=0)
     body: dict[str, Any] = {"usage": {} if usage == Usage() else msgspec.to_builtins(usage)}
     return Entry("torn", effect.key, effect.mark, effect.kind, body, elapsed=elapsed)
 
 
 def graft(search: Search, finished: Mapping[str, Result]) -> list[Entry]:
-    """Feed a fresh search what another run finished, in that run's order, wherever it asks for the
-    same.
+    """Feed a fresh search the finished results of another run, by equal requests.
 
-    Returns the entries that make this a journal of its own. A fork with a larger budget thus
-    repeats its parent's search exactly before it goes on; one with another strategy takes what it
-    happens to ask for first.
+    Results are fed in the order of that run. Returns the entries that make this a journal of its
+    own. A fork with a larger budget thus repeats its parent's search exactly before it goes on; one
+    with another strategy gets results as far as its first requests happen to agree.
     """
     entries: list[Entry] = []
     asked = {effect.mark: effect for effect in search.start()}

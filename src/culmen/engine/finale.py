@@ -1,11 +1,11 @@
 """The end of a search: the final choice, and stopping at a confirmed score.
 
 The finalists are evaluated afresh, from a reserve. One part of it picks the winner together with
-what the search knows: by sequential halving on the cases of a data set, otherwise by a race in
-which the leader and its strongest rival are looked at in turn. The other part, spent on the winner
-and the initial program, gives the scores that are reported: it took no part in the choice, so it
-has no selection bias (winner's curse). All are evaluated on the same cases, and a failed evaluation
-counts as the floor. What follows from the evaluations is said by `culmen.evidence`.
+the evaluations of the search: by sequential halving on the cases of a data set, otherwise by a race
+in which the leader and its strongest rival are evaluated in turn. The other part, spent on the
+winner and the initial program, gives the scores that are reported: it took no part in the choice,
+so it has no selection bias (winner's curse). All are evaluated on the same cases, and a failed
+evaluation counts as the floor. `culmen.evidence` draws the conclusions.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from culmen.evidence.ranking import SURE, Finalist, Race, contestants
 
 _FINALISTS = 8  # candidates that sequential halving begins with
 _FIELD = 60  # candidates that a race may look at
-_UNBUDGETED = 24  # evaluations for the final choice where no budget limits evaluations
-_CHOOSING = 0.25  # share of the reserve that picks the winner, where the whole split does not fit
-_RACING = 0.6  # the same where candidates fail at times
-_VALIDATING = 0.4  # the same where val cases pick it, which the search never saw
-_EACH = 3  # evaluations of each finalist that a round of halving is worth
-_FIRST = 4  # one in so many evaluations of a confirmation goes first: it may show that it fails
+_UNBUDGETED = 24  # evaluations for the final choice if no budget limits evaluations
+_CHOOSING = 0.25  # share of the reserve that picks the winner if the whole split does not fit
+_RACING = 0.6  # the same if candidates fail at times
+_VALIDATING = 0.4  # the same if val cases pick it, which the search never saw
+_EACH = 3  # evaluations of each finalist in a round of halving
+_FIRST = 4  # one of this many evaluations of a confirmation is made first
 _FALLS = 0.25  # standard deviations by which a rival must be ahead of a winner that failed
 
 
@@ -82,11 +82,10 @@ class Finale:
         """Count one evaluation of the final choice."""
         self._evidence.observe(candidate, observation, self.purpose)
 
-    # -- who is looked at, on which cases, and how often
-    # ---------------------------------------------
+    # -- finalists, cases and numbers of evaluations
 
     def _plan(self) -> _Plan:
-        """Whole splits where they fit, otherwise as many cases for both as remain."""
+        """Whole splits if they fit, otherwise as many cases for both as remain."""
         kept, whole = self._kept - self._checks, len(self._pool)
         both = 1 + (self._initial is not None)
         is_open = self._is_open and len(self._field) > 1
@@ -108,7 +107,7 @@ class Finale:
 
     @property
     def _is_open(self) -> bool:
-        """True if more evaluations could tell which finalist is the best."""
+        """True if more evaluations could show which finalist is the best."""
         if not self._exact or self._task.split("val"):
             return True
         train = len(self._task.split("train"))
@@ -116,19 +115,22 @@ class Finale:
         return any(tally is not None and tally.count < train for tally in tallies)
 
     def _drawn(self, lab: EngineLab, pool: Sequence[Case], times: int) -> list[Case | None]:
-        """`times` cases at random without replacement, all of them again and again if there are
-        fewer; None each without a data set."""
+        """`times` cases at random without replacement; None each without a data set.
+
+        If there are fewer, all of them are drawn again and again.
+        """
         drawn: list[Case | None] = []
         while pool and len(drawn) < times:
             drawn += lab.rng.sample(pool, len(pool))
         return drawn[:times] if pool else [None] * times
 
     # -- the choice
-    # ------------------------------------------------------------------------------
 
     async def _race(self, lab: EngineLab, choosing: int) -> list[str]:
-        """Look at the leader and its strongest rivals until it is clear or `choosing` evaluations
-        are spent; the finalists, best first."""
+        """Finalists, best first, after a race that spends at most `choosing` evaluations.
+
+        The leader and its strongest rivals are evaluated until the leader is clear.
+        """
         names = self._evidence.ranking.best(_FIELD)
         ordered = list(Race(self._evidence.ranking, names).standings().values())
         while choosing >= 2 and len(ordered) > 1 and not _is_clear(ordered):
@@ -142,12 +144,14 @@ class Finale:
 
     @property
     def _width(self) -> float:
-        """Rewards that differ by more are of different kinds, where candidates fail at times."""
+        """Difference of rewards between kinds of candidates, if candidates fail at times."""
         return self._evidence.ranking.width() if self._account.is_flaky else math.inf
 
     async def _halve(self, lab: EngineLab, field: list[str], choosing: int) -> list[str]:
-        """Sequential halving: finalists, the best first, by what the search knew and `choosing`
-        evaluations."""
+        """Finalists, best first, after sequential halving.
+
+        They are ordered by the evaluations of the search and `choosing` further ones.
+        """
         pool = self._task.split("val") or self._task.split("train")
         while len(field) > 2 and choosing // (_EACH * len(field)) == 0:
             field = field[:-1]  # fewer finalists, rather than one or two noisy looks at each
@@ -166,7 +170,6 @@ class Finale:
         return [*field, *dropped]
 
     # -- the confirmation
-    # -----------------------------------------------------------------------------
 
     async def _confirm(
         self,
@@ -175,8 +178,10 @@ class Finale:
         cases: Sequence[Case | None],
         compared: Awaitable[None],
     ) -> None:
-        """Evaluate the finalists on these cases, the best first, until one does not fail; the
-        initial program is evaluated on them meanwhile, and is when `compared` ends."""
+        """Evaluate the finalists on these cases, the best first, until one does not fail.
+
+        The initial program is evaluated on them meanwhile, until `compared` ends.
+        """
         left = self._kept - sum(map(len, self._account.looks.values()))
         left -= len(cases) if self._initial is not None else 0
         waiting = list(field)
@@ -199,10 +204,10 @@ class Finale:
         cases: Sequence[Case | None],
         left: int,
     ) -> int:
-        """Evaluate in parts, each one only if those before were no failure; the number of
-        evaluations made.
+        """Number of evaluations made in parts, each one only if those before did not fail.
 
-        A first part of a few, then the rest: one by one where candidates fail at times.
+        The first part has a few cases, the second the rest; single cases if candidates fail at
+        times.
         """
         first = math.ceil(len(cases) / _FIRST)
         step = 1 if self._account.is_flaky and not self._pool else max(1, len(cases))
@@ -216,8 +221,10 @@ class Finale:
         return sum(1 + seen.usage.evaluations for roll in rolls for seen in roll.observations)
 
     def _falls(self, name: str, rivals: Sequence[str]) -> bool:
-        """True if a rival is to be preferred: evaluations failed, and by all that is known the
-        rival is better. A smaller threshold would favour candidates that failed less by chance."""
+        """True if a rival is preferable: evaluations failed, and the posterior favours the rival.
+
+        A smaller threshold would favour candidates that failed less often by chance.
+        """
         seen = self._evidence.verdict.fresh(name)
         if self._is_barred(name):
             return True
@@ -233,15 +240,17 @@ class Finale:
         return best.worth - own.worth > _FALLS * math.hypot(best.sd, own.sd)
 
     async def _compare(self, lab: EngineLab, cases: Sequence[Case | None]) -> None:
-        """Evaluate the initial program on the cases of the winner, unless it was."""
+        """Evaluate the initial program on the cases of the winner, unless that is done."""
         if self._initial is None or self._initial in self._account.fresh:
             return
         room = int(min(lab.left("evaluations"), len(cases)))
         await lab.evaluate_afresh(lab.find(self._initial), cases[:room])
 
     async def _spend_rest(self, lab: EngineLab) -> None:
-        """Spend the rest of the reserve on winner and initial program without a data set: what was
-        kept for a second winner, or to measure scores that seemed exact until a fresh one differed.
+        """Spend the rest of the reserve on winner and initial program without a data set.
+
+        The rest was kept for a second winner, or to measure scores that seemed exact until a fresh
+        one differed.
         """
         chosen = self._evidence.verdict.chosen()
         if self._task.deterministic or self._pool or chosen is None:
@@ -257,18 +266,17 @@ class Finale:
         await lab.gather(*(lab.evaluate_afresh(lab.find(name), more) for name in names))
 
     def _is_as_expected(self, name: str) -> bool:
-        """True if the fresh scores of a candidate are what the search saw."""
+        """True if the fresh scores of a candidate equal those of the search."""
         tally = self._account.tally(name)
         values = [v for each in self._evidence.verdict.values(name).values() for v in each]
         return tally is not None and all(value == tally.mean for value in values)
 
     # -- with a verifier
-    # ------------------------------------------------------------------------------
 
     async def _certify(
         self, lab: EngineLab, field: list[str], cases: Sequence[Case | None]
     ) -> None:
-        """Evaluate finalists until those that follow were never seen to do better.
+        """Evaluate finalists until the next ones never scored better in the search.
 
         Luck plays no part: a certified value belongs to an output that exists. Accepted finalists
         come before the others, which keep the order of the search.
@@ -276,7 +284,7 @@ class Finale:
         both = self._kept - len(cases) if self._initial is not None else self._kept
         field = field[: both // len(cases)]
         verdict = self._evidence.verdict
-        # Side by side where time may end it, otherwise one by one: perhaps the first will do.
+        # Side by side if time may end it, otherwise one by one: the first may suffice.
         together = lab.workers if lab.left("seconds") < float("inf") else 1
         for first in range(0, len(field), together):
             tally = self._account.tally(field[first])
@@ -293,7 +301,7 @@ class Finale:
 
 
 def _is_clear(ordered: Sequence[Finalist]) -> bool:
-    """True if the first is ahead of all others beyond doubt, or nothing is in doubt."""
+    """True if the first is ahead of all others beyond doubt, or no posterior has doubt."""
     leader = ordered[0]
     gaps = [(leader.worth - each.worth, math.hypot(leader.sd, each.sd)) for each in ordered[1:]]
     return all(gap > SURE * doubt or doubt == 0 for gap, doubt in gaps)
@@ -317,8 +325,11 @@ class Goal:
         self.reached = False
 
     def is_claimed(self, candidate: Candidate) -> bool:
-        """True if this candidate seems good enough to be checked. With noisy scores, one that
-        failed the check is checked again once it has twice as many observations."""
+        """True if this candidate seems good enough to be checked.
+
+        With noisy scores, one that failed the check is checked again once it has twice as many
+        observations.
+        """
         tally = self._account.tally(candidate.id)
         if self.reached or tally is None or tally.barred or tally.failures or not tally.count:
             return False
@@ -327,8 +338,10 @@ class Goal:
         return (seen == 0 or (noisy and tally.count >= 2 * seen)) and tally.mean >= self._level
 
     async def look(self, lab: Lab, candidate: Candidate) -> None:
-        """Evaluate the candidate on all training cases, or on none if the budget has no room. Known
-        results of a deterministic task without a verifier are reused."""
+        """Evaluate the candidate on all training cases, or on none if the budget has no room.
+
+        Known results of a deterministic task without a verifier are reused.
+        """
         if lab.lacks(evaluations=len(self._task.split("train")) or 1):
             return
         self._looks[candidate.id] = math.inf  # its own evaluations are no reason for another look
@@ -353,12 +366,13 @@ class Goal:
 
 
 # -- several objectives
-# -----------------------------------------------------------------------------
 
 
 class FrontFinale(Finale):
-    """The final choice with several objectives: every member of the front is evaluated again, on
-    the same cases."""
+    """The final choice with several objectives.
+
+    Every member of the front is evaluated again, on the same cases.
+    """
 
     def __init__(self, task: Task, evidence: Evidence, evaluations: float) -> None:
         super().__init__(task, evidence, evaluations)

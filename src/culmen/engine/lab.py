@@ -1,5 +1,6 @@
-"""The lab: the effects a strategy may ask for (core.ports.Lab), issued through one function given
-by the search.
+"""The lab: the effects that a strategy may ask for (`core.ports.Lab`).
+
+The search supplies the function that issues them.
 """
 
 from __future__ import annotations
@@ -38,18 +39,17 @@ from culmen.engine.ledger import Ledger
 from culmen.engine.loop import Future, Loop
 from culmen.evidence.evidence import Evidence
 
-# How many turns a strategy had: a budget that holds only a few gives it no chance to learn, and
-# that is told.
+# Number of a strategy's turns: a budget for only a few gives it no chance to learn, and this is
+# reported.
 
-ENOUGH, SIZEABLE = (
-    10,
-    100,
-)  # turns that a search should have, in a budget of at least so many evaluations
+# turns that a search should have, in a budget of at least this many evaluations
+ENOUGH, SIZEABLE = 10, 100
 
 
 class Turns:
-    """Counts turns by the proposals asked for: those with nothing delivered between them are of one
-    turn.
+    """Counts turns by the proposals asked for.
+
+    Proposals without a delivery between them are of one turn.
     """
 
     def __init__(self) -> None:
@@ -57,28 +57,30 @@ class Turns:
         self._together = False
 
     def asked(self) -> None:
-        """A proposal is asked for."""
+        """Count a request for a proposal."""
         self._begun += not self._together
         self._together = True
         self._under_way += 1
 
     def answered(self) -> None:
-        """A proposal came back."""
+        """Count a returned proposal."""
         self._under_way -= 1
 
     def delivered(self) -> None:
-        """A result was delivered: what is asked for next is of another turn."""
+        """Note a delivered result: later requests are of another turn."""
         self._together = False
 
     @property
     def finished(self) -> int:
-        """Turns that were begun, without the one still under way."""
+        """Number of turns begun, without the one still under way."""
         return self._begun - (self._under_way > 0)
 
     def few(self, evaluations: int | None, spent: int) -> dict[str, Any] | None:
-        """Fields of the note `few_turns` for a search that spent its budget of `evaluations`; None
-        where it had turns enough, never asked for a proposal, or had too small a budget to expect
-        more."""
+        """Fields of the note `few_turns` for a search that spent its budget of `evaluations`.
+
+        None if it had enough turns, never asked for a proposal, or had too small a budget to expect
+        more.
+        """
         if (
             evaluations is None
             or evaluations < SIZEABLE
@@ -103,19 +105,19 @@ class DirectProposer:
 
 
 class Issue(Protocol):
-    """Turns a request into a future; `brief` is its brief as `encode` wrote it, where that is at
-    hand.
-    """
+    """Turns a request into a future; `brief` is its encoded brief, if that is at hand."""
 
     def __call__(self, request: Request, brief: bytes = b"") -> Future[Any]: ...
 
 
 class SearchPort(NamedTuple):
-    """What a lab does through its search: `issue` turns a request into a future, `remembered` gives
-    the future of an evaluation that was issued before (None: none was), `find` a candidate that was
-    evaluated, `remark` journals a note, `short` names the budget that has no room for a request or
-    so much usage, `informed` fills a brief with what is known, `turns` counts those of the
-    strategy."""
+    """The search, as its lab uses it.
+
+    `issue` turns a request into a future, `remembered` returns the future of an evaluation that was
+    issued before (None: there is none), `find` an evaluated candidate, `remark` journals a note,
+    `short` names the budget without room for a request or a usage, `informed` completes a brief
+    from the evidence, `turns` counts those of the strategy.
+    """
 
     issue: Issue
     remembered: Callable[[EvaluateRequest], Future[Any] | None]
@@ -155,13 +157,13 @@ class EngineLab:
         ) = outlets
         self.embedder = ""
         self._seed = str(seed)
-        self._known: set[int] = set()  # candidates, by the key of their id
-        self._occurrences: dict[int, int] = {}  # how often what was asked
+        self._known: set[int] = set()  # known candidates, by the key of their id
+        self._occurrences: dict[int, int] = {}  # number of occurrences of each request
         self._meet(self.seeds)
         self._train = task.split("train") or (None,)
         self._idle = 0
         self._told: list[HumanInput] = []
-        self._taken = 0  # of these, how many `handed` has given out
+        self._taken = 0  # number of these that `handed` has returned
 
     @property
     def progress(self) -> float:
@@ -169,8 +171,9 @@ class EngineLab:
         return self._ledger.progress
 
     def left(self, budget: str) -> float:
-        """What remains of one budget for the search, reservations counted as spent; infinity
-        without a limit.
+        """The remainder of one budget for the search; infinity without a limit.
+
+        Reservations count as spent.
         """
         return self._ledger.left(budget)
 
@@ -182,8 +185,9 @@ class EngineLab:
     def lacks(
         self, evaluations: int = 0, brief: Brief | None = None, role: str = "", **slots: Any
     ) -> str:
-        """The budget without room for these evaluations, this brief or this question to a role's
-        model; "" for none.
+        """The budget without room for these evaluations, this brief or this `write`.
+
+        "" if all have room.
         """
         needs: list[Usage | Request] = [Usage(evaluations=evaluations)] if evaluations else []
         if brief is not None:
@@ -194,8 +198,9 @@ class EngineLab:
         return next((name for need in needs if (name := self._short(need))), "")
 
     def minibatch(self, n: int) -> tuple[Case | None, ...]:
-        """`n` training cases with replacement (paper POLCA, Section 3); n times None without a data
-        set.
+        """`n` training cases with replacement (POLCA, Section 3); n times None without a data set.
+
+        On a deterministic task they are drawn without replacement.
         """
         if self.task.deterministic:  # repeating a case teaches nothing: draw without replacement
             return tuple(self.rng.sample(self._train, k=min(n, len(self._train))))
@@ -223,9 +228,11 @@ class EngineLab:
     async def evaluate_afresh(
         self, candidate: Candidate, cases: Sequence[Case | None], checks: int = 0
     ) -> Rollout:
-        """Like `evaluate`, but never answered from memory, and certified where the task has a
-        verifier; for the engine's final choice. Up to `checks` further evaluations look into the
-        first of these."""
+        """Like `evaluate`, but never answered from memory; for the engine's final choice.
+
+        Certified if the task has a verifier. Up to `checks` further evaluations test the first of
+        these for dependence on a tolerance.
+        """
         certify = bool(self.task.evaluator.verifier)
         requests = [self._evaluation(candidate, case, certify) for case in cases]
         if checks and requests:
@@ -237,16 +244,17 @@ class EngineLab:
         )
 
     def find(self, id: str) -> Candidate:
-        """A candidate that was evaluated, by its id; KeyError for any other."""
+        """The evaluated candidate with this id; KeyError for any other."""
         return self._find(id)
 
     def look(self, candidate: Candidate, case: Case | None) -> None:
-        """Ask for an evaluation whose result nobody waits for; for the engine's trial."""
+        """Ask for an evaluation whose result is not awaited; for the engine's own looks."""
         self._issue(self._evaluation(candidate, case))
 
     async def propose(self, brief: Brief, through: Lab | None = None) -> Proposal:
-        """Ask the run's proposer; what it evaluates itself goes `through` another lab, where one is
-        given.
+        """Ask the run's proposer for candidates.
+
+        Evaluations of the proposer itself go `through` another lab, if one is given.
         """
         self._turns.asked()
         proposal = await self._proposer.propose(through or self, brief)
@@ -255,8 +263,9 @@ class EngineLab:
         return proposal
 
     async def ask(self, brief: Brief) -> Proposal:
-        """Ask the model of `brief.role`; the prompt has a person's hints and what is known of the
-        candidates.
+        """Ask the model of `brief.role`.
+
+        The prompt has a person's hints and the statistics of the candidates.
         """
         brief = self._ready(brief)
         written = encode(brief)
@@ -279,7 +288,7 @@ class EngineLab:
         return unpack(vectors)
 
     async def edit(self, tool: str, candidates: Sequence[Candidate], **options: Any) -> Edits:
-        """Heavy pure work done outside."""
+        """Heavy pure work done outside the loop."""
         digest = encode([tool, [c.digest for c in candidates], options])
         return await self._issue(
             EditRequest(tool, tuple(candidates), options, self._seed_for("edit", digest))
@@ -292,14 +301,15 @@ class EngineLab:
         )
 
     async def gather(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
-        """Run side by side; results in the order given."""
+        """Run coroutines side by side; results in the order given."""
         return await self._loop.gather(*coroutines)
 
     async def within(
         self, seconds: float | None, *coroutines: Coroutine[Any, Any, T]
     ) -> list[T | None]:
-        """Run side by side for at most `seconds`; None for what was not done by then. The clock is
-        an effect.
+        """Run coroutines side by side for at most `seconds`; None for each unfinished one.
+
+        The clock is an effect.
         """
         if not coroutines:
             return []
@@ -328,8 +338,9 @@ class EngineLab:
         return tuple(told.candidate for told in fresh if told.candidate is not None)
 
     async def hear(self, told: HumanInput) -> None:
-        """Take a person's input. A candidate is evaluated on as many training cases as the budget
-        has room for.
+        """Take a person's input; evaluate a candidate.
+
+        It runs on as many training cases as the budget has room for.
         """
         self._told.append(told)
         room = self._ledger.left("evaluations")
@@ -339,13 +350,11 @@ class EngineLab:
             await self.evaluate(told.candidate, cases)
 
     def issued(self) -> None:
-        """Called by the search when an effect is issued: the strategy is not spinning."""
+        """Note that the search issued an effect: the strategy is not spinning."""
         self._idle = 0
 
     def _ready(self, brief: Brief) -> Brief:
-        """The brief as a model gets it: its format settled, filled with what is known and with a
-        person's hints.
-        """
+        """The brief for a model: its format resolved, with the evidence and a person's hints."""
         form = settled(brief.format, brief.parent, self.task.surface.frozen)
         return self._hinted(msgspec.structs.replace(self._informed(brief), format=form))
 
@@ -384,7 +393,7 @@ class EngineLab:
             self._remark("candidates", {}, fresh)
 
     def _meet(self, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-        """Mark these as known; returns those that were new."""
+        """Mark these as known; returns the new ones."""
         fresh: list[Candidate] = []
         for candidate in candidates:
             name = key_of(candidate.id)
@@ -394,8 +403,9 @@ class EngineLab:
         return tuple(fresh)
 
     def _seed_for(self, kind: str, content: bytes) -> int:
-        """A random seed from the run's, the request, and how often it was made: the same in a fork
-        of the run.
+        """A random seed from the run's, the request, and the number of times it was made.
+
+        It is the same in a fork of the run.
         """
         name = fingerprint(kind, content)
         key = key_of(name)

@@ -1,5 +1,4 @@
-"""Hard budgets: reserved when an effect is admitted, settled at its cost when its completion is
-delivered.
+"""Hard budgets: reserved when an effect is admitted, settled when it completes.
 
 Everything is counted in journal order, so a replay admits and refuses exactly the same effects.
 """
@@ -22,33 +21,23 @@ from culmen.core.usage import Budget, Usage
 
 _LIMITS = ("evaluations", "calls", "tokens", "dollars")
 
-_FLAKY, _MOST = (
-    3,
-    0.3,
-)  # how much more is kept where candidates fail at times, and the largest share then
-_CHOICE, _WHOLE, _FEW = (
-    0.04,
-    0.2,
-    16,
-)  # shares of the evaluations, and evaluations: see `final_share`
-MEMBERS, TWICE = (
-    8,
-    2,
-)  # members of a front that are confirmed, and evaluations of each on a noisy task, at least
-_MONEY = (
-    0.1  # share of calls, tokens and dollars kept where evaluations cost them and none is named
-)
-_SECONDS = 0.1  # share of the seconds kept for the final choice where none is named
-_THRICE = 3  # evaluations of each member that are planned where there is no data set
-CHECKS = (
-    3  # evaluations that a winner takes where its score may rest on a tolerance of the evaluator
-)
+# factor of the reserve if candidates fail at times, and its largest share then
+_FLAKY, _MOST = 3, 0.3
+# shares of the evaluations, and evaluations: see `final_share`
+_CHOICE, _WHOLE, _FEW = 0.04, 0.2, 16
+# members of a front that are confirmed, and evaluations of each on a noisy task, at least
+MEMBERS, TWICE = 8, 2
+# share of calls, tokens and dollars kept if evaluations cost them and no share is named
+_MONEY = 0.1
+_SECONDS = 0.1  # share of the seconds kept for the final choice if no share is named
+_THRICE = 3  # evaluations of each member that are planned without a data set
+CHECKS = 3  # further evaluations of a winner whose score may depend on a tolerance of the evaluator
 
 _SLACK = 1e-9  # dollars are floats; sums of reservations must not refuse the last cent by rounding
 
 
 class Ledger:
-    """What is spent and reserved, against one budget.
+    """Spent and reserved usage, against one budget.
 
     `final_evaluations` are kept back from the search until `open_reserve`.
     """
@@ -62,18 +51,17 @@ class Ledger:
         self._held = Usage()
         self._reserve = final_evaluations
         self._limits = tuple(name for name in _LIMITS if getattr(budget, name) is not None)
-        self.dearest = (
-            NOTHING  # of what one evaluation has cost so far, where evaluators ask models
-        )
+        self.dearest = NOTHING  # highest cost of one evaluation so far, if evaluators ask models
         self._share = _MONEY if budget.final is None else budget.final
 
     def keep(self, evaluations: int) -> None:
-        """Keep so many evaluations back from now on; what the search has spent already is gone."""
+        """Keep this number of evaluations back from now on; spent ones cannot be recovered."""
         self._reserve = evaluations
 
     def learn(self, cost: Usage) -> None:
-        """One evaluation cost this: the next may, and the final choice will have to be paid for,
-        too.
+        """Take the cost of one evaluation.
+
+        It bounds the cost of the next ones and of those of the final choice.
         """
         old = self.dearest
         self.dearest = Usage(
@@ -83,10 +71,10 @@ class Ledger:
         )
 
     def open_reserve(self) -> None:
-        """Release what was kept for the final choice, and the reservations of abandoned effects.
+        """Release the reserve of the final choice, and the reservations of abandoned effects.
 
-        The final choice only evaluates: where that costs no money, no other budget limits it, even
-        one that is exceeded.
+        The final choice only evaluates: if evaluations cost no money, no other budget limits it,
+        even one that is exceeded.
         """
         self._reserve, self._share = 0, 0.0
         self._limits = ("evaluations",) if self.dearest == NOTHING else _LIMITS
@@ -96,25 +84,24 @@ class Ledger:
     def refusal(self, estimate: Usage) -> str:
         """Name of the budget that an effect of at most this cost would exceed now, "" if it fits.
 
-        An effect that costs nothing always fits, so that work can be wrapped up after a budget is
+        An effect without a cost always fits, so that work can be wrapped up after a budget is
         exceeded.
         """
         return self._over(self.spent, self._held, estimate) if estimate != NOTHING else ""
 
     def exhausted(self, estimate: Usage) -> str:
-        """Name of the budget that the effect would exceed even if all effects in flight cost
-        nothing.
-        """
+        """Name of the budget exceeded by the effect even if all effects in flight cost nothing."""
         return self._over(self.spent, estimate) if estimate != NOTHING else ""
 
     def over(self, *usages: Usage) -> str:
-        """Name of the budget that all these together would exceed on top of what is spent, "" if
-        they fit.
+        """Name of the budget that all these would exceed together, on top of the spent usage.
+
+        "" if they fit.
         """
         return self._over(self.spent, *usages)
 
     def reserve(self, key: int, estimate: Usage) -> None:
-        """Reserve the most this effect may cost."""
+        """Reserve the largest cost of this effect."""
         self._reserved[key] = estimate
         if estimate != NOTHING:
             self._held = self._held + estimate
@@ -128,13 +115,14 @@ class Ledger:
             self.spent = self.spent + actual
 
     def lose(self, usage: Usage) -> None:
-        """Count the most that an effect in flight at a crash may have cost."""
+        """Charge the largest cost of an effect that was in flight at a crash."""
         self.possibly_lost = self.possibly_lost + usage
         self.spent = self.spent + msgspec.structs.replace(usage, evaluations=0)
 
     def left(self, name: str) -> float:
-        """What remains of one budget (infinity if it has no limit), reservations counted as
-        spent.
+        """The remainder of one budget, reservations counted as spent.
+
+        Infinity without a limit.
         """
         if name == "seconds":
             limit = self.budget.seconds
@@ -168,8 +156,10 @@ class Ledger:
 
     @property
     def affordable(self) -> float:
-        """How many evaluations as dear as the dearest one the budgets hold besides what is
-        reserved; infinity without a limit."""
+        """Number of evaluations at the highest cost so far that fit beside the reservations.
+
+        Infinity without a limit.
+        """
         costs = {name: self.dearest.at_most(name) for name in _LIMITS[1:]}
         rooms = [
             math.floor(self.left(name) / cost + _SLACK)
@@ -190,19 +180,18 @@ class Ledger:
 
 
 def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = False) -> int:
-    """Evaluations kept for the final choice: the share `budget.final` of them, or as many as the
-    task needs.
+    """Evaluations kept for the final choice: the share `budget.final`, or as the task needs.
 
-    Where no share is named, a twenty-fifth chooses among the finalists and confirms the winner
-    beside the initial program, at least `_FEW` evaluations or a tenth; three times as many (at most
-    30 %) where candidates fail at times (`flaky`), to tell their share. With a data set both of
-    these are evaluated on all held-out cases if that fits into a fifth of the budget, else on a
-    sample from a tenth of it. A deterministic task needs little to choose by, so the whole fits
-    sooner, and at most one evaluation on each case, for three finalists (without cases and
-    verifier: two) and the initial program, and `CHECKS` where the winner's score may rest on a
-    tolerance; so does one without cases whose repeats never differed (`exact`), where nothing else
-    was said. With several objectives every member of the front is confirmed: up to a fifth of the
-    evaluations. Budgets under ten evaluations keep none, or one if the task has a verifier.
+    Without a named share, a twenty-fifth chooses among the finalists and confirms the winner beside
+    the initial program, at least `_FEW` evaluations or a tenth; three times as many (at most 30 %)
+    if candidates fail at times (`flaky`), to estimate how often. With a data set both of these are
+    evaluated on all held-out cases if that fits into a fifth of the budget, else on a sample from a
+    tenth of it. A deterministic task needs little to choose by, so the whole fits sooner, and at
+    most one evaluation on each case, for three finalists (without cases and verifier: two) and the
+    initial program, and `CHECKS` if the winner's score may depend on a tolerance; so does one
+    without cases whose repeats never differed (`exact`), unless it is declared otherwise. With
+    several objectives every member of the front is confirmed: up to a fifth of the evaluations.
+    Budgets under ten evaluations keep none, or one if the task has a verifier.
     """
     everything = budget.evaluations
     if everything is None or everything < 10:
@@ -238,16 +227,16 @@ def final_seconds(budget: Budget) -> float:
 
 
 def may_rest_on_tolerance(task: Task) -> bool:
-    """Whether a score may rest on what the evaluator forgives: it is Python with a tolerance in it,
-    and no exact verifier looks."""
+    """True if a score may depend on the evaluator's tolerance.
+
+    The evaluator is Python with a tolerance in it, and has no exact verifier.
+    """
     evaluator = task.evaluator
     return evaluator.is_python and evaluator.tolerances and not evaluator.verifier
 
 
 def once(task: Task) -> int:
-    """Evaluations of one look at a finalist: one for each held-out case (test, else val, else
-    train).
-    """
+    """Evaluations of a finalist on each held-out case (test, else val, else train) once."""
     return max(
         1,
         len(
@@ -257,7 +246,7 @@ def once(task: Task) -> int:
 
 
 Estimate = Callable[[Request], Usage]
-"""The most that performing a request may cost."""
+"""The largest cost of performing a request."""
 
 NOTHING, _EVALUATION = Usage(), Usage(evaluations=1)
 
@@ -271,11 +260,11 @@ def usage_of(result: Any) -> Usage:
     return NOTHING
 
 
-# The one owner of what model calls in flight may cost, while a run is live.
+# The one owner of the largest cost of model calls in flight, while a run is live.
 #
-# The ledger admits effects in journal order, by an estimate, so that a replay admits the same. But
-# what a call costs in the end may be more: a token may be as short as a byte, replies break off and
-# are asked for again. So no attempt is made before what all attempts of its effect may have cost
+# The ledger admits effects in journal order, by an estimate, so that a replay admits the same.
+# A call may cost more in the end: a token may be as short as a byte, replies break off and are
+# requested again. So no attempt is made before the largest cost of all attempts of its effect
 # fits into the budget beside everything else in flight, and it is released only when the ledger has
 # settled the effect.
 
@@ -284,7 +273,7 @@ PERFORMING: ContextVar[int] = ContextVar("performing", default=0)
 
 
 class Reservations:
-    """What may be spent beyond what the ledger knows. For one event loop."""
+    """Possible cost of effects in flight beyond the ledger's estimates. For one event loop."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -294,11 +283,10 @@ class Reservations:
         self._changed = asyncio.Event()
 
     async def open(self, key: int, need: Usage) -> str:
-        """Wait until this effect may cost so much, and reserve it; name of the budget if it never
-        may, else "".
+        """Wait until this effect may cost `need`, and reserve it.
 
-        Those who came first go first. Whoever waits holds nothing, so those who do not wait come to
-        an end.
+        Returns the name of the budget if it never may, else "". First come, first served. A waiting
+        effect holds nothing, so the others come to an end.
         """
         self._line[key] = None
         try:
@@ -317,11 +305,10 @@ class Reservations:
         return ""
 
     async def grow(self, key: int, need: Usage) -> str:
-        """Wait until this effect, which may hold something already, may cost so much in all, and
-        reserve it; name of the budget if it never may, else "".
+        """Wait until this effect, which may hold a reservation already, may cost `need` in all.
 
-        Where all that hold something wait for more, the last of them is refused: it ends, and the
-        others go on.
+        Reserve that; returns the name of the budget if it never may, else "". If all holders wait
+        for more, the last of them is refused: it ends, and the others go on.
         """
         self._stuck.add(key)
         try:
@@ -336,8 +323,10 @@ class Reservations:
         return ""
 
     def enlarge(self, key: int, need: Usage) -> bool:
-        """Whether an effect may cost so much in all, attempts made and to be made; then that is
-        reserved, unless the effect is over and nobody would release it."""
+        """True if an effect may cost `need` in all, past and future attempts included.
+
+        `need` is then reserved, unless the effect is over and no one would release it.
+        """
         if self._refusal(key, need):
             return False
         if key in self._needs:
@@ -349,15 +338,11 @@ class Reservations:
         return self.enlarge(PERFORMING.get(), need)
 
     def fits(self, extra: Usage) -> bool:
-        """Whether there is room for something that is no effect of its own; nothing is reserved for
-        it.
-        """
+        """True if there is room for a cost outside any effect; nothing is reserved for it."""
         return not self._refusal(0, extra) and not self._ledger.refusal(extra)
 
     def release(self, key: int) -> Usage | None:
-        """The ledger has settled this effect, or it was abandoned: what was reserved for it, None
-        if nothing was.
-        """
+        """Release the reservation of a settled or abandoned effect; returns it, None if none."""
         need = self._needs.pop(key, None)
         if need is not None:
             self._changed.set()

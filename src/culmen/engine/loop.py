@@ -1,7 +1,7 @@
 """A deterministic trampoline for coroutines: no clock, no threads, first in first out.
 
 Strategies run here and not on asyncio, so the order in which their coroutines advance depends only
-on the order in which effects are resolved. That is what makes replay exact.
+on the order in which effects are resolved. This makes replay exact.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Future(Generic[T]):
-    """A value to come. Awaiting it suspends the coroutine until `resolve` or `fail`."""
+    """A value to come; awaiting it suspends the coroutine until `resolve` or `fail`."""
 
     __slots__ = ("_callbacks", "_error", "_value", "done")
 
@@ -39,7 +39,7 @@ class Future(Generic[T]):
         return cast(T, self._value)
 
     def when_done(self, callback: Callable[[Future[T]], None]) -> None:
-        """Call back once settled (at once if it is)."""
+        """Call back once settled (at once if it already is)."""
         if self.done:
             callback(self)
         else:
@@ -65,7 +65,7 @@ class Future(Generic[T]):
 
 
 class Fiber(Future[T]):
-    """A coroutine being driven; settled with what it returns or raises."""
+    """A coroutine being driven; settled with its return value or its error."""
 
     __slots__ = ("_coroutine", "_loop")
 
@@ -81,14 +81,15 @@ class Fiber(Future[T]):
             awaited = self._coroutine.send(None)
         except StopIteration as stop:
             self.resolve(stop.value)
-        except BaseException as error:  # noqa: BLE001 - handed to whoever awaits this task, in the end to the search
+        except BaseException as error:  # noqa: BLE001 - raised where this task is awaited, in the end in the search
             self.fail(error)
         else:
             cast("Future[Any]", awaited).when_done(lambda _: self._loop.schedule(self))
 
     def close(self) -> None:
-        """End the coroutine where it stands (its `finally` blocks run); the task never settles
-        afterwards.
+        """End the coroutine at its present await (its `finally` blocks run).
+
+        The task never settles afterwards.
         """
         if not self.done:
             self.done = True
@@ -127,8 +128,9 @@ class Loop:
         self._ready.clear()
 
     async def gather(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
-        """Run side by side; results in the order given. The first error closes the others and is
-        raised.
+        """Run coroutines side by side; results in the order given.
+
+        The first error closes the others and is raised.
         """
         if not coroutines:
             return []
@@ -156,8 +158,9 @@ class Loop:
     async def within(
         self, limit: Future[Any], *coroutines: Coroutine[Any, Any, T]
     ) -> list[T | None]:
-        """Like `gather`, until `limit` settles: then those still running are ended where they stand
-        and give None.
+        """Like `gather`, until `limit` settles.
+
+        Coroutines still running then are ended and give None.
         """
         tasks = [self.spawn(coroutine) for coroutine in coroutines]
         over: Future[None] = Future()

@@ -1,6 +1,4 @@
-"""Past evaluations of a search: found again by content, and told to models with the next
-request.
-"""
+"""Past evaluations of a search: found again by content, and added to requests to models."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from culmen.evidence.intervals import t95
 
 
 class Memo:
-    """Finds past evaluations. `futures` holds those of unfinished effects, by key."""
+    """Finds past evaluations; `futures` holds those of unfinished effects, by key."""
 
     def __init__(
         self, task: Task, observations: ObservationStore, futures: Mapping[int, Future[Any]]
@@ -34,7 +32,9 @@ class Memo:
             futures,
         )
         self._seeds = {candidate.id: candidate for candidate in task.candidates()}
-        self._keys: dict[int, int] = {}  # of the evaluations that need not be made twice, by mark
+        self._keys: dict[
+            int, int
+        ] = {}  # keys of the evaluations that need not be made twice, by mark
 
     def issued(self, effect: Effect) -> None:
         """Record that this effect was requested."""
@@ -56,7 +56,7 @@ class Memo:
         return future
 
     def find(self, id: str) -> Candidate:
-        """A candidate that was evaluated."""
+        """The evaluated candidate with this id."""
         return self._seeds.get(id) or self._observations.candidate(id)
 
 
@@ -81,32 +81,35 @@ class MemoryStore:
         return self._observations[mark]
 
 
-# What a search knows of its candidates when it asks for more: how well each is measured, and what
-# was tried on it.
+# Knowledge of candidates for new requests: the precision of each mean reward, and the earlier
+# attempts on each.
 #
-# Fed in journal order, so that a resumed or replayed search asks with the same words. Bounded: what
-# was met long ago is forgotten, a mean and its count excepted.
+# Fed in journal order, so that a resumed or replayed search asks with the same words. Bounded:
+# old entries are forgotten, except a mean and its count.
 
-SHOWN = 6  # attempts told of one parent
+SHOWN = 6  # attempts shown of one parent
 _KEPT = 20_000  # parents, failures and metrics remembered
-_WORDS = 240  # characters of what an attempt was
-_REASON = 160  # characters of why it failed
-_METRICS = 12  # numbers told of an inspiration
+_WORDS = 240  # characters of an attempt's description
+_REASON = 160  # characters of the reason of its failure
+_METRICS = 12  # numbers shown of an inspiration
 
 
 class Past:
-    """Fills briefs with what is known (`informed`); `seen` and `asked` are told of every result."""
+    """Completes briefs from past results (`informed`).
+
+    It is fed every evaluation (`seen`) and every answer of a model (`asked`).
+    """
 
     def __init__(self, task: Task, record: Account) -> None:
         self._task, self._record = task, record
         self._attempts: dict[
             int, tuple[tuple[str, str], ...]
-        ] = {}  # of a parent: (child's id or "", what it was)
+        ] = {}  # of a parent: (child's id or "", its description)
         self._faults: dict[int, str] = {}
         self._metrics: dict[int, dict[str, float]] = {}
 
     def seen(self, candidate: Candidate, observation: Observation) -> None:
-        """Enter one evaluation; one that failed by no fault of the candidate is left out."""
+        """Enter one evaluation; a failure that is not the candidate's fault is left out."""
         if is_excused(observation):
             return
         if observation.ok:
@@ -116,8 +119,9 @@ class Past:
             _keep(self._faults, key_of(candidate.id), reason(observation))
 
     def asked(self, brief: Brief, answer: Proposal) -> None:
-        """A model's answer: its candidates are attempts on the brief's parent, and so is a change
-        that came to none.
+        """Enter a model's answer: its candidates are attempts on the brief's parent.
+
+        A change that gave no candidate is one, too.
         """
         if brief.parent is None:
             return
@@ -130,7 +134,7 @@ class Past:
             _keep(self._attempts, key, (*before, *fresh)[-SHOWN:])
 
     def informed(self, brief: Brief) -> Brief:
-        """The brief with what is known of its parent and its inspirations."""
+        """The brief, completed by past results of its parent and its inspirations."""
         exhibits = tuple(self._exhibit(exhibit) for exhibit in brief.inspirations)
         if brief.parent is None:
             return msgspec.structs.replace(brief, inspirations=exhibits)
@@ -159,8 +163,10 @@ class Past:
     def _measured(
         self, id: str, otherwise: float | None, known: Measured
     ) -> tuple[float | None, Measured]:
-        """Mean reward over all evaluations with a score, and how well it is known; a strategy that
-        has said how well it knows its own number keeps it."""
+        """Mean reward over all evaluations with a score, and its precision.
+
+        A strategy that stated the precision of its own number keeps it.
+        """
         if known is not _UNSAID and known != _UNSAID:
             return otherwise, known
         counts = self._record.counts(id)
@@ -172,8 +178,9 @@ class Past:
         return mean, Measured(count, failures, self._margin(count))
 
     def _margin(self, count: int) -> float | None:
-        """From the spread within candidates, pooled over all of them: two evaluations of one say
-        too little.
+        """Half width of the interval, from the spread within candidates, pooled over all of them.
+
+        Two evaluations of one candidate are too few.
         """
         if self._task.deterministic and count >= len(self._task.split("train")):
             return 0.0
@@ -194,16 +201,15 @@ _VAIN = {
 
 
 def change(parent: Candidate, child: Candidate, answer: Proposal) -> str:
-    """What a child changes, in the words that came with it, else by the lines that came and
-    went.
-    """
+    """A child's change, in the author's words, else by the lines added and removed."""
     said = child.origin.note or (answer.hypothesis if len(answer.candidates) == 1 else "")
     return _line(said, _WORDS) or _lines(parent.text, child.text)
 
 
 def reason(observation: Observation) -> str:
-    """Why an evaluation gave no score, in a line: status, reason, and the last line of its
-    feedback.
+    """The reason that an evaluation gave no score, in a line.
+
+    Status, reason, and the last line of its feedback.
     """
     lines = [line for line in observation.feedback.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
@@ -232,12 +238,12 @@ def _lines(before: str, after: str) -> str:
 
 
 def _alike(old: Sequence[str], new: Sequence[str]) -> int:
-    """How many lines are the same from the first one on."""
+    """Number of equal lines at the beginning."""
     return [*map(ne, old, new), True].index(True)
 
 
 def _surplus(lines: Sequence[str], others: Sequence[str]) -> dict[str, int]:
-    """How often each line is there beyond its times among the others."""
+    """Occurrences of each line beyond those among the others."""
     left: dict[str, int] = {}
     for line in lines:
         left[line] = left.get(line, 0) + 1

@@ -1,8 +1,7 @@
-"""One search as a state machine without I/O: feed it durable completions, it returns the effects to
-start.
+"""One search as a state machine without I/O: durable completions in, effects to start out.
 
 Its state is a function of (code, configuration, seed, fed entries). Live runs, resumed runs and
-simulations differ only in who feeds it: see `driver.py` and `testing/virtual.py`.
+simulations differ only in their driver: see `driver.py` and `testing/virtual.py`.
 """
 
 from __future__ import annotations
@@ -51,22 +50,21 @@ from culmen.engine.loop import Future, Loop
 from culmen.engine.record import Memo, MemoryStore, Past
 from culmen.evidence.evidence import SEARCH, Evidence, Inquiry
 
-_FUTILE_EFFECTS = 1000  # free effects in a row: no budget will ever end the run
-_FUTILE_PROPOSALS = (
-    60  # proposals in a row that brought nothing to evaluate: only money would end the run
-)
+_FUTILE_EFFECTS = 1000  # free effects in a row after which no budget would end the run
+# proposals in a row that brought nothing to evaluate: only money would end the run
+_FUTILE_PROPOSALS = 60
 _FUTILE_WRITES = 1000  # the same for prose
 
 
 class Search:
     """Strategy, lab, ledger and final choice of one run.
 
-    phase: search, then final, then done. `outbox` collects notes to journal; `reason` says why the
-    search ended. With `integrity` = stop, the first candidate that is rejected for its integrity
-    ends it; with `stop_at`, the first that is known to score as much (`Goal`). `observations`
-    returns past evaluations; without it they are all kept in memory. `trial`: nothing is paid for
-    before an initial program has scored (`Trial`). `watch` is called with each effect that
-    finished, replayed ones included.
+    phase: search, then final, then done. `outbox` collects notes to journal; `reason` is the reason
+    that the search ended. With `integrity` = stop, the first candidate that is rejected for its
+    integrity ends it; with `stop_at`, the first that is known to score as much (`Goal`).
+    `observations` returns past evaluations; without it they are all kept in memory. `trial`:
+    nothing is paid for before an initial program has scored (`Trial`). `watch` is called with each
+    finished effect, replayed ones included.
     """
 
     def __init__(
@@ -106,11 +104,13 @@ class Search:
         self._recall = Memo(task, observations or MemoryStore(), self._futures)
         self._waiting: dict[int, Effect] = {}
         self._fresh: list[int] = []  # of these, the keys not yet tried for admission
-        self._refused: set[Usage] = set()  # what the others would cost
+        self._refused: set[Usage] = set()  # estimates of the others
         self._admitted: list[Effect] = []
         self._abandoned: set[int] = set()
         self._closing = ""
-        self._noise: tuple[bool, bool] | None = None  # exact, flaky: what the reserve was made for
+        self._noise: tuple[bool, bool] | None = (
+            None  # exact, flaky: the basis of the present reserve
+        )
         self._notes = 0
         self._free_effects = self._proposals = self._writes = 0
         self._loop = Loop()
@@ -134,7 +134,7 @@ class Search:
 
     @property
     def done(self) -> bool:
-        """Whether the search is over."""
+        """True if the search is over."""
         return self.phase == "done"
 
     @property
@@ -143,15 +143,17 @@ class Search:
         return self.evidence.result()
 
     def standing(self) -> tuple[str, float, int] | None:
-        """Id, score and number of evaluations of the leader now; None while nothing has scored."""
+        """Id, score and number of evaluations of the present leader; None without a score."""
         leader = self.evidence.leader()
         score = None if leader is None else self.evidence.verdict.score(leader)
         return None if score is None else (score.id, score.score, score.count)
 
     @property
     def purpose(self) -> str:
-        """Purpose of the evaluations that are asked for now: of the search, of the final choice, or
-        made after it."""
+        """Purpose of the evaluations requested now.
+
+        Of the search, of the final choice, or made after it.
+        """
         return SEARCH if self._finale is None else self._finale.purpose
 
     @property
@@ -174,8 +176,9 @@ class Search:
         return self._advance()
 
     def feed(self, entry: Entry) -> list[Effect]:
-        """Deliver a durable `done`, `torn`, `tell` or `stop` entry; returns the effects to start
-        now.
+        """Deliver a durable `done`, `torn`, `tell` or `stop` entry.
+
+        Returns the effects to start now.
         """
         if entry.elapsed > self.ledger.elapsed:
             self.ledger.elapsed = entry.elapsed
@@ -201,7 +204,7 @@ class Search:
             request = self._guarded(request)
         if isinstance(request, EvaluateRequest):
             self._proposals = self._writes = (
-                0  # asked for, not made: many lanes may propose before one is evaluated
+                0  # on the request, not the result: many lanes may propose before one is evaluated
             )
         effect = Effect(self.issued, mark(request, brief), request)
         future = self._futures[effect.key] = Future()
@@ -212,9 +215,7 @@ class Search:
         return future
 
     def _guarded(self, request: EvaluateRequest) -> EvaluateRequest:
-        """The request; an evaluation that makes a new leader also finds out whether its score rests
-        on a tolerance.
-        """
+        """The request; an evaluation that may make a new leader also tests its tolerance."""
         best = self.evidence.account.top
         if request.checks or best is None or self._finale is not None:
             return request
@@ -234,17 +235,16 @@ class Search:
                 self._confessed = self._halts
 
     def _short(self, need: Usage | Request) -> str:
-        """Name of the budget that has no room for this besides the effects already waiting, "" if
-        there is room.
-        """
+        """Name of the budget without room for this besides the waiting effects, "" if it fits."""
         waiting = total(self._cost(effect.request) for effect in self._waiting.values())
         return self.ledger.refusal(
             waiting + (need if isinstance(need, Usage) else self._cost(need))
         )
 
     def _cost(self, request: Request) -> Usage:
-        """What an effect is admitted by; an evaluation that asks models counts as the dearest so
-        far.
+        """The estimate by which an effect is admitted.
+
+        An evaluation that asks models counts at the highest cost so far.
         """
         estimate = self._estimate(request)
         dearest = self.ledger.dearest
@@ -304,19 +304,19 @@ class Search:
             self.reason = "integrity"
 
     def _keep_reserve(self) -> None:
-        """What the final choice needs follows from what is known of the noise."""
+        """Adapt the reserve of the final choice to the estimated noise."""
         known = self.evidence.account.is_exact is True, self.evidence.account.is_flaky
         if known != self._noise:
             self._noise = known
             self.ledger.keep(final_share(self.budget, self.task, *known))
 
     def _look(self, candidate: Candidate) -> None:
-        """Check whether this candidate reaches the score at which the search ends."""
+        """Check if this candidate reaches the score at which the search ends."""
         if self.phase == "search" and self._goal is not None and self._goal.is_claimed(candidate):
             self._loop.spawn(self._goal.look(self.lab, candidate))
 
     def _inquire(self, candidate: Candidate, observation: Observation) -> None:
-        """Ask for the evaluations that tell whose failure was seen."""
+        """Ask for the evaluations that attribute a failure to candidate or evaluator."""
         if self.phase != "search" or not self._trial.passed:
             return
         for look in self._inquiry.after(candidate, observation):
@@ -331,7 +331,7 @@ class Search:
             self._writes += 1
 
     def _advance(self) -> list[Effect]:
-        """Run until all coroutines wait, and admit what the budget has room for."""
+        """Run until all coroutines wait, and admit effects as far as the budget has room."""
         while not self.done:
             self._loop.drain()
             if self._root.error is not None:
@@ -345,9 +345,7 @@ class Search:
         return admitted
 
     def _try(self) -> bool:
-        """Ask for the evaluation of an initial program if all that the strategy asks for has to
-        wait for one.
-        """
+        """Ask for the evaluation of an initial program if the strategy's requests wait for one."""
         if self._trial.passed or self.phase != "search":
             return False
         look = self._trial.next(not self._busy)
@@ -356,8 +354,9 @@ class Search:
         return look is not None
 
     def _admit(self) -> bool:
-        """Admit what the budget has room for, in the order of issue. Effects of equal cost are
-        refused together.
+        """Admit effects as far as the budget has room, in the order of issue.
+
+        Effects of equal cost are refused together.
         """
         if self._closing:
             return False
@@ -404,15 +403,13 @@ class Search:
 
     @property
     def _futile(self) -> bool:
-        """Whether so many requests in a row came to nothing that no budget would ever end the
-        run.
-        """
+        """True if the requests in a row without progress show that no budget would end the run."""
         many = self._free_effects > _FUTILE_EFFECTS or self._proposals > _FUTILE_PROPOSALS
         return many or self._writes > _FUTILE_WRITES
 
     @property
     def _busy(self) -> bool:
-        """Whether any effect besides a timer is in flight."""
+        """True if any effect besides a timer is in flight."""
         return any(effect.kind != WAIT for effect in self.in_flight.values())
 
     def _end(self, reason: str) -> None:
@@ -452,9 +449,7 @@ def prior_of(strategy: object) -> Any:
 
 
 def _refused(result: Any) -> str:
-    """The budget that had no room for what an effect would have asked models, "" for any other
-    result.
-    """
+    """The budget without room for an effect's questions to models, "" for any other result."""
     if isinstance(result, Observation):
         return refused_budget(result.reason) if result.status is Status.LOST else ""
     return refused_budget(result.fault) if isinstance(result, Proposal | Text) else ""
@@ -473,24 +468,21 @@ def _mismatch(entry: Entry, effect: Effect | None) -> JournalMismatch:
     )
 
 
-# The trial: until an initial program has scored, no model and no agent starts, so nothing is paid
-# for in vain.
+# The trial: until an initial program has scored, no model and no agent starts, so no money is spent
+# in vain.
 #
-# The strategy's own first evaluations serve where it makes any; where it would ask a model first,
+# The strategy's own first evaluations serve if it makes any; if it would ask a model first,
 # the engine asks for the evaluation of an initial program itself. If all of them fail, the search
 # ends. A task without an initial program cannot be tried so: its search ends if its first
 # evaluations all fail alike.
 
-# failed evaluations, at least, before initial programs are given up; fewer where all would be the
+# failed evaluations, at least, before initial programs are given up; fewer if all would be the
 # same
 LOOKS = 3
-ALIKE = (
-    10  # evaluations that fail alike, from the first one on, of a task without an initial program
-)
-INITIAL_FAILS, ALWAYS_FAILS = (
-    "initial_fails",
-    "always_fails",
-)  # why a search ends; `observe.summary` has the words
+# evaluations that fail alike, from the first one on, of a task without an initial program
+ALIKE = 10
+# reasons of a search's end; `observe.summary` has the sentences
+INITIAL_FAILS, ALWAYS_FAILS = "initial_fails", "always_fails"
 
 
 class TrialLook(NamedTuple):
@@ -501,8 +493,9 @@ class TrialLook(NamedTuple):
 
 
 class Trial:
-    """Counts evaluations until the first score. `passed`: nothing is held back any more; `fault`:
-    why to end.
+    """Counts evaluations until the first score.
+
+    `passed`: nothing is held back any more; `fault`: the reason to end.
     """
 
     def __init__(self, task: Task, wanted: bool = True) -> None:
@@ -515,8 +508,9 @@ class Trial:
         self.passed, self.fault = not wanted, ""
 
     def holds(self, request: Request) -> bool:
-        """Whether this has to wait until an initial program has scored: what models and agents are
-        paid for.
+        """True if a request must wait until an initial program has scored.
+
+        Requests to models and agents, and all custom effects except timers, wait.
         """
         if self.passed or not self._initial:
             return False
@@ -525,7 +519,7 @@ class Trial:
         return isinstance(request, ProposeRequest | WriteRequest)
 
     def asked(self, request: Request) -> None:
-        """An effect is asked for."""
+        """Count a request for an effect."""
         if (
             not self.passed
             and isinstance(request, EvaluateRequest)
@@ -535,7 +529,7 @@ class Trial:
             self._under_way += 1
 
     def see(self, candidate: Candidate, observation: Observation) -> None:
-        """An evaluation is finished."""
+        """Count a finished evaluation."""
         if self.passed:
             return
         if observation.ok:
@@ -548,8 +542,11 @@ class Trial:
                 self.passed, self.fault = True, ALWAYS_FAILS if len(set(self._kinds)) == 1 else ""
 
     def next(self, idle: bool) -> TrialLook | None:
-        """The next evaluation to ask for: None while the strategy's own are under way, or if there
-        is none (see `fault`). `idle`: the strategy waits for nothing else."""
+        """The next evaluation to ask for.
+
+        None while the strategy's own are under way, or if there is none (see `fault`). `idle`: the
+        strategy waits for nothing else.
+        """
         if self.passed or self._under_way or not self._initial or not (idle or self._failed):
             return None
         if not self._left and self._failed >= self._looks:

@@ -1,5 +1,6 @@
-"""Performs effects: evaluations, model calls, embeddings, edits. In a fork, the parent's journal
-answers first.
+"""Performs effects: evaluations, model calls, embeddings, edits.
+
+In a fork, the parent's journal answers first.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ class Editor(Protocol):
 
 
 class LiveWorld(World):
-    """Performs effects for real. `surface_fault(candidate)` is the reason why it may not run, "" if
-    it may.
+    """Performs effects for real.
 
-    `crafts` makes the performers of custom effects, by family ("session" for `session.open`); each
-    is made when first needed and closed with the world.
+    `surface_fault(candidate)` is the reason that it may not run, "" if it may. `crafts` makes the
+    performers of custom effects, by family ("session" for `session.open`); each is made when first
+    needed and closed with the world.
     """
 
     def __init__(
@@ -63,9 +64,7 @@ class LiveWorld(World):
         self._makers, self._crafts = dict(crafts or {}), dict[str, Craft]()
 
     async def perform(self, effect: Effect) -> Result:
-        """Perform the effect. Failures of candidates and models are returned as results, never
-        raised.
-        """
+        """Perform the effect; failures of candidates and models are results, never raised."""
         request = effect.request
         match request:
             case EvaluateRequest():
@@ -102,9 +101,7 @@ class LiveWorld(World):
             await craft.close()
 
     def estimate(self, request: Request) -> Usage:
-        """Upper bound of an effect's cost: the gateway's for a model call, one evaluation for an
-        evaluation.
-        """
+        """Upper bound of an effect's cost: the gateway's for a model call, else one evaluation."""
         if not isinstance(request, ProposeRequest | WriteRequest):
             return at_least(request)
         return self._gateway.estimate(request) if self._gateway else Usage()
@@ -130,9 +127,8 @@ class LiveWorld(World):
     async def _evaluate(self, request: EvaluateRequest) -> Observation:
         fault = self._surface_fault(self._task, request.candidate)
         if not fault:
-            more: dict[str, Any] = (
-                {"certify": True} if request.certify else {}
-            )  # other backends need not know
+            # other backends need not know
+            more: dict[str, Any] = {"certify": True} if request.certify else {}
             more |= {"checks": request.checks, "above": request.above} if request.checks else {}
             return await self._backend.evaluate(
                 request.candidate, request.case, request.seed, **more
@@ -156,8 +152,7 @@ class LiveWorld(World):
 
 
 class RememberingWorld(World):
-    """A fork's world: what the parent run finished is answered from its journal, by content, at no
-    cost.
+    """A fork's world: the parent's finished results are returned by content, at no cost.
 
     `finished` maps the mark of a request (digest of all its contents, random seed included) to its
     result.
@@ -176,7 +171,7 @@ class RememberingWorld(World):
         return self._world.estimate(request)
 
     def most(self, request: Request) -> Usage:
-        """The strict one."""
+        """Strict upper bound of the cost if the effect is performed."""
         return self._world.most(request)
 
 

@@ -1,10 +1,9 @@
-"""Exact arithmetic for verifiers: a program's output is read as exact numbers, and judged without
-tolerance.
+"""Exact arithmetic for verifiers: exact numbers, judged without tolerance.
 
-A double is a dyadic rational, so everything below is exact: sums and products in integers over one
-common power of two, convolutions by Kronecker substitution (the sequence packed into one big
-number, multiplied once, cut up again), and square roots and pi only as enclosures. Bounds are
-rounded towards the worse side at the very end, by `down` or `up`.
+A double is a dyadic rational, so all arithmetic here is exact: sums and products in integers over
+one common power of two, convolutions by Kronecker substitution (the sequence packed into one big
+number, multiplied once, cut up again), and square roots and pi only as enclosures. `down` or `up`
+round bounds towards the worse side, as the last step.
 """
 
 from __future__ import annotations
@@ -29,8 +28,10 @@ _TEXT = 400  # characters of a rational before it is shown as an enclosure inste
 
 
 def double(value: Any, what: str) -> float:
-    """A finite double. Booleans, NaN, infinities, complex numbers, texts and integers that are no
-    double: Invalid.
+    """A finite double.
+
+    Raises Invalid for booleans, NaN, infinities, complex numbers, texts, and integers that are not
+    exactly a double.
     """
     if type(value) is float and math.isfinite(value):
         return value
@@ -40,9 +41,7 @@ def double(value: Any, what: str) -> float:
 
 
 def vector(value: Any, what: str, least: int, most: int) -> list[float]:
-    """A sequence (list or 1-d array) of `least` to `most` finite doubles; anything else is
-    Invalid.
-    """
+    """A sequence (list or 1-d array) of `least` to `most` finite doubles, else Invalid."""
     items = _items(value, what)
     if not least <= len(items) <= most:
         size = f"{least}" if least == most else f"{least} to {most}"
@@ -51,7 +50,7 @@ def vector(value: Any, what: str, least: int, most: int) -> list[float]:
 
 
 def points(value: Any, what: str, count: int, width: int) -> list[list[float]]:
-    """`count` points of `width` finite doubles each; anything else is Invalid."""
+    """`count` points of `width` finite doubles each; raises Invalid for anything else."""
     rows = _items(value, what)
     if len(rows) != count:
         raise Invalid(f"{what} must be {count} points, not {len(rows)}")
@@ -78,8 +77,9 @@ def dyadic(values: Iterable[float]) -> tuple[list[int], int]:
 
 
 def without_dust(values: Sequence[float]) -> tuple[list[float], int]:
-    """The values with those below 2**-256 of the largest magnitude set to zero, and how many these
-    were.
+    """The values with negligible ones set to zero, and their number.
+
+    Negligible: below 2**-256 of the largest magnitude.
     """
     exponent = math.frexp(max(map(abs, values), default=0.0))[1] - RANGE_BITS
     kept = [value if math.frexp(value)[1] > exponent else 0.0 for value in values]
@@ -87,10 +87,10 @@ def without_dust(values: Sequence[float]) -> tuple[list[float], int]:
 
 
 def convolution(first: Sequence[int], second: Sequence[int]) -> list[int]:
-    """The exact convolution of two sequences of integers >= 0 (Kronecker substitution in base
-    10**digits).
+    """The exact convolution of two sequences of integers >= 0.
 
-    `decimal` multiplies by a number-theoretic transform, so 30,000 terms take about a second.
+    Kronecker substitution in base 10**digits. `decimal` multiplies by a number-theoretic transform,
+    so 30,000 terms take about a second.
     """
     if not first or not second:
         return []
@@ -117,8 +117,9 @@ def root_below(square: Fraction, bits: int = 120) -> Fraction:
 
 
 def pi(bits: int = 160) -> tuple[Fraction, Fraction]:
-    """Rationals below and above pi, 2**-bits apart or less (Machin: 16 arctan(1/5) - 4
-    arctan(1/239)).
+    """Rationals below and above pi, 2**-bits apart or less.
+
+    Machin's formula: pi = 16 arctan(1/5) - 4 arctan(1/239).
     """
     work = bits + 16
     low, high = (Fraction(0), Fraction(0))
@@ -132,8 +133,9 @@ def pi(bits: int = 160) -> tuple[Fraction, Fraction]:
 
 
 def _arctan(base: int, bits: int) -> tuple[Fraction, Fraction]:
-    """arctan(1/base) and an error bound: one unit for each rounded term, one for the rest of the
-    series.
+    """arctan(1/base) and an error bound.
+
+    The bound covers the rounding of the terms and the rest of the series: (3 terms + 3) / 2**bits.
     """
     power, total, term, count = (1 << bits) // base, 0, 1, 0
     while power:
@@ -143,7 +145,7 @@ def _arctan(base: int, bits: int) -> tuple[Fraction, Fraction]:
     return Fraction(total, 1 << bits), Fraction(3 * count + 3, 1 << bits)
 
 
-# -- telling
+# -- reporting
 # ------------------------------------------------------------------------------
 
 
@@ -162,8 +164,9 @@ def up(value: Fraction) -> float:
 
 
 def exact_text(low: Fraction, high: Fraction | None = None) -> str:
-    """A rational as `p/q` (or, if that is long, as an enclosure of 30 digits); two of them as their
-    enclosure.
+    """A rational as `p/q`, or as an enclosure of 30 digits if that is long.
+
+    Two rationals are written as their enclosure.
     """
     high = low if high is None else high
     if low == high and low.numerator.bit_length() + low.denominator.bit_length() < 3.3 * _TEXT:
@@ -184,10 +187,9 @@ def certificate(
     feedback: str = "",
     lead: str = "certified",
 ) -> dict[str, Any]:
-    """What a verifier returns: the certified score and its exact form; `changes` say what had to be
-    repaired.
+    """A verifier's result: the certified score and its exact form.
 
-    Without changes the output passed as it was given.
+    `changes` are the repairs of the output; without changes the output passed as given.
     """
     repaired = "; ".join(changes)
     how = f"repaired: {repaired}" if changes else "passes as given, with zero tolerance"

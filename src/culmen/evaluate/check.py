@@ -1,6 +1,4 @@
-"""Try out a task before a search: scores of its initial programs, their noise and time, and what
-looks wrong.
-"""
+"""Checks of a task before a search: scores of its initial programs, noise, time, problems."""
 
 from __future__ import annotations
 
@@ -32,27 +30,25 @@ from culmen.core.usage import total
 from culmen.evaluate.jail.scorer_pool import install_hint
 
 _TOLD = 40  # lines of a traceback or of printed output
-WEAK = (
-    "seatbelt",
-    "limits",
-    "portable",
-    "none",
-)  # levels at which a candidate can reach what it must not
-CASES = 4  # training cases that are evaluated again and again, spread over the data set
+# levels without protection of files and processes outside the jail
+WEAK = ("seatbelt", "limits", "portable", "none")
+CASES = 4  # training cases for repeated evaluations, spread over the data set
 MOST_CASES = 500  # cases evaluated at least once; of a larger data set a sample
 
 
 class SeedReport(msgspec.Struct, frozen=True):
     """Measurements of one initial program, scores in the task's own unit.
 
-    mean            over cases, of each the mean over random seeds, repeats counted once; None if nothing was scored
-    noise           standard deviation between evaluations of the same case with the same random seed, pooled over cases
+    mean            over cases, of each the mean over random seeds, repeats counted once; None if
+                    nothing scored
+    noise           standard deviation between evaluations of the same case with the same random
+                    seed, pooled over cases
     seed_noise      the same between different random seeds
-    case_spread     standard deviation between the cases' means; None without at least two cases
+    case_spread     standard deviation between the cases' means; None for fewer than two cases
     seconds         median wall seconds of an evaluation, `slowest` the longest
-    statuses        how many evaluations ended in which status
-    failure         status, reason and feedback of the first that failed, "" if none did
-    printed         what the first evaluation printed: program and evaluator
+    statuses        number of evaluations with each status
+    failure         status, reason and feedback of the first failure, "" if there is none
+    printed         printed output of the first evaluation: program and evaluator
     """
 
     candidate: str
@@ -69,10 +65,12 @@ class SeedReport(msgspec.Struct, frozen=True):
 
 
 class TaskReport(msgspec.Struct, frozen=True):
-    """What `check` found. `repeatable` says whether equal evaluations gave equal results,
-    `seed_free` whether the random seed made no difference either (None: cannot be told), `trust` is
-    the level of the weakest score (`core.evaluation`; "" if nothing scored) and `why` it is not
-    stronger. A task is `fit` if no finding is an error.
+    """The result of `check`.
+
+    `repeatable` is True if equal evaluations gave equal results, `seed_free` if the random seed
+    made no difference either (None: unknown). `trust` is the level of the weakest score
+    (`core.evaluation`; "" if nothing scored) and `why` the reason that it is not higher. A task is
+    `fit` if no finding is an error.
     """
 
     task: str
@@ -87,11 +85,11 @@ class TaskReport(msgspec.Struct, frozen=True):
 
     @property
     def fit(self) -> bool:
-        """Whether a search can start."""
+        """True if a search can start."""
         return not any(finding.level == "error" for finding in self.findings)
 
     def __repr__(self) -> str:
-        """The report in words, with the traceback and the printed output of what failed."""
+        """The report in words, with the traceback and printed output of each failure."""
         verdict = "can be searched" if self.fit else "cannot be searched yet"
         trust = f", scores are {self.trust}" if self.trust else ""
         lines = [f"{self.task} {verdict} (isolation {self.isolation}{trust})"]
@@ -121,19 +119,20 @@ def _in_words(seed: SeedReport) -> list[str]:
 
 Told = Callable[
     [int, int, float], None
-]  # evaluations done, evaluations to do in all, seconds of the last
+]  # evaluations done, evaluations in total, seconds of the last
 
 
 async def check(
     task: Task, backend: Backend, runs: int = 5, told: Told | None = None, most: int = MOST_CASES
 ) -> TaskReport:
-    """Evaluate every initial program on up to four training cases: `runs` times alike, and with
-    `runs` random seeds; and the first one that scores once on every case of every split, or on
-    `most` of them, evenly spread.
+    """Evaluate every initial program; return their measurements and the task's problems.
 
-    One that fails on each of the four is not repeated. Starts and closes the backend; raises
-    `UserError` if it cannot start (isolation, an evaluator that cannot be loaded). `runs` below 2
-    counts as 2. `told` is called after every evaluation.
+    Each program is evaluated on up to four training cases: `runs` times with the same random seed,
+    and with `runs` different ones; the first one that scores also once on every case of every
+    split, or on `most` of them, evenly spread. A program that fails on each of the four cases is
+    not repeated. `runs` below 2 counts as 2. The callback is called after every evaluation.
+    Starts and closes the backend; raises `UserError` if it cannot start (isolation, an evaluator
+    that cannot be loaded).
     """
     runs, most = max(2, runs), max(1, most)
     cases, rest = _cases(task, most)
@@ -171,14 +170,14 @@ async def check(
 
 
 def spread(cases: Sequence[Case], most: int = CASES) -> tuple[Case | None, ...]:
-    """Up to `most` cases, evenly over the data set; one None without a data set."""
+    """Up to `most` cases, evenly spread over the data set; one None without a data set."""
     if len(cases) <= most:
         return tuple(cases) or (None,)
     return tuple(cases[round(i * (len(cases) - 1) / max(1, most - 1))] for i in range(most))
 
 
 def _cases(task: Task, most: int) -> tuple[tuple[Case | None, ...], tuple[Case | None, ...]]:
-    """The cases that are evaluated again and again, and those that are evaluated once."""
+    """The cases for repeated evaluations, and those for one evaluation."""
     often = spread(task.split("train"), min(CASES, most))
     names = {(case.split, case.id) for case in often if case is not None}
     others = [case for case in task.cases if (case.split, case.id) not in names]
@@ -187,13 +186,13 @@ def _cases(task: Task, most: int) -> tuple[tuple[Case | None, ...], tuple[Case |
 
 
 def planned(task: Task, runs: int, most: int = MOST_CASES) -> int:
-    """Evaluations of all initial programs if none of them fails."""
+    """Number of evaluations of all initial programs if none of them fails."""
     often, once = _cases(task, max(1, most))
     return len(task.seeds) * len(often) * (2 * max(2, runs) - 1) + (len(once) if task.seeds else 0)
 
 
 def tried_cases(task: Task, most: int = MOST_CASES) -> int:
-    """The number of cases that are evaluated at least once, 0 without a data set."""
+    """Number of cases that are evaluated at least once, 0 without a data set."""
     return min(len(task.cases), max(1, most))
 
 
@@ -225,9 +224,7 @@ async def _try(
     runs: int,
     progress: _Progress,
 ) -> SeedReport:
-    """Evaluate one program on `cases` again and again, on the `rest` once; it stops if all of
-    `cases` fail.
-    """
+    """Evaluate one program on `cases` repeatedly, on the `rest` once; stop if all fail."""
     looks: list[Observation] = []
     for case in cases:
         looks.append(await progress.of(backend.evaluate(seed, case, 0)))
@@ -251,8 +248,9 @@ async def _try(
 def summarize(
     seed: Candidate, same: Sequence[Observation], other: Sequence[Observation]
 ) -> SeedReport:
-    """The report of one initial program from evaluations with random seed 0 (`same`) and with
-    others.
+    """The report of one initial program.
+
+    `same` are evaluations with random seed 0, `other` those with other random seeds.
     """
     everything = [*same, *other]
     groups = _by_case(same)
@@ -278,14 +276,12 @@ def summarize(
 
 
 def printed(observation: Observation) -> str:
-    """What was printed during an evaluation, by program and evaluator."""
+    """Printed output of an evaluation, by program and evaluator."""
     return "".join(observation.artifacts.get(name, "") for name in (LOG, EVALUATOR_LOG))
 
 
 def pooled(groups: Iterable[Sequence[float]]) -> float | None:
-    """Standard deviation within groups, pooled over those of at least two; None if there is
-    none.
-    """
+    """Standard deviation within groups, pooled over groups of at least two; None without any."""
     usable = [group for group in groups if len(group) > 1]
     if not usable:
         return None
@@ -310,7 +306,11 @@ def _first_of_each(observations: Iterable[Observation]) -> list[Observation]:
 
 
 def _constancy(seeds: Iterable[SeedReport]) -> tuple[bool | None, bool | None]:
-    """Whether all outcomes were alike: with the same random seed, and with different ones."""
+    """(repeatable, seed_free): True if all outcomes were equal, None if nothing was repeated.
+
+    `repeatable` compares evaluations with the same random seed, `seed_free` also those with
+    different ones.
+    """
     alike: dict[tuple[str, str, int], set[tuple[str, float | None]]] = {}
     across: dict[tuple[str, str], set[tuple[str, float | None]]] = {}
     for seed in seeds:
@@ -325,7 +325,7 @@ def _constancy(seeds: Iterable[SeedReport]) -> tuple[bool | None, bool | None]:
     return all(len(v) == 1 for v in alike.values()), all(len(v) == 1 for v in across.values())
 
 
-# -- findings: what looks wrong, each with a remedy
+# -- findings: problems of a task, each with a remedy
 # ------------------------------------------------------------------
 
 # a mean further than this share (and three standard errors) from the declared start is reported
@@ -334,10 +334,11 @@ SLOW_SHARE = 0.5  # evaluations longer than this share of the limit are reported
 
 
 class TaskFinding(msgspec.Struct, frozen=True):
-    """error: no search can start or be trusted · warning: probably a mistake · note: good to know.
+    """A problem of a task, or a remark on it.
 
+    error: no search can start or be trusted · warning: probably a mistake · note: information.
     `place` is the line of the evaluator that raised (`evaluator.py:12`), `cases` the ids of the
-    cases on which.
+    cases that it raised on.
     """
 
     level: Literal["error", "warning", "note"]
@@ -348,7 +349,7 @@ class TaskFinding(msgspec.Struct, frozen=True):
 
 
 class TaskEvidence(msgspec.Struct, frozen=True):
-    """The evaluations of a task's initial programs, as the rules below read them."""
+    """The evaluations of a task's initial programs, as input of the rules below."""
 
     task: Task
     isolation: str
@@ -359,8 +360,9 @@ class TaskEvidence(msgspec.Struct, frozen=True):
 
     @property
     def scores(self) -> list[float]:
-        """One score for each program and case, or without several cases for each random seed, in
-        the task's unit.
+        """One score for each program and case, in the task's unit.
+
+        With fewer than two cases: one for each program and random seed.
         """
         unique = {
             (o.candidate, o.case, o.seed): o.score for o in self.observations if o.score is not None
@@ -374,7 +376,7 @@ class TaskEvidence(msgspec.Struct, frozen=True):
 
     @property
     def faults(self) -> list[EvaluatorFault]:
-        """The lines of the evaluator that raised for a program which scored elsewhere."""
+        """Lines of the evaluator that raised for a program which scored elsewhere."""
         rows = [EvaluationRow(o.candidate, o.case, o.kind) for o in self.observations]
         return [
             fault
@@ -391,7 +393,7 @@ def find_problems(
     seed_free: bool | None,
     why: str = "",
 ) -> list[TaskFinding]:
-    """All findings, errors first; `why` says why scores are not trusted more."""
+    """All findings, errors first; `why` is the reason that scores are not trusted more."""
     seen = TaskEvidence(task, isolation, tuple(observations), repeatable, seed_free, why)
     found = [finding for rule in _RULES for finding in rule(seen)]
     found += [TaskFinding("note", note) for note in task.notes]
@@ -400,7 +402,7 @@ def find_problems(
 
 
 def _asked(seen: TaskEvidence) -> Iterator[TaskFinding]:
-    """What the evaluator asked models, by role."""
+    """Calls of the evaluator to models, by role."""
     asked = [each for observation in seen.observations for each in observation.asked]
     for role, model in sorted({(each.role, each.model) for each in asked}):
         spent = total(each.usage for each in asked if (each.role, each.model) == (role, model))
@@ -413,7 +415,7 @@ def _asked(seen: TaskEvidence) -> Iterator[TaskFinding]:
 
 
 def describe(observation: Observation) -> str:
-    """Status, reason and the last words of a failed evaluation."""
+    """Status, reason and the last lines of a failed evaluation's feedback."""
     case = f" on case {observation.case}" if observation.case else ""
     reason = (
         f" ({observation.reason})"
@@ -429,8 +431,9 @@ def describe(observation: Observation) -> str:
 
 
 def _where(observation: Observation) -> str:
-    """` (evaluator.py line 12)`: the last place of a traceback that is the user's own; "" without
-    one.
+    """` (evaluator.py line 12)`: the last place of a traceback in the user's own files.
+
+    "" if there is none.
     """
     place = errors.in_text(observation.feedback)
     return "" if place is None else f" ({place.short})"
@@ -465,7 +468,7 @@ def _failures(seen: TaskEvidence) -> Iterator[TaskFinding]:
 
 
 def _partial(seen: TaskEvidence) -> Iterator[TaskFinding]:
-    """Lines of the evaluator that raise on some cases, or now and then."""
+    """Lines of the evaluator that raise on some cases only, or intermittently."""
     for fault in seen.faults:
         file, _, line = fault.place.rpartition(":")
         cases = tuple(filter(None, fault.cases))
@@ -474,7 +477,7 @@ def _partial(seen: TaskEvidence) -> Iterator[TaskFinding]:
 
 
 def _sample(task: Task, most: int) -> Iterator[TaskFinding]:
-    """The share of a large data set that was tried."""
+    """The evaluated share of a large data set."""
     tried, every = tried_cases(task, most), len(task.cases)
     if task.seeds and tried < every:
         what = f"{tried:,} of {every:,} cases were tried ({max(1, round(100 * tried / every))} %)"
@@ -482,7 +485,7 @@ def _sample(task: Task, most: int) -> Iterator[TaskFinding]:
 
 
 def _reported(seen: TaskEvidence) -> Iterator[TaskFinding]:
-    """An initial program that scored, though its evaluator reports an error."""
+    """Initial programs that scored although the evaluator reports an error."""
     if seen.task.evaluator.form != "legacy":
         return
     for observation in seen.observations:
@@ -538,7 +541,7 @@ def _remedy(seen: TaskEvidence, observation: Observation) -> str:
 
 
 def _limit(task: Task) -> str:
-    """The setting that cuts an evaluation off."""
+    """The setting that cuts off an evaluation."""
     own = task.evaluator.form != "legacy" or Path(task.root, "task.toml").is_file()
     return (
         "[limits] seconds"

@@ -1,12 +1,11 @@
-"""A Python callable of the user's own process as evaluator: in processes forked from it, not
-jailed.
+"""Evaluation by a Python callable of the user's process, in forks without a jail.
 
 A fork-server is forked from this process when the backend starts, so closures work without
-pickling. It forks a process for each worker, which is called again and again, and is replaced by a
-fresh copy after a failure that may have harmed it, when a call left something behind (`Leftovers`),
-and after `Limits.calls` calls. Time, memory and processor time are limited call by call.
-Environment, files and network stay the user's: the function is trusted. Scores are self-reported,
-because candidate and function share a process.
+pickling. It forks one process per worker. A process serves many calls; it is replaced by a fresh
+copy after a failure that may have damaged it, after a call with leftovers (`Leftovers`), and after
+`Limits.calls` calls. Wall time, memory and processor time are limited call by call. Environment,
+files and network are the user's: the function is trusted. Scores are self-reported, because
+candidate and function share a process.
 """
 
 from __future__ import annotations
@@ -68,30 +67,24 @@ from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.outcome import EvaluationOutcome
 
 _EVER = 1e6  # seconds; the limit of a call is kept by this side
-_COUNTED_SECONDS = (
-    30.0  # after which the user's processes are counted again, on top of which those of a call come
-)
-_HARMFUL = (
-    "crash",
-    "no_output",
-    "memory_limit",
-    "exit",
-    "bad_frame",
-)  # what earlier calls may have caused
+# between counts of the user's processes; the limit of a call is added to the count
+_COUNTED_SECONDS = 30.0
+# failures that earlier calls may have caused
+_HARMFUL = ("crash", "no_output", "memory_limit", "exit", "bad_frame")
 
 
 class FunctionBackend(LocalBackend):
-    """Evaluates by calling `fn(candidate)` or `fn(candidate, case)`, up to `workers` calls at once.
+    """Evaluates by calling `fn(candidate)` or `fn(candidate, case)`, `workers` calls at once.
 
-    `candidate` is the text of a candidate with one part, else the dict of its parts, as it always
-    is where the initial programs were given as dicts; `case` the `Case` or None; a function with a
-    parameter `ask` gets what asks models (`jail.asking.ModelAsk`). The function returns a number,
-    `(score, feedback or dict)`, or a dict with "score" or "combined_score"; coroutine functions
-    work too. Raising `culmen.Invalid` says that the candidate is not acceptable.
+    `candidate` is the text of a candidate with one part, else the dict of its parts; it is always
+    a dict if the initial programs were given as dicts. `case` is the `Case` or None. A function
+    with a parameter `ask` gets a client for models (`jail.asking.ModelAsk`). The function returns a
+    number, `(score, feedback or dict)`, or a dict with "score" or "combined_score"; coroutine
+    functions work too. It raises `culmen.Invalid` for a candidate that is not acceptable.
 
-    What the function keeps in its variables lives on from call to call within a process, and begins
-    anew, as it was when the backend started, in the next one. `Limits(calls=1)` gives every call a
-    process of its own; the final choice always does.
+    The function's variables persist from call to call within a process; the next process begins
+    with their state at the backend's start. `Limits(calls=1)` gives every call its own process;
+    the final choice always does.
     """
 
     def __init__(
@@ -102,8 +95,9 @@ class FunctionBackend(LocalBackend):
         self._crew: dict[int, _Worker] = {}
 
     async def start(self) -> str:
-        """Fork the server; the level is always "limits". Raises IsolationError if more is
-        required.
+        """Fork the server; the level is always "limits".
+
+        Raises IsolationError if more is required.
         """
         self.scoring = Scoring(
             "self-reported", "a Python callable shares a process with the candidate"
@@ -127,9 +121,7 @@ class FunctionBackend(LocalBackend):
     async def _alone(
         self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool
     ) -> EvaluationOutcome:
-        """One call; what may be the fault of earlier calls in the same process is tried again in a
-        fresh one.
-        """
+        """One call, repeated in a fresh process if earlier calls may have caused its failure."""
         if (unfit := outcome.of_texts(candidate)) is not None:
             return unfit
         content = {
@@ -148,7 +140,7 @@ class FunctionBackend(LocalBackend):
         return verdict
 
     async def _called(self, request: bytes, slot: int) -> tuple[EvaluationOutcome, bool]:
-        """A call by the slot's process, and whether it was that process's first one."""
+        """A call by the slot's process, and True if it was the first call of that process."""
         worker = self._crew.pop(slot, None)
         if worker is not None and worker.end.done():
             await worker.dismiss()
@@ -172,8 +164,9 @@ class FunctionBackend(LocalBackend):
         return verdict, fresh
 
     async def renew(self) -> None:
-        """From now on every call has a process of its own: what a candidate may have left behind
-        does not count.
+        """Give every call a process of its own from now on.
+
+        Leftovers of earlier candidates then have no effect.
         """
         self._calls = 1
         crew, self._crew = self._crew, {}
@@ -181,7 +174,7 @@ class FunctionBackend(LocalBackend):
             await worker.dismiss()
 
     async def close(self) -> None:
-        """End every process this backend made."""
+        """End every process of this backend."""
         crew, self._crew = self._crew, {}
         for worker in crew.values():
             worker.let_go()
@@ -189,8 +182,9 @@ class FunctionBackend(LocalBackend):
 
 
 class _Worker:
-    """One process that calls the function, seen from here. Not to be used again once it is not
-    `sound`.
+    """One process that calls the function, seen from here.
+
+    Not to be used again once it is not `sound`.
     """
 
     def __init__(self, jail: Jail, task: Task, slot: int) -> None:
@@ -216,7 +210,7 @@ class _Worker:
 
     async def call(self, request: bytes) -> EvaluationOutcome:
         """Call the function once."""
-        self._log.cut()  # what a thread wrote since the last answer belongs to nobody
+        self._log.cut()  # output of threads since the last answer belongs to no call
         started = time.monotonic()
         verdict, patience = None, GRACE_SECONDS
         try:
@@ -239,8 +233,9 @@ class _Worker:
         return replace(verdict, seconds=seconds).with_log(self._log.cut())
 
     async def _answer(self, request: bytes, alarm: asyncio.Timeout) -> EvaluationOutcome | None:
-        """Ask, and read the answer: a capital letter if the process may go on, and the number of
-        the call.
+        """Ask, and read the answer: its kind and the number of the call.
+
+        A capital letter means that the process may serve another call.
         """
         self.sound = False
         await write_frame(self._channel, "Q", request)
@@ -272,7 +267,7 @@ class _Worker:
         )
 
     async def dismiss(self) -> None:
-        """Kill the process, with whatever it started, and wait until it is gone."""
+        """Kill the process and its descendants, and wait for their end."""
         self._jail.kill(self.number)
         self.let_go()
         await asyncio.wait({self.end}, timeout=GRACE_SECONDS)
@@ -280,13 +275,13 @@ class _Worker:
             self._jail.drop()
 
     def let_go(self) -> None:
-        """Close our ends."""
+        """Close this side's descriptors."""
         self.sound = False
         self._log.close()
         self._channel.close()
 
     def _ended(self, _: object) -> None:
-        """Wake who waits for an answer; what was sent before is still read."""
+        """Wake the task that waits for an answer; data already sent are still read."""
         with contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_RD)
 
@@ -323,7 +318,7 @@ class _ForkedJail(Jail):
 def _forked(
     fn: Callable[..., Any], born: float, job: ForkRequest, channel: int, log: int, _: int
 ) -> int:
-    """A worker's process forked from this one, where there is no fork-server; its number."""
+    """The number of a worker's process, forked from this one (without a fork-server)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
@@ -339,20 +334,22 @@ def _forked(
 
 
 class _FunctionServer(Zygote):
-    """A fork-server whose children stay: most of the time they do nothing and have started
-    nothing.
-    """
+    """A fork-server whose children stay; most of the time they are idle and have no children."""
 
     def memory(self) -> dict[int, int]:
-        """The whole table of processes is read only where a child has started some."""
+        """Kilobytes in use by each child.
+
+        The whole table of processes is read only for busy children.
+        """
         busy = [pid for pid in self.running if procfs.children(pid)]
         alone = {pid: procfs.resident_kb(pid) for pid in self.running if pid not in busy}
         return alone | (procfs.memory(busy, self.limit_kb) if busy else {})
 
 
 def _serve(control: int, fn: Callable[..., Any]) -> NoReturn:
-    """The forked server. Objects of the parent are never freed here: their descriptors are closed
-    already.
+    """Run the forked server.
+
+    Objects of the parent are never freed here: their descriptors are closed already.
     """
     try:
         gc.disable()
@@ -388,7 +385,7 @@ def _call(
     log: int,
     born: float,
 ) -> NoReturn:
-    """A worker's process: one call after the other, until nobody asks any more."""
+    """Run a worker's process: one call after the other, until the channel is closed."""
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     own_descriptors(channel_fd, log)
@@ -418,8 +415,9 @@ def _call(
 
 
 def _answer(fn: Callable[..., Any], request: dict[str, Any], ask: ModelAsk) -> tuple[str, bytes]:
-    """The kind and payload of the answer to a request; a small letter if the process should not go
-    on.
+    """Kind and payload of the answer to a request.
+
+    A lower-case kind means that the process should not serve another call.
     """
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu = math.ceil(used.ru_utime + used.ru_stime) + request["cpu"]
@@ -442,7 +440,7 @@ def _answer(fn: Callable[..., Any], request: dict[str, Any], ask: ModelAsk) -> t
             else "E"
         )
         answer = kind, describe(error)
-    except BaseException as error:  # noqa: BLE001 - as SystemExit: whoever raises that does not mean to go on
+    except BaseException as error:  # noqa: BLE001 - as SystemExit: the process is meant to end
         answer = "e", describe(error)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -453,7 +451,7 @@ def _answer(fn: Callable[..., Any], request: dict[str, Any], ask: ModelAsk) -> t
 def report_of(
     fn: Callable[..., Any], request: dict[str, Any], ask: ModelAsk | None = None
 ) -> dict[str, Any]:
-    """Call the function on a request and bring its result into one form."""
+    """Call the function on a request; return its result in one form."""
     parts = request["parts"]
     candidate = (
         next(iter(parts.values())) if len(parts) == 1 and not request.get("whole") else parts
@@ -490,7 +488,7 @@ def report_of(
 
 
 def takes_case(fn: Callable[..., Any]) -> bool:
-    """Whether the function wants a second argument."""
+    """True if the function takes a second positional argument, the case."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
@@ -510,14 +508,13 @@ def _number(value: Any) -> bool:
     return isinstance(plain, int | float) and not isinstance(plain, bool)
 
 
-# Whether a call of a Python function left something behind in its process that could reach the next
-# call.
+# Leftovers of a call of a Python function in its process that could affect the next call.
 #
-# Looked for, after each call: threads and child processes, a pending timer, another working folder,
-# environment or module path, modules whose file is younger than the run or that have none (a
-# candidate that was imported), replaced functions of the modules that scores are made with and of
-# the evaluator's own module, descriptors and memory that keep growing. Values in the function's own
-# variables are its state, and stay.
+# Checked after each call: threads and child processes, a pending timer, another working folder,
+# environment or module path, modules whose file is younger than the run or that have none (an
+# imported candidate), replaced functions of the modules that compute scores and of
+# the evaluator's own module, growing numbers of descriptors and growing memory. The function's own
+# variables are its state, and persist.
 
 _GUARDED = (
     "math",
@@ -539,10 +536,10 @@ _SHARE = 4  # of the memory limit, a quarter may be kept between calls
 
 
 class Leftovers:
-    """The state of this process as it is now, to be compared with later ones.
+    """The state of this process now, to be compared with later states.
 
-    `memory_mb` is a call's limit; modules whose file changed after `born` (Unix seconds) are no
-    library's.
+    `memory_mb` is a call's limit; modules whose file changed after `born` (Unix seconds) do not
+    belong to a library.
     """
 
     def __init__(self, fn: Callable[..., Any], memory_mb: int, born: float) -> None:
@@ -557,7 +554,7 @@ class Leftovers:
         self._own = own, {name: value for name, value in own.items() if _code(value)}
 
     def found(self) -> str:
-        """What is left behind, in a word; "" if nothing."""
+        """The kind of leftover in one word; "" if there is none."""
         checks: tuple[tuple[str, Callable[[], bool]], ...] = (
             ("thread", lambda: threading.active_count() > 1),
             ("process", lambda: bool(procfs.children(os.getpid()))),
@@ -578,7 +575,7 @@ class Leftovers:
         return place != self._place or sys.path != self._path or _environment() != self._environ
 
     def _imported(self) -> bool:
-        """New modules that are no library's; the others are known from now on."""
+        """True if a module of the run, not of a library, was imported since the last check."""
         if self._modules == sys.modules.keys():
             return False
         fresh = [module for name, module in list(sys.modules.items()) if name not in self._modules]
@@ -586,7 +583,7 @@ class Leftovers:
         return any(self._made_here(module) for module in fresh)
 
     def _made_here(self, module: ModuleType) -> bool:
-        """Whether a module has come into being since the run began."""
+        """True if a module was created after the run began."""
         spec = getattr(module, "__spec__", None)
         file = getattr(module, "__file__", None)
         if file is None:
@@ -600,18 +597,17 @@ class Leftovers:
 
     def _patched(self) -> bool:
         try:
-            pairs = (
-                *self._watched,
-                self._own,
-            )  # comparing dicts whole is several times as fast, and mostly enough
+            # comparing dicts whole is several times as fast, and mostly enough
+            pairs = (*self._watched, self._own)
             return not all(before == now or before.items() <= now.items() for now, before in pairs)
         except (ValueError, TypeError):  # another object, whose comparison fails
             return True
 
 
 def _environment() -> dict[Any, Any]:
-    """The environment as the bytes that `os.environ` keeps: its texts would be decoded one by
-    one.
+    """The environment as the bytes that `os.environ` keeps.
+
+    Faster than its texts, which are decoded one by one.
     """
     return dict(getattr(os.environ, "_data", os.environ))
 

@@ -1,6 +1,4 @@
-"""The evaluation backend of this machine: jailed fork-server for candidates, separate scorers for
-judging them.
-"""
+"""Local evaluation: a jailed fork-server for candidates, separate scorers as judges."""
 
 from __future__ import annotations
 
@@ -36,12 +34,12 @@ VERIFIER_PATIENCE = 5  # a verifier may take this many times as long as a scorer
 class LocalBackend:
     """Evaluates candidates of `task`, up to `workers` at once.
 
-    `require` is the weakest isolation level accepted (see `levels`); `level` is to be used and no
-    other. `scoring` is the scores' level of trust and its reason: known after `start`, or given by
-    an earlier session.
+    `require` is the weakest isolation level accepted (see `levels`); `level`, if given, is the only
+    level used. `scoring` is the scores' level of trust and its reason: set by `start`, or by an
+    earlier session.
     """
 
-    attempts = 1  # `evaluate` tries again by itself
+    attempts = 1  # `evaluate` repeats by itself
 
     def __init__(
         self,
@@ -70,10 +68,10 @@ class LocalBackend:
         self._mending = asyncio.Lock()
 
     async def start(self) -> str:
-        """Load the evaluator and start the fork-server; returns the level in force.
+        """Load the evaluator and start the fork-server; return the isolation level in force.
 
-        Raises TaskError (evaluator or packages cannot be loaded, or the evaluator is not what the
-        task knows) and IsolationError (level below `require`).
+        Raises TaskError (evaluator or packages cannot be loaded, or the evaluator differs from the
+        task's record) and IsolationError (level below `require`).
         """
         self._seal.check()
         try:
@@ -101,7 +99,7 @@ class LocalBackend:
             raise
 
     async def _choose(self) -> dict[str, str]:
-        """Start the strongest jail that works; returns why the stronger ones do not."""
+        """Start the strongest jail that works; return the reason that each stronger one failed."""
         why: dict[str, str] = {}
         for level in self._wanted:
             jail = self._new_jail(level)
@@ -176,7 +174,7 @@ class LocalBackend:
         return found
 
     def _in_process(self) -> str:
-        """Why the proxy is not tried, "" if it is."""
+        """The reason that no proxy is tried, "" if one is."""
         evaluator = self.task.evaluator
         if evaluator.proxy == "never":
             return 'the task says proxy = "never"'
@@ -191,11 +189,11 @@ class LocalBackend:
     async def _tried(
         self, seed: Candidate, number: int
     ) -> tuple[EvaluationOutcome, dict[str, Any]]:
-        """For the trial: behind a proxy that lets everything cross."""
+        """Trial behind a proxy that lets every value cross."""
         return await self._proxied(seed, None, number, 0, learn=True)
 
     async def _beside(self, seed: Candidate, number: int) -> EvaluationOutcome:
-        """For the trial: evaluator and candidate in one process."""
+        """Trial with evaluator and candidate in one process."""
         return await self._alone(seed, None, number, 0, False)
 
     def _new_jail(self, level: str) -> Jail:
@@ -218,7 +216,7 @@ class LocalBackend:
     async def evaluate(
         self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False
     ) -> Observation:
-        """One evaluation; every failure is a status. A lost evaluation is tried again once.
+        """One evaluation; every failure is a status, and a lost evaluation is repeated once.
 
         Raises EvaluatorChanged if a file of the evaluator changed.
         """
@@ -266,7 +264,7 @@ class LocalBackend:
     async def _proxied(
         self, candidate: Candidate, case: Case | None, seed: int, slot: int, *, learn: bool = False
     ) -> tuple[EvaluationOutcome, dict[str, Any]]:
-        """Evaluator and candidate in two jailed processes; also what crossed between them."""
+        """Evaluator and candidate in two jailed processes; also the log of crossing values."""
         try:
             jail = await self._healthy()
         except JailFailed as error:
@@ -292,7 +290,7 @@ class LocalBackend:
         return replace(result, seconds=run.seconds).with_log(run.printed)
 
     async def _healthy(self) -> Jail:
-        """The fork-server, replaced if it died."""
+        """The fork-server; replaced if it died."""
         async with self._mending:
             assert self._jail is not None, "start() first"
             if not self._jail.alive:
@@ -339,14 +337,15 @@ class LocalBackend:
         return outcome.with_certificate(verdict, answer, self.task.objective)
 
     async def renew(self) -> None:
-        """Replace the scorers by fresh processes; candidates have a new process each time
-        anyway.
+        """Replace the scorers by fresh processes.
+
+        Each evaluation of a candidate has a new process anyway.
         """
         await self._judges.renew()
         await self._verifiers.renew()
 
     async def close(self) -> None:
-        """End every process and remove every file this backend made."""
+        """End every process and remove every file of this backend."""
         jail, self._jail = self._jail, None
         if jail is not None:
             await jail.close()

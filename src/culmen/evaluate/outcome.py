@@ -1,4 +1,4 @@
-"""Turns what happened in an evaluation into an `EvaluationOutcome`: pure functions."""
+"""Pure functions from the events of an evaluation to its `EvaluationOutcome`."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ class EvaluationOutcome:
     strict: bool | None = None
 
     def with_log(self, log: str) -> EvaluationOutcome:
-        """What the candidate printed, as an artifact; on failure its end also follows the
-        feedback.
+        """This outcome with the candidate's printed output as an artifact.
+
+        A failure also has the end of the output in its feedback.
         """
         if not log.strip():
             return self
@@ -55,12 +56,11 @@ _ENDED = ("crash", "no_output")
 
 
 def certain_culprit(verdict: EvaluationOutcome, evaluator: Evaluator, candidate: Candidate) -> str:
-    """One of `core.evaluation.CULPRITS` where a failure shows more than its status and reason say,
-    else "".
+    """One of `core.evaluation.CULPRITS` if the failure identifies it, else "".
 
-    In a process of its own all that a candidate's text raises, and its end, is its own; where it
-    shares one with the evaluator, the traceback says whose text raised, and nothing says who ended
-    it.
+    In a process of its own, a candidate is responsible for every exception and for the end of the
+    process. In a process shared with the evaluator, the traceback identifies the file that raised;
+    the end of the process identifies no culprit.
     """
     if verdict.status is Status.OK:
         return ""
@@ -78,21 +78,22 @@ def lost(reason: str, feedback: str = "") -> EvaluationOutcome:
 
 
 def provider_away(feedback: str) -> EvaluationOutcome:
-    """What the evaluator itself asks, as a model, did not answer: nobody's fault here, least of all
-    the candidate's.
+    """A service that the evaluator calls, such as a model, did not answer.
+
+    Not the candidate's fault, nor the evaluator's.
     """
     return lost("provider_away", f"what the evaluator asks elsewhere did not answer\n{feedback}")
 
 
 def too_large(limit: int) -> EvaluationOutcome:
-    """The candidate sent more than it may."""
+    """A message of the candidate above the size limit."""
     return EvaluationOutcome(
         Status.REJECTED, "output_limit", feedback=f"the output is larger than {limit} bytes"
     )
 
 
 def of_end(end: ChildExit, cpu_limit: float) -> EvaluationOutcome:
-    """A child that ended without an answer."""
+    """Outcome of a child that ended without an answer."""
     if end.end == "timeout":
         return EvaluationOutcome(Status.TIMEOUT, "timeout", feedback="the time limit passed")
     if end.end == "memory":
@@ -133,19 +134,19 @@ _EXCEPTIONS = {
 
 
 def stalled(why: str) -> EvaluationOutcome:
-    """An output that kept the scorer busy for too long."""
+    """An output that occupied the scorer for too long."""
     return EvaluationOutcome(Status.REJECTED, "scorer_stalled", feedback=why)
 
 
 def of_texts(candidate: Candidate) -> EvaluationOutcome | None:
-    """Rejects a text that cannot be written to a file: lone surrogates or NUL."""
+    """Rejection of a text that no file can hold (lone surrogates or NUL), else None."""
     if all(map(is_text, candidate.parts.values())):
         return None
     return EvaluationOutcome(Status.REJECTED, "not_text", feedback="Not run: not text.")
 
 
 def of_exception(payload: bytes) -> EvaluationOutcome:
-    """An exception frame: written inside the jail, so it is treated as text only."""
+    """Outcome of an exception frame: written inside the jail, so treated as text only."""
     try:
         report = json.loads(payload)
         kind, trace = str(report["type"]), str(report["trace"])
@@ -158,8 +159,9 @@ def of_exception(payload: bytes) -> EvaluationOutcome:
 
 
 def of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcome:
-    """A scorer's answer (not `gone`: then the end of the child decides), with what the evaluator
-    printed.
+    """Outcome of a scorer's answer, with the evaluator's printed output.
+
+    Not for the answer `gone`: there the end of the child decides.
     """
     verdict = _of_answer(answer, objective)
     printed = clean(str(answer.get("printed", "")), ARTIFACT_CHARS)
@@ -190,8 +192,9 @@ def _of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcom
 
 
 def scored(answer: dict[str, Any], objective: Objective, feedback: str = "") -> EvaluationOutcome:
-    """Check that a score is a finite number inside the bounds; with several objectives, make it of
-    the metrics.
+    """Outcome of a score: OK if it is a finite number inside the bounds.
+
+    With several objectives, the score is computed from the metrics.
     """
     if objective.metrics:
         answer = _of_metrics(answer, objective)
@@ -215,11 +218,14 @@ def scored(answer: dict[str, Any], objective: Objective, feedback: str = "") -> 
 
 
 class _Lacking(str):
-    """Stands in place of a score: which metrics an evaluation lacks."""
+    """The list of metrics that an evaluation lacks, in place of its score."""
 
 
 def _of_metrics(answer: dict[str, Any], objective: Objective) -> dict[str, Any]:
-    """The answer with the score of its metrics; the evaluator's own score is the metric `score`."""
+    """The answer with the score of its metrics.
+
+    The evaluator's own score becomes the metric `score`.
+    """
     metrics = dict(answer.get("metrics", {}))
     if isinstance(answer["score"], int | float) and not isinstance(answer["score"], bool):
         metrics.setdefault("score", float(answer["score"]))
@@ -243,7 +249,7 @@ def _of_metrics(answer: dict[str, Any], objective: Objective) -> dict[str, Any]:
 
 
 def _unfit(score: object, fault: str, objective: Objective) -> str:
-    """What is wrong with a score, and who can put it right."""
+    """Feedback on an invalid score: the fault and its remedy."""
     shown = score if isinstance(score, str) and score.startswith("<") else repr(score)
     said = f"the evaluator returned {shown} as the score"
     if fault == "score_not_a_number":
@@ -265,8 +271,9 @@ def _unfit(score: object, fault: str, objective: Objective) -> str:
 def with_certificate(
     verdict: EvaluationOutcome, answer: dict[str, Any], objective: Objective
 ) -> EvaluationOutcome:
-    """The evaluation with a verifier's answer: `strict` is set in any case, `certified` only where
-    there is a value.
+    """The outcome with a verifier's answer.
+
+    `strict` is set in every case, `certified` only if the verifier returned a value.
     """
     said = clean(str(answer.get("feedback", "")), ARTIFACT_CHARS)
     fault = objective.fault(answer["score"]) if answer["kind"] == "certified" else answer["kind"]
@@ -289,8 +296,10 @@ def with_certificate(
 
 
 def of_report(payload: bytes, objective: Objective) -> EvaluationOutcome:
-    """What a legacy evaluator reported from inside the jail: form and bounds are checked, the
-    numbers are taken as reported."""
+    """Outcome of a legacy evaluator's report from inside the jail.
+
+    Form and bounds are checked; the numbers are taken as reported.
+    """
     try:
         report = wire.decode(payload)
         metrics = {

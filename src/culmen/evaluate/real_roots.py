@@ -1,6 +1,6 @@
-"""Encloses the last sign change of a polynomial with integer coefficients.
+"""Enclosure of the last sign change of a polynomial with integer coefficients.
 
-Roots of even multiplicity are divided out exactly; what is left is bisected from the right with
+Roots of even multiplicity are divided out exactly; the quotient is bisected from the right with
 Descartes' rule of signs (Vincent-Collins-Akritas) until one simple root is alone in its interval.
 Polynomials are lists of integers, lowest degree first, without trailing zeros.
 """
@@ -17,10 +17,9 @@ _PRIME = 2**61 - 1
 
 
 def last_sign_change(poly: Sequence[int], bits: int = 100) -> tuple[Fraction, Fraction] | None:
-    """Rationals low <= r <= high around the largest r > 0 where the sign changes, None if there is
-    none.
+    """Rationals low <= r <= high around the largest r > 0 where the sign changes, or None.
 
-    They are at most 2**-bits of their size apart (equal if r was met exactly).
+    They are at most 2**-bits of their size apart (equal if a bisection point is r).
     """
     found = odd_part(_trimmed(list(poly)))
     while len(found) > 1 and found[0] == 0:
@@ -37,11 +36,10 @@ def last_sign_change(poly: Sequence[int], bits: int = 100) -> tuple[Fraction, Fr
 
 
 def odd_part(poly: Poly) -> Poly:
-    """The product of the distinct factors of odd multiplicity (up to a constant): it changes sign
-    where `poly` does.
+    """The product of the distinct factors of odd multiplicity, up to a constant.
 
-    With p_0 = p and p_(i+1) = gcd(p_i, p_i'), w_i = p_i / p_(i+1) has the factors of multiplicity
-    above i.
+    It changes sign where `poly` does. With p_0 = p and p_(i+1) = gcd(p_i, p_i'),
+    w_i = p_i / p_(i+1) has the factors of multiplicity above i.
     """
     if len(poly) < 3 or _coprime_modulo(poly, _derivative(poly)):
         return poly
@@ -87,8 +85,9 @@ def multiply(first: Poly, second: Poly) -> Poly:
 
 
 def _rightmost(poly: Poly, scale: Fraction, bits: int) -> tuple[Fraction, Fraction] | None:
-    """The largest root in (0, 1) of a square-free polynomial, times `scale`. Leaves are visited
-    from the right.
+    """The largest root in (0, 1) of a square-free polynomial, times `scale`.
+
+    Leaves are visited from the right.
     """
     waiting: list[tuple[Poly, Fraction, Fraction]] = [(poly, Fraction(0), Fraction(1))]
     while waiting:
@@ -168,7 +167,7 @@ def _variations(poly: Poly) -> int:
 
 
 def _reduced(poly: Poly) -> Poly:
-    """Without common powers of two."""
+    """The polynomial without common powers of two."""
     shift = min((c & -c).bit_length() - 1 for c in poly if c)
     return [c >> shift for c in poly]
 
@@ -200,8 +199,9 @@ def _pseudo_remainder(poly: Poly, by: Poly) -> Poly:
 
 
 def _coprime_modulo(first: Poly, second: Poly) -> bool:
-    """Whether a greatest common divisor modulo a prime is constant: then it is so over the
-    integers, too.
+    """True if a greatest common divisor modulo a prime is constant.
+
+    Then the greatest common divisor over the integers is constant, too.
     """
     if first[-1] % _PRIME == 0 or second[-1] % _PRIME == 0:
         return False

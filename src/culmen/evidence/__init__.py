@@ -1,1 +1,1 @@
-"""Evidence: one account of what was observed, and one verdict that everything shows."""
+"""Evidence: one account of a run's observations, and one verdict for all views."""

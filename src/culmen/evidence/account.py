@@ -1,7 +1,7 @@
-"""Account of a run: what was observed of every candidate, as sufficient statistics.
+"""Account of a run: the observations of every candidate, as sufficient statistics.
 
 Fed one finished evaluation at a time, in journal order, by the engine while a run lives and by
-readers from its journal afterwards; both get the same numbers. What the final choice evaluates is
+readers from its journal afterwards; both get the same numbers. Evaluations of the final choice are
 kept apart from the search: `choice` evaluations helped to choose, `final` ones did not.
 """
 
@@ -25,13 +25,17 @@ from culmen.evidence.pedigree import StepLaw, ValueModel
 Floats = NDArray[np.float64]
 
 SEARCH, CHOICE, FINAL = "", "choice", "final"
-"""Purposes of an evaluation: phases as a journal has them."""
+"""Purposes of an evaluation: phases, in the journal's words."""
 
 MODELLED = 50_000
-"""Evaluations up to which a value model of the run is made; longer searches use shrunken means."""
+"""Evaluations up to which a value model of the run is made.
 
-_PAIRS = 50_000  # pairs of candidate and case whose repeats are watched, to tell noise from cases
-_VALUES = 1_000  # distinct scores counted, to tell few-valued scores from others
+Longer searches use shrunken means.
+"""
+
+# pairs of candidate and case whose repeats are watched, to separate noise from cases
+_PAIRS = 50_000
+_VALUES = 1_000  # distinct scores counted, to recognise few-valued scores
 _TRUST: tuple[str, ...] = ("", *LEVELS)
 _ROW = np.dtype(
     [
@@ -59,10 +63,10 @@ Sizes = Callable[[list[str]], list[int]]
 class Fact(NamedTuple):
     """One finished evaluation of a candidate.
 
-    `reward` is higher-is-better (None: failed), `vouched` the certified reward where a verifier
-    accepted the output; `asked` is True where one was asked. `culprit` and `kind` describe a
-    failure (`core.evaluation`). `size` is the candidate's length in characters; `metrics` are kept
-    where the task has several objectives.
+    `reward` is higher-is-better (None: failed), `vouched` the certified reward if a verifier
+    accepted the output; `asked` is True if one was asked. `culprit` and `kind` describe a failure
+    (`core.evaluation`). `size` is the candidate's length in characters, `seconds` the wall time;
+    `metrics` are kept if the task has several objectives.
     """
 
     candidate: str
@@ -85,12 +89,12 @@ class Fact(NamedTuple):
 
     @property
     def is_excused(self) -> bool:
-        """True for a failure that is certainly not the candidate's."""
+        """True if it failed by no fault of the candidate."""
         return self.lost or (self.reward is None and self.culprit in CULPRITS[1:])
 
 
 def fact_of(task: Task, candidate: Candidate, observation: Observation, purpose: str) -> Fact:
-    """The fact that an observation states."""
+    """The fact of an observation."""
     certified = observation.certified
     return Fact(
         candidate.id,
@@ -119,7 +123,7 @@ class Tally:
 
     `count` scored evaluations with `mean` and sum of squared deviations `squares`; `failures` that
     count against it. `certified` is the worst certified reward (None: none), `refused`: a verifier
-    did not accept an output, `repaired`: one did not pass as given, `barred`: rejected for its
+    did not accept an output, `repaired`: one did not pass unchanged, `barred`: rejected for its
     integrity. `order` counts candidates by their first evaluation; `size` is its length in
     characters.
     """
@@ -139,13 +143,14 @@ class Tally:
 
     @property
     def strict(self) -> bool | None:
-        """True if every output passed the verifier as given; None where none was asked."""
+        """True if every output passed the verifier unchanged; None if no verifier was asked."""
         return None if self.certified is None and not self.refused else not self.repaired
 
 
 LoadedTally = tuple[str, int, int, float, float, float | None, bool, bool, int | None, bool]
-"""id, count, failures, mean, squares, certified reward, refused, barred, rank of trust,
-repaired.
+"""Row of a stored account.
+
+id, count, failures, mean, squares, certified reward, refused, barred, rank of trust, repaired.
 """
 
 
@@ -171,12 +176,15 @@ class PooledNoise(NamedTuple):
 
 
 class Account:
-    """Statistics of all candidates of a run: a packed row for each, and of the first `MODELLED`
-    search evaluations 20 bytes each, for the value model."""
+    """Statistics of all candidates of a run.
+
+    A packed row for each, and 20 bytes for each of the first `MODELLED` search evaluations, for the
+    value model.
+    """
 
     def __init__(self, task: Task, prior: StepLaw | None = None) -> None:
         self.task, self.prior = task, prior
-        self.evaluations = 0  # of the search, without those that were nobody's failure
+        self.evaluations = 0  # of the search, excused failures excluded
         self.failed: dict[str, int] = {}  # failed evaluations of the whole run, by certain culprit
         self.made = 0  # evaluations of the whole run
         self.slowest = 0.0  # seconds of the longest evaluation that gave a score
@@ -192,21 +200,20 @@ class Account:
         self._pairs: dict[tuple[int, str], tuple[int, int, float]] = {}
         self._repeats, self._squares = 0, 0.0
         self._values: dict[float, int] = {}
-        self._told = 0  # equal repeats of a value that no other candidate has,
-        self._tellers: set[int] = set()  # and of which candidates, at most `EXACT_CANDIDATES`
+        self._told = 0  # number of equal repeats of a value that no other candidate has,
+        self._tellers: set[int] = set()  # and their candidates, at most `EXACT_CANDIDATES`
         self._parents, self._who, self._where = array("q"), array("l"), array("l")
         self._rewards = array("d")  # nan: failed
         self._cases: dict[str, int] = {}
         self._model: ValueModel | None = None
         self._fed = 0
-        self.measure: Sizes | None = None  # where facts come without sizes
-        self._is_live = False  # a strategy decides by the model: it is kept up to date
+        self.measure: Sizes | None = None  # for facts without sizes
+        self._is_live = False  # True if a strategy decides by the model: it is kept up to date
 
     def __len__(self) -> int:
         return len(self.places)
 
     # -- feeding
-    # ------------------------------------------------------------------------------
 
     def observe(self, fact: Fact) -> None:
         """Count one finished evaluation."""
@@ -292,7 +299,7 @@ class Account:
         return place
 
     def measure_sizes(self, places: list[int]) -> None:
-        """Learn the lengths of these candidates, where facts came without."""
+        """Fill in missing lengths of these candidates."""
         unknown = [place for place in places if not self._rows[place]["size"]]
         if self.measure is not None and unknown:
             for place, size in zip(unknown, self.measure([self.name(place) for place in unknown])):
@@ -325,8 +332,10 @@ class Account:
             row["trust"] = _TRUST.index(weakest((fact.trust, known) if known else (fact.trust,)))
 
     def _pair(self, place: int, fact: Fact) -> None:
-        """Note a repeat of one candidate on one case; pairs beyond the first `_PAIRS` are not
-        watched."""
+        """Note a repeat of one candidate on one case.
+
+        Pairs beyond the first `_PAIRS` are not watched.
+        """
         pair = place, fact.case
         seen = self._pairs.get(pair)
         if seen is None and len(self._pairs) >= _PAIRS:
@@ -357,7 +366,6 @@ class Account:
             self._rewards.append(math.nan if fact.reward is None else fact.reward)
 
     # -- reading
-    # ------------------------------------------------------------------------------
 
     @property
     def rows(self) -> NDArray[np.void]:
@@ -370,7 +378,7 @@ class Account:
         return None if place is None else self.tally_at(place)
 
     def tally_at(self, place: int) -> Tally:
-        """Statistics of the candidate that was evaluated as the `place`-th, from 0."""
+        """Statistics of the candidate with the `place`-th first evaluation, from 0."""
         row = self._rows[place]
         certified = float(row["certified"])
         return Tally(
@@ -398,7 +406,7 @@ class Account:
         return None if tally is None else (tally.count, tally.failures, tally.mean)
 
     def own(self, facts: Iterable[Fact]) -> list[Fact]:
-        """These evaluations without failures of a kind that is the evaluator's."""
+        """These evaluations without failures of a kind attributed to the evaluator."""
         return [
             fact
             for fact in facts
@@ -408,7 +416,8 @@ class Account:
     def failures(self) -> NDArray[np.int64]:
         """Failures of each candidate that count against it.
 
-        None of one that scored before it was rejected for its integrity: chance had no part in it.
+        A candidate that scored before it was rejected for its integrity has none: chance had no
+        part in it.
         """
         rows = self.rows
         found = rows["failures"].astype(np.int64)
@@ -419,12 +428,12 @@ class Account:
 
     @property
     def is_exact(self) -> bool | None:
-        """True if repeats are known or shown to give equal scores, False if they were seen to
-        differ, None if the repeats so far could not have told.
+        """True if repeats are known or shown to give equal scores, False if some differed.
 
-        An equal repeat tells if no other candidate had that value. Equal repeats are expected by
-        chance where scores agree often: they tell once all of them together were unlikely. Those of
-        a score with few values, as pass or fail, never prove exactness.
+        None if the repeats so far could not show a difference. An equal repeat is evidence if no
+        other candidate had that value. Equal repeats are expected by chance if scores often agree:
+        they are evidence once all of them together were unlikely. Repeats of a score with few
+        values, as pass or fail, never prove exactness.
         """
         if self.task.deterministic is not None:
             return self.task.deterministic
@@ -442,8 +451,9 @@ class Account:
 
     @property
     def span(self) -> float:
-        """Distance between the bounds of the score, where declared, or else of the few values
-        seen.
+        """Distance between the declared bounds of the score, else of the few values seen.
+
+        0 if more than `FEW_VALUES` were seen.
         """
         low, high = self.task.objective.bounds
         if low is not None and high is not None:
@@ -494,7 +504,7 @@ class Account:
 
     @property
     def floor(self) -> float:
-        """Reward of a failed evaluation: the least there can be, where declared.
+        """Reward of a failed evaluation: the declared lowest reward, if any.
 
         Otherwise a low value of this task, never one outlier: that of the value model or, of a long
         search, the lower of the initial program's mean and the 5 % quantile of the means.
@@ -514,7 +524,6 @@ class Account:
         return min(low, *initial) if initial else low
 
     # -- the value model
-    # ----------------------------------------------------------------------------
 
     def model(self, longest: int | None = MODELLED) -> ValueModel | None:
         """The value model of the search so far; None if the search is longer than `longest`.
@@ -543,20 +552,21 @@ class Account:
         self._fed = len(self._who)
 
     def name(self, place: int) -> str:
-        """Id of the candidate that was evaluated as the `place`-th, from 0."""
+        """Id of the candidate with the `place`-th first evaluation, from 0."""
         return f"{int(self._rows[place]['key']):012x}"
 
 
 EXACT_REPEATS = 3
-"""Equal repeats after which scores may be taken for exact."""
+"""Equal repeats after which scores may be assumed to be exact."""
 
 EXACT_CANDIDATES = 2
-"""Candidates that such repeats are of, at least: the initial program may be exact where others are
-not.
+"""Least number of candidates with such repeats.
+
+The initial program may be exact although others are not.
 """
 
 FEW_VALUES = 4
 """Distinct scores up to which a score counts as few-valued: equal repeats then prove nothing."""
 
 UNLIKELY = 0.05
-"""Chance of all equal repeats to agree by luck, below which they are taken as a sign."""
+"""Chance that all equal repeats agree by luck, below which they are evidence."""

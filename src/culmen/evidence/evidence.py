@@ -1,4 +1,4 @@
-"""Evidence: the one instance a run that knows what was observed and says what follows from it.
+"""Evidence: the one instance in a run that holds the observations and draws conclusions.
 
 The engine feeds it while the run lives; a reader of the journal feeds another with the same facts
 and gets the same answers.
@@ -29,7 +29,7 @@ __all__ = ["CHOICE", "FINAL", "SEARCH", "Evidence", "Inquiry", "Look"]
 
 
 class Evidence:
-    """What is known of one run: the account, the ranking over it, and the verdict."""
+    """The evidence of one run: the account, the ranking over it, and the verdict."""
 
     def __init__(self, task: Task, prior: StepLaw | None = None) -> None:
         goals = task.objective
@@ -52,7 +52,7 @@ class Evidence:
         self.enter(fact_of(self.task, candidate, observation, purpose))
 
     def enter(self, fact: Fact) -> None:
-        """Count one evaluation that is known as a fact."""
+        """Count one evaluation given as a fact."""
         self.account.observe(fact)
         if self.front is not None and fact.purpose == SEARCH:
             self.front.observe(fact)
@@ -67,46 +67,47 @@ class Evidence:
 
     @property
     def model(self) -> ValueModel:
-        """The value model of the search, however long it is; for strategies that decide by it."""
+        """The value model of the search, of any length; for strategies that decide by it."""
         found = self.account.model(longest=None)
         assert found is not None, "a model without a limit"
         return found
 
     def result(self) -> RunResult | None:
-        """The result of the run as it stands; None if nothing has scored."""
+        """The result of the run at present; None without a score."""
         return self.verdict.result()
 
     def leader(self) -> str | None:
-        """The candidate that the run would report now; None if nothing has scored."""
+        """The candidate that the run would report now; None without a score."""
         found = self.result() if self.account.fresh or self.account.looks else None
         return self.ranking.leader() if found is None else found.id
 
 
 PROMISING = 0.2
-"""Share of the evaluations that goes into promising candidates where candidates fail at times."""
+"""Share of the evaluations spent on promising candidates if candidates fail at times."""
 
 FAILED_EACH = 4
-"""Failed evaluations for each look at a promising candidate before any was seen to fail at
-times.
+"""Failed evaluations for each look at a promising candidate.
+
+It holds until one was seen to fail at times.
 """
 
 FEW_TRIALS = 3
-"""Evaluations below which a promising candidate is looked at again there."""
+"""Evaluations below which a promising candidate is evaluated again."""
 
 
 class Look(NamedTuple):
-    """An evaluation that would tell whose failure was seen."""
+    """An evaluation that would help to attribute a failure."""
 
     candidate: str
     case: str
 
 
 class Inquiry:
-    """Decides which evaluations the engine makes to learn of failures, few and bounded.
+    """Decides on the evaluations that the engine makes to attribute failures, few and bounded.
 
-    Second looks at candidates that failed tell if failures are intermittent; looks at the initial
-    program tell an outage, or a faulty evaluator, from faulty candidates; candidates that failed by
-    no fault of their own are evaluated again.
+    Second looks at candidates that failed show if failures are intermittent; looks at the initial
+    program distinguish an outage, or a faulty evaluator, from faulty candidates; candidates that
+    failed by no fault of their own are evaluated again.
     """
 
     def __init__(self, evidence: Evidence, evaluations: int | None) -> None:
@@ -119,7 +120,7 @@ class Inquiry:
         self._failed = self._pending = self._spent = 0
         self._flying: dict[
             tuple[str, str], int
-        ] = {}  # promising candidates looked at, and their trials then
+        ] = {}  # trials of promising candidates at the time of their look
 
     def after(self, candidate: Candidate, observation: Observation) -> list[Look]:
         """Looks worth making after this evaluation of the search."""
@@ -146,8 +147,10 @@ class Inquiry:
         return [Look(*pair)]
 
     def _promising(self) -> list[Look]:
-        """Where candidates fail at times, or may, another look at one that may be the best and was
-        seen once or twice: no leader is believed on one success."""
+        """Another look at a possible leader that was evaluated once or twice.
+
+        If candidates fail at times, or may, no leader is believed on one success.
+        """
         account = self._account
         if self._evidence.task.cases or self._spent >= self._allowance:
             return []
@@ -173,7 +176,7 @@ class Inquiry:
 
     @property
     def _allowance(self) -> float:
-        """Looks at promising candidates that may be made by now."""
+        """Number of looks at promising candidates allowed by now."""
         if self._account.is_flaky:
             return PROMISING * self._account.evaluations
         return min(self._doubts, self._failed // FAILED_EACH)
@@ -183,8 +186,10 @@ class Inquiry:
         return 0 if tally is None else tally.count + tally.failures
 
     def _canary(self) -> list[Look]:
-        """A look at the initial program while an outage is suspected, or a kind of failures
-        strikes many candidates."""
+        """A look at the initial program if failures may be the evaluator's.
+
+        That is while an outage is suspected, or a kind of failures strikes many candidates.
+        """
         judge = self._account.judge
         initial = self._evidence.ranking.initial()
         if initial is None or not self._canaries or judge.is_outage:
@@ -198,7 +203,7 @@ class Inquiry:
         return [Look(initial, cases[0].id if cases else "")]
 
     def _repeats(self, observation: Observation) -> list[Look]:
-        """Candidates whose failures turned out to be nobody's, once each."""
+        """Candidates whose failures were excused, once each."""
         if not observation.ok or not self._again:
             return []
         found: list[Look] = []
@@ -217,7 +222,7 @@ _PERMANENT = re.compile(r"\b(Syntax|Indentation|Name|Import|ModuleNotFound|Attri
 
 
 def is_repeatable(observation: Observation) -> bool:
-    """True for a failure that might not occur again: no error that the text always makes."""
+    """True if a failure might not occur again: it is not an error that the text always makes."""
     if observation.status not in (Status.ERROR, Status.TIMEOUT, Status.INVALID):
         return False
     return not _PERMANENT.search(observation.last_words)

@@ -1,8 +1,8 @@
-"""Failures: whose they are, and how likely a candidate is to fail again.
+"""Failures: their culprits, and the chance that a candidate fails again.
 
 A candidate that scores 1 half of the time and fails otherwise is worth half of the way from the
 floor to 1. Only failures of the candidate's own doing count against it; a failure of the evaluator
-or of a service strikes whatever is evaluated. docs/evidence.md has the equations.
+or of a service strikes any candidate. docs/evidence.md has the equations.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ Ints = NDArray[np.int64]
 Rows = NDArray[np.void]
 """Rows of `evidence.account`, one for each candidate."""
 
-# -- how likely a candidate is to fail again ------------------------------------------------------
+# -- the chance that a candidate fails again ------------------------------------------------------
 
 STRENGTHS = (8.0, 16.0, 32.0, 64.0, 128.0)
-"""Trials that the rate of a neighbourhood may count as, as prior of one candidate's rate."""
+"""Weights, in trials, of a neighbourhood's rate as the prior of one candidate's rate."""
 
 _PSEUDO = 2.0  # pseudo-trials of the run's rate in a neighbourhood's
-_DOUBT = (
-    0.5  # share of the run's rate in a neighbourhood without trials: it may be free of failures
-)
-_PROOF = 0.5  # pseudo-failures where a candidate is known to fail at times
+# share of the run's rate in a neighbourhood without trials: it may be free of failures
+_DOUBT = 0.5
+_PROOF = 0.5  # pseudo-failures of a candidate that is known to fail at times
 _BINS = 128  # of the candidates' means, for the kernel over similar scores
 _WIDTH = 0.1  # width of the kernel, as a share of the spread of means
 
@@ -37,19 +36,19 @@ _WIDTH = 0.1  # width of the kernel, as a share of the spread of means
 class FailureRates:
     """Chances to fail from a candidate's own trials and its neighbours' (empirical Bayes).
 
-    Candidates that never scored tell nothing of intermittent failures: they are broken, or have not
-    been seen to work. The first score of the others is spent on that condition, and failures before
-    it do not count for neighbours, since only what failed was looked at again. A candidate's rate
-    has a Beta prior around the rate of its neighbourhood: all, those of similar score, or its
-    relatives. Neighbourhoods and strengths of the prior are averaged by how well they predict the
-    run's failures. All chances are 0 while no candidate that scored has failed.
+    Candidates that never scored are no evidence of intermittent failures: they are broken, or have
+    not been seen to work. The first score of the others is spent on that condition, and failures
+    before it do not count for neighbours, since only failed candidates were evaluated again. A
+    candidate's rate has a Beta prior around the rate of its neighbourhood: all, those of similar
+    score, or its relatives. Neighbourhoods and strengths of the prior are averaged by their
+    likelihood of the run's failures. All chances are 0 while no candidate that scored has failed.
     """
 
     def __init__(self, judge: CulpritJudge, rows: Callable[[], Rows]) -> None:
         self._judge, self._rows = judge, rows
 
     def counted(self, failed: Floats) -> Floats:
-        """Failures of each candidate as `Account.failures` counts them."""
+        """Failures of each candidate, counted like `Account.failures`."""
         found, rows = failed.copy(), self._rows()[: len(failed)]
         excuses = self._judge.excuses_by_place()
         places = [place for place in excuses if place < len(found)]
@@ -108,7 +107,7 @@ def _models(
 ) -> list[tuple[float, Floats, Floats]]:
     """Log likelihood, rates and strengths of the priors by each neighbourhood and strength.
 
-    The strength of a prior is bounded by the trials that its neighbourhood's rate rests on.
+    The strength of a prior is bounded by the trials behind its neighbourhood's rate.
     """
     trials = fails + succeeds
     whole = fails.sum() - fails, trials.sum() - trials
@@ -127,7 +126,7 @@ def _models(
 
 
 def kernel_width(means: Floats) -> float:
-    """Width of the kernel over candidates' means: a share of their spread, outliers left out."""
+    """Width of the kernel over candidates' means: a share of their spread, without outliers."""
     ordered, last = np.sort(means), len(means) - 1
     return _WIDTH * float(ordered[int(0.95 * last)] - ordered[int(0.05 * last)])
 
@@ -135,7 +134,7 @@ def kernel_width(means: Floats) -> float:
 def _near(
     fails: Floats, trials: Floats, means: Floats, works: NDArray[np.bool_]
 ) -> tuple[Floats, Floats]:
-    """Failures and trials of candidates of similar mean, each one's own left out.
+    """Failures and trials of candidates of similar mean, the candidate itself excluded.
 
     A Gaussian kernel over a histogram of the means.
     """
@@ -181,30 +180,30 @@ def _log_gamma(x: Floats) -> Floats:
     return (z - 0.5) * np.log(z) - z + 0.5 * math.log(2.0 * math.pi) + series - np.log(product)
 
 
-# -- whose failure it is --------------------------------------------------------------------------
+# -- attribution of failures ----------------------------------------------------------------------
 
 _STRUCK = 3  # failures of a kind before it is judged
 _ODDS = math.log(20.0)  # log odds from which a kind is the evaluator's
-_GROWTH = 1.1  # by how much its evidence must have grown before a kind is judged again
+_GROWTH = 1.1  # factor by which its evidence must have grown before a kind is judged again
 _STREAK = 5  # failures alike in a row from which an outage is suspected,
-_STRIKES = 3  # of at least so many candidates,
-_CHANCE = 1e-3  # if so many in a row were as improbable as this before
+_STRIKES = 3  # of at least this many candidates,
+_CHANCE = 1e-3  # if a streak of that length had at most this chance before
 _KINDS = 100  # kinds of failures that are followed
 CANARIES = 5
-"""Evaluations of the initial program that a run spends to tell whose failures are, at most."""
+"""Evaluations of the initial program that a run spends to attribute failures, at most."""
 
 SECOND_LOOKS = 6
-"""Failed evaluations that a run repeats to learn if failures are intermittent, at most."""
+"""Failed evaluations that a run repeats to see if failures are intermittent, at most."""
 
 
 class FailureKind:
-    """Failures that read alike: of which candidates, and whose they are taken to be."""
+    """Failures with the same mark: the candidates that they struck, and their attribution."""
 
     def __init__(self) -> None:
         self.struck: dict[int, int] = {}  # failures by place of the candidate
         self.excused: dict[int, int] = {}  # those of an outage
         self.is_scorers = False
-        self.events = 0  # evaluations that bear on whose they are
+        self.events = 0  # evaluations that bear on the attribution
         self.judged = 0  # of these, at the last judgement
         self.log_odds = 0.0  # of the evaluator against candidates, at the last judgement
 
@@ -215,7 +214,7 @@ class FailureKind:
 
 
 class CulpritJudge:
-    """Tells failures of candidates from failures of the evaluator that no candidate caused.
+    """Distinguishes failures of candidates from failures of the evaluator.
 
     A kind of failure is the evaluator's if it strikes candidates at one rate, the initial program
     among them: decided by the likelihood of one common rate against rates of each candidate's own.
@@ -265,7 +264,7 @@ class CulpritJudge:
         """Log likelihood of one common rate, less that of a rate of each candidate's own."""
         struck = np.zeros(len(rows))
         struck[list(kind.struck)] = list(kind.struck.values())
-        # What failed in another way tells nothing: it may have ended before this kind could strike.
+        # Other failures are no evidence: they may have ended before this kind could strike.
         trials = rows["count"] + struck
         first = np.zeros(len(trials), bool)
         first[list(self._initial_places)] = True
@@ -308,7 +307,7 @@ class CulpritJudge:
 
     @property
     def suspects_outage(self) -> bool:
-        """True while so many failures alike in a row were improbable by the rate before."""
+        """True while the failures alike in a row are improbable at the rate before."""
         failures, evaluations = self._before
         rate = (failures + 1.0) / (evaluations + 2.0)
         many = len({place for place, _ in self._streak})
@@ -319,7 +318,7 @@ class CulpritJudge:
         )
 
     def excuses_by_place(self) -> dict[int, int]:
-        """Failures by place that count against no candidate."""
+        """Failures by place that do not count against a candidate."""
         if self._excuses is None:
             found: dict[int, int] = {}
             for kind in self.kinds.values():
@@ -330,19 +329,19 @@ class CulpritJudge:
 
     @property
     def excused_failures(self) -> int:
-        """Undecided failures that were judged to be nobody's among the candidates."""
+        """Undecided failures that were judged not to be a candidate's."""
         return sum(self.excuses_by_place().values())
 
     @property
     def is_doubtful(self) -> bool:
-        """True if a kind strikes several candidates and it is not decided whose it is."""
+        """True if a kind of failures strikes several candidates and is not attributed yet."""
         return any(
             len(kind.struck) >= _STRIKES and not kind.is_scorers and abs(kind.log_odds) < _ODDS
             for kind in self.kinds.values()
         )
 
     def is_external(self, kind: str) -> bool:
-        """True if failures of this kind are taken to be the evaluator's now."""
+        """True if failures of this kind are attributed to the evaluator now."""
         known = self.kinds.get(kind)
         return known is not None and (
             known.is_scorers or (self.is_outage and self._streak[-1][1] == kind)

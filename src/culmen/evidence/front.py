@@ -1,7 +1,7 @@
-"""Pareto fronts of noisy candidates: a value model for each metric, domination by what they
-believe, hypervolume.
+"""Pareto fronts of noisy candidates: value models, domination and hypervolume.
 
-A point is a row of rewards, one per objective, each turned so that higher is better.
+Each metric has a value model, and domination is by posterior means. A point is a row of rewards,
+one per objective, each turned so that higher is better.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ _RHO = 0.05  # weight of the sum in the augmented Chebyshev distance (Steuer and
 
 
 def nondominated(points: Floats) -> list[int]:
-    """Rows that no other row equals or exceeds in every column and exceeds in one; of equal rows
-    the first. Sorted.
+    """Rows that no other row equals or exceeds in every column and exceeds in one; sorted.
+
+    Of equal rows the first.
     """
     order = np.lexsort([np.arange(len(points)), *(-points.T[::-1])])
     if points.shape[1] == 2:
@@ -38,11 +39,10 @@ def nondominated(points: Floats) -> list[int]:
 
 
 def hypervolume(points: Floats, reference: Floats) -> float:
-    """Volume of what the points dominate above the reference point: exact, by slices along the last
-    column.
+    """Volume dominated by the points above the reference point.
 
-    Quick for two columns, and for three with fewer than about a hundred points (Zitzler and Thiele,
-    1998).
+    Exact, by slices along the last column. Quick for two columns, and for three with fewer than
+    about a hundred points (Zitzler and Thiele, 1998).
     """
     points = points[(points > reference).all(axis=1)]
     if not len(points):
@@ -61,15 +61,16 @@ def hypervolume(points: Floats, reference: Floats) -> float:
 
 
 def distances(points: Floats, weights: Floats, ideal: Floats, spans: Floats) -> Floats:
-    """Augmented weighted Chebyshev distance of each point from the ideal one, columns in units of
-    `spans`.
+    """Augmented weighted Chebyshev distance of each point from the ideal one.
+
+    Columns are in units of `spans`.
     """
     short = (ideal - points) / spans * weights
     return short.max(axis=1) + _RHO * short.sum(axis=1)
 
 
 def spread(points: Floats) -> Floats:
-    """What each column spans; where that is nothing, its magnitude, else 1."""
+    """Span of each column; if it is 0, the column's magnitude, else 1."""
     span, size = np.ptp(points, axis=0), np.abs(points).max(axis=0)
     return np.where(span > 0, span, np.where(size > 0, size, 1.0))
 
@@ -90,11 +91,10 @@ def dispersed(points: Floats, most: int) -> list[int]:
 
 
 class FrontModel:
-    """What is believed of every candidate's metrics. Equal texts are one candidate, relatives tell
-    of one another.
+    """Posterior of every candidate's metrics.
 
-    `exact` is a user's word on whether repeating an evaluation gives the same values; None: found
-    out.
+    Equal texts are one candidate, and relatives inform one another. `exact` is the user's
+    declaration that repeating an evaluation gives the same values; None: to be found out.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class FrontModel:
         self._front: tuple[int, list[int]] = (
             -1,
             [],
-        )  # after how many evaluations, and the front then
+        )  # number of evaluations, and the front after them
 
     @property
     def ids(self) -> list[str]:
@@ -137,13 +137,15 @@ class FrontModel:
             model.observe(fact.candidate, value, fact.case)
 
     def bar(self, id: str) -> None:
-        """This candidate was rejected for its integrity: it is on no front."""
+        """Exclude a candidate that was rejected for its integrity from all fronts."""
         self._barred.add(id)
         self._front = (-1, [])
 
     def rewards(self) -> tuple[Floats, Floats]:
-        """Posterior means of all candidates (rows as `ids`), one column per objective, higher is
-        better, and their standard deviations; nan where a candidate never gave the metric."""
+        """Posterior means and standard deviations of all candidates, one column per objective.
+
+        Rows are those of `ids`, higher is better; nan for a metric that a candidate never gave.
+        """
         found = [self._models[goal.name].expected() for goal in self.objectives]
         shifts = [goal.reward(self._firsts.get(goal.name, 0.0)) for goal in self.objectives]
         return np.column_stack(
@@ -151,8 +153,11 @@ class FrontModel:
         ), np.column_stack([sd for _, sd in found])
 
     def excess(self, values: Floats) -> Floats:
-        """By how much values (..., metrics), on the scales of `models`, violate the constraints, in
-        standard deviations of the candidates' means; 0: feasible."""
+        """Amounts by which values violate the constraints; 0: feasible.
+
+        `values` has shape (..., metrics), on the scales of `models`; the unit is the standard
+        deviation of the candidates' means.
+        """
         total = np.zeros(values.shape[:-1])
         for each in self.constraints:
             place, sign = list(self._signs).index(each.metric), self._signs[each.metric]
@@ -166,8 +171,10 @@ class FrontModel:
         return total
 
     def front(self) -> list[int]:
-        """Rows of `ids` that no other dominates by its posterior means: of the feasible ones, or,
-        where none is, of those that violate the constraints least."""
+        """Rows of `ids` that no other dominates by its posterior means.
+
+        Of the feasible ones or, if there are none, of those that violate the constraints least.
+        """
         if self._front[0] != self.models[0].evaluations:
             self._front = self.models[0].evaluations, self._found()
         return self._front[1]
@@ -186,7 +193,7 @@ class FrontModel:
         return [int(rows[place]) for place in nondominated(points[rows])]
 
     def point(self, row: int) -> FrontPoint:
-        """What is believed of one candidate."""
+        """Posterior of one candidate as a member of a front."""
         id, metrics, margins, count, failures = (
             self.ids[row],
             dict[str, float](),
@@ -211,8 +218,10 @@ def turned(points: Sequence[FrontPoint], objectives: Sequence[MetricGoal]) -> Fl
 
 
 def reference(points: Floats, objectives: Sequence[MetricGoal]) -> Floats:
-    """The point that hypervolume is measured from, as rewards: given ones, else the worst of these
-    points and a tenth of what they span below it."""
+    """The reference point of the hypervolume, as rewards.
+
+    Given coordinates, else the worst of these points less a tenth of their span.
+    """
     given = [None if goal.reference is None else goal.reward(goal.reference) for goal in objectives]
     found = points.min(axis=0) - 0.1 * spread(points) if len(points) else np.zeros(len(given))
     return np.array(
@@ -223,8 +232,10 @@ def reference(points: Floats, objectives: Sequence[MetricGoal]) -> Floats:
 def chosen(
     points: Sequence[FrontPoint], objectives: Sequence[MetricGoal], weights: Sequence[float]
 ) -> FrontPoint:
-    """The member nearest to the ideal point by the augmented weighted Chebyshev distance;
-    objectives count in units of what the front spans, `weights` are relative."""
+    """The member nearest to the ideal point by the augmented weighted Chebyshev distance.
+
+    Objectives count in units of the front's span, `weights` are relative.
+    """
     rows = turned(points, objectives)
     return points[
         int(distances(rows, np.array(weights, float), rows.max(axis=0), spread(rows)).argmin())

@@ -1,4 +1,4 @@
-"""Verdict with several objectives: the Pareto front of what was measured, and one member of it.
+"""Verdict with several objectives: the Pareto front of measured means, and one member.
 
 A member leaves the front only if another is at least as good in every fresh mean and better in one
 beyond their intervals, so luck in a few fresh evaluations does not choose among equals.
@@ -21,7 +21,7 @@ Measured = tuple[FrontPoint, dict[str, FreshMean]]
 
 
 class FrontVerdict(Verdict):
-    """What an account says of the front of its run."""
+    """The front of a run by its account."""
 
     def __init__(self, ranking: Ranking, model: FrontModel) -> None:
         super().__init__(ranking)
@@ -33,7 +33,7 @@ class FrontVerdict(Verdict):
         return None if found is None else replace(found, front=self.front())
 
     def chosen(self) -> str | None:
-        """Of the front, the member with the best mean of the combined score."""
+        """The member of the front with the best mean of the combined score."""
         members = [point.id for point in self.front() if self.account.tally(point.id) is not None]
 
         def worth(name: str) -> float:
@@ -44,11 +44,11 @@ class FrontVerdict(Verdict):
         return max(members, key=worth, default=None)
 
     def keeps_initial(self, name: str) -> bool:
-        """False: the initial program is on the front where nothing beats it."""
+        """False: the initial program is on the front unless another beats it."""
         return False
 
     def front(self) -> tuple[FrontPoint, ...]:
-        """The front of what was evaluated afresh; before that, what the search believes."""
+        """The front of the fresh evaluations; before any, the one by the search's posteriors."""
         scored = {
             name: seen
             for name in self.account.fresh
@@ -83,7 +83,7 @@ class FrontVerdict(Verdict):
         return found
 
     def _chance(self, metric: str, others: Sequence[Sequence[Fact]]) -> Chance:
-        """Chance in one metric: of repeats on a case, pooled over the other finalists."""
+        """Noise of one metric: of repeats on a case, pooled over the other finalists."""
         groups = [values for seen in others for values in _by_case(seen, metric).values()]
         repeats = sum(len(values) - 1 for values in groups)
         squares = math.fsum((value - fmean(values)) ** 2 for values in groups for value in values)
@@ -93,8 +93,10 @@ class FrontVerdict(Verdict):
         return Chance(noise, self.of or None, self.account.is_exact)
 
     def _beats(self, known: Mapping[str, Measured], one: str, other: str) -> bool:
-        """True if `one` dominates `other` beyond noise; the initial program needs no such proof to
-        leave the front."""
+        """True if `one` dominates `other` beyond noise.
+
+        The initial program needs no such proof to leave the front.
+        """
         if one == other:
             return False
         clearly = False

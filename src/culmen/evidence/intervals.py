@@ -1,6 +1,6 @@
-"""Intervals: what evaluations made after the choice tell, with 95 % intervals.
+"""Intervals: means of evaluations made after the choice, with 95 % intervals.
 
-Where the score is a mean over the cases of a split, the cases evaluated are a sample of it without
+If the score is a mean over the cases of a split, the cases evaluated are a sample of it without
 replacement. Its standard error is that of sampling in two stages (Cochran, Sampling Techniques,
 chapters 2 and 10): the spread of the cases weighs with the share of the split that was left out,
 the noise of single evaluations with the rest. So a split that was evaluated whole leaves the noise
@@ -21,17 +21,20 @@ import msgspec
 from culmen.evidence.account import PooledNoise
 
 _POOLED = 8.0
-"""Degrees of freedom that the noise of the whole run counts for, at most: candidates differ."""
+"""Largest number of degrees of freedom for the noise of the whole run.
+
+It is bounded since candidates differ.
+"""
 
 _UNTOLD = 0.05
-"""Chance that equal repeats had to agree by luck, above which they are no sign of exactness."""
+"""Chance that equal repeats agree by luck, above which they are no evidence of exactness."""
 
 
 class FreshMean(msgspec.Struct, frozen=True):
     """`mean` over `count` evaluations with standard error `se`.
 
     `margin` is half the width of the 95 % interval for these cases (without a data set: of the
-    expected score), `new_margin` that for new cases of the kind; None where they are unknown.
+    expected score), `new_margin` that for new cases of the kind; None if they are unknown.
     `failures` of the `count` gave no score and count at the floor. `cases` different ones were
     evaluated (0 without a data set).
     """
@@ -46,13 +49,14 @@ class FreshMean(msgspec.Struct, frozen=True):
 
 
 class Chance(NamedTuple):
-    """What is known of chance beforehand.
+    """Prior knowledge of the noise.
 
-    `noise` of the run; `of`, the number of cases in the split (None: no data set, each evaluation
-    is a sample); `exact`, True if equal evaluations give equal scores, None if the repeats so far
-    could not have told. Where candidates that score also fail at times, `floor` is the reward of a
-    failure, `top` the reward of a success and `failures` how many of these evaluations failed.
-    `span` is the distance between the lowest and the highest reward there can be, or was seen.
+    `noise` is that of the run; `of` is the number of cases in the split (None: no data set, each
+    evaluation is a sample); `exact` is True if equal evaluations give equal scores, None if the
+    repeats so far could not show a difference. If candidates that score also fail at times, `floor`
+    is the reward of a failure, `top` the reward of a success and `failures` the number of these
+    evaluations that failed. `span` is the distance between the lowest and the highest possible or
+    observed reward.
     """
 
     noise: PooledNoise
@@ -65,9 +69,7 @@ class Chance(NamedTuple):
 
 
 class Error(NamedTuple):
-    """Standard error and half width of the 95 % interval; None where the evaluations cannot
-    tell.
-    """
+    """Standard error and half width of the 95 % interval; None if they are unknown."""
 
     se: float | None
     margin: float | None
@@ -88,7 +90,7 @@ def mean_of(values: Values, failures: int, chance: Chance) -> FreshMean:
 
 
 def difference(one: Values, other: Values, chance: Chance) -> tuple[float, Error]:
-    """How much larger the mean of `one` is than that of `other`, and its error.
+    """Mean of `one` less that of `other`, and its error.
 
     Paired on the cases that both were evaluated on; without a data set two independent samples.
     """
@@ -114,7 +116,10 @@ def _degrees(count: int, chance: Chance) -> float:
 
 
 def _units(values: Values, chance: Chance) -> tuple[list[float], list[Sequence[float]], bool]:
-    """What was sampled: means of cases, or single evaluations where there is no choice of cases."""
+    """The sample: means of cases, or single evaluations if there is no choice of cases.
+
+    Returns units, repeats by case, and True if the units are cases.
+    """
     if chance.of is None or chance.of == 1:
         return [value for each in values.values() for value in each], [], False
     return [fmean(each) for each in values.values()], list(values.values()), True
@@ -148,8 +153,10 @@ def _error(
 
 
 def _interval(*parts: tuple[float, float]) -> Error:
-    """Error with this variance, parts as for `welch`; unknown where equal scores, with no word on
-    how far others may be, make it 0."""
+    """Error with this variance; parts as in `welch`.
+
+    Unknown if equal scores, without a bound on the distance of others, make it 0.
+    """
     error = math.sqrt(sum(variance for variance, _ in parts))
     return Error(error, t95(welch(*parts)) * error) if error else Error(None, None)
 
@@ -184,8 +191,10 @@ def _between(
 
 
 def _unproven(many: int, noise: PooledNoise) -> float:
-    """Variance of one evaluation that equal repeats leave possible: that of the run's scores until
-    their agreement was unlikely by luck, then a share of it."""
+    """Variance of one evaluation that is possible in spite of equal repeats.
+
+    That of the run's scores until their agreement was unlikely by luck, then a share of it.
+    """
     told = noise.repeats + many - 1
     return noise.between * (1.0 if noise.agreement**told > _UNTOLD else 1.0 / (told + 1.0))
 
@@ -193,8 +202,11 @@ def _unproven(many: int, noise: PooledNoise) -> float:
 def _spread_of_cases(
     units: Sequence[float], own: float, chance: Chance, times: float
 ) -> tuple[float, float]:
-    """Variance of the cases' means; few equal units do not prove that all are equal, and none that
-    failed does not prove that none does."""
+    """Variance of the cases' means, and its degrees of freedom.
+
+    Few equal units do not prove that all are equal, and a sample without failures does not prove
+    that none fails.
+    """
     many = len(units)
     unseen = 0.0 if chance.failures else _failing(units, chance, times)
     if own > 0 or unseen:
@@ -205,8 +217,10 @@ def _spread_of_cases(
 
 
 def _unseen_flips(many: int, span: float) -> float:
-    """Variance that scores at either end leave possible though `many` were equal: that of a flip,
-    its chance with two pseudo-observations (Agresti and Coull, 1998)."""
+    """Variance that scores at either end leave possible though `many` were equal.
+
+    That of a flip, its chance with two pseudo-observations (Agresti and Coull, 1998).
+    """
     share = 2.0 / (many + 4.0)
     return span**2 * share * (1.0 - share)
 
@@ -217,10 +231,10 @@ def _unseen(many: int) -> float:
 
 
 def _failing(units: Sequence[float], chance: Chance, times: float = 1.0) -> float:
-    """Variance that the chance to fail adds to one evaluation; `times` 2: to a difference of two.
+    """Variance that the chance to fail adds to one evaluation; `times` 2: to a difference.
 
-    None of a few that failed does not mean that none can (Agresti and Coull's pseudo-observations,
-    and four at the share of the whole run).
+    Few evaluations without a failure do not prove that failures are impossible (Agresti and Coull's
+    pseudo-observations, and four at the share of the whole run).
     """
     if chance.floor is None or chance.top is None:
         return 0.0
@@ -234,8 +248,8 @@ def _noise(
 ) -> tuple[float, float]:
     """Variance of a case's mean by noise alone, and its degrees of freedom (0: unknown).
 
-    Few repeats tell less of it than the cases do: it is at most as large as their spread. Where no
-    repeat differed, it may be as large until so many were made that their agreement was unlikely
+    Few repeats are less evidence than the cases: the noise is at most as large as their spread. If
+    no repeat differed, it may be as large until the agreement of all repeats was unlikely
     (`_UNTOLD`), then a share of it.
     """
     if chance.exact or not repeats:
@@ -254,13 +268,13 @@ def _noise(
 
 
 def _agreement(repeats: Sequence[Sequence[float]]) -> float:
-    """Chance that two of these values, of whatever case, are equal (Simpson's index)."""
+    """Chance that two of these values, across all cases, are equal (Simpson's index)."""
     counts = Counter(value for case in repeats for value in case)
     return sum(many**2 for many in counts.values()) / counts.total() ** 2
 
 
 def welch(*parts: tuple[float, float]) -> float:
-    """Degrees of freedom of a sum of variances (Satterthwaite); parts are (variance, degrees)."""
+    """Degrees of freedom of a sum of variances (Satterthwaite); parts: (variance, degrees)."""
     below = sum(variance**2 / degrees for variance, degrees in parts if variance)
     return sum(variance for variance, _ in parts) ** 2 / below if below else math.inf
 
@@ -271,7 +285,7 @@ def t95(degrees: float) -> float:
 
     With theta = atan(t / sqrt(n)) the mass between 0 and t is proportional to the integral of
     cos^(n-1) up to theta; Newton's method from the normal distribution's quantile, from below. (An
-    import of scipy would cost every run more.)
+    import of scipy would slow every run.)
     """
     normal = 1.959963984540054
     if degrees > 1e7:

@@ -1,10 +1,10 @@
-"""Ranking: the one rule by which candidates are compared, wherever one is called the best.
+"""Ranking: the one rule by which candidates are compared wherever the best is named.
 
-A candidate's worth is its posterior mean reward, failures at the floor, by the value model, which
-knows relatives, cases and noise: one lucky evaluation never wins. Searches too long for the model
-are ranked by means shrunk towards that of all candidates (empirical Bayes, normal-normal). A value
-that a verifier certified stands in place of the estimate. Evaluations of the final choice are added
-to what the search knows, each by its precision.
+A candidate's worth is its posterior mean reward, failures at the floor, by the value model of
+relatives, cases and noise: one lucky evaluation never wins. Searches too long for the model are
+ranked by means shrunk towards that of all candidates (empirical Bayes, normal-normal). A value that
+a verifier certified replaces the estimate. Evaluations of the final choice are combined with the
+posterior of the search, each by its precision.
 """
 
 from __future__ import annotations
@@ -24,26 +24,29 @@ from culmen.evidence.failures import failure_chances, kernel_width
 Floats = NDArray[np.float64]
 
 EQUAL = 1e-9
-"""Share of the spread of worths by which two must differ to be different."""
+"""Share of the spread of worths below which two worths are equal."""
 
 BELIEVED = 0.9
-"""Probability of being better from which a candidate replaces the initial program."""
+"""Probability of being better at which a candidate replaces the initial program."""
 
 SURE = 2.0
-"""Standard deviations by which a finalist must be ahead to be better beyond doubt."""
+"""Standard deviations by which a finalist must lead to be better beyond doubt."""
 
 _TIES = 1000  # equal candidates among which the shortest is looked for
 
 
 class Belief(NamedTuple):
-    """Posterior mean of a candidate's reward, failures at the floor, and its standard deviation."""
+    """Posterior mean of a candidate's reward, failures at the floor, with its deviation.
+
+    `sd` is the standard deviation.
+    """
 
     mean: float
     sd: float
 
 
 class Beliefs(NamedTuple):
-    """What is believed of all candidates, arrays in the order of their first evaluation.
+    """Posteriors of all candidates, arrays in the order of their first evaluation.
 
     `mean` and `sd` are of the reward of a candidate that does not fail, `fails` the chance that it
     does with standard deviation `fails_sd`, `worth` and `worth_sd` those of the reward with
@@ -61,7 +64,7 @@ class Beliefs(NamedTuple):
 
 
 class Ranking:
-    """Compares the candidates of an account as it stands."""
+    """Compares the candidates of an account in its present state."""
 
     def __init__(self, account: Account) -> None:
         self.account = account
@@ -70,14 +73,14 @@ class Ranking:
 
     @property
     def beliefs(self) -> Beliefs:
-        """What is believed of all candidates now."""
+        """Present posteriors of all candidates."""
         at = self.account.made, self.account.judge.excused_failures, self.account.bars
         if self._beliefs is None or self._at != at:
             self._beliefs, self._at = self._judge(), at
         return self._beliefs
 
     def belief(self, candidate: str) -> Belief | None:
-        """What is believed of one candidate; None if it never scored."""
+        """Posterior of one candidate; None if it never scored."""
         tally = self.account.tally(candidate)
         if tally is None or not tally.count:
             return None
@@ -85,8 +88,9 @@ class Ranking:
         return Belief(float(beliefs.worth[tally.order]), float(beliefs.worth_sd[tally.order]))
 
     def worths(self, names: list[str]) -> Floats:
-        """Posterior mean rewards of these candidates, failures at the floor; -inf without a
-        score.
+        """Posterior mean rewards of these candidates, failures at the floor.
+
+        -inf without a score.
         """
         places = [self.account.places.get(key_of(name), -1) for name in names]
         return np.append(self.beliefs.worth, -math.inf)[places]
@@ -94,14 +98,14 @@ class Ranking:
     def best(self, most: int) -> list[str]:
         """Ids of the best `most` candidates, best first.
 
-        Candidates whose output a verifier refused come last; fewer failures, then age break ties,
-        and the shorter text those of the best. Candidates rejected for their integrity are left
-        out.
+        Candidates with an output that a verifier refused come last; fewer failures, then age break
+        ties, and the shorter text those of the best. Candidates rejected for their integrity are
+        left out.
         """
         return [self.account.name(place) for place in self.best_places(most)]
 
     def best_places(self, most: int) -> list[int]:
-        """The same as places in the order of first evaluations."""
+        """Places of the best `most` candidates in the order of first evaluations, best first."""
         beliefs, rows = self.beliefs, self.account.rows
         places = np.flatnonzero(beliefs.known)
         if not len(places):
@@ -137,7 +141,7 @@ class Ranking:
         return None if not names or any(tally.barred for tally in tallies) else names[0]
 
     def leader(self) -> str | None:
-        """The candidate that the search would report now; None if nothing has scored.
+        """The candidate that the search would report now; None without a score.
 
         The initial program stays the leader until another one is better with probability
         `BELIEVED`.
@@ -159,14 +163,14 @@ class Ranking:
         return probability_above(a.mean - b.mean, math.hypot(a.sd, b.sd)) >= BELIEVED
 
     def width(self) -> float:
-        """Distance up to which rewards are similar: chances to fail are learnt from such
-        neighbours.
+        """Distance up to which rewards are similar.
+
+        Chances to fail are learnt from neighbours within it.
         """
         means = self.beliefs.mean[self.beliefs.known]
         return kernel_width(means) if len(means) else 0.0
 
-    # -- what is believed
-    # ---------------------------------------------------------------------------
+    # -- posteriors
 
     def _judge(self) -> Beliefs:
         account, rows = self.account, self.account.rows
@@ -219,9 +223,10 @@ def probability_above(mean: float, sd: float) -> float:
 
 
 class Finalist(NamedTuple):
-    """A candidate in the final choice: worth by search and all looks, and how sure that is.
+    """A candidate in the final choice: worth by search and all looks, and its deviation.
 
-    `reward` is its worth if it did not fail.
+    `reward` is its worth if it did not fail, `looks` the number of looks, `failed` of which gave no
+    score.
     """
 
     id: str
@@ -233,7 +238,7 @@ class Finalist(NamedTuple):
 
 
 class Race:
-    """Finalists compared by what the search believes and by their evaluations since.
+    """Finalists compared by the search's posteriors and their evaluations since.
 
     Looks update each finalist's reward by precision, and the chance to fail of the finalist and of
     its neighbourhood: a kind of candidate whose members fail loses to another kind, though each
@@ -254,7 +259,7 @@ class Race:
         return self._account.own([*self._account.looks.get(name, ()), *fresh])
 
     def standings(self) -> dict[str, Finalist]:
-        """Every finalist as it stands now, best first."""
+        """Every finalist's present standing, best first."""
         beliefs, account = self._ranking.beliefs, self._account
         noise, floor = account.noise(), account.floor
         rates = self._rates(beliefs)
@@ -277,7 +282,7 @@ class Race:
         return {each.id: each for each in sorted(found, key=lambda each: -each.worth)}
 
     def _rates(self, beliefs: Beliefs) -> tuple[Floats, Floats]:
-        """Chances to fail with the looks counted."""
+        """Chances to fail, looks included, and their standard deviations."""
         account = self._account
         scored = account.rows["count"].astype(float)
         failed = account.failures().astype(float)
@@ -294,15 +299,16 @@ class Race:
     def _updated(
         self, beliefs: Beliefs, place: int, seen: list[Fact], within: float, between: float
     ) -> tuple[float, float]:
-        """Reward of one finalist without failures: the search's belief and the looks, by
-        precision.
+        """Reward of one finalist without failures, and its standard deviation.
+
+        The search's posterior and the looks are combined by precision.
         """
         mean, variance = float(beliefs.mean[place]), float(beliefs.sd[place]) ** 2
         rewards = [fact.reward for fact in seen if fact.reward is not None]
         if not rewards:
             return mean, math.sqrt(variance)
         if self._account.task.split("val") or self._account.task.split("test"):
-            variance += between  # what holds on the training cases may not hold on others
+            variance += between  # a result on the training cases may not hold on others
         average, error = sum(rewards) / len(rewards), within / len(rewards)
         if variance + error <= 0:  # both exact: the looks were on the cases that were asked for
             return average, 0.0
@@ -311,9 +317,10 @@ class Race:
 
 
 def contestants(ordered: Sequence[Finalist], most: int, width: float) -> list[Finalist]:
-    """The leader and those that may be better, the strongest of each kind first.
+    """The leader and its possible betters, the strongest of each kind first.
 
-    Rewards of a kind differ by `width` at most. How often one kind fails tells nothing of another.
+    Rewards of a kind differ by `width` at most. The failures of one kind are no evidence about
+    another.
     """
     leader, *others = ordered
     others.sort(key=lambda each: -(each.worth + SURE * each.sd))

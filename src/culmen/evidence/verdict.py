@@ -17,20 +17,22 @@ from culmen.evidence.intervals import Chance, Error, FreshMean, difference, mean
 from culmen.evidence.ranking import BELIEVED, Race, Ranking, probability_above
 
 FEW_CASES = 4
-"""Cases from which on a single one that decides is worth a word."""
+"""Number of cases from which a single deciding one is reported."""
 
 HELD_OUT = ("test", "val", "train")
 """Splits by preference for the evaluations that are reported."""
 
 
 def reported_split(task: Task) -> str:
-    """The split whose cases the final choice confirms on; "" without a data set."""
+    """The split whose cases confirm the final choice; "" without a data set."""
     return next((split for split in HELD_OUT if task.split(split)), "")
 
 
 class GainEstimate(NamedTuple):
-    """One finalist beside the initial program: gain as a reward, its error, and the probability
-    that it is better by all that is known."""
+    """Gain of one finalist over the initial program, as a reward, and its error.
+
+    `probability` is that of being better by all evidence.
+    """
 
     gain: float | None
     error: Error
@@ -38,7 +40,7 @@ class GainEstimate(NamedTuple):
 
 
 class Verdict:
-    """What an account says of the best candidate of its run."""
+    """The best candidate of a run by its account."""
 
     def __init__(self, ranking: Ranking) -> None:
         self.ranking, self.account = ranking, ranking.account
@@ -46,13 +48,10 @@ class Verdict:
         self.split = reported_split(self.task)
         self.of = len(self.task.split(self.split)) if self.split else 0
 
-    # -- what fresh evaluations say
-    # ------------------------------------------------------------------
+    # -- fresh evaluations
 
     def fresh(self, name: str) -> list[Fact]:
-        """Evaluations of a candidate made after the choice, failures of its own doing among
-        them.
-        """
+        """Evaluations of a candidate made after the choice, its own failures included."""
         return self.account.own(self.account.fresh.get(name, ()))
 
     def values(self, name: str) -> dict[str, list[float]]:
@@ -67,7 +66,7 @@ class Verdict:
         return self.account.floor if fact.reward is None else fact.reward
 
     def chance(self, failures: int) -> Chance:
-        """What is known of chance beside fresh evaluations of which so many failed."""
+        """Prior knowledge of the noise for fresh evaluations with this number of failures."""
         account, noise = self.account, self.account.noise()
         flaky = bool(failures or noise.failed or self._is_flaky)
         exact = False if flaky else noise_report(account).exact
@@ -90,19 +89,19 @@ class Verdict:
         return mean_of(values, failures, self.chance(failures))
 
     def compare(self, name: str, other: str) -> GainEstimate:
-        """One candidate beside another, usually the initial program, by all that is known."""
+        """Comparison of two candidates, the second usually the initial program, by all evidence."""
         prior, spread = self._prior_gain(name, other)
         one, two = self.values(name), self.values(other)
         if not one or not two:
             return GainEstimate(None, Error(None, None), probability_above(prior, spread))
         lost = sum(fact.reward is None for each in (name, other) for fact in self.fresh(each))
         gain, error = difference(one, two, self.chance(lost))
-        # One evaluation of each tells no error: it is trusted as far as the search is.
+        # One evaluation of each shows no error: it is trusted as much as the search.
         mean, sd = combined(prior, spread, gain, spread if error.se is None else error.se)
         return GainEstimate(gain, error, probability_above(mean, sd) if gain > 0 else 0.0)
 
     def _prior_gain(self, name: str, other: str) -> tuple[float, float]:
-        """Gain to be expected by the search and the choice, and its standard deviation."""
+        """Expected gain by the search and the choice, and its standard deviation."""
         found = Race(self.ranking, [name, other], with_fresh=False).standings()
         if name not in found or other not in found:
             return 0.0, math.inf
@@ -112,11 +111,10 @@ class Verdict:
             variance += 2.0 * self.account.noise().between
         return one.worth - two.worth, math.sqrt(variance)
 
-    # -- who is reported
-    # -----------------------------------------------------------------------------
+    # -- the reported candidate
 
     def chosen(self) -> str | None:
-        """The best candidate by all that is known, the initial program apart."""
+        """The best candidate by all evidence, the initial program apart."""
         confirmed = [name for name in self.account.fresh if not self.is_barred(name)]
         if self.task.evaluator.verifier and confirmed:
             initial = self.ranking.initial()
@@ -137,8 +135,10 @@ class Verdict:
         return tally is not None and tally.barred
 
     def certified_standing(self, name: str) -> tuple[int, float]:
-        """Order of a confirmed candidate where there is a verifier: certified ones by value, then
-        those that scored, then those that failed; lower is better."""
+        """Sort key of a confirmed candidate if there is a verifier; lower is better.
+
+        Certified ones by value, then those that scored, then those that failed.
+        """
         seen = self.fresh(name)
         value = certified(seen)
         if value is not None:
@@ -161,7 +161,7 @@ class Verdict:
         return self.compare(name, initial).probability < BELIEVED
 
     def result(self) -> RunResult | None:
-        """The result of the run as it stands; None if nothing has scored."""
+        """The result of the run at present; None without a score."""
         chosen = self.chosen()
         if chosen is None:
             return None
@@ -187,7 +187,7 @@ class Verdict:
         )
 
     def _deciding_case(self, name: str, initial: str) -> dict[str, Any]:
-        """The case with the largest share of the changes by case, where there are a few cases."""
+        """The case with the largest share of the changes by case, given enough cases."""
         one, two = self.values(name), self.values(initial)
         changes = {case: abs(fmean(one[case]) - fmean(two[case])) for case in one if case in two}
         total = sum(changes.values())
@@ -197,7 +197,7 @@ class Verdict:
         return {"deciding_case": case, "deciding_share": changes[case] / total}
 
     def score(self, name: str) -> Score | None:
-        """A candidate's score: fresh where it was measured, otherwise what the search expects."""
+        """A candidate's score: fresh if it was measured, otherwise the search's estimate."""
         fresh = self.mean(name)
         if fresh is not None:
             value = self.task.objective.score(fresh.mean)
@@ -210,13 +210,13 @@ class Verdict:
         return expected_score(self.account, name, tally.count, belief.mean, belief.sd)
 
     def _initial_score(self, initial: str, reported: RunResult) -> Score | None:
-        """The initial program's score, made as the reported one is: fresh beside a fresh one."""
+        """The initial program's score of the same kind as the reported one: fresh beside fresh."""
         found = self.score(initial)
         is_like = found is not None and (found.fresh or not reported.confirmed)
         return found if is_like else None
 
     def _reported(self, name: str) -> RunResult:
-        """The result that names this candidate."""
+        """The result for this candidate."""
         account, task = self.account, self.task
         seen, fresh = self.fresh(name), self.mean(name)
         score = self.score(name)
@@ -263,7 +263,7 @@ class Verdict:
         )
 
     def _tolerance(self, name: str, confirmed: bool) -> str:
-        """Findings on whether the score rests on a tolerance of the evaluator."""
+        """Findings of the test if the score depends on a tolerance of the evaluator."""
         if confirmed and not self.task.evaluator.tolerances:
             return NO_TOLERANCE
         looked = (*self.account.looks.get(name, ()), *self.account.fresh.get(name, ()))
@@ -282,7 +282,7 @@ def combined(mean: float, sd: float, other: float, error: float) -> tuple[float,
     if error <= 0:
         return other, 0.0
     if sd <= 0:
-        return other, error  # no doubt of the search's outweighs what was measured
+        return other, error  # certainty of the search does not outweigh a measurement
     weight = sd**2 / (sd**2 + error**2)
     return mean + weight * (other - mean), math.sqrt(weight) * error
 
@@ -296,7 +296,7 @@ def certified(seen: Sequence[Fact]) -> float | None:
 
 
 def clip(task: Task, reward: float) -> float:
-    """A reward inside the bounds that scores can honestly have."""
+    """A reward inside the bounds of honest scores."""
     low, high = task.objective.bounds
     score = task.objective.score(reward)
     score = score if low is None else max(low, score)
@@ -304,18 +304,19 @@ def clip(task: Task, reward: float) -> float:
 
 
 def expected_score(account: Account, name: str, count: int, mean: float, sd: float) -> Score:
-    """The score that the search expects of a candidate, from beliefs about its reward."""
+    """The search's estimate of a candidate's score, from the posterior of its reward."""
     exact = account.is_exact and not account.is_flaky and not account.task.cases
-    error = 0.0 if exact else None if account.is_exact is None else sd
+    tally = account.tally(name)
+    is_certain = exact or (tally is not None and tally.certified is not None)
+    # Without a repeat nothing is known of the noise: no doubt is not the same as certainty.
+    error = 0.0 if is_certain else None if account.is_exact is None else sd or None
     margin = None if error is None else Z * error
     value = account.task.objective.score(clip(account.task, mean))
     return Score(name, value, count, error, margin, expected=not exact)
 
 
 def noise_report(account: Account) -> NoiseReport:
-    """Estimated evaluator noise, from all repeats: those of the search and those made
-    afterwards.
-    """
+    """Estimated evaluator noise, from all repeats of the search and later ones."""
     repeats, squares = account.repeats, account.repeated_squares
     for kept in (account.looks, account.fresh):
         for case in (each for seen in kept.values() for each in _rewards_by_case(seen)):
@@ -349,7 +350,7 @@ def equal_scores(account: Account, initial: str | None) -> dict[str, Any]:
 
 
 def failed_by_culprit(account: Account) -> dict[str, int]:
-    """Failed evaluations of the run by culprit, those that were judged included."""
+    """Failed evaluations of the run by culprit, judged ones included."""
     found = dict(account.failed)
     excused = account.judge.excused_failures
     rows = account.rows

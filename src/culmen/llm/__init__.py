@@ -22,13 +22,12 @@ def make_gateway(
     tell: Callable[[str], None] | None = None,
     asked: Path | None = None,
 ) -> Gateway:
-    """A gateway for a `--model` text, a backend object, a mapping role -> either, or what a models
-    file says.
+    """A gateway for a `--model` text, a backend, a mapping role -> either, or a models file.
 
     A ready gateway is passed through. `templates` are texts that replace the shipped prompts, by
     name, `tell` gets a message when a provider goes down or comes back (default: a log warning),
-    and prompts to a person lie in the folder `asked`. Raises `UserError` for what cannot be read;
-    API keys are read at the first call.
+    and prompts to a person lie in the folder `asked`. Raises `UserError` for unreadable models; API
+    keys are read at the first call.
     """
     from culmen.core.ports import Gateway, MinimalGateway, complete
 

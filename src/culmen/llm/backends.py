@@ -1,7 +1,7 @@
-"""Model backends: OpenAI-compatible endpoints over HTTP, all others by the optional `litellm`
-package, and a person.
+"""Model backends: OpenAI-compatible endpoints, the optional `litellm` package, a person.
 
-Bodies are read with distrust: whatever is malformed raises `BadResponse`.
+`litellm` serves all other providers. Response bodies are untrusted: a malformed one raises
+`BadResponse`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from culmen.llm.spec import Key
 
 
 class OpenAIBackend:
-    """Chat completions. `max_tokens_name` is what the server calls the limit, `send_seed` passes
-    `Call.seed` on.
+    """Chat completions over HTTP.
+
+    `max_tokens_name` is the server's name for the limit, `send_seed` passes `Call.seed` on.
     """
 
     def __init__(
@@ -62,8 +63,9 @@ class OpenAIBackend:
 
 
 class LiteLLMBackend:
-    """Chat completions through `litellm.acompletion`, its own retries off. Keys come from the
-    provider's variables.
+    """Chat completions through `litellm.acompletion`, its own retries off.
+
+    Keys come from the provider's variables.
     """
 
     def __init__(self, key: Key, *, base_url: str | None = None, send_seed: bool = False) -> None:
@@ -136,7 +138,7 @@ def body_of(call: Call, *, max_tokens_name: str, send_seed: bool) -> dict[str, A
 
 
 def _content(message: ChatMessage) -> str | list[dict[str, Any]]:
-    """The text alone, or a list of parts where pictures follow it."""
+    """The text alone, or a list of parts if pictures follow it."""
     if not message.pictures:
         return message.content
     shown = [{"type": "image_url", "image_url": {"url": picture}} for picture in message.pictures]
@@ -144,8 +146,9 @@ def _content(message: ChatMessage) -> str | list[dict[str, Any]]:
 
 
 def read_body(text: str) -> dict[str, Any]:
-    """The JSON object in a response of status 200. Raises `BadResponse` (html, not_json)
-    otherwise.
+    """The JSON object in a response of status 200.
+
+    Raises `BadResponse` (html, not_json) if there is none.
     """
     try:
         body = json.loads(text)
@@ -162,7 +165,7 @@ def read_reply(text: str) -> Reply:
     """The reply in a chat completion's body.
 
     Raises `BadResponse` (html, not_json, no_choices, no_content) and, for errors sent with status
-    200, what they mean.
+    200, the typed error that they mean.
     """
     body = read_body(text)
     if body.get("error"):
@@ -183,9 +186,8 @@ def read_tokens(usage: object) -> Tokens | None:
         return None
     details = usage.get("prompt_tokens_details")
     details = details if isinstance(details, dict) else {}
-    cached = (
-        details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0
-    )  # the latter is DeepSeek's
+    # the latter is DeepSeek's
+    cached = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0
     written = details.get("cache_write_tokens") or 0
     counts = (usage.get("prompt_tokens"), usage.get("completion_tokens", 0), cached, written)
     if not all(isinstance(c, int) and not isinstance(c, bool) and c >= 0 for c in counts):
@@ -234,7 +236,7 @@ def _error_in(error: object, raw: str) -> Exception:
 # files in RUN/ask.
 #
 # A reply is journaled as any model's, so a resumed or replayed run asks for none of them again. A
-# prompt that nobody had answered when a run was cut off is not asked anew: its answer, which may be
+# prompt without an answer when a run was cut off is not asked anew: its answer, which may be
 # there by now, is waited for.
 
 ASKED = "ask"
@@ -247,7 +249,7 @@ class Person:
 
     On a terminal the prompt opens in $VISUAL or $EDITOR; elsewhere it lies in `folder` as
     N.prompt.md until N.reply.md is there, complete (write it under another name first), by hand or
-    from the dashboard (store/sidecar.py); once it was read the prompt is called N.answered.md.
+    from the dashboard (store/sidecar.py); a prompt with a read reply is renamed to N.answered.md.
     """
 
     name = ASKED
@@ -280,7 +282,7 @@ class Person:
             return Reply((Completion(answer),), Tokens(), 0.0)
 
     def _waiting(self, text: str) -> Path | None:
-        """A prompt of this text whose answer nobody has read."""
+        """A prompt of this text with an unread answer."""
         for prompt in sorted(self._folder.glob("[0-9]*.prompt.md")):
             if prompt.read_text(encoding="utf-8", errors="replace") == text:
                 return prompt
@@ -295,10 +297,10 @@ class Person:
         return prompt
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """No-op: there are no connections."""
 
     async def _edit(self, editor: list[str], prompt: str, reply: Path) -> None:
-        """Have the answer written in an editor that has the terminal while it runs."""
+        """Get the answer from an editor that has the terminal while it runs."""
         draft = reply.with_suffix(".draft")
         draft.write_text(f"{prompt}\n\n{_LINE}\n", encoding="utf-8")
         try:
@@ -320,7 +322,7 @@ class Person:
 
 
 def _editor() -> list[str]:
-    """The editor's command, empty where there is no terminal or none is set."""
+    """The editor's command, empty without a terminal or a configured editor."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return []
     return shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")

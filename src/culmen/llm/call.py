@@ -1,6 +1,4 @@
-"""One request to a model and its reply; the protocol of model backends and the errors they
-raise.
-"""
+"""One request to a model and its reply; model backends and their errors."""
 
 from __future__ import annotations
 
@@ -15,8 +13,11 @@ from culmen.prompts.formats import Completion as Completion
 
 
 class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One chat message; `role` is system, user, assistant or tool. `pictures` follow its text
-    (`core.pictures`); `more` are further fields as they are sent (`tool_calls`, `tool_call_id`)."""
+    """One chat message; `role` is system, user, assistant or tool.
+
+    `pictures` follow its text (`core.pictures`); `more` are further fields, sent unchanged
+    (`tool_calls`, `tool_call_id`).
+    """
 
     role: str
     content: str
@@ -31,8 +32,8 @@ class Call(msgspec.Struct, frozen=True):
     """A request to a model: `samples` independent replies of at most `max_tokens` tokens each.
 
     `temperature` None leaves the provider's default, `json` asks for its JSON mode, `seed` is the
-    request's random seed (sent only if the model's options say so), `extra` goes into the request
-    body as it is.
+    request's random seed (sent only if the model's options ask for it), `extra` goes into the
+    request body unchanged.
     """
 
     model: str
@@ -50,8 +51,9 @@ class Call(msgspec.Struct, frozen=True):
         return "\n\n".join(f"=== {m.role} ===\n{m.content}" for m in self.messages)
 
     def prompt_tokens(self) -> int:
-        """What the prompt's tokens are likely to stay below: a third of its UTF-8 bytes, and some
-        for the framing.
+        """Likely upper bound of the prompt's tokens.
+
+        A third of its UTF-8 bytes, and some for the framing.
         """
         text = (
             sum(len(m.content.encode("utf-8", "replace")) // 3 + _FRAME for m in self.messages)
@@ -60,8 +62,9 @@ class Call(msgspec.Struct, frozen=True):
         return text + self._picture_tokens() + self._further() // 3
 
     def most_prompt_tokens(self) -> int:
-        """The most tokens the prompt can be: tokenizers fall back to single bytes, never to
-        less.
+        """Strict upper bound of the prompt's tokens.
+
+        Tokenizers fall back to single bytes, never to less.
         """
         text = (
             sum(len(m.content.encode("utf-8", "replace")) + _FRAME for m in self.messages) + _FRAME
@@ -69,7 +72,7 @@ class Call(msgspec.Struct, frozen=True):
         return text + 2 * self._picture_tokens() + self._further()
 
     def _further(self) -> int:
-        """Bytes of what a prompt has besides texts: tools that are offered, and calls of them."""
+        """Bytes of a prompt besides its texts: offered tools, and calls of them."""
         more = [m.more for m in self.messages if m.more]
         more += [self.extra[name] for name in ("tools", "response_format") if name in self.extra]
         return len(msgspec.json.encode(more)) if more else 0
@@ -86,8 +89,8 @@ class Call(msgspec.Struct, frozen=True):
 class Tokens(msgspec.Struct, frozen=True):
     """Tokens of one request as the provider counted them.
 
-    `cached` (read from the provider's cache) and `cache_write` (stored there, where that has a
-    price) are parts of `input`.
+    `cached` (read from the provider's cache) and `cache_write` (stored there, if that has a price)
+    are parts of `input`.
     """
 
     input: int = 0
@@ -97,8 +100,10 @@ class Tokens(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A model's reply: `tokens` None if the provider did not say, `dollars` if the backend knows
-    the price itself.
+    """A model's reply.
+
+    `tokens` is None if the provider did not report them, `dollars` is the price if the backend
+    knows it itself.
     """
 
     choices: tuple[Completion, ...]
@@ -114,24 +119,24 @@ class MinimalModel(Protocol):
 
 
 class ModelBackend(MinimalModel, Protocol):
-    """A model: pass in a small class of your own; `complete` is all that it must have.
+    """A model: pass a small class of your own; `complete` is the only required member.
 
     `complete` makes exactly one attempt; retries, deadlines, limits and prices are the caller's. It
-    returns a `Reply` and raises one of the errors below. `name` is what the model is called in the
-    journal; "": as its class.
+    returns a `Reply` and raises one of the errors below. `name` is the model's name in the journal;
+    "": that of its class.
     """
 
     name: str = ""
 
     async def close(self) -> None:
-        """Called once, after the last attempt."""
+        """Close all resources; called once, after the last attempt."""
 
 
 class CallFailed(CulmenError):
-    """An attempt failed. `kind` is a short word, `raw` what came back, `tokens` what it cost if
-    that is known.
+    """An attempt failed.
 
-    `billed` says whether the provider may have charged for it.
+    `kind` is a short word, `raw` the response, `tokens` its cost if that is known. `billed` is True
+    if the provider may have charged for it.
     """
 
     billed = False
@@ -144,7 +149,7 @@ class CallFailed(CulmenError):
 
 
 class RateLimited(CallFailed):
-    """Too many requests: try again after `retry_after` seconds (None: not said)."""
+    """Too many requests: try again after `retry_after` seconds (None: unknown)."""
 
     def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
         super().__init__("rate_limited", message)
@@ -156,22 +161,22 @@ class ServerFailed(CallFailed):
 
 
 class Interrupted(CallFailed):
-    """The request went out and no whole reply came back (timeout, cut): what it cost is not
-    known.
-    """
+    """The request was sent without a whole reply (timeout, cut): its cost is unknown."""
 
     billed = True
 
 
 class BadResponse(CallFailed):
-    """A response of status 200 without a usable reply: HTML, broken JSON, no choices, no
-    content.
+    """A response of status 200 without a usable reply.
+
+    HTML, broken JSON, no choices, no content.
     """
 
     billed = True
 
 
 class Declined(CallFailed):
-    """The provider refuses this request for good (kinds: bad_request, too_long, refused); it is not
-    repeated.
+    """The provider refuses this request for good; it is not repeated.
+
+    Kinds: bad_request, too_long, refused.
     """

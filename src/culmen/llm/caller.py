@@ -1,5 +1,6 @@
-"""The policy above every backend (lanes, limits, outages, a deadline, retries, spend), and the
-callers of a run.
+"""The policy above every backend, and the callers of a run.
+
+Lanes, limits, outages, a deadline, retries, spending.
 """
 
 from __future__ import annotations
@@ -35,14 +36,16 @@ from culmen.llm.limits import AsyncClock, Health, RateLimiter, RealClock
 from culmen.llm.spec import ModelSpec, PriceList, Provider, RetryPolicy
 
 RAW_KEPT = 20_000  # characters of a bad response that are stored
-DECLINED_IN_A_ROW = (
-    3  # so many refused requests and no success: the settings are wrong, not the requests
-)
+# refused requests in a row after which the settings are wrong, not the requests
+DECLINED_IN_A_ROW = 3
 
 
 class CallOutcome(msgspec.Struct, frozen=True):
-    """Outcome of one call: `choices` (none if `fault` is set), what all attempts cost, the failed
-    ones by kind and their raw texts."""
+    """Outcome of one call.
+
+    `choices` (none if `fault` is set), the cost of all attempts, the number of failed ones by kind
+    and their raw texts.
+    """
 
     choices: tuple[Completion, ...]
     usage: Usage
@@ -52,25 +55,27 @@ class CallOutcome(msgspec.Struct, frozen=True):
 
 
 class RequestSpending:
-    """What all attempts at one request may cost: those that ended, those in flight, and those to
-    come, which `permit` must allow (it is asked with the sum)."""
+    """Possible cost of all attempts at one request: ended, in flight, and future ones.
+
+    `permit` must allow future attempts; it is called with the sum.
+    """
 
     def __init__(self, permit: Callable[[Usage], bool] | None = None) -> None:
         self._permit, self.cost, self.flight = permit or _always, Usage(), Usage()
 
     def start(self, most: Usage) -> None:
-        """First attempts begin, which are permitted already."""
+        """Begin first attempts, which are permitted already."""
         self.flight = self.flight + most
 
     def again(self, most: Usage) -> bool:
-        """Whether attempts that cost at most this may be made besides; then they begin."""
+        """Begin further attempts of at most this cost; False if they are not permitted."""
         allowed = self._permit(self.cost + self.flight + most)
         if allowed:
             self.start(most)
         return allowed
 
     def settle(self, most: Usage, cost: Usage) -> None:
-        """An attempt ended."""
+        """Replace the reservation of an ended attempt by its cost."""
         self.flight, self.cost = self.flight - most, self.cost + cost
 
 
@@ -94,8 +99,9 @@ def _always(_: Usage) -> bool:
 
 
 class Caller:
-    """Calls one provider. `lanes`, `limiter` and `health` are shared by all callers of that
-    provider.
+    """Calls one provider.
+
+    `lanes`, `limiter` and `health` are shared by all callers of that provider.
     """
 
     def __init__(
@@ -122,7 +128,7 @@ class Caller:
         self._declined = 0
         self._ratios: dict[
             str, float
-        ] = {}  # by model: the most tokens of a prompt for one that we reckoned with
+        ] = {}  # by model: largest ratio of counted to estimated prompt tokens
 
     async def call(
         self, call: Call, prices: PriceList, spending: RequestSpending | None = None
@@ -130,7 +136,7 @@ class Caller:
         """Make the call until it succeeds, fails for good or its deadline ends.
 
         `spending` must permit each attempt after a billed one; if it refuses, the call ends with
-        the fault it had. The first attempt has begun there (None: everything is permitted). Raises
+        its present fault. The first attempt has begun there (None: everything is permitted). Raises
         `UserError` (wrong key or model) and `Unavailable` (outage).
         """
         so_far, most = _Progress(self.policy.deadline), self.most(call, prices)
@@ -164,17 +170,18 @@ class Caller:
                 )
 
     def most(self, call: Call, prices: PriceList) -> Usage:
-        """The most that one attempt may cost: a token for each byte of the prompt, or more if the
-        provider has ever counted more, and as many as it may answer with."""
+        """The largest cost of one attempt.
+
+        A token for each byte of the prompt, or more if the provider has ever counted more, and all
+        the tokens allowed for the reply.
+        """
         prompt = math.ceil(call.most_prompt_tokens() * self._ratios.get(call.model, 1.0))
         return prices.most(Tokens(prompt, call.samples * call.max_tokens))
 
     def _paid(
         self, call: Call, reply: Reply, prices: PriceList, most: Usage, so_far: _Progress
     ) -> Usage:
-        """What a reply cost; learns how the provider counts, and tells where it went beyond its own
-        limit.
-        """
+        """Cost of a reply; learns the provider's token count, and counts replies over the limit."""
         tokens = reply.tokens
         if tokens is not None:
             ratio = tokens.input / call.most_prompt_tokens()
@@ -184,9 +191,7 @@ class Caller:
         return _uncertain(prices.usage(tokens, reply.dollars), tokens, most)
 
     def sibling(self, backend: MinimalModel) -> Caller:
-        """A caller of another backend of the same provider, with the same lanes, limits and
-        health.
-        """
+        """A caller of another backend of the same provider; lanes, limits and health are shared."""
         return Caller(
             backend,
             policy=self.policy,
@@ -251,7 +256,7 @@ class Caller:
     def _count(
         self, failure: CallFailed, prices: PriceList, so_far: _Progress, most: Usage
     ) -> Usage:
-        """Note a failed attempt; what it cost."""
+        """Note a failed attempt; its cost."""
         so_far.faults[failure.kind] += 1
         if failure.raw:
             so_far.raws.append(f"[{failure.kind}] {clean(self._scrub(failure.raw))[:RAW_KEPT]}")
@@ -277,12 +282,12 @@ class Caller:
         if self._health.down:
             return 0.0  # the shared pause comes instead
         if self._hold(failure) > 0:
-            return 0.0  # likewise: everybody waits as long as the provider said
+            return 0.0  # likewise: all callers wait as long as the provider asked
         growth = 2.0 ** min(max(0, sum(so_far.faults.values()) - 1), 16)
         return min(self.policy.cap, self.policy.base * growth) * self._rng.uniform(0.5, 1.0)
 
     def _hold(self, failure: CallFailed) -> float:
-        """Seconds that the provider asked everybody to wait, within reason."""
+        """Seconds that the provider asked all callers to wait, up to the policy's cap."""
         return min(getattr(failure, "retry_after", None) or 0.0, self.policy.cap)
 
 
@@ -293,8 +298,9 @@ def _log(sentence: str) -> None:
 
 
 class Providers:
-    """One `Caller` for each provider and backend, made when first needed. `tell` gets a message at
-    outages.
+    """One `Caller` for each provider and backend, made when first needed.
+
+    `tell` gets a message at outages.
     """
 
     def __init__(self, clock: AsyncClock | None = None, tell: Callable[[str], None] = _log) -> None:
@@ -368,7 +374,7 @@ def make_backend(model: ModelSpec) -> MinimalModel:
 
 
 def _uncertain(cost: Usage, tokens: Tokens | None, most: Usage) -> Usage:
-    """The cost of an attempt, with what it may have cost beyond where nobody said."""
+    """The cost of an attempt, with its largest further cost if the provider did not report it."""
     return msgspec.structs.replace(
         cost,
         uncertain_tokens=most.tokens if tokens is None else 0,
@@ -377,17 +383,14 @@ def _uncertain(cost: Usage, tokens: Tokens | None, most: Usage) -> Usage:
 
 
 def likely(call: Call, prices: PriceList) -> Usage:
-    """What one attempt at this call is likely to stay below; pure, so that a replay reckons the
-    same.
-    """
-    prompt = (
-        -(-call.prompt_tokens() // 256) * 256
-    )  # rounded up, so that few different prices need to be worked out
+    """Likely upper bound of the cost of one attempt; pure, so that replays agree."""
+    # rounded up, so that few different prices need to be worked out
+    prompt = -(-call.prompt_tokens() // 256) * 256
     return prices.usage(Tokens(prompt, call.samples * call.max_tokens))
 
 
 def clean(text: str) -> str:
-    """The text as a store can hold it: Unix line ends, no NUL, no lone surrogates."""
+    """The text in the form that a store accepts: Unix line ends, no NUL, no lone surrogates."""
     text = text.replace("\r\n", "\n").replace("\0", "")
     return text.encode("utf-8", "replace").decode("utf-8")
 
@@ -397,7 +400,7 @@ def _used(tokens: Tokens | None, otherwise: int) -> int:
 
 
 def _as_reply(reply: object) -> Reply:
-    """A user's backend may also return a text or a list of texts."""
+    """The reply of a user's backend, which may also be a text or a list of texts."""
     if isinstance(reply, Reply):
         return reply
     if isinstance(reply, str):

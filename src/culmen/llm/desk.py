@@ -1,5 +1,7 @@
-"""Model calls of evaluators: each goes through the run's own callers, cache, limits and budgets,
-and onto its observation."""
+"""Model calls of evaluators, through the run's own callers, cache, limits and budgets.
+
+Each is recorded on its observation.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,13 @@ from culmen.llm.sampler import Answers, ReplyCache, ReplySampler
 from culmen.llm.spec import ModelSpec, Roles
 
 Hold = Callable[[Usage], Awaitable[str]]
-"""Waits until the evaluation of the present task may cost so much in all, and writes that down
-before it returns; the name of the budget if it never may, else ""."""
+"""Waits until the present task's evaluation may cost this much in all, and journals it.
 
-_REFUSED = (
-    "bad_request",
-    "too_long",
-    "refused",
-)  # of the question, which the evaluator may put otherwise
+Returns the name of the budget if it never may, else "".
+"""
+
+# faults of the question, which the evaluator may rephrase
+_REFUSED = ("bad_request", "too_long", "refused")
 _FINISH = {"tools": "tool_calls", "refused": "content_filter"}
 _OURS = ("model", "messages", "n", "stream", "stream_options")
 _SAID = 18_000  # characters of a conversation that are kept
@@ -42,8 +43,9 @@ async def _free(_: Usage) -> str:
 
 
 class ModelDesk:
-    """Answers what evaluators ask, by role. `begin` gives it a run's budgets; without one all is
-    permitted.
+    """Answers evaluators' questions to models, by role.
+
+    `begin` gives it a run's budgets; without one everything is permitted.
     """
 
     def __init__(self, roles: Roles, providers: Providers, cache: ReplyCache | None = None) -> None:
@@ -52,13 +54,11 @@ class ModelDesk:
         self.hold: Hold = _free
 
     def begin(self, permit: Permit, hold: Hold) -> None:
-        """From now on ask `hold` before a call, and `permit` before a retry that may cost
-        something.
-        """
+        """Call `hold` before a call from now on, and `permit` before a retry with a cost."""
         self.permit, self.hold = permit, hold
 
     def open(self, seed: int) -> EvaluatorTalk:
-        """What answers one evaluation, whose random seed is given."""
+        """The asker of one evaluation, whose random seed is given."""
         return EvaluatorTalk(self, seed)
 
     async def close(self) -> None:
@@ -67,9 +67,11 @@ class ModelDesk:
 
 
 class EvaluatorTalk:
-    """All that one evaluation asks; see `core.asking.Asker`. The same question with the same number
-    is the same sample of the cache, so that an evaluation that was cut off and is made again pays
-    only for what is new."""
+    """All questions of one evaluation; see `core.asking.Asker`.
+
+    The same question with the same number is the same sample of the cache, so that an evaluation
+    that was cut off and is repeated pays only for new questions.
+    """
 
     def __init__(self, desk: ModelDesk, seed: int) -> None:
         self._desk, self._seed = desk, seed
@@ -78,7 +80,7 @@ class EvaluatorTalk:
         self._said: list[str] = []
         self._before: dict[
             str, list[Any]
-        ] = {}  # messages of each role that the conversation shows already
+        ] = {}  # messages of each role that the conversation already has
 
     async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """See `core.asking.Asker`."""
@@ -109,7 +111,7 @@ class EvaluatorTalk:
         )
 
     async def _answers(self, role: str, model: ModelSpec, call: Call) -> Answers:
-        """Ask once the budget holds it; what it cost is counted however it ends."""
+        """Ask once the budget holds the cost, which is counted however the call ends."""
         token = object()
 
         def permit(usage: Usage) -> bool:
@@ -131,7 +133,7 @@ class EvaluatorTalk:
             answers = await sampler.ask(model, call, lambda _: False)
             self._count(role, model, answers.usage)
             return answers
-        except asyncio.CancelledError:  # whoever asked is gone: what it cost will not be known
+        except asyncio.CancelledError:  # the evaluation is gone: the cost will remain unknown
             most = self._needs.get(token, Usage())
             cost = Usage(
                 calls=most.calls,
@@ -152,16 +154,16 @@ class EvaluatorTalk:
 
     @property
     def usage(self) -> Usage:
-        """What all questions cost so far."""
+        """Cost of all questions so far."""
         return total(each.usage for each in self._spent.values())
 
     @property
     def most(self) -> Usage:
-        """The same, and the most that those in flight may cost."""
+        """Cost of all questions so far, and the largest cost of those in flight."""
         return self.usage + total(self._needs.values())
 
     def sealed(self, observation: Observation) -> Observation:
-        """The observation with what was asked on it."""
+        """The observation with the record of its questions."""
         if not self._spent:
             return observation
         told = {CONVERSATION: _cut("\n\n".join(self._said), _SAID)} if self._said else {}
@@ -173,7 +175,7 @@ class EvaluatorTalk:
         )
 
     def _note(self, role: str, messages: list[Any], answers: Answers) -> None:
-        """Write down the messages that are new since the role was asked last, and the reply."""
+        """Record the messages that are new since the role's last question, and the reply."""
         before = self._before.get(role, [])
         fresh = messages[len(before) :] if messages[: len(before)] == before else messages
         replied = [_reply(answers.choices[0])] if answers.choices else []
@@ -185,8 +187,9 @@ class EvaluatorTalk:
 
 
 def call_of(model: ModelSpec, question: Mapping[str, Any], seed: int) -> Call:
-    """The request. Raises `ValueError` for messages that are none, and for options that only culmen
-    sets.
+    """The request of a question.
+
+    Raises `ValueError` for malformed messages, and for options that only culmen sets.
     """
     options = dict(question.get("options") or {})
     wrong = [name for name in _OURS if name in options]
@@ -267,7 +270,7 @@ def _cut(text: str, most: int) -> str:
 
 
 class AskingBackend:
-    """A backend whose evaluators may ask models; observations tell what that cost."""
+    """A backend whose evaluators may ask models; observations include the cost."""
 
     def __init__(self, backend: Backend, desk: ModelDesk) -> None:
         self._backend, self._desk = backend, desk
@@ -278,8 +281,9 @@ class AskingBackend:
     async def evaluate(
         self, candidate: Candidate, case: Case | None, seed: int, **more: Any
     ) -> Observation:
-        """See `core.ports.Backend`. Raises what a `core.asking.Asker` raises, but for
-        `AskingFailed`.
+        """See `core.ports.Backend`.
+
+        Raises the errors of `core.asking.Asker`, except `AskingFailed`.
         """
         talk = self._desk.open(seed)
         token = ASKER.set(talk)

@@ -1,4 +1,4 @@
-"""Requests to one OpenAI-compatible server: POST of JSON, and what its failures mean.
+"""Requests to one OpenAI-compatible server: POST of JSON, and the errors of its failures.
 
 One attempt a call; retries and deadlines are the caller's.
 """
@@ -44,8 +44,9 @@ _ACCOUNT = {
 
 
 class Endpoint:
-    """One provider's address and key; the connections are made when they are first needed, and
-    kept.
+    """One provider's address and key.
+
+    Connections are made when first needed, and kept.
     """
 
     def __init__(self, key: Key, base_url: str | None = None, timeout: float = 300.0) -> None:
@@ -58,8 +59,8 @@ class Endpoint:
         """The text of the response to the JSON `body`, sent to `path` below the address.
 
         Raises the typed errors of `culmen.llm.call`, and `UserError` for a missing or wrong key, an
-        address that is none, or an unknown model. Exceptions of the clients may hold request
-        headers, so they are never chained.
+        invalid address, or an unknown model. Exceptions of the clients may hold request headers, so
+        they are never chained.
         """
         self._headers = self._headers or self._authorized()
         said = await self._attempt(path, body)
@@ -68,8 +69,9 @@ class Endpoint:
         return said
 
     async def _attempt(self, path: str, body: dict[str, Any]) -> str | Exception:
-        """The response's text, or what went wrong: raised elsewhere, so that its traceback shows no
-        response.
+        """The response's text, or the error.
+
+        It is raised elsewhere, so that its traceback does not show the response.
         """
         try:
             response = await self._send(path, msgspec.json.encode(body))
@@ -77,7 +79,7 @@ class Endpoint:
             return Declined("bad_request", "the request holds text that is not valid Unicode")
         except NotConnected as error:
             return ServerFailed("no_connection", self.key.scrub(str(error))[:200])
-        except Broken as error:  # in the middle: it may have cost what a whole reply costs
+        except Broken as error:  # in the middle: it may have cost as much as a whole reply
             return Interrupted("cut", self.key.scrub(str(error))[:200])
         except TimeoutError:
             return Interrupted("timeout")
@@ -88,7 +90,7 @@ class Endpoint:
         )
 
     async def _send(self, path: str, content: bytes) -> Response:
-        """Over our own connections, or by the general client where those do not lead."""
+        """Send over our own connections, or by the general client if those do not lead there."""
         if self._client is None and self._connections is None and Connections.plain(self.base_url):
             self._connections = Connections(self.base_url)
         if self._connections is not None:
@@ -100,7 +102,7 @@ class Endpoint:
         return await self._generally(path, content)
 
     async def _generally(self, path: str, content: bytes) -> Response:
-        """By `httpx2`: proxies, redirects, compression."""
+        """Send by `httpx2`: proxies, redirects, compression."""
         import httpx2
 
         if self._client is None:
@@ -130,7 +132,7 @@ class Endpoint:
             raise Broken(f"{type(error).__name__}: {error}") from None
 
     def _authorized(self) -> dict[str, str]:
-        """The headers of every request. Raises `UserError` if the key is missing or none."""
+        """The headers of every request. Raises `UserError` for a missing or malformed key."""
         key = self.key.reveal()
         if not (key.isascii() and key.isprintable()):
             raise UserError(
@@ -166,7 +168,7 @@ def _headers(key: str, base_url: str) -> dict[str, str]:
 
 
 def translate(status: int, content: str, headers: Any, key: Key, model: str) -> Exception:
-    """The error that a status other than 2xx means; `content` is the response's body."""
+    """The error for a status other than 2xx; `content` is the response's body."""
     text = key.scrub(told(content))[:500]
     if status in (401, 403, 404):
         return _mistake(status, key, model, text)
@@ -186,7 +188,7 @@ def translate(status: int, content: str, headers: Any, key: Key, model: str) -> 
 
 
 def told(content: str) -> str:
-    """What a refusal's body says: the code and the message of its `error`, else the body itself."""
+    """The message of a refusal: code and message of the body's `error`, else the body itself."""
     try:
         error = json.loads(content)["error"]
         named = {"code": error} if isinstance(error, str) else dict(error)
@@ -199,8 +201,9 @@ def told(content: str) -> str:
 
 
 def retry_after(headers: Any) -> float | None:
-    """Seconds that the server asks to wait (`retry-after-ms`, or `Retry-After` in seconds or as a
-    date), or None.
+    """Seconds that the server asks to wait, or None.
+
+    From `retry-after-ms`, or `Retry-After` in seconds or as a date.
     """
     for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         value = headers.get(name)
@@ -231,30 +234,29 @@ def _mistake(status: int, key: Key, model: str, text: str) -> UserError:
     )
 
 
-# POST requests over HTTP/1.1 connections that are kept: what a model call needs of a client, at a
+# POST requests over kept HTTP/1.1 connections: the part of a client that a model call needs, at a
 # quarter of its cost.
 #
 # `h11` reads and writes the protocol, asyncio moves the bytes. There are no redirects, no proxies
-# and no compression: `Connections.plain` says where they are needed, and a general client serves
+# and no compression: `Connections.plain` is False if they are needed, and a general client serves
 # better.
 
-_IDLE_SECONDS = (
-    5.0  # after which a connection that waits is not used again: a server may be about to close it
-)
+# after which an idle connection is not used again: a server may be about to close it
+_IDLE_SECONDS = 5.0
 _CHUNK = 1 << 16
 _NOT_FOLLOWED = range(300, 400)
 
 
 class NotConnected(Exception):
-    """Nothing was sent."""
+    """No connection: the request was not sent."""
 
 
 class Broken(Exception):
-    """The connection ended before the whole response had come."""
+    """The connection ended before the whole response arrived."""
 
 
 class Response(NamedTuple):
-    """Status, headers with small names, and the body as text."""
+    """Status, headers with lower-case names, and the body as text."""
 
     status: int
     headers: Mapping[str, str]
@@ -262,7 +264,7 @@ class Response(NamedTuple):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether the server sends us somewhere else, or in a form that was not asked for."""
+        """True if the server redirects, or encodes the body in an unrequested form."""
         return (
             self.status in _NOT_FOLLOWED
             or self.headers.get("content-encoding", "identity") != "identity"
@@ -270,7 +272,10 @@ class Response(NamedTuple):
 
 
 class Connections:
-    """Connections to the server of one address. Belongs to one event loop; close it there."""
+    """Connections to the server of one address.
+
+    They belong to one event loop; close them there.
+    """
 
     def __init__(self, base_url: str) -> None:
         parts = urlsplit(base_url)
@@ -288,7 +293,7 @@ class Connections:
 
     @staticmethod
     def plain(base_url: str) -> bool:
-        """Whether a plain connection leads to this address: no proxy, no credentials in it."""
+        """True if a plain connection leads to this address: no proxy, no credentials in it."""
         parts = urlsplit(base_url)
         if (
             parts.scheme not in ("http", "https")
@@ -305,8 +310,9 @@ class Connections:
     async def post(
         self, path: str, headers: Mapping[str, str], content: bytes, timeout: float
     ) -> Response:
-        """One request. Raises `NotConnected`, `Broken` and, after `timeout` seconds without a byte,
-        TimeoutError.
+        """Send one request and read its response.
+
+        Raises `NotConnected`, `Broken` and, after `timeout` seconds without a byte, TimeoutError.
         """
         connection = self._kept() or await self._connect(timeout)
         try:
@@ -323,13 +329,13 @@ class Connections:
         return response
 
     def close(self) -> None:
-        """Close the connections that wait."""
+        """Close the idle connections."""
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
     def _kept(self) -> _Connection | None:
-        """A connection that waits and is still open, the latest first."""
+        """The latest idle connection that is still open."""
         while self._idle:
             connection = self._idle.pop()
             if connection.fresh():
@@ -402,7 +408,7 @@ class _Connection:
         return Response(head.status_code, found, body.decode("utf-8", "replace"))
 
     def again(self) -> bool:
-        """Whether it can serve another request."""
+        """True if the connection can serve another request; prepares it for one."""
         done = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
         if not done or self._http.trailing_data[0]:
             return False
@@ -411,8 +417,9 @@ class _Connection:
         return True
 
     def fresh(self) -> bool:
-        """Whether it has not waited long, and the other side has neither closed it nor said
-        anything unasked.
+        """True if the connection is usable.
+
+        It has not been idle long, and the server neither closed it nor sent unrequested bytes.
         """
         waited = time.monotonic() - self._used
         unasked = getattr(self._reader, "_buffer", b"")  # as a 408 before a server closes it

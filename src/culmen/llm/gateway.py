@@ -1,6 +1,4 @@
-"""Asks models: picks the role's model, renders the prompt, calls, parses the reply, counts the
-cost.
-"""
+"""Gateway to models: pick the model, render the prompt, call, parse, count the cost."""
 
 from __future__ import annotations
 
@@ -39,9 +37,9 @@ def _allow(_: Usage) -> bool:
 class ModelGateway(Gateway):
     """Answers the engine's requests to models; see `culmen.core.ports.Gateway`.
 
-    A retry that is not permitted (`begin`) is left out, and the request ends with the fault it had.
-    `faults` counts everything that went wrong, by kind, also what a retry made good. `desk` answers
-    what evaluators ask, with the same models and limits.
+    A retry that is not permitted (`begin`) is left out, and the request ends with its present
+    fault. `faults` counts all faults by kind, those that a retry mended included. `desk` answers
+    evaluators' questions, with the same models and limits.
     """
 
     def __init__(
@@ -66,14 +64,13 @@ class ModelGateway(Gateway):
         self._latest: dict[int, tuple[Brief, str, int, ReplyFormat, Call]] = {}
 
     def begin(self, permit: Permit) -> None:
-        """From now on ask `permit` before a retry, with what the request may then have cost in
-        all.
-        """
+        """Call `permit` before a retry from now on, with the request's largest cost in all."""
         self._permit = permit
 
     async def propose(self, brief: Brief, seed: int) -> Proposal:
-        """Up to `brief.k` candidates. Model failures come back as `fault`; raises `UserError` and
-        `Unavailable`.
+        """Up to `brief.k` candidates.
+
+        Model failures are returned as `fault`; raises `UserError` and `Unavailable`.
         """
         model = self._roles.pick(brief.role, seed)
         if model is None:
@@ -108,8 +105,8 @@ class ModelGateway(Gateway):
     async def write(self, role: str, slots: dict[str, Any], seed: int) -> Text:
         """Prose by the role's model; a role without one gets the fault `no_model`.
 
-        Where the slots hold `messages` (role and content each), these are sent as they are; the
-        reply comes whole.
+        If the slots hold `messages` (role and content each), these are sent unchanged, and the
+        whole reply is returned.
         """
         model = self._roles.pick(role, seed)
         if model is None:
@@ -132,11 +129,10 @@ class ModelGateway(Gateway):
         )
 
     def estimate(self, request: Request) -> Usage:
-        """What a request is likely to stay below if no attempt has to be repeated; pure, and
-        nothing for other effects.
+        """Likely upper bound of a request's cost if no attempt has to be repeated; pure.
 
-        A token is taken as three bytes of the prompt; the reply as `max_tokens`. Dollars if the
-        price is known.
+        Nothing for other effects. A token is taken as three bytes of the prompt; the reply as
+        `max_tokens`. Dollars if the price is known.
         """
         call, model = self._request_call(request)
         if call is None or model is None:
@@ -144,8 +140,9 @@ class ModelGateway(Gateway):
         return total(likely(part, model.price_list) for part in parts(call, model.samples))
 
     def most(self, request: Request) -> Usage:
-        """The most that it costs if no attempt has to be repeated: a token may be as short as a
-        byte.
+        """The largest cost of a request if no attempt has to be repeated.
+
+        A token may be as short as a byte.
         """
         call, model = self._request_call(request)
         return Usage() if call is None or model is None else self._sampler.most(model, call)
@@ -161,8 +158,9 @@ class ModelGateway(Gateway):
         broken: Callable[[Completion], bool],
         remake: Remake | None,
     ) -> tuple[Call, Answers]:
-        """Ask; what the model refuses as too long is asked again, shorter. Raises `UserError` where
-        it refuses all.
+        """Ask, and ask again with a shorter request if the model refuses it as too long.
+
+        Raises `UserError` if the model refuses all.
         """
         call, said = self._contexts.fits(model, call, remake), ""
         answers = await self._sampler.ask(model, call, broken)
@@ -201,8 +199,9 @@ class ModelGateway(Gateway):
         return None, None
 
     def _brief_call(self, brief: Brief, model: ModelSpec, seed: int) -> tuple[ReplyFormat, Call]:
-        """The request for a brief; what was priced is sent a moment later, so the latest ones are
-        kept.
+        """The request for a brief.
+
+        The latest ones are kept, since a priced request is sent a moment later.
         """
         known = self._latest.get(id(brief))
         if known is None or known[0] is not brief or known[1:3] != (model.name, seed):
@@ -265,8 +264,9 @@ def _call(messages: tuple[ChatMessage, ...], model: ModelSpec, seed: int, json: 
 
 
 def _main(read: dict[str, int], asked: dict[str, int]) -> str:
-    """The fault of a request with fewer results than asked: that of the replies, else that of the
-    calls.
+    """The fault of a request with fewer results than requested.
+
+    That of the replies, else that of the calls.
     """
     for faults in (read, {kind: number for kind, number in asked.items() if kind != OVER_LIMIT}):
         if faults:
@@ -284,7 +284,7 @@ def _prose(choice: Completion) -> tuple[str, str]:
 
 
 def _whole(choice: Completion) -> tuple[str, str]:
-    """A reply of a conversation, and its fault; a cut one is kept."""
+    """A reply of a conversation, and its fault; a truncated one is kept."""
     if choice.finish == "refused":
         return "", "refused"
     return (
@@ -304,26 +304,29 @@ def _joined(answers: Answers) -> str:
     )
 
 
-# How long a request to a model may be: its `context` setting, or what a refusal taught. Prompts are
+# Context size of a model: its `context` setting, or the size learnt from a refusal. Prompts are
 # made to fit.
 #
-# What an error taught is known to this process alone; it never changes what a request is estimated
-# to cost.
+# A size learnt from a refusal is known to this process alone; it never changes the estimated cost
+# of a request.
 
 TRIES = 4  # requests made shorter, before one is given up
-_SCALES = (1.0, 0.5, 0.25, 0.1, 0.0)  # of what a prompt shows beside the current candidate
+_SCALES = (1.0, 0.5, 0.25, 0.1, 0.0)  # scales of a prompt's content beside the current candidate
 _SAID = re.compile(
     r"(?:context|maximum|max|limit|than|exceeds?)[^0-9]{0,60}?([0-9]{3,8})", re.IGNORECASE
 )
 _LEAST = 64  # tokens of a reply
-_NAMES = {"context": 0.25, "feedback": 0.25}  # what is needed most is never left out wholly
+_NAMES = {
+    "context": 0.25,
+    "feedback": 0.25,
+}  # the most important parts are never left out completely
 
 Remake = Callable[[Shown], Call]
-"""Makes a request anew that shows no more than this."""
+"""Makes a request anew that shows at most this."""
 
 
 def limited(scale: float) -> Shown:
-    """What a prompt shows, at most, at this scale."""
+    """Limits of a prompt's content at this scale."""
     whole = msgspec.structs.asdict(Shown())
     return Shown(
         **{
@@ -341,9 +344,11 @@ class ContextSizes:
         self._answered: set[str] = set()
 
     def fits(self, model: ModelSpec, call: Call, remake: Remake | None) -> Call:
-        """The request, made shorter where it is longer than the model's context: first what is
-        shown beside the current candidate, for which `remake` is called, or without that the middle
-        of the prompt; then the reply."""
+        """The request, shortened if it is longer than the model's context.
+
+        First the content beside the current candidate, by a call of `remake`, or without that the
+        middle of the prompt; then the reply.
+        """
         room = self._size(model)
         if room is None or call.prompt_tokens() + call.max_tokens <= room:
             return call
@@ -358,21 +363,18 @@ class ContextSizes:
         return msgspec.structs.replace(call, max_tokens=max(_LEAST, min(call.max_tokens, left)))
 
     def answered(self, model: ModelSpec) -> None:
-        """A request was not refused."""
+        """Note that a request was not refused."""
         self._answered.add(model.key)
 
     def refused(self, model: ModelSpec, call: Call, said: str) -> None:
-        """Learn from a refusal. Raises `UserError` where every request so far was refused and no
-        shorter one can be made."""
+        """Learn the context size from a refusal."""
         total = call.prompt_tokens() + call.max_tokens
         numbers = [int(n) for n in _SAID.findall(said) if int(n) < total]
         known = self._learnt.get(model.key, total)
         self._learnt[model.key] = min(max(numbers), known * 9 // 10) if numbers else known * 2 // 3
 
     def give_up(self, model: ModelSpec, call: Call, said: str) -> None:
-        """Nothing shorter can be asked. Raises `UserError` if the model has answered no request at
-        all.
-        """
+        """Stop shortening. Raises `UserError` if the model has answered no request at all."""
         if model.key in self._answered:
             return
         raise UserError(
@@ -380,8 +382,8 @@ class ContextSizes:
             f"{call.prompt_tokens():,} tokens "
             f"and {call.max_tokens:,} of the reply): {' '.join(said.split())[:300]}",
             where=f"--model {model.model}",
-            fix="choose a model with a larger context, give a shorter initial program, or set the model's context and "
-            "max_tokens in a models file",
+            fix="choose a model with a larger context, give a shorter initial program, or set the "
+            "model's context and max_tokens in a models file",
         )
 
     def _size(self, model: ModelSpec) -> int | None:
@@ -390,7 +392,7 @@ class ContextSizes:
 
 
 def _clipped(call: Call, tokens: int) -> Call:
-    """The request with the middle of its longest message left out."""
+    """The request without the middle of its longest message."""
     longest = max(call.messages, key=lambda message: len(message.content))
     over = call.prompt_tokens() - tokens
     keep = max(200, len(longest.content) - 3 * over - 100)

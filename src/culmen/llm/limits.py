@@ -39,17 +39,16 @@ class RealClock:
 
 @dataclass
 class Slot:
-    """One admitted request: when, and how many tokens it counts for."""
+    """One admitted request: its time in seconds and its number of tokens."""
 
     time: float
     tokens: int
 
 
 class RateLimiter:
-    """Sliding window: at no moment more than `rpm` requests or `tpm` tokens in the 60 seconds
-    before (None: no limit).
+    """Sliding window of 60 seconds: at most `rpm` requests and `tpm` tokens (None: no limit).
 
-    Requests are admitted in the order they came. A request larger than `tpm` is admitted when the
+    Requests are admitted in the order of arrival. A request larger than `tpm` is admitted when the
     window is empty.
     """
 
@@ -61,8 +60,9 @@ class RateLimiter:
         self._turn = asyncio.Lock()
 
     async def acquire(self, tokens: int) -> Slot:
-        """Wait for room for a request of about so many tokens; correct `slot.tokens` once the true
-        number is known.
+        """Wait for room for a request of about this number of tokens.
+
+        Correct `slot.tokens` once the true number is known.
         """
         async with self._turn:
             while (wait := self._wait(tokens)) > 0:
@@ -94,9 +94,9 @@ def _tell_nobody(_: str) -> None:
 class Health:
     """Shared state of one provider.
 
-    After `threshold` failures in a row, over all callers, the provider is down: everyone waits, one
-    caller at a time tries again, after pauses that double from `first_pause` to `longest_pause`
-    seconds. A success lifts it. When nothing has succeeded for `patience` seconds every caller gets
+    After `threshold` failures in a row, over all callers, the provider is down: all callers wait,
+    one at a time tries again, after pauses that double from `first_pause` to `longest_pause`
+    seconds. A success ends the outage. After `patience` seconds without a success every caller gets
     `Unavailable`: the run stops and can be resumed. `tell` is called with one sentence at each
     change.
     """
@@ -122,13 +122,14 @@ class Health:
 
     @property
     def down(self) -> bool:
-        """Whether callers are being held back because of an outage."""
+        """True if callers are held back because of an outage."""
         return self._down
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait until an attempt makes sense, then make it inside; report it by `succeeded` or
-        `failed`.
+        """Wait until an attempt makes sense, then make it inside.
+
+        Report it by `succeeded` or `failed`.
         """
         await self._ready()
         probe = self._down
@@ -148,8 +149,9 @@ class Health:
         self._wake()
 
     def failed(self, reason: str, hold: float = 0.0) -> None:
-        """Report that an attempt was not served; no caller tries again for `hold` seconds (rate
-        limits).
+        """Report that an attempt was not served.
+
+        No caller tries again for `hold` seconds (rate limits).
         """
         now = self._clock.now()
         self._since = now if self._failures == 0 else self._since

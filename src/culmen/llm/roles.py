@@ -1,5 +1,6 @@
-"""`--model` texts and models files, read into `Roles`; every mistake is a `UserError` that names
-its place.
+"""`--model` texts and models files, read into `Roles`.
+
+Every mistake is a `UserError` that names its place.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from culmen.core.ports import complete
 from culmen.llm.call import Call, MinimalModel, ModelBackend
 from culmen.llm.spec import OTHERS, PROVIDERS, ModelSpec, Price, Provider, Roles, Weighted
 
-NONE = "none"  # a role that shall have no model
+NONE = "none"  # a role without a model
 
 
 class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,10 +52,10 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelBook:
-    """The providers and models that can be named: the known ones and those of a models file."""
+    """The providers and models that can be named: built-in ones and those of a models file."""
 
     def __init__(self, file: str | Path | None = None, asked: Path | None = None) -> None:
-        """`asked` is the folder in which prompts to a person lie."""
+        """`asked` is the folder of prompts to a person."""
         self._where, self._asked = str(file or ""), asked
         content = _read(Path(file).expanduser()) if file else _File()
         self._providers = {
@@ -64,8 +65,7 @@ class ModelBook:
         self._models, self._roles = content.models, content.roles
 
     def roles(self, text: str | Mapping[str, Any] | None = None) -> Roles:
-        """Roles of a `--model` text (or a mapping role -> name or backend) over those of the models
-        file.
+        """Roles of a `--model` text (or mapping role -> name or backend) over the models file's.
 
         `gpt-5-mini`, `proposer=openai/gpt-5,summarizer=none`, ensembles as `3*gpt-5-mini|1*gpt-5`.
         Raises `UserError`.
@@ -79,8 +79,9 @@ class ModelBook:
         return Roles(table)
 
     def named(self) -> str:
-        """The models that the file's [roles] name, written as a `--model` text; "" if it has no
-        such table.
+        """The models in the file's [roles], written as a `--model` text.
+
+        "" if it has no such table.
         """
 
         def text(entry: str | list[str | _Member]) -> str:
@@ -91,12 +92,13 @@ class ModelBook:
         return ",".join(f"{role}={text(entry)}" for role, entry in self._roles.items())
 
     def names(self) -> list[str]:
-        """The models that the file describes."""
+        """The models described in the file."""
         return list(self._models)
 
     def model(self, name: str) -> ModelSpec:
-        """The model of this name: one of the file's, `provider/model`, or a model of OpenAI. Raises
-        `UserError`.
+        """The model of this name: one of the file's, `provider/model`, or a model of OpenAI.
+
+        Raises `UserError` for any other name.
         """
         name = name.strip()
         if name in self._models:
@@ -117,8 +119,8 @@ class ModelBook:
         raise UserError(
             f"unknown provider '{prefix}' in model '{name}'",
             where=self._where or "--model",
-            fix=f"use one of {', '.join(sorted(self._providers))}, or define it in a models file under "
-            f"[providers.{prefix}]{_nearest(prefix, self._providers)}",
+            fix=f"use one of {', '.join(sorted(self._providers))}, or define it in a models "
+            f"file under [providers.{prefix}]{_nearest(prefix, self._providers)}",
         )
 
     def _plain(self, provider: str, model: str) -> ModelSpec:
@@ -187,15 +189,13 @@ class ModelBook:
 
 
 class FunctionModel:
-    """A model that is a Python function, plain or `async`: it gets the prompt as one text and
-    returns the reply.
-    """
+    """A model that is a Python function, plain or `async`, from the prompt to the reply."""
 
     def __init__(self, function: Callable[[str], Any]) -> None:
         self._function, self.name = function, getattr(function, "__name__", "function")
 
     async def complete(self, call: Call) -> Any:
-        """One reply to each sample asked for; a plain function runs in a thread."""
+        """One reply for each requested sample; a plain function runs in a thread."""
         if inspect.iscoroutinefunction(self._function):
             return [self._text(await self._function(call.prompt)) for _ in range(call.samples)]
         return [
@@ -219,7 +219,7 @@ class FunctionModel:
 
 
 def _person(folder: Path | None) -> ModelSpec:
-    """A person, who takes any time and one prompt at once."""
+    """A person as a model: one prompt at a time, without a time limit in practice."""
     from culmen.llm.backends import ASKED, Person
 
     ever = 30 * 86_400.0
@@ -234,15 +234,18 @@ def _person(folder: Path | None) -> ModelSpec:
 
 
 def of_backend(backend: object) -> ModelSpec:
-    """A user's own model object as a `Model`. Raises `UserError` if it has no `complete`."""
+    """A user's own model object as a `ModelSpec`.
+
+    Raises `UserError` if it has no `complete`.
+    """
     if inspect.isroutine(backend):
         backend = FunctionModel(backend)
     if not isinstance(backend, MinimalModel) or isinstance(backend, type):
         raise UserError(
             f"a {type(backend).__name__} is not a model",
             where="model=",
-            fix="pass a model's name, a function from the prompt's text to the reply's, or an object with "
-            "`async def complete(self, call)`",
+            fix="pass a model's name, a function from the prompt's text to the reply's, or an "
+            "object with `async def complete(self, call)`",
         )
     name = complete(ModelBackend, backend).name or type(backend).__name__
     return ModelSpec(provider=Provider(name="custom"), model=name, samples=1_000, backend=backend)

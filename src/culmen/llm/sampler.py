@@ -1,5 +1,6 @@
-"""Samples of one request: from the disk cache, else in as few requests as possible; cut replies are
-retried.
+"""Samples of one request: from the disk cache, else in as few requests as possible.
+
+Truncated replies are requested once more.
 """
 
 from __future__ import annotations
@@ -23,18 +24,17 @@ from culmen.llm.spec import ModelSpec
 
 
 class ReplyCache:
-    """A folder of replies, one small file a sample, keyed by model, request, seed and the sample's
-    number.
+    """A folder of replies, one small file a sample.
 
-    Only whole replies are kept. A file that cannot be read is a miss; several processes may share
-    the folder.
+    Keyed by model, request, seed and the sample's number. Only whole replies are kept. An
+    unreadable file is a miss; several processes may share the folder.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)
 
     def get(self, model: str, call: Call, sample: int) -> Completion | None:
-        """The sample's reply, None if it is not there."""
+        """The sample's reply, None if it is missing."""
         try:
             return msgspec.json.decode(
                 self._path(model, call, sample).read_bytes(), type=Completion
@@ -43,7 +43,7 @@ class ReplyCache:
             return None
 
     def put(self, model: str, call: Call, sample: int, choice: Completion) -> None:
-        """Keep a reply; a full disk only means that it is not kept."""
+        """Keep a reply; on a full disk it is dropped."""
         path = self._path(model, call, sample)
         draft, raw = (
             path.with_suffix(f".{os.getpid()}-{threading.get_ident()}"),
@@ -68,8 +68,9 @@ class ReplyCache:
 
 
 class Answers(msgspec.Struct, frozen=True):
-    """All samples of one request, what they cost, and the failed attempts by kind with their raw
-    texts.
+    """All samples of one request, with their cost and faults.
+
+    Failed attempts are counted by kind, with their raw texts.
     """
 
     choices: tuple[Completion, ...] = ()
@@ -79,8 +80,10 @@ class Answers(msgspec.Struct, frozen=True):
 
 
 class ReplySampler:
-    """Gets samples. `permit` is asked before a request may cost more than `most` told, with what it
-    then may in all.
+    """Gets samples.
+
+    `permit` is called before a request may cost more than `most` returned, with its largest cost in
+    all.
     """
 
     def __init__(
@@ -89,12 +92,12 @@ class ReplySampler:
         self._providers, self._cache, self.permit = providers, cache, permit
 
     def most(self, model: ModelSpec, call: Call) -> Usage:
-        """The most that the first attempts at all samples may cost."""
+        """The largest cost of the first attempts at all samples."""
         caller = self._providers.caller(model)
         return total(caller.most(part, model.price_list) for part in parts(call, model.samples))
 
     def known(self, model: ModelSpec, call: Call) -> bool:
-        """Whether the cache has all samples, so that asking costs nothing."""
+        """True if the cache has all samples, so that the request is free."""
         cache = self._cache_for(model)
         return cache is not None and all(
             cache.get(model.key, call, i) is not None for i in range(call.samples)
@@ -103,8 +106,9 @@ class ReplySampler:
     async def ask(
         self, model: ModelSpec, call: Call, broken: Callable[[Completion], bool]
     ) -> Answers:
-        """All samples, cached ones first; a cut reply is requested once more with twice the
-        tokens.
+        """All samples, cached ones first.
+
+        A truncated reply is requested once more with twice the tokens.
         """
         cache = self._cache_for(model)
         cached = [cache.get(model.key, call, i) if cache else None for i in range(call.samples)]
@@ -151,10 +155,10 @@ class ReplySampler:
         )
 
     async def _fresh(self, model: ModelSpec, call: Call, spending: RequestSpending) -> Answers:
-        """The samples, in as many requests side by side as the server's `n` makes necessary; all of
-        them have begun.
+        """The samples, in as few concurrent requests as the server's `n` allows.
 
-        Servers that send fewer choices than asked for are asked again, one sample a request.
+        All of them have begun. Servers that send fewer choices than requested are asked again, one
+        sample a request.
         """
         answers = _merged(await self._side_by_side(model, parts(call, model.samples), spending))
         short = call.samples - len(answers.choices)

@@ -26,7 +26,10 @@ OTHERS = "default"  # the entry of all roles that have none of their own
 
 
 class Key:
-    """Source of a provider's API key. `reveal` is called only where the HTTP client is built."""
+    """Source of a provider's API key.
+
+    `reveal` is called only to build the HTTP client.
+    """
 
     def __init__(self, env: str = "", file: str = "") -> None:
         self.env, self.file = env, file
@@ -36,22 +39,22 @@ class Key:
 
     @property
     def name(self) -> str:
-        """The key's source, in words."""
+        """Description of the key's source."""
         if self.file:
             return f"the file {self.file}"
         return f"the environment variable {self.env}" if self.env else "no key"
 
     @property
     def needed(self) -> bool:
-        """Whether the provider wants a key at all."""
+        """True if the provider needs a key at all."""
         return bool(self.file or self.env)
 
     def found(self) -> bool:
-        """Whether there is a key, without saying which."""
+        """True if there is a key; its value is not returned."""
         return not self.needed or bool(self._read())
 
     def reveal(self) -> str:
-        """The key. Raises `UserError` naming the place where it is missing."""
+        """The key. Raises `UserError` with its expected place if it is missing."""
         if not self.needed:
             return "none"
         key = self._read()
@@ -63,7 +66,7 @@ class Key:
         return key
 
     def scrub(self, text: str) -> str:
-        """The text without this key and without anything that looks like one."""
+        """The text without this key and without anything that looks like a key."""
         key = self._read() if self.needed else ""
         return _LOOKS_LIKE_KEY.sub("[key]", text.replace(key, "[key]") if key else text)
 
@@ -77,8 +80,9 @@ class Key:
 
 
 class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Dollars per million tokens; `cached_input` and `cache_write` None: such tokens cost what
-    others do.
+    """Dollars per million tokens.
+
+    `cached_input` and `cache_write` None: the price of other input tokens.
     """
 
     input: float
@@ -102,10 +106,10 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PriceList:
-    """The price of one model. Models that are not `known` are reported as unpriced, never as free.
+    """The price of one model; unknown prices are reported as unpriced, never as free.
 
-    `provider` is the library's name of the provider ("" if it has none: then only the user's table
-    counts).
+    `provider` is the price library's name of the provider ("" if it has none: then only the user's
+    table counts).
     """
 
     def __init__(self, model: str, provider: str = "", table: Price | None = None) -> None:
@@ -118,8 +122,9 @@ class PriceList:
         return _listed(self._model, self._provider, tokens) if self._provider else None
 
     def most(self, tokens: Tokens) -> Usage:
-        """The most that a request of so many tokens may cost: its input may be stored in the
-        provider's cache.
+        """The largest cost of a request with these tokens.
+
+        Its input may be stored in the provider's cache.
         """
         plain, stored = (
             self.usage(tokens),
@@ -170,7 +175,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     `timeout` seconds for one attempt, `deadline` seconds for all attempts and the pauses between
     them (waiting for a free lane, a rate limit or the end of an outage is not counted), `retries`
     after a failure of the provider, `bad_retries` after a malformed reply, pauses of about `base`
-    seconds doubling up to `cap`, which also bounds what a Retry-After may ask for.
+    seconds doubling up to `cap`, which also bounds the wait that a Retry-After may request.
     """
 
     timeout: float = 300.0
@@ -182,17 +187,18 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
 
 class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A provider: where models are served, and its limits.
+    """A provider of models, and its limits.
 
-    base_url     address of the OpenAI-compatible API; None: OpenAI's own (or what OPENAI_BASE_URL says)
-    key_env      environment variable that holds the key ("" and no key_file: none is sent)
-    key_file     file that holds the key, instead
+    base_url     address of the OpenAI-compatible API; None: OpenAI's own (or OPENAI_BASE_URL)
+    key_env      environment variable with the key ("" and no key_file: none is sent)
+    key_file     file with the key, instead
     rpm, tpm     requests and tokens per minute (None: no limit of ours)
     concurrency  requests in flight, whatever the number of cores
-    timeout, deadline, retries, bad_retries, base, cap    see `RetryPolicy`; seconds
+    timeout, deadline, retries, bad_retries, base, cap  see `RetryPolicy`; seconds
     patience     seconds of an outage after which the run stops
     prices       the provider's name in genai-prices ("": none)
-    endpoints    addresses of its other wire formats (responses, messages, gemini), where `base_url` does not lead there
+    endpoints    addresses of its other wire formats (responses, messages, gemini), if `base_url`
+                 does not lead there
     """
 
     name: str
@@ -241,15 +247,17 @@ _SEEING = re.compile(
 class ModelSpec(msgspec.Struct, frozen=True):
     """One model with its settings.
 
-    samples          most samples asked for in one request (`n`); 1 where the server knows no `n`
+    samples          most samples in one request (`n`); 1 if the server does not support `n`
     json             ask for the server's JSON mode (whole rewrites then come as one JSON object)
     send_seed        pass the seed on to the server
-    max_tokens       tokens of one reply, reasoning included; doubled once when a reply was cut
+    max_tokens       tokens of one reply, reasoning included; doubled once for a truncated reply
     max_tokens_name  the server's name for that limit
     price            dollars per million tokens, instead of the price library
-    context          tokens of prompt and reply together, at most: prompts are made to fit (None: learnt from a refusal)
-    images           whether it sees pictures (None: by its name)
-    cacheable        whether the same request again, also of another run, may get the same reply from the disk
+    context          tokens of prompt and reply together, at most: prompts are made to fit (None:
+                     learnt from a refusal)
+    images           True if it sees pictures (None: by its name)
+    cacheable        True if the same request again, also of another run, may get the same reply
+                     from the disk
     extra            further fields of the request body
     backend          an object with `complete(call)`, instead of a provider
     """
@@ -271,7 +279,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
 
     @property
     def sees(self) -> bool:
-        """Whether requests to it may show pictures."""
+        """True if requests to it may show pictures."""
         return bool(_SEEING.search(self.model.lower())) if self.images is None else self.images
 
     @property
@@ -299,12 +307,12 @@ class Weighted(msgspec.Struct, frozen=True):
 
 
 class Roles(msgspec.Struct, frozen=True):
-    """Which models answer for which role; the entry "default" answers for all roles without one."""
+    """Models by role; the entry "default" is for all roles without one."""
 
     table: dict[str, tuple[Weighted, ...]] = {}
 
     def pick(self, role: str, seed: int) -> ModelSpec | None:
-        """The role's model, of an ensemble the one that the seed draws; None if the role has none.
+        """The role's model, of an ensemble the one that the seed draws; None if there is none.
 
         A step of a role (`advisor.generate`) has the model of the role, unless it has one of its
         own.

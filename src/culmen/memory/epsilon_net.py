@@ -1,6 +1,4 @@
-"""The semantic filter of POLCA (Algorithm 4): a memory in which no two candidates are closer than
-epsilon.
-"""
+"""The semantic filter of POLCA (Algorithm 4): no two members are closer than epsilon."""
 
 from __future__ import annotations
 
@@ -17,15 +15,16 @@ from culmen.memory.priorities import Quantile, RunningSample, quantile
 Vector = Sequence[float]
 _WARM = 20  # distances to see before a quantile of them is used
 _BLOCK = 250_000  # multiplications per block
-_WINDOW = 20  # latest proposals among which the refused must be a minority
+_WINDOW = 20  # latest proposals, of which less than half may be refused
 _FAR = 2.0  # distance of a proposal to an empty memory: the most that rows of length 1 can have
 # relative rounding error allowed to the float32 products; closer calls are decided in float64
 _SLACK = 1e-5
 
 
 class KeepAll:
-    """The filter of the ablation without an epsilon-net: refuses exact duplicates only and needs no
-    vectors.
+    """The filter of the ablation without an epsilon-net.
+
+    It refuses exact duplicates only and needs no vectors.
     """
 
     needs_vectors = False
@@ -41,15 +40,16 @@ class KeepAll:
         return candidate.digest in self._digests
 
     def unknown(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Those not in the memory yet, each content once, in their order."""
+        """Candidates that are not in the memory, each content once, in their order."""
         fresh = {c.digest: c for c in reversed(candidates) if c.digest not in self._digests}
         return list(reversed(fresh.values()))
 
     def add(
         self, candidates: Sequence[Candidate], vectors: Sequence[Vector] = ()
     ) -> list[Candidate]:
-        """Take in candidates without a test (seeds), exact duplicates excepted; returns those taken
-        in.
+        """Enter candidates without a test (seeds); returns those entered.
+
+        Exact duplicates are refused.
         """
         fresh = self.unknown(candidates)
         self._digests.update((c.digest, None) for c in fresh)
@@ -58,7 +58,7 @@ class KeepAll:
     def admit(
         self, candidates: Sequence[Candidate], vectors: Sequence[Vector] = ()
     ) -> list[Candidate]:
-        """Here the same as `add`; counts what was refused."""
+        """Same as `add`; also counts the refused candidates."""
         fresh = self.add(candidates)
         self.refused += len(candidates) - len(fresh)
         return fresh
@@ -69,17 +69,16 @@ class KeepAll:
 
 
 class EpsilonNet:
-    """Admits the candidate farthest from the memory, again and again, while it is at least epsilon
-    away.
+    """Repeatedly admits the candidate farthest from the memory, while it is epsilon away.
 
     `epsilon` is a Euclidean distance between embeddings (0..2 for rows of length 1), or a
     `Quantile` of the distances at which proposals arrived so far: `Quantile(0.1)` refuses about the
     closest tenth of them, whatever the embedder. Until twenty distances were seen a quantile
-    refuses exact duplicates only. What is proposed has been paid for: `crowded` counts how often
+    refuses exact duplicates only. Proposals have been paid for: `crowded` counts the times that
     more than half of the latest twenty were refused, and with `widens` the distance is then lowered
     to their lower quartile.
 
-    The test is `>= epsilon`, as Algorithm 4 prints it; the paper's text says `> epsilon`. They
+    The test is `>= epsilon`, as Algorithm 4 prints it; the paper's text has `> epsilon`. They
     differ at exact ties only, and at epsilon = 0, where `>=` admits everything: exact duplicates
     are therefore always refused by digest.
 
@@ -116,13 +115,14 @@ class EpsilonNet:
         return min(self._arrivals.quantiles(self.configured.q)[0], self._most)
 
     def unknown(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Those not in the memory yet, each content once, in their order."""
+        """Candidates that are not in the memory, each content once, in their order."""
         fresh = {c.digest: c for c in reversed(candidates) if c.digest not in self._members}
         return list(reversed(fresh.values()))
 
     def add(self, candidates: Sequence[Candidate], vectors: Sequence[Vector]) -> list[Candidate]:
-        """Take in candidates without a test (seeds), exact duplicates excepted; returns those taken
-        in.
+        """Enter candidates without a test (seeds); returns those entered.
+
+        Exact duplicates are refused.
         """
         fresh = self.unknown(candidates)
         rows = {c.digest: v for c, v in zip(candidates, vectors, strict=True)}
@@ -131,10 +131,10 @@ class EpsilonNet:
         return fresh
 
     def admit(self, candidates: Sequence[Candidate], vectors: Sequence[Vector]) -> list[Candidate]:
-        """Algorithm 4: returns the admitted candidates in the order of admission, farthest first;
-        ties by order given.
+        """Algorithm 4: returns the admitted candidates in the order of admission, farthest first.
 
-        `vectors` holds one embedding per candidate, all of the memory's length.
+        Ties are admitted in the order given. `vectors` holds one embedding per candidate, all of
+        the memory's length.
         """
         place = {c.digest: i for i, c in reversed(list(enumerate(candidates)))}
         remaining = self.unknown(candidates)
@@ -181,7 +181,7 @@ class EpsilonNet:
         return new
 
     def distances(self, points: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Distance of each row of `points` to the nearest member; inf while there is none.
+        """Distance of each row of `points` to the nearest member; inf without members.
 
         Products in float32 find the nearest, float64 differences measure them, so the outcome
         depends neither on the number of threads nor on the instruction set behind the matrix
@@ -213,8 +213,9 @@ class EpsilonNet:
         self._members[candidate.digest] = candidate
 
     def facts(self) -> dict[str, Any]:
-        """Plain data for a note: size, epsilon in force, and quantiles of the distances at which
-        proposals arrived.
+        """Plain data for a note.
+
+        Size, epsilon in force, and quantiles of the distances at which proposals arrived.
         """
         levels = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9)
         values = self._arrivals.quantiles(*levels)
@@ -228,8 +229,9 @@ class EpsilonNet:
 
 
 def _products(points: NDArray[np.float32], members: NDArray[np.float32]) -> NDArray[np.float32]:
-    """points @ members.T in blocks small enough to stay in cache and on one core: threads cost more
-    than they give.
+    """points @ members.T in blocks small enough to stay in cache and on one core.
+
+    More threads would cost more time than they save.
     """
     block = max(1, _BLOCK // max(points.size, 1))
     products = np.empty((len(points), len(members)), np.float32)

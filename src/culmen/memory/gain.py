@@ -1,5 +1,4 @@
-"""Knowledge gradient: by how much one more piece of knowledge is expected to raise the best
-posterior mean.
+"""Knowledge gradient: expected rise of the best posterior mean by one more observation.
 
 Frazier, Powell and Dayanik, A Knowledge-Gradient Policy for Sequential Information Collection (SIAM
 J. Control Optim., 2008); one step ahead, in closed form for Gaussian beliefs.
@@ -16,15 +15,15 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 MOST = 8
-"""Most children of one request that `of_best` knows of."""
+"""Largest number of children of one request that `of_best` supports."""
 _GRID = np.linspace(-4.0, 9.0, 1301)
 
 
 def gain(gap: Floats, deviation: Floats) -> Floats:
-    """E[max(X, 0)] for X ~ N(-gap, deviation²): what a belief that now lies `gap` below the best
-    may add to it.
+    """E[max(X, 0)] for X ~ N(-gap, deviation²): expected gain over the best.
 
-    `deviation` is that of the posterior mean after the observation; 0 gives max(-gap, 0).
+    `gap` is the distance of a belief below the best, `deviation` the standard deviation of the
+    posterior mean after the observation; 0 gives max(-gap, 0).
     """
     z = _ratio(gap, deviation)
     sure = deviation * (
@@ -34,7 +33,7 @@ def gain(gap: Floats, deviation: Floats) -> Floats:
 
 
 def of_best(gap: Floats, deviation: Floats, k: int) -> Floats:
-    """The same for the best of `k` (1..`MOST`) independent such beliefs."""
+    """Expected gain of the best of `k` (1..`MOST`) independent such beliefs; see `gain`."""
     if k == 1:
         return gain(gap, deviation)
     z = _ratio(gap, deviation)
@@ -79,7 +78,7 @@ _PER_UNIT = 32  # points of the table between two integers
 _END = 39.0  # beyond it Phi(-x) is less than the smallest float
 _TERMS = 6  # the first one left out is less than 3e-13 of the ratio, half a point away
 _EARLY = 3.0  # the continued fraction converges quickly from here on
-_FEW = 150  # so many values take less time one by one
+_FEW = 150  # up to this many values are faster one by one
 
 
 def cumulative(x: Floats) -> Floats:
@@ -99,8 +98,9 @@ def cumulative(x: Floats) -> Floats:
 
 
 def _taylor() -> Floats:
-    """R / sqrt(2 pi) about every point: the coefficient of power _TERMS - 1 - n of point i at [n,
-    i].
+    """R / sqrt(2 pi) about every point.
+
+    The coefficient of power _TERMS - 1 - n of point i is at [n, i].
     """
     x = np.arange(int(_END * _PER_UNIT) + 1) / _PER_UNIT
     ratio = np.zeros_like(x)

@@ -1,5 +1,6 @@
-"""Grids of MAP-Elites (Mouret and Clune, 2015): the best candidate of every cell; islands draw and
-exchange them.
+"""Grids of MAP-Elites (Mouret and Clune, 2015): the best candidate of every cell.
+
+Islands draw from grids and exchange candidates.
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ from culmen.core.evaluation import Rollout
 
 @dataclass(frozen=True)
 class Axis:
-    """One feature dimension in `bins` equal bins between `low` and `high`; outside values fall in
-    the end bins.
+    """One feature dimension in `bins` equal bins between `low` and `high`.
 
-    Without both bounds the axis adapts: it spans the values seen, and the grid is rebuilt when that
-    range grows.
+    Outside values fall in the end bins. Without both bounds the axis adapts: it spans the values
+    seen, and the grid is rebuilt when that range grows.
     """
 
     name: str
@@ -39,14 +39,15 @@ class Axis:
 
     @property
     def fixed(self) -> bool:
-        """Whether both ends are declared."""
+        """True if both ends are declared."""
         return self.low is not None and self.high is not None
 
 
 @dataclass(frozen=True)
 class Elite:
-    """A cell's occupant: its rollout, its reward (mean, higher is better) and its features, one per
-    axis.
+    """A cell's occupant: its rollout, its mean reward and its features.
+
+    Rewards are higher-is-better; there is one feature per axis.
     """
 
     rollout: Rollout
@@ -58,8 +59,10 @@ Cell = tuple[int, ...]
 
 
 class Placement(NamedTuple):
-    """Outcome of offering a candidate to a grid: its cell, the cell's previous occupant, and
-    whether it was inserted."""
+    """Outcome of offering a candidate to a grid.
+
+    Its cell, `entered` (True if it was inserted), and the cell's previous occupant.
+    """
 
     cell: Cell
     entered: bool
@@ -72,11 +75,10 @@ class Placement(NamedTuple):
 
 
 class Grid:
-    """Cells by feature values. A cell keeps the highest reward; on a tie the earlier candidate
-    stays.
+    """Cells by feature values, each with the candidate of the highest reward.
 
-    Occupants are kept in order of reward, so that an insertion and a draw by rank cost O(log n)
-    comparisons.
+    On a tie the earlier candidate stays. Occupants are kept in order of reward, so that an
+    insertion and a draw by rank cost O(log n) comparisons.
     """
 
     def __init__(self, axes: Sequence[Axis]) -> None:
@@ -94,8 +96,9 @@ class Grid:
         return len(self._cells)
 
     def add(self, rollout: Rollout, reward: float, features: Mapping[str, float]) -> bool:
-        """Offer a candidate; True if it now holds a cell. KeyError if a feature of an axis is
-        missing.
+        """Offer a candidate; True if it now holds a cell.
+
+        Raises KeyError if a feature of an axis is missing.
         """
         return self.offer(Elite(rollout, reward, self.point(features))).entered
 
@@ -142,7 +145,7 @@ class Grid:
         return grown
 
     def cell(self, features: Sequence[float]) -> Cell:
-        """The indices of the cell these feature values fall in."""
+        """The indices of the cell of these feature values."""
         return tuple([self._bin(i, value) for i, value in enumerate(features)])
 
     def _bin(self, i: int, value: float) -> int:
@@ -153,14 +156,12 @@ class Grid:
         return last if value >= high else min(int((value - low) / (high - low) * (last + 1)), last)
 
     def ranked(self, rank: int) -> Elite:
-        """The occupant at this place, 0 for the best; ties in the order in which their cells were
-        taken.
-        """
+        """The occupant at this place, 0 for the best; ties in the order of taking their cells."""
         return self._held[self._ranks[rank][1]]
 
     @property
     def quality(self) -> float | None:
-        """Mean reward of the occupants; None while there is none."""
+        """Mean reward of the occupants; None without any."""
         return -sum(key for key, _ in self._ranks) / len(self._ranks) if self._ranks else None
 
     def elites(self, most: int | None = None) -> list[Elite]:
@@ -177,7 +178,7 @@ _POOL = 16  # occupants among which the most different ones are looked for
 
 @dataclass(frozen=True)
 class Selection:
-    """How one island chooses parents and inspirations.
+    """Rule by which one island chooses parents and inspirations.
 
     The parent is drawn uniformly from all occupants with probability `exploration`, uniformly from
     the best `elites` share with probability `exploitation`, otherwise from all, weighted by rank
@@ -203,7 +204,7 @@ class GridIsland:
 
     @property
     def best(self) -> Elite | None:
-        """The occupant of the highest reward; None while there is none."""
+        """The occupant of the highest reward; None without any."""
         return self.grid.ranked(0) if len(self) else None
 
     def parent(self, rng: Random) -> Elite | None:
@@ -218,7 +219,7 @@ class GridIsland:
         return self.grid.ranked(_weighted(size, rng))
 
     def inspirations(self, parent: Elite, rng: Random) -> list[Elite]:
-        """The best occupants, then different ones, none of them the parent, none twice."""
+        """The best occupants, then different ones, without the parent and without repeats."""
         shown = [elite for elite in self.grid.elites(self.selection.top + 1) if elite is not parent]
         shown = shown[: self.selection.top]
         size = len(self)
@@ -233,19 +234,21 @@ class GridIsland:
         return shown + far[: self.selection.diverse]
 
     def distance(self, one: Elite, other: Elite) -> float:
-        """How many cells apart two candidates are, along the straight line."""
+        """Distance of two candidates in cells, along the straight line."""
         return math.dist(self.grid.cell(one.features), self.grid.cell(other.features))
 
     def emigrants(self, rate: float) -> list[Elite]:
-        """The best `rate` share of the occupants, at least one; none from an empty island or at
-        rate 0.
+        """The best `rate` share of the occupants, at least one.
+
+        None from an empty island or at rate 0.
         """
         return self.grid.elites(max(1, math.ceil(rate * len(self)))) if rate > 0 else []
 
 
 def migrate(islands: Sequence[GridIsland], source: int, rate: float) -> list[Placement]:
-    """Send the emigrants of one island to the next one on the ring, where they compete for cells
-    like newcomers.
+    """Send the emigrants of one island to the next one on the ring.
+
+    There they compete for cells like new candidates.
     """
     target = (source + 1) % len(islands)
     if target == source:

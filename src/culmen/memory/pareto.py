@@ -1,5 +1,6 @@
-"""GEPA's memory: the per-case Pareto frontier (Algorithm 2), and the family tree that merges are
-made from.
+"""GEPA's memory: the per-case Pareto frontier (Algorithm 2), and the family tree.
+
+Merges are made from the family tree.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ class Frontier:
         return key in self._rewards
 
     def add(self, key: str, rewards: Mapping[str, float | None]) -> bool:
-        """Enter a candidate; True if it is now among the best on some case. A known key is not
-        entered again.
+        """Enter a candidate; True if it is now among the best on some case.
+
+        A known key is not entered again.
         """
         if key in self._rewards:
             return False
@@ -56,15 +58,16 @@ class Frontier:
         return sum(mine.values()) / len(mine) if mine else -math.inf
 
     def dominates(self, one: str, other: str) -> bool:
-        """At least as good on every case and better on one."""
+        """True if `one` is at least as good on every case and better on one."""
         mine, its = self._rewards[one], self._rewards[other]
         cases = {**mine, **its}
         gaps = [(mine.get(case, -math.inf), its.get(case, -math.inf)) for case in cases]
         return all(a >= b for a, b in gaps) and any(a > b for a, b in gaps)
 
     def leads(self) -> dict[str, int]:
-        """How many cases each candidate is among the best on, without those another one of them
-        dominates.
+        """Number of cases on which each candidate is among the best.
+
+        Candidates dominated by another one of them are left out.
         """
         members = list(dict.fromkeys(key for front in self._fronts.values() for key in front))
         kept = [
@@ -76,9 +79,7 @@ class Frontier:
         return {key: count for key, count in counts.items() if count}
 
     def sample(self, rng: Random) -> str | None:
-        """A candidate with probability proportional to the cases it leads on; None if there is
-        none.
-        """
+        """A candidate with probability proportional to its led cases; None if there is none."""
         counts = self.leads()
         return rng.choices(list(counts), list(counts.values()))[0] if counts else None
 
@@ -87,7 +88,7 @@ _ATTEMPTS = 10
 
 
 class Merge(NamedTuple):
-    """A merged candidate and the two it was made of."""
+    """A merged candidate and the ids of its two parents."""
 
     child: Candidate
     one: str
@@ -103,7 +104,7 @@ class Family:
         self._made: dict[tuple[str, str, str], None] = {}
 
     def add(self, candidate: Candidate, *parents: str) -> None:
-        """Enter a candidate with those it was made of."""
+        """Enter a candidate with its parents."""
         self.members.setdefault(candidate.id, candidate)
         self._parents.setdefault(candidate.id, parents)
 
@@ -119,9 +120,11 @@ class Family:
         return found
 
     def merge(self, frontier: Frontier, rng: Random) -> Merge | None:
-        """Merge two leading candidates, neither descended from the other, through a common ancestor
-        that neither is worse than, where each has a part that only it changed; None if a few draws
-        find no such pair."""
+        """Merge two leading candidates, neither descended from the other; None if no draw fits.
+
+        They are merged through a common ancestor that is no better than either, if each has a part
+        that only it changed. A few pairs are drawn.
+        """
         leaders = list(frontier.leads())
         for _ in range(_ATTEMPTS if len(leaders) > 1 else 0):
             one, two = rng.sample(leaders, 2)
@@ -149,7 +152,10 @@ class Family:
         return only_one and only_two
 
     def _parts(self, ancestor: str, one: str, two: str, better: str) -> Mapping[str, str]:
-        """Each part from the one that changed it; where both did, from the one of higher mean."""
+        """Each part from the candidate that changed it.
+
+        If both did, from the one of higher mean.
+        """
         old, a, b = (self.members[key].parts for key in (ancestor, one, two))
         best = self.members[better].parts
         return {

@@ -1,8 +1,7 @@
-"""OpenEvolve's database of programs (0.4.0): islands of programs, cells that thin them out, one
-archive for all.
+"""OpenEvolve's database of programs (0.4.0): islands, cells that thin them, one archive.
 
-A new program enters its island even where it wins no cell; what it displaces from a cell leaves.
-The archive holds the best of all islands.
+A new program enters its island even if it wins no cell; the program that it displaces from a cell
+is removed. The archive holds the best of all islands.
 """
 
 from __future__ import annotations
@@ -15,16 +14,15 @@ from statistics import fmean
 from culmen.memory.grid import Axis, Cell, Elite, Placement, Selection
 
 _LEAST = 0.001  # weight of a program whose fitness is no higher
-_NEAR, _TRIES = (
-    2,
-    3,
-)  # cells that a near one is away along each axis at most, and tries for each place
+# cells that a near one is away along each axis at most, and tries for each place
+_NEAR, _TRIES = 2, 3
 
 
 @dataclass(eq=False)
 class Member:
-    """A program of one island. A `migrant` is a copy that came from another one, and does not go
-    on.
+    """A program of one island.
+
+    A `migrant` is a copy from another island, and does not migrate again.
     """
 
     elite: Elite
@@ -33,8 +31,9 @@ class Member:
 
 
 class ProgramPopulation:
-    """All islands of one search. `archive` and `most` are the sizes of the archive and of the whole
-    population.
+    """All islands of one search.
+
+    `archive` and `most` are the sizes of the archive and of the whole population.
     """
 
     def __init__(
@@ -49,8 +48,9 @@ class ProgramPopulation:
         self._generations, self._migrated = [0] * islands, 0
 
     def cell(self, features: Sequence[float]) -> Cell:
-        """The cell of these features within the ranges seen so far; where all values were alike,
-        the middle one.
+        """The cell of these features within the ranges seen so far.
+
+        The middle one on an axis whose values were all alike.
         """
         return tuple(
             self._bin(axis, *each)
@@ -64,9 +64,7 @@ class ProgramPopulation:
         return min(axis.bins - 1, int(share * axis.bins))
 
     def add(self, member: Member) -> Placement:
-        """Put a program on its island, into its cell if it beats the occupant, and into the
-        archive.
-        """
+        """Add a program to its island and the archive, and to its cell if it beats the occupant."""
         values, island = member.elite.features, self.islands[member.island]
         self._spans = [
             (min(value, span[0]), max(value, span[1])) if span else (value, value)
@@ -89,7 +87,7 @@ class ProgramPopulation:
         return Placement(cell, wins, holder.elite if holder else None)
 
     def _keep(self, member: Member) -> None:
-        """Into the archive, in place of its worst program where it is full."""
+        """Add a program to the archive, in place of the worst one if it is full."""
         if member in self.archive:
             return
         if len(self.archive) < self._sizes[0]:
@@ -119,8 +117,9 @@ class ProgramPopulation:
             self._drop(member)
 
     def turned(self, island: int, interval: int, rate: float) -> list[Placement]:
-        """An iteration of an island is over; every `interval` of the one that is furthest all
-        islands exchange.
+        """Count an iteration of an island, and migrate if it is time.
+
+        All islands exchange programs every `interval` iterations of the one that is furthest.
         """
         self._generations[island] += 1
         furthest = max(self._generations)
@@ -130,8 +129,10 @@ class ProgramPopulation:
         return self.migrate(rate) if rate > 0 else []
 
     def migrate(self, rate: float) -> list[Placement]:
-        """Copy the best `int(rate * size)` of each island, at least one, to both neighbours on the
-        ring, but for those that are copies and those that the neighbour has."""
+        """Copy the best `int(rate * size)` of each island, at least one, to both its neighbours.
+
+        Copies, and programs that the neighbour has, are left out. Islands form a ring.
+        """
         size, placed = len(self.islands), list[Placement]()
         for number, island in enumerate(self.islands if size > 1 else ()):
             best = sorted(island.members, key=lambda member: -member.elite.reward)
@@ -146,7 +147,7 @@ class ProgramPopulation:
 
 
 class ProgramIsland:
-    """One island of a population; see `memory.grid.GridIsland` for what it stands for."""
+    """One island of a population, with the interface of `memory.grid.GridIsland`."""
 
     def __init__(self, population: ProgramPopulation, number: int) -> None:
         self.population, self._number = population, number
@@ -158,33 +159,35 @@ class ProgramIsland:
 
     @property
     def grid(self) -> ProgramIsland:
-        """What offers go to."""
+        """The island itself, which takes offers."""
         return self
 
     @property
     def best(self) -> Elite | None:
-        """The program of the highest reward; None while there is none."""
+        """The program of the highest reward; None without any."""
         return max(
             (member.elite for member in self.members), key=lambda elite: elite.reward, default=None
         )
 
     @property
     def quality(self) -> float | None:
-        """Mean reward of those that hold a cell; None while there is none."""
+        """Mean reward of the programs that hold a cell; None without any."""
         return fmean(member.elite.reward for member in self.cells.values()) if self.cells else None
 
     def cell(self, features: Sequence[float]) -> Cell:
-        """The cell that features fall in now."""
+        """The present cell of these features."""
         return self.population.cell(features)
 
     def offer(self, elite: Elite) -> Placement:
-        """Add a program; whether it has a cell now."""
+        """Add a program; returns the outcome for its cell."""
         return self.population.add(Member(elite, self._number))
 
     def parent(self, rng: Random) -> Elite | None:
-        """Draw a parent: from the whole island, from the archive (the island's own part of it, if
-        any), or weighted by reward. An empty island draws from the first one; None while that is
-        empty, too."""
+        """Draw a parent; None if this island and the first one are empty.
+
+        From the whole island, from the archive (the island's own part of it, if any), or weighted
+        by reward. An empty island draws from the first one.
+        """
         if not self.members:
             first = self.population.islands[0]
             return first.parent(rng) if first.members else None
@@ -200,9 +203,7 @@ class ProgramIsland:
         return rng.choices(self.members, weights)[0].elite
 
     def inspirations(self, parent: Elite, rng: Random) -> list[Elite]:
-        """The best of the island, then programs of near cells, none of them the parent, none
-        twice.
-        """
+        """The best of the island, then programs of near cells, without the parent and repeats."""
         chosen = self.population.selection
         ranked = [each.elite for each in sorted(self.members, key=lambda each: -each.elite.reward)]
         shown = [elite for elite in ranked[: chosen.top + chosen.diverse] if elite is not parent]
@@ -210,8 +211,9 @@ class ProgramIsland:
         return shown + [elite for elite in drawn if not any(elite is other for other in shown)]
 
     def _drawn(self, parent: Elite, ranked: list[Elite], wanted: int, rng: Random) -> list[Elite]:
-        """`wanted` programs: the best ones, then some of cells at most two away along each axis,
-        then any.
+        """`wanted` programs: the best ones, then some of near cells, then any.
+
+        Near cells are at most two away along each axis.
         """
         best = [
             elite

@@ -1,5 +1,6 @@
-"""What POLCA's settings may name, without loading numpy: priorities of its queue (Section 3, eq. 1,
-Appendix C), tie rules, and quantiles as levels.
+"""Objects of POLCA's settings, without numpy: priorities, tie rules, and quantiles.
+
+Priorities are those of its queue (Section 3, eq. 1, Appendix C); quantiles serve as levels.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Observed(Protocol):
-    """What a priority reads of the statistics, a row per candidate in order of arrival."""
+    """The statistics that a priority reads, a row per candidate in order of arrival."""
 
     def column(self, name: str) -> Floats: ...
 
@@ -38,7 +39,7 @@ class Observed(Protocol):
 class Priority(Protocol):
     """p_explore: one number per candidate, in order of arrival.
 
-    -inf ranks last; NaN is passed over while others are left.
+    -inf ranks last; NaN is passed over while other rows remain.
     """
 
     def __call__(self, statistics: Observed) -> Floats: ...
@@ -52,7 +53,7 @@ class Ties(Protocol):
 
 @dataclass(frozen=True)
 class Earliest:
-    """Equal priorities: the candidate that entered first."""
+    """Equal priorities: the earliest candidate first."""
 
     def order(self, rows: list[int], rng: Random) -> list[int]:
         return rows
@@ -76,8 +77,9 @@ class Mean:
 
 @dataclass(frozen=True)
 class Ucb:
-    """mean + beta * sqrt(log n / T) with n the observations made so far of all programs (Appendix
-    C).
+    """mean + beta * sqrt(log n / T) (Appendix C).
+
+    n is the number of observations so far of all programs.
     """
 
     beta: float = 1.0
@@ -91,11 +93,10 @@ class Ucb:
 
 @dataclass(frozen=True)
 class UcbSigma:
-    """mean + 2 sigma sqrt(log n / T): eq. 1, with sigma the noise of one observation in units of
-    the reward.
+    """mean + 2 sigma sqrt(log n / T): eq. 1.
 
-    n is the number of observations made so far, or `horizon` where given: the paper's analysis
-    fixes n to the horizon.
+    sigma is the noise of one observation in units of the reward. n is the number of observations so
+    far, or `horizon` if given: the paper's analysis fixes n to the horizon.
     """
 
     sigma: float = 0.5
@@ -118,8 +119,9 @@ class Pedigree:
 
 @dataclass(frozen=True)
 class Newest:
-    """Creation order: with one program per iteration, sequential search (Appendix C). Scores play
-    no part.
+    """Creation order: with one program per iteration, sequential search (Appendix C).
+
+    Scores play no part.
     """
 
     def __call__(self, statistics: Observed) -> Floats:
@@ -128,10 +130,9 @@ class Newest:
 
 @dataclass(frozen=True)
 class ThisRound:
-    """Beam search (Appendix C): the newest generation by its mean over its own iteration; older
-    programs are dropped.
+    """Beam search (Appendix C): the newest generation by its mean over its own iteration.
 
-    A generation none of whose programs was scored does not replace the one before it.
+    Older programs are dropped. A generation without a score does not replace the one before it.
     """
 
     def __call__(self, statistics: Observed) -> Floats:
@@ -153,8 +154,9 @@ def _positive(name: str, value: float) -> None:
 
 @dataclass(frozen=True)
 class Quantile:
-    """The level below which a share `q` (0..1) of what was observed lies. Written `q0.1` on the
-    command line.
+    """The level below which a share `q` (0..1) of the observed values lies.
+
+    Written `q0.1` on the command line.
     """
 
     q: float
@@ -176,9 +178,7 @@ class Quantile:
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """The q-quantile (0..1) of sorted `values` (at least one), interpolated linearly between
-    neighbours.
-    """
+    """The q-quantile (0..1) of sorted `values` (at least one), interpolated linearly."""
     place = q * (len(values) - 1)
     below = int(place)
     above = min(below + 1, len(values) - 1)
@@ -202,7 +202,7 @@ class RunningSample:
         return len(self._kept)
 
     def extend(self, values: Iterable[float]) -> None:
-        """Take values in order; infinite ones (no member to measure against) are ignored."""
+        """Take values in order; infinite ones (a distance to an empty memory) are ignored."""
         for value in values:
             if value == float("inf"):
                 continue
@@ -218,6 +218,6 @@ class RunningSample:
         return sorted(self._kept)
 
     def quantiles(self, *levels: float) -> list[float]:
-        """One value per level (0..1); empty while nothing was seen."""
+        """One value per level (0..1); empty before any value."""
         ordered = self.ordered()
         return [quantile(ordered, level) for level in levels if ordered]

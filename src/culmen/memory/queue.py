@@ -1,4 +1,4 @@
-"""POLCA's memory (Section 3): the priority queue, and each candidate's statistics and traces."""
+"""POLCA's memory (Section 3): the priority queue, and statistics and traces by candidate."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 
 def top(scores: Floats, k: int, ties: Ties, rng: Random) -> list[int]:
-    """Rows of the k highest scores, highest first; fewer if there are fewer. NaN rows only if all
-    are NaN.
+    """Rows of the k highest scores, highest first; fewer if there are fewer.
+
+    NaN rows only if all are NaN.
     """
     rows = np.flatnonzero(~np.isnan(scores))
     if len(rows) == 0:
@@ -33,7 +34,7 @@ def top(scores: Floats, k: int, ties: Ties, rng: Random) -> list[int]:
 
 
 class PriorityQueue:
-    """Q: everything admitted to a search, in order of arrival, with its statistics.
+    """Q: all admitted candidates of a search, in order of arrival, with their statistics.
 
     `take` selects programs to explore and marks them as in use until `release`, so that loops
     sharing one queue work on different programs; when all are in use they are shared.
@@ -51,7 +52,7 @@ class PriorityQueue:
         return len(self.candidates)
 
     def add(self, candidates: Iterable[Candidate], round: int = 0) -> None:
-        """Enter candidates proposed in iteration `round`; known ones stay where they are."""
+        """Enter candidates proposed in iteration `round`; known ones keep their row."""
         for candidate in candidates:
             if candidate.id not in self._rows:
                 self._rows[candidate.id] = self.statistics.add(candidate.id, round)
@@ -78,15 +79,16 @@ class PriorityQueue:
         return chosen
 
     def release(self, candidates: Sequence[Candidate]) -> None:
-        """Release what `take` returned."""
+        """Release the candidates that `take` returned."""
         for candidate in candidates:
             self._in_hand[candidate.id] -= 1
             if not self._in_hand[candidate.id]:
                 del self._in_hand[candidate.id]
 
     def sample(self, n: int, rng: Random) -> list[int]:
-        """Rows of up to `n` members that were observed: all if they fit, else half the best by
-        mean, half at random.
+        """Rows of up to `n` observed members.
+
+        All if they fit, else half the best by mean, half at random.
         """
         seen = np.flatnonzero(self.statistics.counts() > 0)
         if len(seen) <= n:
@@ -109,7 +111,7 @@ _ROUND = ("round", "round_total", "round_scored", "round_failed")
 class EntrySummary(NamedTuple):
     """One candidate's numbers; rewards are higher-is-better.
 
-    `observations` made in all (lost ones excluded), `failures` of them without a score, `mean` and
+    `observations` in all (excused ones excluded), `failures` of them without a score, `mean` and
     `sd` (sample standard deviation) with failures at the floor, `latest` the mean of its last
     round. None: unknown.
     """
@@ -126,8 +128,8 @@ class Statistics:
 
     A failed observation counts as the `floor`: the lowest reward the objective allows if it
     declares one, otherwise the lowest reward seen so far in this memory (so means of candidates
-    with failures can move as the floor does). A lost observation counts for nothing. A candidate
-    without any score has mean -inf: it ranks last.
+    with failures can move as the floor does). An excused observation counts for nothing. A
+    candidate without any score has mean -inf: it ranks last.
     """
 
     _columns = ("scored", "scored_mean", "scored_m2", "failed", "birth", *_ROUND)
@@ -155,12 +157,13 @@ class Statistics:
 
     @property
     def total(self) -> int:
-        """Observations of all candidates together, lost ones excluded (n in Appendix C)."""
+        """Observations of all candidates together, excused ones excluded (n in Appendix C)."""
         return self._total
 
     def add(self, key: str, birth: int) -> int:
-        """Make room for a candidate proposed in round `birth`; returns its row. A known key keeps
-        its row.
+        """Make room for a candidate proposed in round `birth`; returns its row.
+
+        A known key keeps its row.
         """
         if key in self._index:
             return self._index[key]
@@ -226,16 +229,15 @@ class Statistics:
         return np.where(scored > 0, total / np.maximum(scored + failed, 1), -np.inf)
 
     def latest(self) -> Floats:
-        """Mean reward of each candidate's last round; -inf where that round gave no score."""
+        """Mean reward of each candidate's last round; -inf if that round gave no score."""
         scored, failed = self.column("round_scored"), self.column("round_failed")
         total = self.column("round_total") + failed * self.floor
         return np.where(scored > 0, total / np.maximum(scored + failed, 1), -np.inf)
 
     def widths(self, n: int | None = None) -> Floats:
-        """sqrt(log n / T) per candidate (the uncertainty of eq. 1 and Appendix C), 0 without
-        observations.
+        """sqrt(log n / T) per candidate (eq. 1 and Appendix C), 0 without observations.
 
-        `n` defaults to the observations made so far.
+        `n` defaults to the number of observations so far.
         """
         counts = self.counts()
         return (
@@ -269,8 +271,9 @@ class Statistics:
         return float((self._data["round_total"][row] + failed * self.floor) / (scored + failed))
 
     def cases(self, key: str) -> dict[str, float]:
-        """Mean reward of one candidate by case id, failures at the floor; empty without a data
-        set.
+        """Mean reward of one candidate by case id, failures at the floor.
+
+        Empty without a data set.
         """
         tallies = self._cases.get(key, {})
         return {
@@ -293,23 +296,21 @@ _TEXTS = 3  # artifacts that are kept of one observation
 
 
 class Trace(NamedTuple):
-    """One observation in short. `reward` is None when the candidate failed."""
+    """Summary of one observation; `reward` is None if the candidate failed."""
 
     case: str
     reward: float | None
     status: str
     feedback: str
     metrics: Mapping[str, float] = {}
-    texts: tuple[
-        tuple[str, str], ...
-    ] = ()  # artifacts: the output, conversations, and what else there is
+    texts: tuple[tuple[str, str], ...] = ()  # artifacts: the output, conversations, and others
 
 
 class Traces:
     """The newest `keep` traces of every candidate, each text cut to `chars` characters.
 
-    The paper keeps all trajectories; a bound keeps long searches small, and the newest say most
-    about a candidate.
+    The paper keeps all trajectories; a bound keeps long searches small, and the newest are the most
+    informative.
     """
 
     def __init__(self, keep: int = 8, chars: int = 1500) -> None:
@@ -318,7 +319,7 @@ class Traces:
         self._traces: dict[str, list[Trace]] = {}
 
     def update(self, rollout: Rollout) -> None:
-        """Take in one rollout; those that failed by no fault of the candidate are passed over."""
+        """Enter one rollout; failures that are not the candidate's fault are left out."""
         traces = self._traces.setdefault(rollout.candidate.id, [])
         for observation, reward in zip(rollout.observations, rollout.rewards, strict=True):
             if not is_excused(observation):

@@ -1,4 +1,4 @@
-"""An archive of states; PUCT chooses the one from which the search goes on."""
+"""An archive of states; PUCT chooses the one to expand next."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _LEAST_SCALE = 1e-6
 
 @dataclass(eq=False)
 class TreeNode:
-    """A state: its rollout, its reward R, the state it was made from, and its counts.
+    """A state: its rollout, its reward R, its parent state, and its counts.
 
-    `expansions` is n, how often it or a descendant was expanded; `best` is m, the highest reward of
-    its own children.
+    `expansions` is n, the number of expansions of the state or a descendant; `best` is m, the
+    highest reward of its own children; `hands` counts the uses in progress.
     """
 
     rollout: Rollout
@@ -42,12 +42,11 @@ class TreeNode:
 
 
 class Tree:
-    """At most `most` states, the roots never evicted; of one expansion the best `children` are
-    kept.
+    """At most `most` states, the roots never evicted.
 
-    PUCT(s) = Q(s) + c * scale * P(s) * sqrt(1 + T) / (1 + n(s)), where P(s) falls linearly with the
-    rank of R(s) and sums to 1, T counts all expansions, and scale is the range of R over states
-    that are not roots.
+    Of one expansion the best `children` are kept. PUCT(s) = Q(s) + c * scale * P(s) * sqrt(1 + T) /
+    (1 + n(s)), where P(s) falls linearly with the rank of R(s) and sums to 1, T counts all
+    expansions, and scale is the range of R over states that are not roots.
     """
 
     def __init__(self, most: int, children: int) -> None:
@@ -81,9 +80,11 @@ class Tree:
         ]
 
     def take(self, c: float) -> TreeNode | None:
-        """The state of highest PUCT, marked as in use; ancestors and descendants of states in use
-        are passed over while others are left. Ties go to the higher reward, then to the older. None
-        from an empty tree."""
+        """The state of highest PUCT, marked as in use; None from an empty tree.
+
+        Ancestors and descendants of states in use are passed over while other states remain. Ties
+        go to the higher reward, then to the older state.
+        """
         if not self.nodes:
             return None
         scores = self.scores(c)

@@ -1,1 +1,1 @@
-"""Watching a run while it goes on. Nothing here can slow or alter the search."""
+"""Displays, summary and diagnosis of a run; nothing here can slow or alter a search."""

@@ -1,7 +1,8 @@
-"""Diagnosis: what ails a run, by cause, from its status and result.
+"""Diagnosis: the problems of a run by cause, from its status and result.
 
-Each cause is a function from what is known of the run to a finding or None; `CAUSES` has them, the
-gravest first. A finding names the share of what it concerns, and the command that mends it.
+Each cause is a function from a diagnosed run to a finding or None; `CAUSES` lists them, the most
+serious first. A finding names the share of evaluations (or candidates, answers, budget) it
+concerns, and the command that fixes it.
 """
 
 from __future__ import annotations
@@ -25,20 +26,21 @@ from culmen.store import views
 from culmen.store.views import RunStatus
 from culmen.store.views.events import FailureCauses, failure_causes
 
-ENOUGH = 10  # evaluations, answers or candidates below which a share says nothing
+ENOUGH = 10  # evaluations, answers or candidates below which a share is not meaningful
 _LOOKED = 200  # failed evaluations read
-_FAILING = 0.3  # share of candidates without any score that is worth a word
-_MANY, _RANDOM = 0.4, 0.8  # from which on they lead: of a model's candidates, and of random edits
-_LOSING = 0.1  # the same of evaluations that were lost
-_SCORER = 0.05  # the same of evaluations in which the evaluator itself failed
-_VAIN = 0.5  # share of the answers that brought nothing
-_RETRIED = 0.3  # share of the calls that failed and were made again
-_ALIKE = 0.8  # share of candidates with the very same score
-_EARLY = 0.8  # share of a budget by which a met target leaves something to save
-_DECIDES = 0.9  # share of the changes that one case makes up
-_BELIEVABLE = 10.0  # times a budget that a person may be asked to spend
-_STALL = 0.4  # share of the evaluations since the best was found
-_LONG = 30  # evaluations that a stall lasts at least
+_FAILING = 0.3  # share of candidates without any score that is reported
+# shares from which on this leads: of a model's candidates, of random edits
+_MANY, _RANDOM = 0.4, 0.8
+_LOSING = 0.1  # share of lost evaluations that is reported
+_SCORER = 0.05  # share of evaluations in which the evaluator itself failed that is reported
+_VAIN = 0.5  # share of the answers without a new candidate
+_RETRIED = 0.3  # share of the calls that failed and were retried
+_ALIKE = 0.8  # share of candidates with the same score
+_EARLY = 0.8  # share of a budget up to which a met target leaves budget to save
+_DECIDES = 0.9  # share of the score's changes that one case accounts for
+_BELIEVABLE = 10.0  # largest multiple of a budget that is proposed
+_STALL = 0.4  # share of the evaluations made since the best was found
+_LONG = 30  # smallest number of evaluations of a stall
 _NAMED = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Exit|Interrupt|Invalid))\b")
 _DISK = re.compile(r"No space left on device|Disk quota exceeded|database or disk is full")
 _GAINS = re.compile(
@@ -48,12 +50,12 @@ _LOSSES = re.compile(r"(^|_)(loss|error|errors|cost|regret|latency|mae|mse|rmse|
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that ails a run.
+    """One problem of a run.
 
-    `what` is so, in a sentence; `command` mends it, and `do` says how. `topic` is a word for
-    programs, `share` (0..1) how much of the evaluations, candidates, answers or budget it concerns,
-    `culprit` whose it is (`core.evaluation.CULPRITS`), `place` the evaluator's `file:line`. It
-    `leads` if it stands before the result.
+    `what` states it in a sentence; `command` fixes it, and `do` describes the fix. `topic` is a
+    word for programs, `share` (0..1) the share of the evaluations, candidates, answers or budget
+    concerned, `culprit` the party at fault (`core.evaluation.CULPRITS`), `place` the evaluator's
+    `file:line`. `leads`: the finding is shown before the result.
     """
 
     topic: str
@@ -67,7 +69,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DiagnosedRun:
-    """What is known of a run that is to be diagnosed; `name` is what commands call it."""
+    """A run under diagnosis with facts read on demand; `name` is its name in commands."""
 
     def __init__(self, now: RunStatus, path: Path, name: str = "") -> None:
         self.now, self.path, self.name = now, path, name or run_name(path)
@@ -79,27 +81,27 @@ class DiagnosedRun:
 
     @cached_property
     def causes(self) -> FailureCauses:
-        """Why candidates failed."""
+        """Causes of candidates' failures."""
         return failure_causes(self.path)
 
     @cached_property
     def failed(self) -> list[Observation]:
-        """The first failed evaluations."""
+        """The first `_LOOKED` failed evaluations."""
         return list(islice((o for o in views.observations(self.path) if not o.ok), _LOOKED))
 
     @cached_property
     def asked(self) -> int:
-        """Requests for candidates."""
+        """Number of requests for candidates."""
         return sum(row.effects for row in views.calls(self.path) if row.effect == "propose")
 
     @property
     def new(self) -> int:
-        """Candidates besides the initial programs."""
+        """Number of candidates besides the initial programs."""
         return max(0, self.now.candidates - len(self.task.seeds))
 
     @property
     def is_over(self) -> bool:
-        """True if the run does not go on by itself."""
+        """True if no process runs the search."""
         return self.now.state != "running"
 
     @property
@@ -109,7 +111,7 @@ class DiagnosedRun:
 
     @property
     def model(self) -> str:
-        """The model that proposes, for a sentence."""
+        """Name of the model that proposes, for use in a sentence."""
         names = self.now.models
         return (
             "the offline proposer"
@@ -119,7 +121,7 @@ class DiagnosedRun:
 
     @property
     def check(self) -> str:
-        """The command that tries the task without a search."""
+        """The command that tests the task without a search."""
         if self.task.evaluator.form == "function":
             return "culmen.check(seed, evaluator)"
         return (
@@ -129,16 +131,16 @@ class DiagnosedRun:
         )
 
     def fork(self, options: str = "") -> str:
-        """The command that goes on with other options, where results of before are reused."""
+        """The command that continues with other options and reuses earlier results."""
         return f"culmen fork {self.name} {options}".rstrip()
 
     @property
     def more(self) -> str:
-        """As much again of the budget that ended the run; "" if none did."""
+        """The amount of the budget that ended the run, once more; "" if no budget did."""
         return self.now.budget.again(self.now.reason)
 
     def with_more(self, options: str) -> str:
-        """`fork` with these options, and as much budget again where the budget ended the run."""
+        """The command `fork` with these options and, if the budget ended the run, `more`."""
         return self.fork(
             " ".join(filter(None, [options, f"--budget {self.more}" if self.more else ""]))
         )
@@ -148,7 +150,7 @@ Cause = Callable[[DiagnosedRun], Finding | None]
 
 
 def diagnose(now: RunStatus, run: Path | None = None, name: str = "") -> list[Finding]:
-    """What is worth saying of the run, the gravest first."""
+    """Findings about the run, the most serious first."""
     case = DiagnosedRun(now, run or Path(now.path), name)
     found = (cause(case) for cause in CAUSES)
     return [finding for finding in found if finding is not None]
@@ -159,18 +161,18 @@ def diagnose(now: RunStatus, run: Path | None = None, name: str = "") -> list[Fi
 
 
 def percent(share: float) -> str:
-    """`31 %`; never 0 % of something, never 100 % of not all."""
+    """`31 %`; 0 % and 100 % only for shares of exactly 0 and 1."""
     return f"{min(99, max(1, round(100 * share))) if 0 < share < 1 else round(100 * share)} %"
 
 
 def last_words(failed: Observation) -> str:
-    """What an evaluation failed of, in the evaluator's own words; else its reason."""
+    """The evaluator's last line on a failed evaluation; else the reason of the failure."""
     said = failed.last_words.rstrip(".")
     return said[:200] if said else (failed.reason or failed.status.value).replace("_", " ")
 
 
 def place_of(failed: Observation) -> str:
-    """The user's own `file:line` that a traceback names; "" without one."""
+    """The user's own `file:line` in a traceback; "" without one."""
     place = errors.in_text(failed.feedback)
     return "" if place is None else place.short
 
@@ -221,7 +223,7 @@ def _nothing_scored(case: DiagnosedRun) -> Finding | None:
 
 
 def remedy(failed: Observation) -> str:
-    """What mends an evaluation that gives no score."""
+    """The fix, in words, for an evaluation without a score."""
     place = place_of(failed)
     if failed.status is Status.TIMEOUT:
         return "raise the limit of seconds, or make the program faster"
@@ -246,7 +248,7 @@ def _scorer(case: DiagnosedRun) -> Finding | None:
 
 
 def _common(failed: list[Observation]) -> Observation | None:
-    """The first of the failures that are the most frequent."""
+    """The first failure of the most frequent kind."""
     kinds = [each.kind for each in failed]
     return max(failed, key=lambda each: kinds.count(each.kind), default=None)
 
@@ -348,7 +350,7 @@ def _vain(case: DiagnosedRun) -> Finding | None:
 
 
 def _repeated(case: DiagnosedRun) -> Finding | None:
-    """Programs that are known already, told by how few came of many answers."""
+    """Many known programs, inferred from few new candidates for many answers."""
     if (
         case.asked < ENOUGH
         or case.new > (1 - _ALIKE) * case.asked
@@ -393,7 +395,7 @@ def _key(failed: Observation) -> str:
 
 
 def kind_of(words: str) -> str:
-    """`SyntaxError` of a last line of feedback or, where it names no exception, the reason."""
+    """`SyntaxError` from the last line of feedback or, without an exception in it, the reason."""
     reason, _, last = words.partition("\n")
     named = _NAMED.match(last)
     return named[1].rpartition(".")[2] if named else reason.replace("_", " ")
@@ -411,7 +413,7 @@ def _named(kind: str, words: str, case: DiagnosedRun) -> str:
 
 
 def _cure(kind: str, case: DiagnosedRun) -> tuple[str, str]:
-    """What mends candidates that fail alike, in words, and a command for it."""
+    """The fix for candidates that fail alike, in words, and a command for it."""
     show = next(
         (
             f"culmen show {case.name} {each.candidate}"
@@ -525,7 +527,7 @@ def _alike(case: DiagnosedRun) -> Finding | None:
 
 
 def _bound(case: DiagnosedRun) -> float | None:
-    """The best score that the task's bounds allow."""
+    """The best score within the task's bounds; None without a bound."""
     low, high = case.task.objective.bounds
     return high if case.now.direction == "max" else low
 
@@ -574,7 +576,7 @@ def _reached(case: DiagnosedRun) -> Finding | None:
     return Finding("target_met", what, do, command, share)
 
 
-# -- too little to tell
+# -- too few data
 # ------------------------------------------------------------------------------
 
 
@@ -640,7 +642,7 @@ def _undecided(case: DiagnosedRun) -> Finding | None:
         return Finding("within_noise", what, do, case.check, share, leads=leads)
     need = math.ceil(
         budget * max(1.0, ratio**2 - 1)
-    )  # a margin shrinks with the root of evaluations
+    )  # a margin shrinks with the square root of the number of evaluations
     do = f"about {budget + need:,} evaluations would tell it"
     command = case.fork(f"--budget evaluations=+{need},final=0.3")
     return Finding("within_noise", what, do, command, share, leads=leads)
@@ -727,4 +729,4 @@ CAUSES: tuple[Cause, ...] = (
     _stalled,
     _unpriced,
 )
-"""The causes, the gravest first."""
+"""All causes, the most serious first."""

@@ -1,6 +1,4 @@
-"""Progress on a terminal (a few lines that stay in place) and everywhere else (a line now and
-then).
-"""
+"""Progress displays: on a terminal (lines redrawn in place), in a notebook, or as lines."""
 
 from __future__ import annotations
 
@@ -27,11 +25,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-_WINDOW = 10.0  # seconds over which the rate is taken
+_WINDOW = 10.0  # seconds over which the rate is averaged
 _QUIET = 1.0  # seconds between two lines about improvements on a terminal
-_SELDOM = 5.0  # and elsewhere
+_SELDOM = 5.0  # the same elsewhere
 _OCCASION = 30.0  # seconds between two plain lines without news
-_TALL = 16  # lines that a terminal must have for a change to be shown
+_TALL = 16  # lines a terminal needs to show the last change
 _INKS = {"+": "green", "-": "red"}
 
 
@@ -42,7 +40,7 @@ class Pace:
         self._seen: deque[tuple[float, int]] = deque()
 
     def see(self, at: float, evaluations: int) -> float | None:
-        """Take one reading, `at` in seconds; the rate, None while there is too little to tell."""
+        """Record a reading, `at` in seconds; return the rate, None for less than a second."""
         self._seen.append((at, evaluations))
         while at - self._seen[0][0] > _WINDOW and len(self._seen) > 2:
             self._seen.popleft()
@@ -51,7 +49,7 @@ class Pace:
 
 
 def share(now: RunStatus, elapsed: float) -> float | None:
-    """How much of the tightest budget is spent, 0..1; None without any limit."""
+    """Used share of the tightest budget, 0..1; None without any limit."""
     usage = now.usage
     spent = {
         "evaluations": now.evaluations,
@@ -65,9 +63,7 @@ def share(now: RunStatus, elapsed: float) -> float | None:
 
 
 def costs(now: RunStatus) -> list[str]:
-    """`312/500 evaluations`, `40 calls`, `$0.31`: what was used, with limits where there are
-    any.
-    """
+    """`312/500 evaluations`, `40 calls`, `$0.31`: amounts used, with limits if there are any."""
     usage, budget = now.usage, now.budget
     texts = [f"{_of(now.evaluations, budget.evaluations)} evaluations"]
     if now.agents is not None and now.agents.of:
@@ -91,25 +87,23 @@ def _of(used: int, limit: int | None) -> str:
 
 
 def gain(best: RunResult, before: RunResult | None) -> str:
-    """`+0.012` against what led before, to the digits that the margin tells."""
+    """`+0.012`: difference from the previous best, to the digits its margin justifies."""
     return "" if before is None else difference(best.value - before.value, best.margin)
 
 
 class News:
-    """Improvements waiting to be told, at most one telling every `patience` seconds: then all of
-    them in one.
-    """
+    """Improvements to report, merged so that at most one is due every `patience` seconds."""
 
     def __init__(self, patience: float) -> None:
         self._patience, self._told = patience, 0.0
         self._held: tuple[RunStatus, RunResult, RunResult | None] | None = None
 
     def add(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
-        """One more improvement."""
+        """Add an improvement."""
         self._held = (now, best, before if self._held is None else self._held[2])
 
     def take(self, at_once: bool = False) -> tuple[RunStatus, RunResult, RunResult | None] | None:
-        """What to tell now: the run then, its best, and what was best when last told."""
+        """The merged improvement if one is due: the run, its best, and the best last reported."""
         if self._held is None or (not at_once and time.monotonic() - self._told < self._patience):
             return None
         told, self._held, self._told = self._held, None, time.monotonic()
@@ -117,7 +111,7 @@ class News:
 
 
 class PlainDisplay:
-    """A line at improvements, and every half minute."""
+    """A line for each improvement, and at least one every half minute."""
 
     every = 1.0
 
@@ -127,31 +121,31 @@ class PlainDisplay:
         self._news = News(_SELDOM)
 
     def prepare(self, seconds: float) -> None:
-        """A line now and then, so that nobody thinks it hangs."""
+        """Write a line from time to time to show that the process is alive."""
         if time.monotonic() - self._written >= _OCCASION:
             self._written = time.monotonic()
             self.say(f"{clock(seconds)}  getting ready")
 
     def start(self, now: RunStatus) -> None:
-        """Nothing: whoever begins the run has said so."""
+        """No-op: the start of the run is reported by its caller."""
 
     def draw(self, now: RunStatus) -> None:
-        """A line if there is news, or was none for long."""
+        """Write a line if there is news, or if there was no line for half a minute."""
         self._tell(at_once=False)
         if time.monotonic() - self._written >= _OCCASION:
             self._write(now, "")
 
     def improved(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
-        """Told with the next drawing."""
+        """Keep the improvement for the next drawing."""
         self._news.add(now, best, before)
 
     def say(self, text: str) -> None:
-        """A message of its own."""
+        """Write a separate message."""
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
     def close(self) -> None:
-        """Tell what was held back."""
+        """Report improvements that are still held back."""
         self._tell(at_once=True)
 
     def _tell(self, at_once: bool) -> None:
@@ -174,7 +168,7 @@ class PlainDisplay:
 
 
 class SilentDisplay:
-    """Messages only, such as what Ctrl-C does; without a stream not even those."""
+    """Messages only, such as the effect of Ctrl-C; without a stream not even those."""
 
     every = math.inf
 
@@ -182,30 +176,31 @@ class SilentDisplay:
         self._stream = stream
 
     def prepare(self, seconds: float) -> None:
-        """Nothing."""
+        """No-op."""
 
     def start(self, now: RunStatus) -> None:
-        """Nothing."""
+        """No-op."""
 
     def draw(self, now: RunStatus) -> None:
-        """Nothing."""
+        """No-op."""
 
     def improved(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
-        """Nothing."""
+        """No-op."""
 
     def say(self, text: str) -> None:
-        """A message."""
+        """Write the message, if there is a stream."""
         if self._stream is not None:
             self._stream.write(f"{text}\n")
             self._stream.flush()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """No-op: nothing is held back."""
 
 
 class TerminalDisplay:
-    """Two lines that stay at the bottom, and what the last improvement changed; improvements scroll
-    by above them.
+    """Two fixed lines at the bottom of the terminal, with the last improvement's changes.
+
+    Improvements scroll by above them.
     """
 
     every = 0.0
@@ -223,8 +218,9 @@ class TerminalDisplay:
         self._change: Change | None = None
 
     def prepare(self, seconds: float) -> None:
-        """What is there before the run has begun: isolation is tried, the seed perhaps scored, a
-        journal replayed.
+        """Show the time while the run is prepared.
+
+        Preparation tests isolation, may score the initial program, and replays a journal.
         """
         from rich.text import Text
 
@@ -235,7 +231,7 @@ class TerminalDisplay:
             )
 
     def start(self, now: RunStatus) -> None:
-        """Take the bottom of the terminal."""
+        """Start the display at the bottom of the terminal."""
         self._clock = (time.monotonic(), now.elapsed_seconds)
         self._live.start()
 
@@ -248,16 +244,16 @@ class TerminalDisplay:
         )
 
     def improved(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
-        """Announced with the next drawing, though not more than once a second."""
+        """Announce the improvement at the next drawing, at most one a second."""
         self._better_at = self._elapsed()
         self._news.add(now, best, before)
 
     def say(self, text: str) -> None:
-        """A message of its own, above the lines."""
+        """Print a separate message above the lines."""
         self._console.print(text, markup=False)
 
     def close(self) -> None:
-        """Announce what was held back, then give the terminal back."""
+        """Announce improvements still held back, then release the terminal."""
         self._announce(at_once=True)
         self._live.stop()
 
@@ -290,7 +286,7 @@ class TerminalDisplay:
         return lines
 
     def _changed(self) -> list[Text]:
-        """What the last improvement changed: a heading and a few lines."""
+        """Changes of the last improvement: a heading and a few lines."""
         from rich.text import Text
 
         if self._change is None:
@@ -323,8 +319,11 @@ class TerminalDisplay:
         return line
 
     def _number(self, best: RunResult) -> str:
-        """With its interval; without one with as many decimals as any score so far, so that digits
-        stay in their columns."""
+        """The score with its interval.
+
+        Without an interval, with as many decimals as any score so far, so that columns stay
+        aligned.
+        """
         if best.margin and best.certified is None:
             return statements.score(best)
         self._places = max(self._places, decimals([best.value]))
@@ -343,7 +342,7 @@ class TerminalDisplay:
 
 
 class _Lines:
-    """Renderable: the terminal's lines at the width it has right now."""
+    """A renderable for the terminal's lines at its current width."""
 
     def __init__(
         self, terminal: TerminalDisplay, now: RunStatus, elapsed: float, rate: float | None
@@ -355,21 +354,19 @@ class _Lines:
         yield from self._draw(*self._data, options.max_width)
 
 
-# What changed from a candidate's parent to itself, in a few lines: for places where there is no
-# room for all of it.
+# Changes from a candidate's parent to the candidate, shortened to a few lines.
 
-# lines of a text beyond which it is not compared: a view that is drawn while a search runs must be
-# cheap
+# lines of a text beyond which it is not compared: drawing while a search runs must be cheap
 _LONG = 4_000
 _WIDE = 400  # characters kept of a line
-_BEFORE = 24  # characters kept of a line before the place where it differs
+_BEFORE = 24  # characters kept of a line before its first difference
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Lines that begin with `+`, `-`, or with neither where they name a part; `more` lines changed
-    beside these.
+    """Changed lines of a candidate against the candidate `since` (an id).
 
-    `since` is the id of the candidate that was compared with.
+    Lines begin with `+` or `-`; a line with neither is the name of a part. `more` changed lines are
+    not among these.
     """
 
     since: str
@@ -378,8 +375,10 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def change(run: Path | str, name: str, most: int = 6) -> Change | None:
-    """Candidate `name` of a run against its first parent, in at most `most` lines; None for one
-    without a parent, and where nothing can be said."""
+    """Changes of candidate `name` from its first parent, in at most `most` lines.
+
+    None for a candidate without a parent, or if there are no changed lines to show.
+    """
     now = views.candidate(run, name, observations=0, children=0)
     if not now.row.parents:
         return None
@@ -393,8 +392,9 @@ def change(run: Path | str, name: str, most: int = 6) -> Change | None:
 
 
 def compared(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Changed lines of all parts, each part under its name where there are several; safe for a
-    terminal.
+    """Changed lines of all parts, made safe for a terminal.
+
+    If there are several parts, each one's name precedes its lines.
     """
     found: list[str] = []
     for name in dict.fromkeys([*before, *after]):
@@ -409,7 +409,7 @@ def compared(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
 
 
 def _lines(one: Sequence[str], two: Sequence[str]) -> Iterator[str]:
-    """Lines of `one` that went and of `two` that came, place by place."""
+    """Removed lines of `one` and added lines of `two`, change by change."""
     for kind, low, high, start, end in difflib.SequenceMatcher(
         None, one, two, autojunk=False
     ).get_opcodes():
@@ -425,9 +425,7 @@ def _lines(one: Sequence[str], two: Sequence[str]) -> Iterator[str]:
 
 
 def _from_difference(old: str, new: str) -> tuple[str, str]:
-    """Both from a little before the place where they differ, if that is far from their
-    beginning.
-    """
+    """Both lines, cut to begin shortly before their first difference if that is far in."""
     same = next(
         (place for place, (one, other) in enumerate(zip(old, new)) if one != other),
         min(len(old), len(new)),
@@ -437,8 +435,10 @@ def _from_difference(old: str, new: str) -> tuple[str, str]:
 
 
 def few(lines: list[str], most: int) -> list[str]:
-    """At most `most` of them in their order, of what was taken away half at most: what came is the
-    news.
+    """At most `most` of the lines, in order.
+
+    At most half of them are removed lines, unless there are too few others: added lines matter
+    more.
     """
     if len(lines) <= most:
         return lines
@@ -448,19 +448,22 @@ def few(lines: list[str], most: int) -> list[str]:
     return [lines[place] for place in sorted(removed[:gone] + others[: most - gone])]
 
 
-# A run in a notebook: as HTML (what came out, the best so far as a curve, what changed), and while
-# it goes on.
+# A run in a notebook: as HTML (result, curve of the best so far, changes), also while it runs.
 
 _WIDTH, _HEIGHT, _LEFT, _BELOW = 560, 150, 62, 22  # pixels of the curve
 _LINES = 24  # of a change
 _REDRAWN = 0.5  # seconds between two drawings
 _HTML_INKS = {"+": "#1a7f37", "-": "#cf222e"}
-_STYLE = "font-family:ui-monospace,monospace;font-size:12px;line-height:1.4;white-space:pre-wrap;margin:0"
+_STYLE = (
+    "font-family:ui-monospace,monospace;font-size:12px;line-height:1.4;"
+    "white-space:pre-wrap;margin:0"
+)
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook: it has loaded IPython itself, which takes
-    long.
+    """True if this process is the kernel of a notebook.
+
+    IPython is not imported for the test: a kernel has loaded it already, and its import is slow.
     """
     if "IPython" not in sys.modules:
         return False
@@ -473,15 +476,16 @@ def in_notebook() -> bool:
 
 
 def page(run: Path, words: str) -> str:
-    """The run as HTML: `words` (lines of text), the curve of the best so far, the best against its
-    initial program.
+    """The run as HTML: `words` (lines of text), curve of the best so far, and the changes.
+
+    The changes are those of the best candidate from its initial program.
     """
     drawn = curve(views.progress(run), views.status(run).evaluations)
     return f"<div>{preformatted(html.escape(words))}{drawn}{_change(run)}</div>"
 
 
 def curve(points: list[ProgressPoint], evaluations: int) -> str:
-    """The best so far over so many evaluations as SVG; "" where nothing scored."""
+    """The best so far over `evaluations` as SVG; "" without points."""
     if not points:
         return ""
     last, values = max(1, evaluations, points[-1].evaluations), [point.mean for point in points]
@@ -516,7 +520,7 @@ def curve(points: list[ProgressPoint], evaluations: int) -> str:
 
 
 def _change(run: Path) -> str:
-    """Lines in which the best differs from the initial program it descends from, folded away."""
+    """Changes of the best candidate from the run's first candidate, in a folded block."""
 
     best = views.best(run)
     firsts = views.candidates(run, "old", limit=1)
@@ -544,9 +548,7 @@ def preformatted(inside: str) -> str:
 
 
 class NotebookDisplay(PlainDisplay):
-    """One output of a cell that is drawn anew: how far the run is, and the curve of the best so
-    far.
-    """
+    """One output of a cell, redrawn in place: progress, and the curve of the best so far."""
 
     every = _REDRAWN
 
@@ -561,24 +563,24 @@ class NotebookDisplay(PlainDisplay):
         self._now: RunStatus | None = None
 
     def prepare(self, seconds: float) -> None:
-        """Nothing: the output says so already."""
+        """No-op: the output shows the state already."""
 
     def draw(self, now: RunStatus) -> None:
-        """Draw anew, twice a second at most."""
+        """Redraw, at most twice a second."""
         self._now = now
         if time.monotonic() - self._drawn >= _REDRAWN:
             self._show(now)
 
     def improved(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
-        """Seen in the curve."""
+        """Redraw: the curve shows the improvement."""
         self._show(now)
 
     def say(self, text: str) -> None:
-        """A message of its own, kept above the figures."""
+        """Add a separate message, kept above the figures."""
         self._said.append(text)
 
     def close(self) -> None:
-        """The last drawing stays."""
+        """Draw the final state, which stays."""
         if self._now is not None:
             self._show(self._now)
 
@@ -596,6 +598,7 @@ class NotebookDisplay(PlainDisplay):
         words = html.escape("\n".join([*self._said, head]))
         self._handle.update(
             self._html(
-                f"<div>{preformatted(words)}{curve(views.progress(now.path), now.evaluations)}</div>"
+                f"<div>{preformatted(words)}"
+                f"{curve(views.progress(now.path), now.evaluations)}</div>"
             )
         )

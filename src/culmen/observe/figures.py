@@ -1,4 +1,4 @@
-"""Numbers and times as people read them."""
+"""Numbers and times for display."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ _CONTROL = {
 
 
 def clean(text: str) -> str:
-    """Text of unknown origin made safe for a terminal: control characters are spelled out, not
-    obeyed.
-    """
+    """Text of unknown origin made safe for a terminal: control characters are escaped."""
     return text.replace("\r\n", "\n").translate(_CONTROL)
 
 
 def decimals(values: Iterable[float]) -> int:
-    """How many decimals show every value of a column to six significant digits of the largest, and
-    no more.
+    """Decimals that show every value of a column in full.
+
+    At most six significant digits of the largest value.
     """
     finite = [v for v in values if math.isfinite(v)]
     top = max((abs(v) for v in finite), default=0.0)
@@ -44,7 +43,7 @@ def decimals(values: Iterable[float]) -> int:
 
 
 def number(value: float | None, places: int | None = None) -> str:
-    """One number: `places` decimals, or as many as `decimals` finds; `-` for None."""
+    """One number with `places` decimals, or as many as `decimals` returns; `-` for None."""
     if value is None:
         return "-"
     if value and not 1e-4 <= abs(value) < 1e9:
@@ -54,27 +53,28 @@ def number(value: float | None, places: int | None = None) -> str:
 
 
 def doubt(trust: str) -> str:
-    """` (self-reported)` beside a score that candidate code may have had a hand in, "" beside any
-    other.
-    """
+    """` (self-reported)` for a score that candidate code may have influenced; else ""."""
     return "" if reaches(trust, "verified") else f" ({trust or LEVELS[-1]})"
 
 
 def places(margin: float) -> int:
-    """Decimals that a margin tells: two significant digits of it."""
+    """Decimals that a margin justifies: two of its significant digits."""
     return min(_DIGITS + 4, max(0, 1 - math.floor(math.log10(margin))))
 
 
 def plus_minus(margin: float | None) -> str:
-    """` ± 0.0012` with two significant digits, "" where it is unknown or zero."""
+    """` ± 0.0012` with two significant digits, "" for an unknown or zero margin."""
     if not margin or not math.isfinite(margin):
         return ""
     return f" ± {number(float(f'{margin:.2g}'))}"
 
 
 def measured(score: float | None, margin: float | None, bounds: Bounds = (None, None)) -> str:
-    """`0.523 ± 0.035`, both to the digits that half the 95 % interval's width tells; `1.00 (0.65 to
-    1)` where the interval passes a bound of the score; the score alone where it has no interval."""
+    """`0.523 ± 0.035`, both to the digits that the margin justifies.
+
+    `margin` is half the width of the 95 % interval. `1.00 (0.65 to 1)` if the interval exceeds a
+    bound of the score; the score alone if it has no interval.
+    """
     if score is None or not margin or not math.isfinite(margin):
         return number(score)
     digits, (low, high) = places(margin), bounds
@@ -90,8 +90,10 @@ def measured(score: float | None, margin: float | None, bounds: Bounds = (None, 
 
 
 def difference(value: float, margin: float | None) -> str:
-    """`+0.083`: a difference to the digits that its margin tells; three where none is known, all of
-    an exact one."""
+    """`+0.083`: a difference to the digits that its margin justifies.
+
+    Three significant digits for an unknown margin, all digits for an exact difference.
+    """
     if margin == 0:
         return ("+" if value >= 0 else "") + number(value)
     if margin is None or not math.isfinite(margin):
@@ -134,7 +136,7 @@ def dollars(value: float) -> str:
 
 
 def joined(parts: Iterable[str], separator: str = ", ") -> str:
-    """The parts that are not empty."""
+    """The non-empty parts, joined."""
     return separator.join(part for part in parts if part)
 
 
@@ -142,8 +144,9 @@ RUNS = Path("runs")  # folder of the runs unless --run-dir names another
 
 
 def run_name(run: Path | str) -> str:
-    """A run as a command takes it here: its name if it is under ./runs, else its path or
-    address.
+    """A run as commands in this folder accept it.
+
+    Its name if it is under ./runs, else its path or address.
     """
     from culmen.store.address import pointer
 
@@ -155,7 +158,7 @@ def run_name(run: Path | str) -> str:
 
 
 def short_path(run: Path | str) -> str:
-    """The path of a run, relative to the working folder where it is below it."""
+    """The path of a run, relative to the working folder if it is below it."""
     try:
         return str(Path(run).resolve().relative_to(Path.cwd()))
     except ValueError:

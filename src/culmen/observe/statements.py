@@ -1,4 +1,4 @@
-"""Statements: what is said of the result of a run, from `RunResult` alone, on every surface."""
+"""Sentences on the result of a run, from `RunResult` alone, for every surface."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import msgspec
 from culmen.core.result import NoiseReport, RunResult, Score
 from culmen.observe.figures import count, difference, joined, measured, number
 
-_FAR = 2.0  # standard errors by which a score has fallen that is worth a word
+_FAR = 2.0  # fall of a score, in standard errors, that is reported
 
 
 class Doubt(msgspec.Struct, frozen=True):
-    """One thing that speaks against a result: `level` warn or bad, `words` for a pill, and
-    `why`.
-    """
+    """One doubt about a result: `level` warn or bad, short `words`, and the reason `why`."""
 
     level: str
     words: str
@@ -32,7 +30,7 @@ def _other(result: RunResult, other: Score) -> str:
 def headline(result: RunResult, is_over: bool = True) -> str:
     """`initial 0.443 ± 0.090 → best 0.523 ± 0.035: +0.08, within noise`.
 
-    Or that the initial program was kept; of a search that goes on what it expects so far.
+    Or a statement that the initial program was kept. For a running search, its estimates so far.
     """
     failed = ""
     if result.failures:
@@ -70,7 +68,7 @@ def _certainty(result: RunResult) -> str:
 def looks(result: RunResult) -> str:
     """`mean of 10 evaluations made after it was chosen, on 10 of 100 test cases; ...`.
 
-    With the intervals for these cases and for new ones, and how many evaluations failed.
+    With the intervals for these cases and for new ones, and the number of failed evaluations.
     """
     many = count(result.count, "evaluation")
     if not result.confirmed and not result.failures:
@@ -88,7 +86,7 @@ def looks(result: RunResult) -> str:
 
 
 def _intervals(result: RunResult) -> str:
-    """The interval for the cases of the task and that for new ones, where both are known."""
+    """The intervals for the cases of the task and for new cases, if both are known."""
     if not result.cases or result.margin is None or not result.new_margin:
         return ""
     here, new = (
@@ -99,7 +97,7 @@ def _intervals(result: RunResult) -> str:
 
 
 def doubts(result: RunResult | None) -> list[Doubt]:
-    """What speaks against the reported score."""
+    """Doubts about the reported score."""
     if result is None:
         return []
     found: list[Doubt] = []
@@ -125,25 +123,25 @@ _FELL = "what the search expected: fresh evaluations are more than two standard 
 
 
 def _fall(result: RunResult) -> float:
-    """How far a confirmed score is below what the search expected; 0 where it is not."""
+    """Fall of a confirmed score below the search's estimate; 0 without one."""
     if not result.confirmed or result.search_score is None:
         return 0.0
     return max(0.0, result.advantage(result.search_score, result.score))
 
 
 def fell(result: RunResult) -> bool:
-    """True if the confirmed score is below what the search expected by more than its margin."""
+    """True if the confirmed score is below the search's estimate by more than its margin."""
     least = max(result.margin or 0.0, 1e-9 * abs(result.search_score or 0.0))
     return _fall(result) > least
 
 
 def before(result: RunResult) -> str:
-    """What the search expected, to the digits of the reported score."""
+    """The search's estimate, to the digits of the reported score."""
     return measured(result.search_score, result.margin).partition(" ")[0]
 
 
 def noise(report: NoiseReport) -> str:
-    """What is known of the evaluator's noise, in a sentence."""
+    """A sentence on the evaluator's noise."""
     many = count(report.repeats, "repeated evaluation")
     if report.exact:
         return (
@@ -189,7 +187,7 @@ _ENDS = {
 
 
 def ended(state: str, reason: str, error: str = "") -> str:
-    """Why a run ended, in words; "" while it runs."""
+    """The reason why a run ended, in words; "" while it runs."""
     if state == "running":
         return ""
     if state == "finished":
@@ -198,7 +196,7 @@ def ended(state: str, reason: str, error: str = "") -> str:
 
 
 def short(result: RunResult | None) -> str:
-    """`best 0.52 ± 0.04`, for a line of progress; certified values in all their digits."""
+    """`best 0.52 ± 0.04`, for a line of progress; certified values with all their digits."""
     if result is None:
         return "no score yet"
     return f"best {score(result) if result.certified is None else number(result.certified)}"

@@ -1,5 +1,7 @@
-"""Summary of a run, from its journal alone, wherever it is shown: what came out, what was used, one
-thing to do next, what ails it, and why a search ended without any score."""
+"""Summary of a run from its journal: result, usage, next command, and problems.
+
+Also the error for a search that ended without any score.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,11 @@ from culmen.store.views import Front, RunStatus
 
 
 class RunSummary(msgspec.Struct, frozen=True):
-    """`cause` is the gravest of the `findings` where it explains the result ("": none does);
-    `result`, `used` and `next` are a line each. `command` is what `next` advises, and `also` are
-    further commands, each with what it is for."""
+    """A summary of a run; `result`, `used` and `next` are one line each.
+
+    `cause` is the most serious of the `findings` if it explains the result (else ""). `command` is
+    the command in `next`, and `also` are further commands, each with its purpose.
+    """
 
     result: str
     used: str
@@ -34,12 +38,12 @@ class RunSummary(msgspec.Struct, frozen=True):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The lines that every look at a run begins with, the cause first where there is one."""
+        """The lines at the head of every view of a run, the cause first if there is one."""
         return (*filter(None, [self.cause]), self.result, self.used, self.next)
 
     @property
     def others(self) -> tuple[Finding, ...]:
-        """The findings that none of the lines names."""
+        """The findings that `lines` does not contain."""
         return tuple(each for each in self.findings if each.what != self.cause)
 
     def __str__(self) -> str:
@@ -48,8 +52,10 @@ class RunSummary(msgspec.Struct, frozen=True):
 
 
 def summarize(run: Path, now: RunStatus | None = None, name: str = "") -> RunSummary:
-    """The summary of a run as it stands; `name` is what commands call it ("": what works in this
-    folder)."""
+    """The summary of a run at this moment.
+
+    `name` is the run's name in commands ("": a name that works in this folder).
+    """
     now = now or views.status(run)
     case = DiagnosedRun(now, run, name)
     found = tuple(diagnose(now, run, case.name))
@@ -111,7 +117,7 @@ def used(now: RunStatus) -> str:
 
 
 def _steps(case: DiagnosedRun, found: tuple[Finding, ...]) -> list[tuple[str, str]]:
-    """Commands worth typing now, the first one first, each with what it is for."""
+    """Useful commands, the most useful first, each with its purpose."""
     now, run = case.now, case.name
     told = [each for each in found if each.command]
     advised = [(each.command, each.do) for each in told if each.leads or each.topic in _UNSURE]
@@ -135,7 +141,7 @@ def _steps(case: DiagnosedRun, found: tuple[Finding, ...]) -> list[tuple[str, st
     return _once([*steps, *others])
 
 
-_UNSURE = ("within_noise", "fallen")  # findings beside a result that has to be measured again
+_UNSURE = ("within_noise", "fallen")  # findings about a result that should be measured again
 
 
 def _once(steps: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -152,16 +158,18 @@ def _results(case: DiagnosedRun) -> list[tuple[str, str]]:
     return [(f"culmen best {case.name}", "print the best" + " so far" * (not is_over)), *changed]
 
 
-# What to say of a search that has ended without a single score: its evaluator's own words, and the
-# line to change.
+# The error for a search that ended without any score: the evaluator's message, and the line to
+# change.
 
 _LOOKED = 200  # failed evaluations read
 _LINES = 30  # of a feedback
 
 
 def check_scored(run: Path) -> None:
-    """Raise `NothingScored` for a finished run that has evaluated something, none of which gave a
-    score, unless it was told to put up with that."""
+    """Raise `NothingScored` for a finished run none of whose evaluations gave a score.
+
+    A run with `allow_failing`, or without any evaluation, passes.
+    """
     about = views.meta(run)
     if about.allow_failing:
         return
@@ -199,7 +207,7 @@ def _headline(reason: str, evaluations: int, calls: int) -> str:
 
 
 def _quoted(failed: Observation) -> str:
-    """Status, reason, and what the evaluator said, indented."""
+    """Status, reason and the evaluator's output, indented."""
     case = f" on case {failed.case}" if failed.case else ""
     reason = (
         ""

@@ -1,4 +1,7 @@
-"""MLflow: one run per search in an experiment named after the task."""
+"""Trackers for tracking libraries: MLflow, Weights & Biases, TensorBoard, OpenTelemetry.
+
+MLflow gets one run per search in an experiment named after the task.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,11 @@ _ENDS = {"finished": "FINISHED", "failed": "FAILED"}
 
 
 class MLflow:
-    """Logs to `uri`, or where MLflow's own settings say. Uses its client: nothing global is
-    touched. With `run` to that run of MLflow, which somebody else has begun and will end; all keys
-    begin with `prefix`."""
+    """Tracker that logs to MLflow at `uri`, or as MLflow's own settings define.
+
+    It uses MLflow's client and changes no global state. With `run`, it logs to that existing run of
+    MLflow, which its owner ends; all keys begin with `prefix`.
+    """
 
     def __init__(self, uri: str, run: str = "", prefix: str = "", texts: bool = False) -> None:
         self._uri, self._given, self._prefix, self.texts = uri, run, prefix, texts
@@ -35,7 +40,7 @@ class MLflow:
         self._run, self.reached = run, 0
 
     def start(self, about: TrackedRun) -> None:
-        """Go on with the run of this name, or begin it."""
+        """Resume the MLflow run of this name, or begin it."""
         from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
 
         self._client = client = MlflowClient(tracking_uri=self._uri or None)
@@ -57,12 +62,12 @@ class MLflow:
         self._params(about, {})
 
     def _known(self) -> None:
-        """Find out up to which evaluation it was told before."""
+        """Read the number of evaluations logged before."""
         before = self._client.get_metric_history(self._run, f"{self._prefix}seconds")
         self.reached = max((metric.step for metric in before), default=0)
 
     def _params(self, about: TrackedRun, have: Mapping[str, str]) -> None:
-        """Settings that are not there yet: MLflow refuses to change one."""
+        """Log settings that are not there yet: MLflow refuses to change one."""
         for key, value in {
             "task": about.task,
             "strategy": about.strategy,
@@ -72,7 +77,7 @@ class MLflow:
                 self._client.log_param(self._run, f"{self._prefix}{key}", value[:500])
 
     def point(self, point: TrackedPoint) -> None:
-        """One step of every curve, in one request."""
+        """Log one step of every curve, in one request."""
         from mlflow.entities import Metric  # pyright: ignore[reportMissingImports]
 
         at = int(point.time * 1000)
@@ -83,10 +88,10 @@ class MLflow:
         self._client.log_batch(self._run, metrics=metrics)
 
     def span(self, span: EffectSpan) -> None:
-        """Nothing: calls are told by the curves."""
+        """No-op: the curves include calls."""
 
     def tree(self, candidates: Sequence[TrackedCandidate]) -> None:
-        """A table as MLflow's own are, and a file for each text."""
+        """Log the candidates as a table in MLflow's format, and a file for each text."""
         columns = [name for name in _COLUMNS if name != "text"]
         data = [_row(each)[: len(columns)] for each in candidates]
         folder = self._prefix.strip("/") or "culmen"
@@ -98,7 +103,7 @@ class MLflow:
                 self._client.log_text(self._run, text, f"{folder}/texts/{each.id}/{name}")
 
     def close(self, state: str) -> None:
-        """Say how it ended, unless the run is somebody else's."""
+        """Set the final state, unless the run has another owner."""
         if self._given:
             return
         self._client.set_terminated(self._run, _ENDS.get(state, "KILLED"))
@@ -108,9 +113,12 @@ class MLflow:
 
 
 class WeightsAndBiases:
-    """Logs to `project`; where and whether over the network is for W&B's own variables to say. With
-    `run` to that run, where all keys begin with `prefix` and count their own evaluations; one of
-    this process goes on after."""
+    """Tracker that logs to `project` of Weights & Biases.
+
+    W&B's own environment variables define the server and offline mode. With `run`, it logs to that
+    existing run, where all keys begin with `prefix` and have their own count of evaluations; a run
+    begun by this process stays open.
+    """
 
     def __init__(self, project: str, run: str = "", prefix: str = "", texts: bool = False) -> None:
         self._project, self._given, self._prefix, self.texts = project, run, prefix, texts
@@ -118,7 +126,7 @@ class WeightsAndBiases:
         self._borrowed, self.reached = False, 0
 
     def start(self, about: TrackedRun) -> None:
-        """Begin the run of this name, or go on with it."""
+        """Begin the run of this name, or resume it."""
         import wandb  # pyright: ignore[reportMissingImports]
 
         named = {"task": about.task, "strategy": about.strategy, **about.settings}
@@ -149,18 +157,18 @@ class WeightsAndBiases:
         )
 
     def point(self, point: TrackedPoint) -> None:
-        """One step of every curve."""
+        """Log one step of every curve."""
         figures = {f"{self._prefix}{name}": value for name, value in point.figures().items()}
-        if self._given:  # its steps are somebody else's
+        if self._given:  # the run's owner counts its steps
             self._run.log({**figures, f"{self._prefix}evaluations": point.evaluations})
         else:
             self._run.log(figures, step=point.evaluations)
 
     def span(self, span: EffectSpan) -> None:
-        """Nothing: calls are told by the curves."""
+        """No-op: the curves include calls."""
 
     def tree(self, candidates: Sequence[TrackedCandidate]) -> None:
-        """A table, texts in its last column where they are wanted."""
+        """Log the candidates as a table; texts, if wanted, are in its last column."""
         import wandb  # pyright: ignore[reportMissingImports]
 
         columns: list[Any] = (
@@ -170,7 +178,7 @@ class WeightsAndBiases:
         self._run.log({f"{self._prefix}candidates": wandb.Table(columns=columns, data=rows)})
 
     def close(self, state: str) -> None:
-        """Wait until it is written or sent; a run that this process had begun is left open."""
+        """Wait until all data are written or sent; leave a run begun by this process open."""
         self._run.summary[f"{self._prefix}state"] = state
         if self._borrowed:
             return
@@ -181,7 +189,7 @@ class WeightsAndBiases:
 
 
 class TensorBoard:
-    """Writes event files below `folder`; a run that is gone on with adds to its own."""
+    """Tracker that writes event files below `folder`; a resumed run adds to its own files."""
 
     texts = False
 
@@ -190,7 +198,7 @@ class TensorBoard:
         self._writer: Any = None
 
     def start(self, about: TrackedRun) -> None:
-        """Open the files and note the settings."""
+        """Open the files and record the settings."""
         from tensorboardX import SummaryWriter
 
         self._writer = SummaryWriter(str(self._folder / about.run))
@@ -200,20 +208,20 @@ class TensorBoard:
         )
 
     def point(self, point: TrackedPoint) -> None:
-        """One step of every curve."""
+        """Write one step of every curve."""
         for name, value in point.figures().items():
             self._writer.add_scalar(
                 f"{self._prefix}{name}", value, point.evaluations, walltime=point.time
             )
 
     def span(self, span: EffectSpan) -> None:
-        """Nothing: there are no spans in TensorBoard."""
+        """No-op: TensorBoard has no spans."""
 
     def tree(self, candidates: Sequence[TrackedCandidate]) -> None:
-        """Nothing: there are no tables in TensorBoard."""
+        """No-op: TensorBoard has no tables."""
 
     def close(self, state: str) -> None:
-        """Everything is on disk."""
+        """Flush and close the files."""
         self._writer.close()
 
 
@@ -224,8 +232,10 @@ _NANO = 1_000_000_000
 
 
 class OpenTelemetry:
-    """Sends spans to `endpoint`, or where OTEL_EXPORTER_OTLP_ENDPOINT says, by OTLP over HTTP;
-    `exporter` takes that one's place."""
+    """Tracker that sends spans to `endpoint` by OTLP over HTTP.
+
+    The default is the endpoint in OTEL_EXPORTER_OTLP_ENDPOINT; `exporter` replaces the exporter.
+    """
 
     texts = False
 
@@ -235,7 +245,7 @@ class OpenTelemetry:
         self._tracer: Any = None
 
     def start(self, about: TrackedRun) -> None:
-        """Make a provider of our own: whatever the process has set up globally is left alone."""
+        """Make a provider of its own; the process's global provider is not touched."""
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -250,10 +260,10 @@ class OpenTelemetry:
         self._tracer = self._provider.get_tracer("culmen")
 
     def point(self, point: TrackedPoint) -> None:
-        """Nothing: the evaluation's span says it."""
+        """No-op: the evaluation's span holds the score."""
 
     def span(self, span: EffectSpan) -> None:
-        """One finished effect."""
+        """Send a span for one finished effect."""
         from opentelemetry.trace import SpanKind, Status, StatusCode
 
         result, model = span.result, getattr(span.result, "model", "")
@@ -275,15 +285,15 @@ class OpenTelemetry:
         made.end(end_time=int(max(span.start, span.end) * _NANO))
 
     def tree(self, candidates: Sequence[TrackedCandidate]) -> None:
-        """Nothing: spans are effects."""
+        """No-op: there are spans for effects only."""
 
     def close(self, state: str) -> None:
-        """Send what is left."""
+        """Send the remaining spans."""
         self._provider.shutdown()
 
 
 def _facts(span: EffectSpan, called: bool) -> dict[str, Any]:
-    """Attributes of a span, under the conventions' names for calls of models."""
+    """Attributes of a span, named by the conventions for calls of models."""
     result: Any = span.result
     if called:
         provider, _, rest = result.model.partition("/")
@@ -320,7 +330,7 @@ def _otlp(endpoint: str) -> Any:
     )
 
 
-# Trackers by what is written behind --track.
+# Trackers by the text of --track.
 
 
 def _tensorboard(place: str, asked: dict[str, Any]) -> Tracker:
@@ -356,8 +366,10 @@ def _row(candidate: TrackedCandidate) -> list[Any]:
 
 
 def trackers(wanted: Sequence[str]) -> tuple[Tracking, ...]:
-    """Observers for `NAME`, `NAME:PLACE` or `NAME:PLACE#run=ID,prefix=TEXT,texts`; raises
-    `UserError` for a name nobody knows or a package that is missing."""
+    """Observers for `NAME`, `NAME:PLACE` or `NAME:PLACE#run=ID,prefix=TEXT,texts`.
+
+    Raises `UserError` for an unknown name or option, or a missing package.
+    """
     return tuple(_one(each) for each in dict.fromkeys(wanted))
 
 

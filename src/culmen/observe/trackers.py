@@ -20,17 +20,17 @@ from culmen.store.database import RunMeta
 from culmen.store.evidence import FollowedLeader
 from culmen.store.views import CandidateRow
 
-WAITING = 10_000  # events that a slow tracker may lag behind; later ones are left out
-PATIENCE = 10.0  # seconds that the end of a run waits for its trackers
+WAITING = 10_000  # events by which a slow tracker may lag; later ones are dropped
+PATIENCE = 10.0  # seconds that a run waits for its trackers at its end
 _PAGE = 2000
-_TREE = 5000  # candidates of which a tree is told, the oldest
-_POLL = 0.5  # seconds between two looks at a run that goes on
+_TREE = 5000  # candidates in a tree: the oldest ones
+_POLL = 0.5  # seconds between two reads of a running run
 
 Say = Callable[[str], None]
 
 
 class Tracking(Observer):
-    """Observer that tells `tracker` of a run: `with tracking.of(folder, say): ...`."""
+    """Observer that sends a run's events to `tracker`: `with tracking.of(folder, say): ...`."""
 
     def __init__(
         self, name: str, tracker: Tracker, waiting: int = WAITING, patience: float = PATIENCE
@@ -43,7 +43,7 @@ class Tracking(Observer):
         self._thread = threading.Thread(target=self._work, name=f"culmen-track-{name}", daemon=True)
 
     def of(self, run: Path, say: Say) -> Tracking:
-        """The run to tell of, and where a sentence about trouble goes."""
+        """Set the run to track, and the receiver of messages about trouble."""
         self._run, self._say = run, say
         return self
 
@@ -64,7 +64,7 @@ class Tracking(Observer):
             )
 
     def see(self, events: Iterable[Event]) -> None:
-        """Something new is durable. Returns at once, whatever the tracker does."""
+        """Queue durable events; returns at once, whatever the tracker does."""
         if self._broken.is_set():
             return
         for event in events:
@@ -74,19 +74,20 @@ class Tracking(Observer):
                 self._missed += 1
 
     def told(self, text: str) -> None:
-        """Not its business."""
+        """No-op: a tracker shows no messages."""
 
     def copy(self, run: Path) -> int:
-        """Tell the tracker of a run from its journal, up to the end of one that still goes on; how
-        many evaluations it was told of. What the tracker has already is not sent again where it can
-        say so (`reached`)."""
+        """Send a run from its journal to the tracker; return the number of evaluations sent.
+
+        Waits for the end of a running search. Evaluations that the tracker has already are not sent
+        again if it reports them (`reached`).
+        """
         self._run = run
         points, after, sent = self._begin(), 0, 0
         reached: int = getattr(self._tracker, "reached", 0)
         while True:
-            over = (
-                views.status(run).state != "running"
-            )  # asked first: what is journaled before the end is still told
+            # read first, so that events before the end are still sent
+            over = views.status(run).state != "running"
             page = views.log(run, after, _PAGE)
             for event in page:
                 point, span = points.see(event)
@@ -111,9 +112,7 @@ class Tracking(Observer):
             )
 
     def _track(self) -> None:
-        """Everything up to the end of the run; whatever was journaled before this process only
-        counts.
-        """
+        """Send all events up to the end of the run; earlier processes' events are only counted."""
         event = self._next()
         points = self._begin(event.seq if event is not None else 0)
         while event is not None:
@@ -122,7 +121,7 @@ class Tracking(Observer):
         self._end(points.state)
 
     def _begin(self, first: int = 0) -> TrackedEvents:
-        """Start the tracker; events before `first` only count."""
+        """Start the tracker; events before `first` are only counted."""
         meta = views.meta(self._run)
         points = TrackedEvents(meta)
         for event in self._before(first):
@@ -137,7 +136,7 @@ class Tracking(Observer):
         return points
 
     def _tell(self, point: TrackedPoint | None, span: EffectSpan | None) -> bool:
-        """One event; whether it was an evaluation."""
+        """Send one event's data; True if it was an evaluation."""
         if span is not None:
             self._tracker.span(span)
         if point is not None:
@@ -145,13 +144,13 @@ class Tracking(Observer):
         return point is not None
 
     def _end(self, state: str) -> None:
-        """The tree of candidates as it stands, and the state."""
+        """Send the tree of candidates and the final state."""
         rows = views.candidates(self._run, "old", limit=_TREE)
         self._tracker.tree([_tracked(self._run, row, self._tracker.texts) for row in rows])
         self._tracker.close(state)
 
     def _next(self) -> Event | None:
-        """The next event; None once the run is over and nothing waits."""
+        """The next event; None once the run is over and the queue is empty."""
         while True:
             over = self._closing.is_set()
             try:
@@ -171,14 +170,14 @@ class Tracking(Observer):
 
 
 def _nobody(text: str) -> None:
-    """Nobody listens yet."""
+    """Discard a message: no receiver is set yet."""
 
 
-# Events turned into what trackers show: one point per evaluation, one span per effect.
+# Events turned into data for trackers: one point per evaluation, one span per effect.
 
 
 class TrackedRun(msgspec.Struct, frozen=True):
-    """The run that is tracked: its name, its task and strategy, and flat settings as texts."""
+    """The tracked run: its name, task, strategy, and flat settings as texts."""
 
     run: str
     task: str
@@ -187,8 +186,11 @@ class TrackedRun(msgspec.Struct, frozen=True):
 
 
 class TrackedPoint(msgspec.Struct, frozen=True):
-    """After so many `evaluations`: the score just seen (None: it failed), the best so far in the
-    task's own direction, everything spent, active `seconds`, and the wall clock in Unix seconds."""
+    """State after `evaluations` evaluations.
+
+    `score` is the last one (None: it failed), `best` the best so far in the task's own direction,
+    `usage` everything spent, `seconds` the active seconds, `time` the wall time (Unix seconds).
+    """
 
     evaluations: int
     score: float | None
@@ -198,7 +200,7 @@ class TrackedPoint(msgspec.Struct, frozen=True):
     time: float
 
     def figures(self) -> dict[str, float]:
-        """What there is to plot, by name."""
+        """Figures to plot, by name."""
         spent = self.usage
         found: dict[str, float | None] = {
             "score": self.score,
@@ -214,7 +216,7 @@ class TrackedPoint(msgspec.Struct, frozen=True):
 
 
 class EffectSpan(msgspec.Struct, frozen=True):
-    """One finished effect in Unix seconds, with its result."""
+    """One finished effect with start and end in Unix seconds, and its result."""
 
     key: int
     effect: str
@@ -225,8 +227,10 @@ class EffectSpan(msgspec.Struct, frozen=True):
 
 
 class TrackedCandidate(msgspec.Struct, frozen=True):
-    """A candidate: who its parents are, its mean score over `count` evaluations, and its texts
-    where they are wanted (else {})."""
+    """A candidate with its parents' ids and its mean score over `count` evaluations.
+
+    `parts` are its texts if wanted, else {}.
+    """
 
     id: str
     parents: tuple[str, ...]
@@ -255,10 +259,9 @@ def _tracked(run: Path, row: CandidateRow, texts: bool) -> TrackedCandidate:
 
 
 class Tracker(Protocol):
-    """What a tracking library is wrapped in; used from one thread only. Any error ends this tracker
-    alone.
+    """Adapter to a tracking library, used from one thread only.
 
-    `texts`: whether it may be given candidates' texts.
+    Any error ends this tracker alone. `texts`: it may receive candidates' texts.
     """
 
     texts: bool
@@ -275,7 +278,7 @@ class Tracker(Protocol):
 
 
 class TrackedEvents:
-    """Counts events in their order."""
+    """Converter of a run's events, in order, to points and spans."""
 
     def __init__(self, meta: RunMeta) -> None:
         self._leader, self._usage = FollowedLeader(meta), Usage()
@@ -284,7 +287,7 @@ class TrackedEvents:
         self.state = ""
 
     def see(self, event: Event) -> tuple[TrackedPoint | None, EffectSpan | None]:
-        """What this event adds."""
+        """The point and the span of this event, None for each that it lacks."""
         entry = event.entry
         self._leader.see(entry)
         if entry.kind == "started":

@@ -1,8 +1,7 @@
 """An observer that shows a run's progress from a thread of its own.
 
-It reads the same view as `culmen status`, a few times a second and only after something was
-journaled, so what it shows is durable, is the same in both places, and a slow terminal never holds
-up the search.
+It reads the same view as `culmen status`, a few times a second and only after new events, so
+everything shown is durable and equal in both places, and a slow terminal never delays the search.
 """
 
 from __future__ import annotations
@@ -27,20 +26,19 @@ from culmen.store.sidecar import changed
 from culmen.store.views import RunStatus
 
 INTERVAL = 0.25  # seconds between two drawings
-_SHARE = 0.05  # of the time may go into reading the run: large tasks are looked at less often
+_SHARE = 0.05  # largest share of the time spent on reading the run: large runs are read less often
 
 
-_LOOKING = (
-    threading.Lock()
-)  # held while a run is read, so that no process is forked from the midst of it
+_LOOKING = threading.Lock()  # held while a run is read, so that no process is forked during a read
 os.register_at_fork(
     before=_LOOKING.acquire, after_in_parent=_LOOKING.release, after_in_child=_LOOKING.release
 )
 
 
 class Display(Protocol):
-    """Draws how a run stands; used from one thread only. It is given news `every` so many seconds
-    at most.
+    """Drawing of a run's state, used from one thread only.
+
+    It gets a new state at most every `every` seconds.
     """
 
     every: float
@@ -73,7 +71,7 @@ class Watch(Observer):
         self._thread = threading.Thread(target=self._loop, name="culmen-progress", daemon=True)
 
     def of(self, run: Path) -> Watch:
-        """The run to show."""
+        """Set the run to show."""
         self._run = run
         return self
 
@@ -88,14 +86,14 @@ class Watch(Observer):
         self._thread.join()
 
     def see(self, events: Iterable[Event]) -> None:
-        """Something new is durable."""
+        """Note that new events are durable."""
         self._begun = self._changed = True
         for event in events:
             if said := noise_note(event.entry):
                 self.remarked(said)
 
     def interrupted(self) -> None:
-        """Ctrl-C was understood: say what happens now."""
+        """Show a message on the effect of Ctrl-C."""
         self._interrupts += 1
         if self._interrupts == 1:
             self._messages.append(
@@ -106,12 +104,12 @@ class Watch(Observer):
         self._wake.set()
 
     def told(self, text: str) -> None:
-        """Something outside wants a sentence said: a provider is down, or back."""
+        """Show a message from outside the search, such as a provider's outage or return."""
         self._messages.append(text)
         self._wake.set()
 
     def remarked(self, text: str) -> None:
-        """The search has something to say: not worth a line where only the result is wanted."""
+        """Show a remark of the search, unless the display shows only results."""
         if not isinstance(self._display, SilentDisplay):
             self.told(text)
 
@@ -130,15 +128,13 @@ class Watch(Observer):
                 self._display.prepare(time.monotonic() - self._entered)
             return
         began, drawn = time.monotonic(), changed(self._run)
-        if (
-            drawn != self._drawn
-        ):  # the advisor draws replies: minutes may pass without anything to journal
+        if drawn != self._drawn:  # the advisor draws replies: minutes may pass without a new event
             self._drawn, self._changed = drawn, True
         if self._now is None or last or (self._changed and began >= self._look_at):
             self._changed = False
             with suppress(
                 Unavailable
-            ):  # a database that is away: the driver notices, too, and it decides what that means
+            ):  # an unavailable database: the search's own connection handles that
                 self._look(views.status(self._run))
             self._look_at = time.monotonic() + max(
                 (time.monotonic() - began) / _SHARE, self._display.every
@@ -147,7 +143,7 @@ class Watch(Observer):
             self._display.draw(self._now)
 
     def _say(self) -> None:
-        """What waits to be said, also before the run has begun: a cluster's queue may take long."""
+        """Show waiting messages, also before the run has begun: a cluster's queue may be slow."""
         messages, self._messages = self._messages, []
         for message in messages:
             self._display.say(message)
@@ -161,7 +157,7 @@ class Watch(Observer):
         self._now = now
         best, before = now.best, self._best
         if best is None or (before is not None and now.state == "finished"):
-            # the reported score is another mean: no improvement, but news where none was told
+            # the reported score is another mean: news only if no improvement was shown before
             return
         if before is None or (best.id != before.id and _better(now, best.value, before.value)):
             self._best = best
@@ -173,9 +169,7 @@ def _better(now: RunStatus, score: float, than: float) -> bool:
 
 
 def own_display() -> Display:
-    """What suits the place a Python program runs in: a notebook, a terminal, or anything that takes
-    lines.
-    """
+    """The display for this process: a notebook's, a terminal's, or plain lines."""
     from culmen.observe import displays
     from culmen.observe.displays import PlainDisplay, TerminalDisplay
 

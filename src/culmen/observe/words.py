@@ -46,7 +46,7 @@ def words(entry: Entry) -> str:
 
 
 def _told(entry: Entry) -> str:
-    """What a person sent."""
+    """A message sent by a person, as a sentence fragment."""
     made = joined(candidate.id for candidate in getattr(entry.result, "candidates", ()))
     kind = str(entry.body.get("tell", ""))
     if kind == "pause":
@@ -109,7 +109,7 @@ def _note(entry: Entry) -> str:
 
 
 def noise_note(entry: Entry) -> str:
-    """What a note on the evaluator's noise says, "" for any other."""
+    """A sentence from a note on the evaluator's noise; "" for any other entry."""
     if entry.kind != "note" or entry.body.get("note") != "noise":
         return ""
     exact, sd, repeats = (entry.body.get(name) for name in ("exact", "sd", "repeats"))
@@ -117,7 +117,7 @@ def noise_note(entry: Entry) -> str:
 
 
 def _made(candidate: Any) -> str:
-    """A candidate with what made it."""
+    """A candidate with its operator and note."""
     origin = candidate.origin
     return (
         candidate.id
@@ -127,7 +127,7 @@ def _made(candidate: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    """A value in at most 80 characters; of a structure what names it, or how much there is."""
+    """A value in at most 80 characters; of a structure, its id or its size."""
     if isinstance(value, dict):
         text = (
             str(value["id"])
@@ -143,27 +143,26 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-# What agents do, in plain words: results of session effects, and the notes of a strategy that has
-# agents.
+# Actions of agents in plain words: results of session effects, and notes of strategies with agents.
 
-_WORD = 80  # characters of an agent's own words
+_WORD = 80  # characters kept of an agent's text
 
 
 def session_done(entry: Entry) -> str:
-    """A finished session effect."""
+    """A finished session effect as a sentence fragment."""
     data: dict[str, Any] = getattr(entry.result, "data", {})
     what = entry.effect.partition(".")[2]
     return f"agent {tag(entry.body.get('agent'))} {_DONE.get(what, _other)(data, entry)}"
 
 
 def agent_note(entry: Entry) -> str:
-    """A note about agents, "" for any other."""
+    """A note about agents as a sentence fragment; "" for any other note."""
     teller = _NOTES.get(str(entry.body.get("note", "")))
     return teller(entry.body) if teller is not None and "agent" in entry.body else ""
 
 
 def tag(agent: Any) -> str:
-    """a00, a01, ... as in paths; the seeds' rows belong to nobody."""
+    """Tag of an agent: a00, a01, ... as in paths; `-` for rows of initial programs."""
     return f"a{agent:02d}" if isinstance(agent, int) and agent >= 0 else "-"
 
 
@@ -260,7 +259,7 @@ def _stand_in(body: dict[str, Any]) -> str:
 
 
 def _said(text: Any) -> str:
-    """Words of an agent, on one line."""
+    """An agent's text on one line, shortened."""
     flat = " ".join(clean(str(text)).split())
     return flat if len(flat) <= _WORD else flat[: _WORD - 3] + "..."
 

@@ -36,10 +36,8 @@ _TIMED = ("refine", "method", "effort")
 UNTIMED = {
     name: prior for name, prior in OPERATORS.items() if name not in _TIMED
 }  # operators without a time limit
-_FIELD, _ANY = (
-    4,
-    10**9,
-)  # variants of a race per usual variant; their loops are limited by the race alone
+# variants of a race per usual variant; their loops are limited by the race alone
+_FIELD, _ANY = 4, 10**9
 _AGAIN = 0.25  # probability of one more edit on top of the last
 _PREFIX = "offline:"
 _BARREN = 500  # proposals in a row without a child after which the run ends: nothing can be edited
@@ -47,10 +45,8 @@ _FADE = 0.98  # older trials count less, so that operators that pay only later a
 _OVERHEAD = 0.02  # approximate seconds of an evaluation beside the candidate's own
 _CALL = 1e-4  # assumed seconds of one call of a loop's criterion
 _LONG = 0.8  # seconds that the loops of a program should take in the end
-_FIRST, _SHORT = (
-    0.06,
-    0.2,
-)  # shares of that: all loops at first, and the short ones of a race in the end
+# shares of that: all loops at first, and the short ones of a race in the end
+_FIRST, _SHORT = 0.06, 0.2
 # turns of a strategy that fit into any budget of evaluations; the last one may be cut short
 _TURNS = 11
 _GENERATION = 6  # texts in a generation of CMA-ES, at least

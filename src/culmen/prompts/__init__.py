@@ -1,1 +1,1 @@
-"""What models are asked, and how their replies become candidates."""
+"""Prompts for models, and the parsing of their replies into candidates."""

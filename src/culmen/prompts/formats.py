@@ -27,7 +27,7 @@ from culmen.prompts.fragments import (
 )
 from culmen.prompts.template import Templates
 
-_NOTE = 120  # characters of what a reply says of its candidate that are kept with it
+_NOTE = 120  # characters kept of a reply's hypothesis about its candidate
 _DECODER = json.JSONDecoder(strict=False)  # line breaks in strings are common
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _ALIASES = {
@@ -56,8 +56,9 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class Parsed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The parsed reply. `fault` says why there is no draft; `whole` is False if the reply broke off
-    in one.
+    """The parsed reply.
+
+    `fault` is the reason why there is no draft; `whole` is False if the reply broke off in a draft.
     """
 
     drafts: tuple[Draft, ...] = ()
@@ -67,7 +68,7 @@ class Parsed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReplyFormat(Protocol):
-    """A way to carry candidates in a reply. `parse` never raises, whatever the text."""
+    """A form of candidates in a reply. `parse` never raises, whatever the text."""
 
     name: str
 
@@ -78,7 +79,7 @@ class ReplyFormat(Protocol):
     def instructions(
         self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
     ) -> str:
-        """Instructions on the form of the answer; `k` is how many candidates are wanted."""
+        """Instructions on the form of the answer for `k` candidates."""
         ...
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed: ...
@@ -119,8 +120,9 @@ class Rewrite:
 
 
 class Diff:
-    """SEARCH/REPLACE edits of the parent; one candidate a reply. A whole rewrite is understood,
-    too.
+    """SEARCH/REPLACE edits of the parent; one candidate a reply.
+
+    A complete rewrite is accepted too.
     """
 
     name = "diff"
@@ -182,8 +184,9 @@ FORMATS: dict[str, ReplyFormat] = {
 
 
 def part_names(task: Task, parent: Candidate | None) -> tuple[str, ...]:
-    """The parts that a reply may hold: the parent's that are not frozen, or the one that a first
-    candidate has.
+    """The parts that a reply may contain.
+
+    The parent's parts that are not frozen, or the single part of a first candidate.
     """
     if parent is not None:
         return tuple(name for name in parent.parts if name not in task.surface.frozen)
@@ -194,8 +197,9 @@ def part_names(task: Task, parent: Candidate | None) -> tuple[str, ...]:
 
 
 def read_json(text: str) -> tuple[Any, bool]:
-    """JSON data in a reply, repaired if need be (None if there is none), and whether it was
-    whole.
+    """JSON data in a reply, repaired if necessary, and False if the reply broke off.
+
+    The data are None if there are none or if they cannot be repaired.
     """
     _, found = fragments.read_blocks(text)
     raw = found[0].text if found and text.lstrip().startswith(("`", "~")) else text
@@ -217,16 +221,18 @@ def read_json(text: str) -> tuple[Any, bool]:
 
 
 def _repairable(raw: str) -> bool:
-    """Whether repair ends in about a second: its time grows with the square of nesting, and ours
-    nests twice.
+    """True if repair takes at most about a second.
+
+    Its time grows with the square of the nesting; valid replies nest two levels.
     """
     opened = sum(1 for char in _STRING.sub("", raw) if char in "{[")
     return len(raw) <= 200_000 and opened <= 100
 
 
 def edited(text: str, surface: Surface, parent: Candidate) -> Parsed:
-    """The parent after the SEARCH/REPLACE edits of a text; faults `diff_mismatch` and those of
-    `drafted`.
+    """The parent after the SEARCH/REPLACE edits of a text.
+
+    Faults: `diff_mismatch` and those of `drafted`.
     """
     names = tuple(name for name in parent.parts if name not in surface.frozen)
     edits = read_edits(text, names)
@@ -241,8 +247,9 @@ def edited(text: str, surface: Surface, parent: Candidate) -> Parsed:
 def drafted(
     parts: dict[str, str], said: str, surface: Surface, parent: Candidate | None, whole: bool
 ) -> Parsed:
-    """One candidate of new texts for some parts; faults `outside_blocks`, `empty` and
-    `too_long`.
+    """One candidate with new texts for some parts.
+
+    Faults: `outside_blocks`, `empty` and `too_long`.
     """
     said = said[:2000]
     try:
@@ -261,8 +268,9 @@ def drafted(
 def _choose(
     found: list[fragments.Block], names: tuple[str, ...], surface: Surface
 ) -> dict[str, fragments.Block]:
-    """Which block is which part: the last one that names it; without names, the likeliest block for
-    a lone part.
+    """Blocks by name of the part: for each part, the last block that names it.
+
+    Without names, the most likely block for a lone part.
     """
     named = {block.name: block for block in found if block.name}
     if named or len(names) != 1:
@@ -272,9 +280,7 @@ def _choose(
 
 
 def _bare_program(text: str, names: tuple[str, ...], surface: Surface) -> dict[str, str]:
-    """A reply without fences is a program only if it is one: Python that parses and defines
-    something.
-    """
+    """The program in a reply without fences; {} unless it is Python with a definition."""
     if surface.language != "python" or len(names) != 1 or "\n" not in text.strip():
         return {}
     try:
@@ -300,21 +306,16 @@ def _bare_program(text: str, names: tuple[str, ...], surface: Surface) -> dict[s
 # or as blocks.
 
 _HEADING = re.compile(r"^[^\w\n]{0,8}CANDIDATE \d{1,3}[^\w\n]{0,8}$", re.MULTILINE)
-_TEXTS = (
-    "code",
-    "text",
-    "program",
-    "prompt",
-)  # what models call the one text, whatever they were told
+# keys that models use for the one text
+_TEXTS = ("code", "text", "program", "prompt")
 
 
 class Verbalized:
-    """One JSON object, `responses`: objects with `code` (or `parts` by name) and `probability`; K
-    candidates a reply.
+    """One JSON object, `responses`, with K candidates a reply.
 
-    Broken JSON is repaired; a response that broke off at the end of the reply is left out. A reply
-    without such an object gets the fault `not_json`, but programs in fenced blocks are still
-    understood.
+    Each response has `code` (or `parts` by name) and `probability`. Broken JSON is repaired; a
+    response that broke off at the end of the reply is left out. A reply without such an object gets
+    the fault `not_json`, but programs in fenced blocks are still accepted.
     """
 
     name = "verbalized"
@@ -329,7 +330,7 @@ class Verbalized:
         return templates.fill("verbalized", k=str(k), fields=fields, meaning=meaning)
 
     def fields(self, names: tuple[str, ...]) -> tuple[str, str]:
-        """The fields of a response beside its probability, and what they mean."""
+        """The fields of a response besides its probability, and their description."""
         if len(names) == 1:
             return (
                 '"code": "..."',
@@ -348,7 +349,7 @@ class Verbalized:
             found = Blocks().parse(reply, task, parent)
             return msgspec.structs.replace(found, fault="not_json", whole=found.whole and whole)
         if not whole and "probability" not in items[-1]:
-            items = items[:-1]  # the reply ended inside it
+            items = items[:-1]  # the reply ended inside the last item
         read = [_response(item, task, parent) for item in items]
         drafts = tuple(draft for one in read for draft in one.drafts)
         fault = next((one.fault for one in read if one.fault), "" if drafts else "unparsable")
@@ -356,8 +357,9 @@ class Verbalized:
 
 
 class VerbalizedDiff(Verbalized):
-    """The same with SEARCH/REPLACE edits of the parent in `diff`; without a parent, whole texts are
-    asked for.
+    """Verbalized candidates as SEARCH/REPLACE edits of the parent, in `diff`.
+
+    Without a parent, complete texts are requested.
     """
 
     name = "verbalized_diff"
@@ -374,7 +376,8 @@ class VerbalizedDiff(Verbalized):
         )
         meaning += fence(
             (f"=== {names[0]} ===\n" if len(names) > 1 else "")
-            + "<<<<<<< SEARCH\nlines copied exactly\n=======\nlines that take their place\n>>>>>>> REPLACE\n"
+            + "<<<<<<< SEARCH\nlines copied exactly\n=======\n"
+            "lines that take their place\n>>>>>>> REPLACE\n"
         )
         return templates.fill(
             "verbalized", k=str(k), fields='"diff": "..."', meaning=meaning + "\n"
@@ -382,9 +385,7 @@ class VerbalizedDiff(Verbalized):
 
 
 class Blocks:
-    """K candidates in fenced blocks, each under its heading; for models that cannot keep to
-    JSON.
-    """
+    """K candidates in fenced blocks, each under its heading, for models weak at JSON."""
 
     name = "blocks"
 
@@ -426,8 +427,8 @@ class Blocks:
 
 
 def _responses(text: str) -> tuple[list[dict[str, Any]], bool]:
-    """The objects of a reply, and whether it was whole."""
-    bare = text.lstrip().startswith("[")  # the list alone
+    """The response objects of a reply, and True if the reply was complete."""
+    bare = text.lstrip().startswith("[")  # a list without the object around it
     data, whole = read_json(f'{{"responses": {text}}}' if bare else text)
     whole = whole and (not bare or text.rstrip().endswith("]"))
     if isinstance(data, dict):
@@ -437,7 +438,10 @@ def _responses(text: str) -> tuple[list[dict[str, Any]], bool]:
 
 
 def _response(item: dict[str, Any], task: Task, parent: Candidate | None) -> Parsed:
-    """One candidate; its weight is what was stated, None where that is no probability."""
+    """One candidate of a response.
+
+    Its weight is the stated probability, None if that is not a number in 0..1.
+    """
     names, diff = part_names(task, parent), item.get("diff")
     if isinstance(diff, str) and parent is not None:
         found = (
@@ -490,8 +494,9 @@ def _probability(value: object) -> float | None:
 def _groups(
     found: list[fragments.Block], names: tuple[str, ...], language: str
 ) -> list[dict[str, fragments.Block]]:
-    """Blocks as candidates where no headings say which is which: a part that comes again begins the
-    next one.
+    """Blocks grouped into candidates, for replies without headings.
+
+    A part that occurs again begins the next candidate.
     """
     if len(names) == 1:
         likely = [b for b in found if b.name or b.tag == language.lower()] or [
@@ -516,8 +521,7 @@ SEVERAL: dict[str, ReplyFormat] = {
 }
 
 
-# All replies to a brief: parsed, told apart from candidates that are known already, faults counted
-# by kind.
+# All replies to a brief: parsed, separated from known candidates, faults counted by kind.
 
 _SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
 _REASONING = re.compile(r"<reasoning>.*?(?:</reasoning>|\Z)", re.DOTALL | re.IGNORECASE)
@@ -528,8 +532,9 @@ _REFUSAL = re.compile(
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """One reply: its text, how it ended (stop | length | refused | tools), and the tools it wants
-    called, as sent.
+    """One reply: its text, its finish reason, and the tool calls as sent.
+
+    `finish` is one of stop, length, refused, tools.
     """
 
     text: str
@@ -548,7 +553,7 @@ class Read(msgspec.Struct, frozen=True):
 def read_replies(
     samples: tuple[Completion, ...], form: ReplyFormat, task: Task, brief: Brief, model: str
 ) -> Read:
-    """Candidates of all replies in their order, each once.
+    """Distinct candidates of all replies, in order.
 
     Faults: empty, refused, truncated, unparsable, diff_mismatch, outside_blocks, too_long,
     unchanged (the parent again), duplicate (another candidate of the brief or of an earlier reply).
@@ -564,7 +569,8 @@ def read_replies(
         if parsed.fault:
             faults[parsed.fault] += 1
         for draft in parsed.drafts:
-            said = parsed.hypothesis if len(samples) > 1 else ""  # one alone is the proposal's
+            # of a single reply, it is the proposal's hypothesis
+            said = parsed.hypothesis if len(samples) > 1 else ""
             made = _candidate(draft.parts, draft.weight, form.name, model, len(found), brief, said)
             if made.id in known:
                 faults[
@@ -577,7 +583,7 @@ def read_replies(
 
 
 def parse(sample: Completion, form: ReplyFormat, task: Task, parent: Candidate | None) -> Parsed:
-    """One reply's drafts or its fault."""
+    """The drafts of one reply, or its fault."""
     if sample.finish == "refused":
         return Parsed(fault="refused")
     if not sample.text.strip():
@@ -591,13 +597,14 @@ def parse(sample: Completion, form: ReplyFormat, task: Task, parent: Candidate |
 
 
 def broken_off(sample: Completion, form: ReplyFormat, task: Task, parent: Candidate | None) -> bool:
-    """Whether a reply hit its length limit before the candidate was whole."""
+    """True if a reply hit its length limit before the candidate was complete."""
     return sample.finish == "length" and parse(sample, form, task, parent).fault == "truncated"
 
 
 def summary(reply: str) -> str:
-    """What stands between <summary> tags (an unclosed one runs to the end); without them, all but
-    the reasoning.
+    """The text between <summary> tags (an unclosed one runs to the end).
+
+    Without tags, the reply without its reasoning.
     """
     text = without_thoughts(reply)
     found = _SUMMARY.search(text)

@@ -1,5 +1,6 @@
-"""Pieces of a model's reply: fenced blocks, SEARCH/REPLACE edits, and which of them may enter the
-parent's text.
+"""Fragments of a model's reply: fenced blocks and SEARCH/REPLACE edits.
+
+Also the insertion of new texts into the parent's editable blocks.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ _LEAD = re.compile(r"^(?:name|file|filename|path|title|part)[=:]", re.IGNORECASE
 
 
 class Block(msgspec.Struct, frozen=True):
-    """One fenced block: `name` the part it names ("" if none), `tag` its language, `closed` whether
-    it has an end.
+    """One fenced block.
+
+    `name` is the part it names ("" if none), `tag` its language; `closed` is False without an end.
     """
 
     text: str
@@ -36,9 +38,9 @@ def without_thoughts(reply: str) -> str:
 def read_blocks(reply: str, names: tuple[str, ...] = ()) -> tuple[str, list[Block]]:
     """The text before the first block, and the blocks in order.
 
-    A block is closed by a bare fence as long as its own; fences with a language inside it open a
-    nested block, unless they name another part of the candidate. A block left open ends with the
-    reply.
+    A block is closed by a bare fence at least as long as its own; fences with a language inside it
+    open a nested block, unless they name another part of the candidate. An unclosed block ends with
+    the reply.
     """
     before: list[str] = []
     blocks: list[Block] = []
@@ -46,9 +48,8 @@ def read_blocks(reply: str, names: tuple[str, ...] = ()) -> tuple[str, list[Bloc
     marks = info = heading = ""
     depth = 0
     for line in reply.split("\n"):
-        fence = (
-            _FENCE.match(line) if "`" in line or "~" in line else None
-        )  # most lines are a program's
+        # most lines need no match
+        fence = _FENCE.match(line) if "`" in line or "~" in line else None
         if current is None:
             if fence:
                 marks, info, current, depth = fence[1], fence[2].strip(), [], 1
@@ -77,8 +78,9 @@ def read_blocks(reply: str, names: tuple[str, ...] = ()) -> tuple[str, list[Bloc
 
 
 def _step(fence: re.Match[str], marks: str, names: tuple[str, ...], depth: int) -> int:
-    """By how much a fence changes the depth: -1 closes, 1 nests, below zero in all starts the next
-    part.
+    """The change of depth at a fence: -1 closes, 1 nests.
+
+    A change to below zero starts the next part.
     """
     if fence[1][0] != marks[0] or len(fence[1]) < len(marks):
         return 0
@@ -96,8 +98,9 @@ def _block(
 
 
 def _info(info: str, names: tuple[str, ...]) -> tuple[str, str]:
-    """Part and language of an info string (`python main.py`, `main.py`, `python:main.py`, `python
-    name=main.py`).
+    """Part and language of an info string.
+
+    Forms: `python main.py`, `main.py`, `python:main.py`, `python name=main.py`.
     """
     words = info.split()
     if not words:
@@ -111,7 +114,7 @@ def _info(info: str, names: tuple[str, ...]) -> tuple[str, str]:
     return "", tag.lower()
 
 
-# SEARCH/REPLACE edits: applied exactly or with tolerance for white space, all or none.
+# SEARCH/REPLACE edits: applied exactly or with tolerance for white space, all of them or none.
 
 _SEARCH = re.compile(r"^<{5,}\s*SEARCH\s*$")
 _MIDDLE = re.compile(r"^={5,}\s*$")
@@ -119,8 +122,9 @@ _REPLACE = re.compile(r"^>{5,}\s*REPLACE\s*$")
 
 
 class SearchReplace(msgspec.Struct, frozen=True):
-    """Replace the lines `search` by the lines `replace`, in the part `part` ("" if the reply did
-    not say).
+    """A replacement of the lines `search` by the lines `replace` in the part `part`.
+
+    `part` is "" if the reply names none.
     """
 
     search: tuple[str, ...]
@@ -133,8 +137,9 @@ class Mismatch(ValueError):
 
 
 def read_edits(reply: str, names: tuple[str, ...]) -> list[SearchReplace]:
-    """The complete edits of a reply, in order; a part's name on a line before an edit holds for
-    those that follow.
+    """The complete edits of a reply, in order.
+
+    A part's name on a line before an edit applies to all edits after it.
     """
     edits: list[SearchReplace] = []
     part, state = "", "outside"
@@ -160,8 +165,9 @@ def read_edits(reply: str, names: tuple[str, ...]) -> list[SearchReplace]:
 
 
 def named_in(line: str, names: tuple[str, ...]) -> str:
-    """The part that a heading-like line names (`=== main.py ===`, `**main.py**`, `File: main.py`),
-    or "".
+    """The part named by a line like a heading; "" if none.
+
+    Forms: `=== main.py ===`, `**main.py**`, `File: main.py`.
     """
     words = line.strip().strip("#=*-`:>[]() \t")
     for lead in ("file", "part", "path", "name"):
@@ -172,8 +178,9 @@ def named_in(line: str, names: tuple[str, ...]) -> str:
 
 
 def apply_edits(parts: Mapping[str, str], edits: list[SearchReplace]) -> dict[str, str]:
-    """The parts after all edits, each applied at the first place that fits. Raises `Mismatch` if
-    one fits nowhere.
+    """The parts after all edits, each applied at the first place that fits.
+
+    Raises `Mismatch` if an edit fits nowhere.
     """
     changed = dict(parts)
     for edit in edits:
@@ -209,8 +216,9 @@ def _loose_end(text: str, edit: SearchReplace) -> str | None:
 
 
 def _loose(text: str, edit: SearchReplace) -> str | None:
-    """Indentation may differ; the replacement is moved by the difference at the first line that has
-    text.
+    """The text after an edit whose indentation may differ; None if it does not fit.
+
+    The replacement is shifted by the difference in indentation at the first non-empty line.
     """
     lines = text.split("\n")
     start = _find([line.strip() for line in lines], [line.strip() for line in edit.search])
@@ -224,13 +232,14 @@ def _loose(text: str, edit: SearchReplace) -> str | None:
 
 
 def _framed(lines: Sequence[str]) -> str:
-    """Whole lines as they stand inside a text that begins and ends with a line break."""
+    """Lines as part of a text that begins and ends with a line feed."""
     return "".join(f"\n{line}" for line in lines) + "\n"
 
 
 def _find(lines: list[str], search: list[str]) -> int | None:
-    """Where the lines first occur. A search in one joined text takes time in proportion to its
-    length.
+    """Index of the first occurrence of the lines; None without one.
+
+    A search in one joined text takes time proportional to its length.
     """
     found = _framed(lines).find(_framed(search)) if search else -1
     return None if found < 0 else _framed(lines).count("\n", 0, found)
@@ -252,7 +261,7 @@ def _moved(line: str, here: str, there: str) -> str:
     return there + line.lstrip() if len(_indent(line)) < len(here) else line
 
 
-# Inside what may be edited: no frozen parts, and only EVOLVE blocks where they are enforced.
+# Editable text: no frozen parts, and only EVOLVE blocks if these are enforced.
 
 _MARKER = re.compile(r"EVOLVE-BLOCK-(START|END)\b")
 
@@ -262,11 +271,10 @@ class OutsideBlocks(ValueError):
 
 
 def inherit(parts: Mapping[str, str], parent: Candidate | None, surface: Surface) -> dict[str, str]:
-    """The parent's parts with those of the reply put in; unknown and frozen names are left as the
-    parent has them.
+    """The parent's parts with those of the reply inserted.
 
-    Raises `OutsideBlocks` where markers are enforced and the reply does not show what belongs
-    between them.
+    Unknown and frozen names keep the parent's text. Raises `OutsideBlocks` if markers are enforced
+    and the text between them cannot be determined.
     """
     if parent is None:
         return dict(parts)
@@ -282,11 +290,11 @@ def inherit(parts: Mapping[str, str], parent: Candidate | None, surface: Surface
 def into_blocks(parent: str, child: str) -> str:
     """The parent's text with the contents of its EVOLVE blocks taken from the child.
 
-    A child that dropped the markers but kept the text around a single block is understood, too.
+    A child without markers is accepted if it kept the text around a single block.
     """
     frame = _pieces(parent)
     if len(frame) == 1:
-        return parent  # no block, nothing may change
+        return parent  # without a block, nothing may change
     pieces = _pieces(child)
     if len(pieces) == len(frame):
         merged = [
@@ -300,8 +308,9 @@ def into_blocks(parent: str, child: str) -> str:
 
 
 def _pieces(text: str) -> list[list[str]]:
-    """Lines outside, inside, outside, ... of the outermost blocks; the marker lines belong to the
-    outside.
+    """Lines outside, inside, outside, ... of the outermost blocks.
+
+    The marker lines belong to the outside.
     """
     pieces: list[list[str]] = [[]]
     depth = 0
@@ -326,9 +335,7 @@ def _between(lines: list[str], before: list[str], after: list[str]) -> list[str]
 
 
 def _skip(lines: list[str], expected: list[str]) -> int | None:
-    """How many lines stand for the expected ones, empty lines not counted; None if they are not
-    there.
-    """
+    """Number of lines that match the expected ones, ignoring empty lines; None if they differ."""
     wanted = [line.strip() for line in expected if line.strip()]
     taken = 0
     for index, line in enumerate(lines):
@@ -342,6 +349,6 @@ def _skip(lines: list[str], expected: list[str]) -> int | None:
 
 
 def _same_end(text: str, like: str) -> str:
-    """The text ending with a line break exactly if the other one does."""
+    """The text, ending with a line feed exactly if `like` does or is empty."""
     text = text.rstrip("\n")
     return text + "\n" if like.endswith("\n") or not like else text

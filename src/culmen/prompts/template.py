@@ -1,6 +1,4 @@
-"""Prompt templates: plain files with `$name` slots, each of which a file of the user's may
-replace.
-"""
+"""Prompt templates: plain files with `$name` slots, each replaceable by a user's file."""
 
 from __future__ import annotations
 
@@ -17,20 +15,21 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 class Templates:
-    """The files of this package's `templates` folder; texts of the same names in `own` come
-    first.
-    """
+    """The files of this package's `templates` folder, overridden by texts in `own`."""
 
     def __init__(self, own: Mapping[str, str] | None = None) -> None:
         self._own = dict(own or {})
 
     def has(self, name: str) -> bool:
-        """Whether there is a template of this name."""
+        """True if there is a template of this name."""
         return name in self._own or _shipped(name) is not None
 
     def fill(self, name: str, **slots: str) -> str:
-        """The template with its slots filled. Empty slots leave no gap, and no heading above
-        nothing. Raises `UserError` for a slot without a value."""
+        """The template with its slots filled.
+
+        A line with only an empty slot is removed, and so is a heading above nothing else. Raises
+        `UserError` for a slot without a value.
+        """
         text = self._own.get(name) or _shipped(name)
         if text is None:
             raise UserError(
@@ -48,8 +47,9 @@ class Templates:
 
 @lru_cache(256)
 def _without(text: str, empty: tuple[str, ...]) -> str:
-    """A template without its lines that hold nothing but one of these slots, and without sections
-    of such lines.
+    """A template without lines that hold only one of these slots.
+
+    Sections that consist of such lines are removed with their headings.
     """
     if not empty:
         return text
@@ -67,8 +67,8 @@ def _without(text: str, empty: tuple[str, ...]) -> str:
 def read_folder(folder: str | Path) -> dict[str, str]:
     """The texts of a folder's `NAME.md` files by name.
 
-    Raises `UserError` if there is no folder or no such file in it, and for a slot that the template
-    it replaces does not have.
+    Raises `UserError` if there is no folder or no such file in it, and for a slot that the replaced
+    template does not have.
     """
     place = Path(folder).expanduser()
     fix = f"culmen templates {folder} writes those that culmen brings there, to be changed"
@@ -110,12 +110,12 @@ def _unknown(where: str, slot: str, known: list[str]) -> UserError:
 
 
 def slots_of(text: str) -> list[str]:
-    """The slots of a template, in the order in which they first occur."""
+    """The slots of a template, in order of their first occurrence."""
     return Template(text).get_identifiers()
 
 
 def shipped() -> dict[str, str]:
-    """The texts of all templates that culmen brings, by name."""
+    """The texts of all templates in this package, by name."""
     folder = resources.files("culmen.prompts").joinpath("templates")
     names = sorted(
         file.name.removesuffix(".md") for file in folder.iterdir() if file.name.endswith(".md")

@@ -1,4 +1,4 @@
-"""Renders briefs as prompts, and structured data as readable text."""
+"""Rendering of briefs as prompts, and of structured data as readable text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Prompt(msgspec.Struct, frozen=True):
 
 
 class PromptWriter:
-    """Renders briefs and slots for one task."""
+    """Renderer of briefs and slots for one task."""
 
     def __init__(
         self, task: Task, templates: Templates | None = None, shown: Shown | None = None
@@ -42,9 +42,7 @@ class PromptWriter:
         self._cases = {case.id: case for case in task.cases}
 
     def brief(self, brief: Brief, form: ReplyFormat, shown: Shown | None = None) -> Prompt:
-        """The prompt of a request for candidates, with no more than `shown` beside the current
-        one.
-        """
+        """The prompt of a request for candidates, within the limits `shown`."""
         task, shown = self._task, shown or self.shown
         common = {
             "goal": task.goal.strip() or "Improve the candidate's score.",
@@ -83,10 +81,11 @@ class PromptWriter:
         return Prompt(task.system.strip() or self._templates.fill("system").strip(), user, told)
 
     def prose(self, role: str, slots: dict[str, Any]) -> Prompt:
-        """The prompt of a request for text: the template of the role's name, or the general one.
+        """The prompt of a request for text, from the template of the role's name.
 
-        A role may have steps, `advisor.generate`: a template for each, and the model of `advisor`.
-        A slot becomes a readable outline of its data; `$slots` is all of them.
+        Without one, from the general template. A role may have steps, such as `advisor.generate`:
+        each has a template, and they share the model of `advisor`. A slot becomes a readable
+        outline of its data; `$slots` holds all of them.
         """
         name = role if self._templates.has(role) else "write"
         filled = {key: material(value, 3) for key, value in slots.items() if key != "goal"}
@@ -123,12 +122,13 @@ def _titled(title: str, text: str) -> str:
     return f"# {title}\n\n{text}" if text else ""
 
 
-# The sections of a prompt: each a function from values to text, "" where there is nothing to show.
+# The sections of a prompt: each a function from values to text, "" for no content.
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """Limits on what a prompt shows: number of items and characters of each; the current candidate
-    is never cut.
+    """Limits of a prompt: number of items and characters of each.
+
+    The current candidate is never cut.
     """
 
     observations: int = 8
@@ -141,7 +141,7 @@ class Shown(msgspec.Struct, frozen=True):
     exhibits: int = 16_000
     metrics: int = 12
     context: int = 8_000
-    pictures: int = 0  # none for a model that reads texts alone
+    pictures: int = 0  # 0 for a model that reads only texts
 
 
 def candidate(shown: Candidate, language: str) -> str:
@@ -152,8 +152,10 @@ def candidate(shown: Candidate, language: str) -> str:
 def rated(
     reward: float | None, measured: Measured, objective: Objective, interval: str = ""
 ) -> str:
-    """A mean score ± half of its 95 % interval (in words, if `interval` gives them), and how many
-    evaluations it was made of; "" where nothing is known."""
+    """A mean score ± half the width of its 95 % interval, with its number of evaluations.
+
+    `interval` is a label for the interval. "" if nothing is known.
+    """
     failed = f"{measured.failures} failed" if measured.failures else ""
     if reward is None:
         return f"none ({failed})" if failed else ""
@@ -172,7 +174,7 @@ def rated(
 
 
 def attempts(brief: Brief, objective: Objective) -> str:
-    """Earlier changes of the current candidate, oldest first, each with what came of it."""
+    """Earlier changes of the current candidate with their results, oldest first."""
     if not brief.attempts:
         return ""
     lines = [f"- {_came_of(each, brief, objective)}: {each.change}" for each in brief.attempts]
@@ -200,8 +202,9 @@ def _came_of(attempt: Attempt, brief: Brief, objective: Objective) -> str:
 def observations(
     seen: tuple[Observation, ...], cases: Mapping[str, Case], shown: Shown, objective: Objective
 ) -> str:
-    """The results of the current candidate, the worst first, as many as `shown` allows; no text of
-    them twice.
+    """The results of the current candidate, worst first, as many as `shown` allows.
+
+    No text is repeated.
     """
     if not seen:
         return ""
@@ -222,7 +225,7 @@ def observations(
 
 
 def _pictures(seen: Iterable[Observation], objective: Objective) -> list[tuple[str, str]]:
-    """Pictures of the results, no one twice, each with its name; those of the best result first."""
+    """Distinct pictures of the results as (name, picture), those of the best result first."""
     best = sorted(
         (o for o in seen),
         key=lambda o: -objective.reward(o.score) if o.score is not None else math.inf,
@@ -237,7 +240,7 @@ def _pictures(seen: Iterable[Observation], objective: Objective) -> list[tuple[s
 
 
 def _of_pictures(names: Sequence[str], most: int) -> str:
-    """What a prompt says of the evaluator's pictures, attached or not."""
+    """A sentence on the evaluator's pictures, attached or not."""
     if not most:
         return f"The evaluator also made pictures, which you cannot see: {', '.join(names)}."
     return f"Attached pictures of these results, in this order: {', '.join(names[:most])}."
@@ -261,9 +264,7 @@ def _observation(seen: Observation, case: Case | None, shown: Shown, told: set[s
 
 
 def _output(seen: Observation) -> list[tuple[str, str]]:
-    """What the candidate printed, unless the feedback ends with it, and the evaluator's
-    artifacts.
-    """
+    """The candidate's output, unless the feedback ends with it, and the artifacts."""
     log = seen.artifacts.get("log", "").strip()
     return ([("It printed", log)] if log and log[-200:] not in seen.feedback else []) + seen.texts
 
@@ -282,8 +283,10 @@ def _metrics(metrics: Mapping[str, float], shown: Shown) -> str:
 
 
 def inspirations(brief: Brief, objective: Objective, language: str, shown: Shown) -> str:
-    """Other candidates to learn from, with scores and metrics; one that is nearly the current
-    candidate, or nearly one shown before it, as the lines that differ."""
+    """Other candidates to learn from, with scores and metrics.
+
+    A candidate close to the current one, or to one shown before it, is shown as a diff.
+    """
     exhibits = brief.inspirations[: shown.inspirations]
     whole = [("the current candidate", brief.parent)] if brief.parent else []
     most = min(shown.exhibit, shown.exhibits // max(1, len(exhibits)))
@@ -317,8 +320,9 @@ def _facts(exhibit: Exhibit, objective: Objective, shown: Shown) -> str:
 
 
 def _unlike(shown: Candidate, others: Sequence[tuple[str, Candidate]]) -> str:
-    """The shortest diff from one of the others, "" if none takes less than half of the text
-    itself.
+    """The shortest diff from one of the others.
+
+    "" if no diff is shorter than half of the text.
     """
     found = [(difference(other.text, shown.text), title) for title, other in others]
     text, title = min(
@@ -331,8 +335,9 @@ def _unlike(shown: Candidate, others: Sequence[tuple[str, Candidate]]) -> str:
 
 @lru_cache(256)
 def difference(before: str, after: str) -> str:
-    """The lines that differ, with one line around them; "" where that is no shorter than half of
-    the text.
+    """The lines that differ, with one line of context.
+
+    "" if they are not shorter than half of the text.
     """
     old, new = before.splitlines(), after.splitlines()
     shared = (Counter(old) & Counter(new)).total()
@@ -350,13 +355,14 @@ def examples(cases: Iterable[Case], shown: Shown, most: int = 2) -> str:
 
 
 def plain(value: Any) -> str:
-    """Plain data as text: texts as they are, all else as JSON."""
+    """Plain data as text: texts unchanged, all else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def material(value: Any, level: int = 2) -> str:
-    """Plain data as a readable outline: short entries one a line, long texts fenced, the rest under
-    headings.
+    """Plain data as a readable outline.
+
+    Short entries are one a line, long texts are fenced, the rest is under headings.
     """
     if isinstance(value, Mapping):
         entries = [
@@ -380,11 +386,11 @@ def _entry(name: str, item: Any, level: int) -> str:
     return f"{name}: {text}" if "\n" not in text else f"{'#' * level} {name}\n\n{text}"
 
 
-# The proposer of runs with a model; it drops a format that the model cannot keep.
+# The proposer of runs with a model; it drops a format that the model cannot follow.
 
 GIVEN_UP = "format_given_up"
 _NOT_JSON = ("not_json", "blocks")
-_INSTEAD = {  # the fault that shows that a model cannot keep a format, and what is asked for then
+_INSTEAD = {  # the fault of a model that cannot follow a format, and the format used instead
     "verbalized": _NOT_JSON,
     "verbalized_diff": _NOT_JSON,
     "verbalized_auto": _NOT_JSON,
@@ -393,13 +399,13 @@ _INSTEAD = {  # the fault that shows that a model cannot keep a format, and what
 
 
 class FallbackProposer(Proposer):
-    """Several candidates as JSON until `patience` replies in a row, to one role, held no such
-    object (`not_json`); from then on, as fenced blocks (`blocks`). Diffs of long parents, where the
-    format is left open, until as many in a row did not fit (`diff_mismatch`); from then on whole
-    texts.
+    """Proposer that drops a reply format after `patience` faulty replies in a row to a role.
 
-    The proposal at which that happens has the fault kind `format_given_up`, and a note of that kind
-    is journaled.
+    Several candidates are requested as JSON until that many replies hold no such object
+    (`not_json`), from then on as fenced blocks (`blocks`). If the format is left open, long parents
+    are edited by diffs until that many do not fit (`diff_mismatch`), from then on by complete
+    texts. The proposal at which a format is dropped has the fault kind `format_given_up`, and a
+    note of that kind is journaled.
     """
 
     def __init__(self, patience: int = 3) -> None:
@@ -407,7 +413,7 @@ class FallbackProposer(Proposer):
         self._misses: Counter[tuple[str, str]] = Counter()
 
     async def propose(self, lab: Lab, brief: Brief) -> Proposal:
-        """One effect: the model's candidates."""
+        """Request the model's candidates, as one effect."""
         if brief.format not in _INSTEAD:
             return await lab.ask(brief)
         fault, instead = _INSTEAD[brief.format]

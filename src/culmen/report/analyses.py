@@ -1,6 +1,4 @@
-"""How runs went on: best-so-far against three budgets, filling of the archive, width of the
-requests.
-"""
+"""Analyses over runs: best so far against budgets, coverage of the grid, request width."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ SNAPSHOTS = 10
 
 
 class Moving(Protocol):
-    """A run as far as it is needed to tell how its best went on."""
+    """The attributes of a run that its best-so-far curve needs."""
 
     @property
     def moments(self) -> Sequence[Moment]: ...
@@ -41,12 +39,12 @@ class Moving(Protocol):
 
 
 def best_so_far(records: Sequence[Moving], axis: Axis, steps: int = STEPS) -> Table:
-    """Score of the best candidate, in the task's own direction, after equal shares of what the
-    longest run has spent (Section 5.2, Figure 2).
+    """Score of the best candidate against spending (Section 5.2, Figure 2).
 
-    Failed evaluations count; the best is the one that `culmen status` would have named at that
-    moment. A run that ended before holds its last value, one that had none yet is left out: `runs`
-    says how many are in a row.
+    Rows are equal shares of the largest spending among the runs; scores are in the task's own
+    direction. Failed evaluations count; the best is the candidate that `culmen status` would have
+    shown at that moment. A run that ended earlier keeps its last value, a run without a value yet
+    is left out: `runs` is the number of runs in a row.
     """
     title = f"best so far against {axis.replace('_', ' ')}"
     missing = _no_axis(records, axis)
@@ -65,11 +63,10 @@ def best_so_far(records: Sequence[Moving], axis: Axis, steps: int = STEPS) -> Ta
 
 
 def coverage(records: Sequence[RunRecord], snapshots: int = SNAPSHOTS) -> Table:
-    """Cells taken, and mean reward of their occupants, at equal shares of the evaluations (Section
-    6, snapshots).
+    """Cells taken and mean reward of their occupants against evaluations (Section 6).
 
-    Cells are added up over islands, since each keeps a grid of its own; quality is the mean over
-    all of them.
+    Rows are equal shares of the evaluations. Cells are summed over islands, since each has a grid
+    of its own; quality is the mean over all cells.
     """
     name, title = "coverage", "cells taken and their mean reward against evaluations"
     having = [record for record in records if record.filled]
@@ -90,8 +87,9 @@ def coverage(records: Sequence[RunRecord], snapshots: int = SNAPSHOTS) -> Table:
 
 
 def width(records: Sequence[RunRecord], steps: int = STEPS) -> Table:
-    """K, the candidates asked for at once, as the runs went on: the mean over a run's islands, told
-    over runs.
+    """Candidates per request (K) against evaluations.
+
+    The mean over a run's islands, with median and quartiles over runs.
     """
     name, title = "width", "candidates per request (K) against evaluations"
     having = [record for record in records if _adapts(record)]
@@ -106,7 +104,7 @@ def width(records: Sequence[RunRecord], steps: int = STEPS) -> Table:
 
 
 def width_by_island(records: Sequence[RunRecord]) -> Table:
-    """K of every request of every island."""
+    """Candidates per request (K) for every request of every island."""
     name, title = "width_by_island", "candidates per request (K), island by island"
     rows: Rows = [
         {
@@ -143,15 +141,16 @@ def _no_axis(records: Sequence[Moving], axis: Axis) -> str:
 
 
 def _best(record: Moving, axis: Axis) -> Series:
-    """The best score against what was spent when it was the best."""
+    """Pairs of spending along the axis and the best score at that point."""
     return [
         (getattr(moment, axis), moment.best) for moment in record.moments if moment.best is not None
     ]
 
 
 def _marks(ends: Sequence[float], count: int, whole: bool) -> list[float]:
-    """`count` equal shares of the largest end; whole numbers without repeats where they count
-    something.
+    """`count` equal shares of the largest end.
+
+    With `whole`, they are positive whole numbers without repeats.
     """
     end = max(ends, default=0)
     marks = [end * step / count for step in range(1, count + 1)]
@@ -181,22 +180,20 @@ def _adapts(record: RunRecord) -> bool:
 
 
 def _widths(record: RunRecord, mark: float) -> dict[int, float]:
-    """K in force on every island after so many evaluations."""
+    """K in force on every island after `mark` evaluations."""
     return {
         ask.island: float(ask.next_k or ask.k) for ask in record.asks if ask.evaluations <= mark
     }
 
 
-# Tables and the statistics in them: everything is computed within a run first, and then told over
+# Tables and the statistics in them: everything is computed within a run first, then summarised over
 # runs.
 
 Rows = list[dict[str, Any]]
 
 
 class Table(msgspec.Struct, frozen=True):
-    """One analysis: `rows`, or none and a sentence in `skipped` that says what was missing; `notes`
-    are remarks.
-    """
+    """One analysis: its `rows`, or none and the reason in `skipped`; `notes` are remarks."""
 
     name: str
     title: str
@@ -206,9 +203,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 def spread(name: str, values: Iterable[float | None]) -> dict[str, float | None]:
-    """Median and quartiles (linear between order statistics) of the values that there are; None
-    without any.
-    """
+    """Median and quartiles of the known values, by linear interpolation; None without any."""
     known = sorted(value for value in values if value is not None)
     if not known:
         return {name: None, f"{name}_q1": None, f"{name}_q3": None}
@@ -217,19 +212,21 @@ def spread(name: str, values: Iterable[float | None]) -> dict[str, float | None]
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Mean of the values that there are; None without any."""
+    """Mean of the known values; None without any."""
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
 
 
 def share(flags: Sequence[bool]) -> float | None:
-    """The share of true ones; None of nothing."""
+    """Share of true flags; None for no flags."""
     return sum(flags) / len(flags) if flags else None
 
 
 def bins(values: Sequence[float], count: int) -> list[int]:
-    """For every value its quantile bin, 1 (lowest) to `count`, by the share of values below it:
-    equal values are in the same bin, so that bins may be empty where values are tied."""
+    """The quantile bin of every value, 1 (lowest) to `count`, by the share of values below.
+
+    Equal values share a bin, so that bins may be empty if values are tied.
+    """
     ranked = sorted(values)
     return [
         1 + min(count - 1, bisect_left(ranked, value) * count // len(ranked)) for value in values
@@ -237,7 +234,10 @@ def bins(values: Sequence[float], count: int) -> list[int]:
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Spearman's, ties by mean rank; None below three pairs or where either side is constant."""
+    """Spearman's rank correlation, ties by mean rank.
+
+    None for fewer than three pairs, or if either side is constant.
+    """
     if len(one) < 3 or len(set(one)) < 2 or len(set(other)) < 2:
         return None
     first, second = _ranks(one), _ranks(other)
@@ -252,7 +252,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return [(bisect_left(ranked, value) + 1 + bisect_right(ranked, value)) / 2 for value in values]
 
 
-# What came of requests for several candidates: top-m replay, profile by rank, distance against K.
+# Results of requests for several candidates: top-m replay, profile by rank, distance against K.
 
 TIERS = 5
 DECILES = 10
@@ -260,7 +260,7 @@ EVERY = "all"
 
 
 class Replay(NamedTuple):
-    """Of one run's requests, had only the first m candidates been kept."""
+    """Results of one run's requests if only the first m candidates had been kept."""
 
     improve: float | None
     best_gain: float | None
@@ -269,13 +269,13 @@ class Replay(NamedTuple):
 
 
 def top_m(records: Sequence[RunRecord], k: int | None = None) -> Table:
-    """Within-event replay (Section 6.1, Figure 4) of the requests for `k` candidates (None: the
-    widest there are).
+    """Within-event replay (Section 6.1, Figure 4) of requests for `k` candidates.
 
-    `improve`: the share of requests among whose first m at least one is better than the parent;
-    `best_gain`: the mean of the best gain among the first m, over the requests where any of these
-    was scored, `scored` their share. `tier`: a fifth of the run's requests by the highest reward
-    shown as inspiration, 1 the lowest, or `all`.
+    `k` None means the widest requests. `improve`: the share of requests with a candidate better
+    than the parent among their first m; `best_gain`: the mean of the best gain among the first m,
+    over the requests in which any of these was scored, `scored` the share of such requests. `tier`:
+    a fifth of the run's requests by the highest reward shown as inspiration, 1 the lowest, or
+    `all`.
     """
     name, title = "top_m", "had only the first m candidates of a request been kept"
     found, why = _wide(records, k)
@@ -295,11 +295,10 @@ def top_m(records: Sequence[RunRecord], k: int | None = None) -> Table:
 
 
 def rank_profile(records: Sequence[RunRecord], k: int | None = None) -> Table:
-    """Validity, gain and cell distance by place in the reply (Section 6.2, Figure 5), of requests
-    for `k` candidates.
+    """Profile by place in the reply (Section 6.2, Figure 5), of requests for `k` candidates.
 
-    `valid`: the share with a score among those evaluated; `improve`: the share better than the
-    parent among those returned; `gain`: mean gain of the valid ones; `distance`: their mean
+    `valid`: the share with a score among the evaluated candidates; `improve`: the share better than
+    the parent among the returned ones; `gain`: mean gain of the valid ones; `distance`: their mean
     distance from the parent's cell, in cells.
     """
     name, title = "rank_profile", "candidates by their place in the reply"
@@ -314,8 +313,9 @@ def rank_profile(records: Sequence[RunRecord], k: int | None = None) -> Table:
 
 
 def rank_groups(records: Sequence[RunRecord], k: int | None = None) -> Table:
-    """The profile by head, middle and tail of the reply: ranks 1-2, 3-5 and 6-7 for K = 7, in
-    proportion otherwise.
+    """The profile by head, middle and tail of the reply.
+
+    For K = 7 these are ranks 1-2, 3-5 and 6-7; for other K they are in proportion.
     """
     name, title = (
         "rank_groups",
@@ -340,13 +340,12 @@ def rank_groups(records: Sequence[RunRecord], k: int | None = None) -> Table:
 
 
 def distance_by_k(records: Sequence[RunRecord]) -> Table:
-    """Chance and size of an improvement by distance of the inspirations and K (Section 6.3, Figure
-    6).
+    """Improvement by distance of the inspirations and by K (Section 6.3, Figure 6).
 
     `decile`: a tenth of the run's requests by the mean distance between parent and inspirations, 1
     the nearest; `improve`: the share of requests with any candidate better than the parent;
-    `best_gain`: the mean of the best gain of a request, 0 where nothing was better. Computed per
-    cell within a run, then told over the runs that have it.
+    `best_gain`: the mean of the best gain of a request, 0 for a request without an improvement.
+    Computed per (k, decile) within a run, then summarised over the runs that have such requests.
     """
     name, title = (
         "distance_by_k",
@@ -380,8 +379,9 @@ def distance_by_k(records: Sequence[RunRecord]) -> Table:
 def _wide(
     records: Sequence[RunRecord], k: int | None
 ) -> tuple[tuple[int, list[list[CandidateRequest]]], str]:
-    """The width looked at and, run by run, the requests of that width with a scored parent; or why
-    there are none.
+    """The width analysed and, by run, the requests of that width with a scored parent.
+
+    The second value is the reason if there are none.
     """
     usable = [[ask for ask in record.asks if ask.parent is not None] for record in records]
     width = k or max((ask.k for asks in usable for ask in asks), default=0)
@@ -427,7 +427,7 @@ def _told(replays: Sequence[Replay]) -> dict[str, Any]:
 
 
 def _best_gain(ask: CandidateRequest, m: int) -> float | None:
-    """The highest gain among the first m of the reply; None if none of them has one."""
+    """The highest gain among the first m of the reply; None if none has a gain."""
     gains = [
         gain for child in ask.children if child.rank <= m and (gain := ask.gain(child)) is not None
     ]
@@ -456,7 +456,7 @@ def _pairs(
 
 
 def _features(pairs: Sequence[tuple[CandidateRequest, ReplyCandidate]]) -> dict[str, float | None]:
-    """Figures of one run's candidates at some ranks."""
+    """Statistics of one run's candidates at some ranks."""
     counted = Counter(
         "ok" if child.status == "ok" else "other" for _, child in pairs if _evaluated(child)
     )
@@ -475,14 +475,12 @@ def _evaluated(child: ReplyCandidate) -> bool:
 
 
 def _distance(ask: CandidateRequest, child: ReplyCandidate) -> float | None:
-    """How many cells apart parent and child are, along the straight line."""
+    """Euclidean distance between the cells of parent and child, in cells."""
     return None if ask.cell is None or child.cell is None else math.dist(ask.cell, child.cell)
 
 
 def _novelty(runs: Sequence[Sequence[CandidateRequest]]) -> tuple[str, ...]:
-    """How far a candidate's distance goes with its gain, over the valid ones (Figure 5, last
-    panel).
-    """
+    """Rank correlation of distance and gain over valid candidates (Figure 5, last panel)."""
     told: list[float | None] = []
     for asks in runs:
         pairs = [
@@ -506,7 +504,7 @@ def _span(ranks: range) -> str:
 
 
 def training(runs: Sequence[Sequence[Barrier]]) -> Table:
-    """Diagnostics against barriers: median and quartiles over the runs that got so far (`runs`)."""
+    """Diagnostics by barrier: median and quartiles over the `runs` that reached it."""
     having = [barriers for barriers in runs if barriers]
     measures = list(
         dict.fromkeys(key for barriers in having for each in barriers for key in each.measures)
@@ -525,9 +523,7 @@ def training(runs: Sequence[Sequence[Barrier]]) -> Table:
 
 
 def training_events(runs: Sequence[Sequence[Barrier]]) -> Table:
-    """How often barriers took no step, raised an alarm or had decisions that failed, by the
-    reason.
-    """
+    """Counts of skipped updates, alarms and failed decisions, by reason."""
     name, title = "training_events", "skipped updates, alarms and failed decisions of the training"
     counts = Counter[tuple[str, str]]()
     for each in (each for barriers in runs for each in barriers):
@@ -547,8 +543,7 @@ def training_events(runs: Sequence[Sequence[Barrier]]) -> Table:
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Runs of one task by one strategy with the same settings and model, which differ in their
-    seeds.
+    """Runs of one task by one strategy with equal settings and model, differing in seeds.
 
     `trust` is the level of the weakest score in them (`core.evaluation`).
     """

@@ -1,4 +1,4 @@
-"""All analyses of some runs: like runs are grouped, every analysis is made of every group."""
+"""All analyses of runs, grouped by task, strategy, settings and model."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ Analysis = Callable[[Sequence[RunRecord]], Table]
 
 
 def analyses(k: int | None = None) -> tuple[Analysis, ...]:
-    """Every analysis; `k` is the width that the top-m replay and the profile by rank look at (None:
-    the widest).
+    """All analyses.
+
+    `k` is the width for the top-m replay and the profile by rank (None: the widest).
     """
     return (
         *(partial(best_so_far, axis=axis) for axis in AXES),
@@ -49,10 +50,10 @@ def analyses(k: int | None = None) -> tuple[Analysis, ...]:
 def analyze(
     runs: Sequence[Path | str], names: Mapping[str, str] | None = None, k: int | None = None
 ) -> list[Group]:
-    """The analyses of these runs, group by group in the order in which they are given.
+    """The analyses of these runs by group, in the order of the runs.
 
-    `names` maps the path of a strategy's class to what it is called. Raises `UserError` where there
-    is no run.
+    `names` maps the path of a strategy's class to its display name. Raises `UserError` if there is
+    no run at a path.
     """
     grouped: dict[str, list[RunRecord]] = {}
     for record in map(read_run, runs):
@@ -73,7 +74,7 @@ def analyze(
 
 
 def _of_training(records: Sequence[RunRecord]) -> tuple[Table, ...]:
-    """Tables of barriers, where there are any."""
+    """Tables of barriers; empty if no run has any."""
     runs = [record.barriers for record in records]
     return (training(runs), training_events(runs)) if any(runs) else ()
 
@@ -90,8 +91,9 @@ def _name(record: RunRecord, names: Mapping[str, str]) -> str:
 
 
 def _labels(firsts: Sequence[RunRecord], names: Mapping[str, str]) -> list[str]:
-    """Task and strategy; where that is not enough to tell groups apart, also the model and settings
-    that differ.
+    """Task and strategy of each group.
+
+    If these do not distinguish groups, also the model and settings that differ.
     """
     return told_apart(firsts, [f"{record.task} {_name(record, names)}" for record in firsts])
 
@@ -102,9 +104,9 @@ NO_PLOTS = "no plots were drawn: they need matplotlib (pip install 'culmen[plots
 
 
 def write(groups: Sequence[Group], out: Path) -> tuple[list[Path], str]:
-    """Write every table that has rows, and the plots of them where matplotlib is installed.
+    """Write every table that has rows and, with matplotlib installed, their plots.
 
-    One folder per group. Returns the files, and "" or why there are no plots.
+    One folder per group. Returns the files, and the reason if there are no plots ("" otherwise).
     """
     out.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
@@ -120,7 +122,7 @@ def write(groups: Sequence[Group], out: Path) -> tuple[list[Path], str]:
 
 
 def folders(groups: Sequence[Group], out: Path) -> list[Path]:
-    """A folder for each group, named after it; numbered where names would be the same."""
+    """A folder for each group, named after it, and numbered if names are equal."""
     named: list[str] = []
     for group in groups:
         name = "-".join(

@@ -1,10 +1,9 @@
-"""Strategies compared over seeds and tasks: per task in its own scores, over tasks only on a common
-scale.
+"""Comparison of strategies over seeds and tasks.
 
-What a run is worth is told by `report.worth`. The common scale is 0 at the initial program (or the
-task's start) and 1 at its best known value, or else its target, or else the best that any of the
-runs found. Less than 0 counts as 0, for the initial program could have been kept; so does a run
-without a value.
+Results on one task are in its own scores; results over tasks are on a common scale. A run's value
+comes from `report.worth`. The common scale is 0 at the initial program (or the task's start) and 1
+at the task's best known value, or else its target, or else the best value of these runs. Values
+below 0 count as 0, since the initial program could have been kept; so do runs without a value.
 """
 
 from __future__ import annotations
@@ -32,17 +31,20 @@ from culmen.report.stats import (
 from culmen.report.worth import NOTHING, Worth, worth
 
 THRESHOLDS = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
-_ROUNDING = 1e-12  # by which a profile forgives a value that should lie on its threshold
+_ROUNDING = 1e-12  # tolerance for a value that should lie on a threshold of the profile
 
 
 class StrategyFigures(msgspec.Struct, frozen=True):
-    """A strategy on one task (figures in its own scores, of the `valued` of `runs` that have a
-    value) or over tasks (normalised, of all runs). `best_of[n-1]` is the normalised expected best
-    of n runs; `profile` goes with `THRESHOLDS`, and `steps` is all of it: (level, share of runs
-    above it). `trust` is the level of the weakest score; `reach` is None over tasks. `nothing`
-    counts the runs that found nothing better than the initial program, `margin` is half the width
-    of the best value's 95 % interval (None: not known), `on` the cases it all was measured on ("3
-    of 24"; "": no data set)."""
+    """A strategy on one task, or over tasks.
+
+    Figures are in the task's own scores, of the `valued` of `runs` that have a value; over tasks
+    they are normalised, of all runs. `best_of[n-1]` is the normalised expected best of n runs;
+    `profile` holds the shares of runs at or above `THRESHOLDS`, and `steps` the whole profile as
+    (level, share of runs above it). `trust` is the level of the weakest score; `reach` is None over
+    tasks. `nothing` is the number of runs that found nothing better than the initial program,
+    `margin` half the width of the best value's 95 % interval (None: unknown), `on` the cases
+    measured ("3 of 24"; "": no data set).
+    """
 
     strategy: str
     runs: int
@@ -63,9 +65,12 @@ class StrategyFigures(msgspec.Struct, frozen=True):
 
 
 class RunWorth(msgspec.Struct, frozen=True):
-    """One run in a comparison: its `value` in the task's own direction (None: it has none), half
-    the width of that value's 95 % interval (None: not known), the cases it was measured on, and
-    whether it found nothing."""
+    """One run in a comparison.
+
+    `value` is in the task's own direction (None: no value), `margin` half the width of its 95 %
+    interval (None: unknown), `on` the cases it was measured on. `nothing`: it found nothing better
+    than the initial program.
+    """
 
     run: str
     strategy: str
@@ -77,9 +82,12 @@ class RunWorth(msgspec.Struct, frozen=True):
 
 
 class StrategyPair(msgspec.Struct, frozen=True):
-    """Whether `first` beats `second`: probability of improvement (at least 0.5, by the order of the
-    two), p corrected for the number of pairs (Holm), `pairs` of equal seeds (0: they do not pair),
-    and the same as a sentence."""
+    """Two strategies compared; `first` is the one that wins more often.
+
+    `probability` is that of improvement (at least 0.5 by the order of the two), `p` is corrected
+    for the number of comparisons (Holm), `pairs` is the number of pairs of equal seeds (0:
+    unpaired), `apart` is True if the difference is significant, and `sentence` states the result.
+    """
 
     first: str
     second: str
@@ -91,8 +99,11 @@ class StrategyPair(msgspec.Struct, frozen=True):
 
 
 class TaskComparison(msgspec.Struct, frozen=True):
-    """One task; `basis` says what the values are. `unequal`: the runs were measured on different
-    samples of cases, and not together since. `together`: what they returned was scored together."""
+    """The comparison on one task; `basis` is the kind of the values.
+
+    `unequal`: the runs were measured on different samples of cases, and not together since.
+    `together`: all their programs were scored together.
+    """
 
     task: str
     direction: str
@@ -107,8 +118,10 @@ class TaskComparison(msgspec.Struct, frozen=True):
 
     @property
     def worth_scoring(self) -> bool:
-        """Whether scores made together could tell more: on other cases, or of gains that no run
-        showed by itself.
+        """True if scoring the programs together could show more.
+
+        That is the case if runs were measured on different cases, or if a gain of a run is not
+        shown by its own measurement.
         """
         return self.unequal or (
             not self.together and any(run.nothing and run.value is not None for run in self.runs)
@@ -116,7 +129,7 @@ class TaskComparison(msgspec.Struct, frozen=True):
 
 
 class Overall(msgspec.Struct, frozen=True):
-    """Over the tasks on which every strategy has runs, on the common scale."""
+    """The comparison over the tasks on which every strategy has runs, on the common scale."""
 
     tasks: tuple[str, ...]
     rows: tuple[StrategyFigures, ...]
@@ -124,9 +137,12 @@ class Overall(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """All of it; `overall` is None with one task, or where no task has runs of all. `remarks` are
-    sentences on what was left out and what does not compare. `axis` is what reaching a target is
-    also counted in."""
+    """A comparison of strategies.
+
+    `overall` is None for one task, or if fewer than two tasks have runs of every strategy.
+    `remarks` are sentences about runs left out and about limits of the comparison. `axis` is a
+    further unit in which the effort to reach a target is counted.
+    """
 
     tasks: tuple[TaskComparison, ...]
     overall: Overall | None
@@ -137,9 +153,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class _Task(msgspec.Struct):
-    """One task's finished runs by strategy, best-known facts, and rewards and normalised values at
-    the same places.
-    """
+    """One task's finished runs by strategy, with rewards and normalised values in run order."""
 
     part: TaskComparison
     runs: dict[str, list[ComparedRun]]
@@ -153,11 +167,11 @@ def compare(
     left_out: Sequence[LeftOut] = (),
     axis: Axis = "evaluations",
 ) -> Comparison:
-    """Compare the finished ones among these runs; `names` maps the path of a strategy's class to
-    what it is called, `left_out` are those that could not be read. What reaching a target took is
-    also told along `axis`.
+    """Compare the finished runs among these, in any order.
 
-    Raises `UserError` where none has finished. The order of the runs does not matter.
+    `names` maps the path of a strategy's class to its display name, `left_out` are runs that could
+    not be read. The effort to reach a target is also reported along `axis`. Raises `UserError` if
+    none has finished.
     """
     done = sorted(
         (run for run in runs if run.state == "finished"),
@@ -181,7 +195,7 @@ def compare(
 def contenders(
     runs: Sequence[ComparedRun], names: Mapping[str, str] | None = None
 ) -> dict[str, dict[str, list[ComparedRun]]]:
-    """The finished runs by task and strategy, both called as `compare` calls them."""
+    """The finished runs by task and strategy, with the labels that `compare` uses."""
     done = [run for run in runs if run.state == "finished"]
     return _contenders(done, _labels(done, names or {}))
 
@@ -189,14 +203,14 @@ def contenders(
 def document(
     runs: Sequence[ComparedRun], names: Mapping[str, str] | None = None
 ) -> dict[str, object] | None:
-    """The comparison as plain data for JSON; None where none of the runs has finished."""
+    """The comparison as plain data for JSON; None if none of the runs has finished."""
     if not any(run.state == "finished" for run in runs):
         return None
     return msgspec.to_builtins(compare(runs, names))
 
 
 def _labels(runs: Sequence[ComparedRun], names: Mapping[str, str]) -> dict[str, str]:
-    """What each contender is called: its strategy, with settings and model where they differ."""
+    """The label of each contender: its strategy, with settings and model that differ."""
     firsts = {run.contender: run for run in runs}
     chosen = [firsts[key] for key in sorted(firsts)]
     plain = [
@@ -209,8 +223,9 @@ def _labels(runs: Sequence[ComparedRun], names: Mapping[str, str]) -> dict[str, 
 def _contenders(
     runs: Sequence[ComparedRun], labels: Mapping[str, str]
 ) -> dict[str, dict[str, list[ComparedRun]]]:
-    """Tasks of one name that differ in what they measure are called with the first digits of their
-    digests.
+    """Runs by task and label.
+
+    Different tasks of the same name get the first digits of their digests as a suffix.
     """
     kinds = {(run.task, run.digest) for run in runs}
     found: dict[str, dict[str, list[ComparedRun]]] = {}
@@ -267,7 +282,7 @@ def _task(title: str, groups: dict[str, list[ComparedRun]], axis: Axis) -> _Task
 
 
 def _places(groups: Mapping[str, Sequence[ComparedRun]]) -> dict[str, list[int]]:
-    """Where each group's runs stand among all of them, group by group."""
+    """Positions of each group's runs among all of them, group by group."""
     found: dict[str, list[int]] = {}
     end = 0
     for label, each in groups.items():
@@ -277,7 +292,7 @@ def _places(groups: Mapping[str, Sequence[ComparedRun]]) -> dict[str, list[int]]
 
 
 def _chosen(found: Worth, places: Sequence[int]) -> Worth:
-    """Some of the runs."""
+    """The worth of some of the runs, by position."""
     lists = {
         name: [getattr(found, name)[place] for place in places]
         for name in ("values", "margins", "on", "nothing")
@@ -288,8 +303,9 @@ def _chosen(found: Worth, places: Sequence[int]) -> Worth:
 def _on_scale(
     rewards: MeasuredValues, scale: Scale, objective: Objective, start: Any
 ) -> MeasuredValues:
-    """Values on the common scale, with their draws, less those of the initial program where it is
-    0.
+    """Values on the common scale, with their draws.
+
+    If the initial program is 0, its draws are subtracted.
     """
     import numpy as np
 
@@ -337,7 +353,7 @@ def _row(
 
 
 def _samples(told: Sequence[str]) -> str:
-    """`3 of 24`, or of runs that differ `3 to 5 of 24`; "" without a data set."""
+    """The cases measured: `3 of 24`, or `3 to 5 of 24` if runs differ; "" without a data set."""
     known = sorted({each for each in told if each}, key=lambda each: int(each.partition(" ")[0]))
     if len(known) < 2:
         return "".join(known)
@@ -346,7 +362,7 @@ def _samples(told: Sequence[str]) -> str:
 
 
 def _turned(rewards: Estimate, objective: Objective) -> Estimate:
-    """An estimate of rewards as one of scores."""
+    """An estimate of scores from one of rewards."""
     ends = (
         (rewards.low, rewards.high) if objective.direction == "max" else (rewards.high, rewards.low)
     )
@@ -362,7 +378,7 @@ def _profile(strata: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 
 def _overall(tasks: Sequence[_Task]) -> Overall | None:
-    """Over the tasks that all strategies share; None with fewer than two of them."""
+    """The comparison over the tasks that all strategies share; None with fewer than two."""
     everyone = {label for task in tasks for label in task.runs}
     shared = [task for task in tasks if set(task.runs) == everyone]
     if len(shared) < 2:
@@ -411,7 +427,7 @@ _Seeds = Mapping[str, Sequence[int]]
 
 
 def _pairs(tasks: Sequence[tuple[_Rewards, _Seeds]]) -> tuple[StrategyPair, ...]:
-    """Every two strategies, the one that wins more often first."""
+    """Every pair of strategies, the one that wins more often first."""
     couples = list(combinations(sorted(tasks[0][0]), 2))
     found = [_improvement(tasks, one, other) for one, other in couples]
     corrected = stats.holm([each.p for each in found])
@@ -423,8 +439,10 @@ def _pairs(tasks: Sequence[tuple[_Rewards, _Seeds]]) -> tuple[StrategyPair, ...]
 def _improvement(
     tasks: Sequence[tuple[_Rewards, _Seeds]], one: str, other: str
 ) -> stats.Improvement:
-    """Paired where on every task at least two seeds occur once on both sides; seeds without a
-    partner are left out.
+    """Probability that `one` improves on `other`.
+
+    Paired if on every task at least two seeds occur exactly once on both sides; seeds without a
+    partner are then left out.
     """
     matched: list[tuple[MeasuredValues, MeasuredValues]] = []
     for rewards, seeds in tasks:
@@ -455,12 +473,12 @@ def _pair(
     return StrategyPair(one, other, value, p, found.pairs, apart, sentence)
 
 
-# The common scale: 0 at the initial program or the task's start, 1 at its best known value, else
-# its target, else the best of the runs.
+# The common scale: 0 at the initial program or the task's start, 1 at the task's best known value,
+# else its target, else the best of the runs.
 
 
 class Scale(msgspec.Struct, frozen=True):
-    """What 0 and 1 mean: scores in the task's direction, and where each comes from."""
+    """The scores at 0 and 1 of the common scale, and the origin of each."""
 
     start: float
     start_from: str
@@ -474,8 +492,9 @@ def scale_of(
     values: Sequence[float],
     initial: float | None = None,
 ) -> Scale:
-    """The scale of a task for these runs, whose values those are; `initial` is the initial
-    program's, measured.
+    """The scale of a task for runs with these values.
+
+    `initial` is the measured score of the initial program (None: not measured).
     """
     firsts = [run.moments[0].best for run in runs if run.moments]
     begun = [value for value in firsts if value is not None]
@@ -503,27 +522,32 @@ def scale_of(
 
 
 def normalised(value: float | None, scale: Scale) -> float:
-    """0 at the start or below, or without a value; 1 at the reference; more beyond it."""
+    """A value on the common scale.
+
+    0 at or below the start, or without a value; 1 at the reference; more beyond it.
+    """
     width = scale.reference - scale.start
     return 0.0 if value is None or width == 0 else max(0.0, (value - scale.start) / width)
 
 
-# What it took to reach a target: evaluations and dollars, runs that never got there included.
+# Effort to reach a target: evaluations and dollars, including runs that never reached it.
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The score to reach (None: there are no scores) and where it comes from."""
+    """The score to reach (None: no scores) and its origin."""
 
     score: float | None
     origin: str
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """How many runs got there, as their best so far told it. `evaluations` and `dollars` are
-    medians over all runs, a run that did not counting as later than any; `expected_*` what all runs
-    spent per run that got there. None: too few did, or a price is unknown. `steps` and
-    `expected_steps` are the same along the axis asked for, None if it is one of these two, or
-    nothing of it was told."""
+    """Number of runs that reached the target, by their best so far, and their effort.
+
+    `evaluations` and `dollars` are medians over all runs, with a run that did not reach the target
+    counted as later than any other; `expected_*` is the effort of all runs per run that reached it.
+    None: too few runs reached it, or a price is unknown. `steps` and `expected_steps` are the same
+    along another axis; None if the axis is one of these two, or if the journals do not record it.
+    """
 
     reached: int
     evaluations: float | None
@@ -535,7 +559,7 @@ class Reach(msgspec.Struct, frozen=True):
 
 
 def target(objective: Objective, values: Sequence[float]) -> Target:
-    """The task's target, else its best known value, else the middle of what the runs came to."""
+    """The task's target, else its best known value, else the median value of the runs."""
     if objective.target is not None:
         return Target(objective.target, "the task's target")
     if objective.known is not None:
@@ -548,7 +572,7 @@ def target(objective: Objective, values: Sequence[float]) -> Target:
 def reach(
     runs: Sequence[ComparedRun], objective: Objective, aim: Target, axis: Axis = "evaluations"
 ) -> Reach:
-    """What the runs of one strategy took."""
+    """Effort of one strategy's runs to reach the target."""
     first = [_first(run, objective, aim.score) for run in runs]
     reached = [moment is not None for moment in first]
     evaluations = _both(
@@ -569,7 +593,7 @@ def _end(run: ComparedRun, axis: Axis) -> float:
 
 
 def _first(run: ComparedRun, objective: Objective, score: float | None) -> Moment | None:
-    """The moment at which the best so far was as good as the target."""
+    """The first moment at which the best so far was at least as good as the target."""
     if score is None:
         return None
     wanted = objective.reward(score)
@@ -588,12 +612,12 @@ def _both(
     whole: Callable[[ComparedRun], float],
     reached: Sequence[bool],
 ) -> tuple[float | None, float | None]:
-    """Median and expected running time in one currency."""
+    """Median effort to the target and expected running time, in one unit."""
     spent = [whole(run) if moment is None else until(moment) for run, moment in zip(runs, first)]
     return median_to_target(spent, reached), expected_running_time(spent, reached)
 
 
-# Comparisons as sentences: who is better, whether the data can tell, what was left out.
+# Comparisons as sentences: the better strategy, the strength of the data, the runs left out.
 
 _MOST = 8  # runs named in a sentence
 
@@ -607,7 +631,7 @@ def pair_sentence(
     apart: bool,
     comparisons: int,
 ) -> str:
-    """Whether `one` is better than `other`, with the figures that say so."""
+    """A sentence on the difference of two strategies, with its figures."""
     if found.value is None or found.low is None or found.high is None or p is None:
         return (
             f"The data cannot tell {one} and {other} apart: a single run on a task says nothing "
@@ -635,7 +659,7 @@ def remarks(
     labels: Mapping[str, str],
     single: bool,
 ) -> tuple[str, ...]:
-    """What does not compare; `single`: nothing is said over tasks."""
+    """Sentences on limits of the comparison; `single`: there is no comparison over tasks."""
     found = [_unfinished(runs)]
     for title, each in groups.items():
         found += [
@@ -658,7 +682,7 @@ def remarks(
 
 
 def unreadable(left_out: Sequence[LeftOut]) -> tuple[str, ...]:
-    """Which runs could not be read, each with why."""
+    """Sentences naming the runs that could not be read, each with the reason."""
     told = [
         f"Left out, for it cannot be read: {each.run} ({each.why})." for each in left_out[:_MOST]
     ]
@@ -695,7 +719,7 @@ def _unvalued(title: str, runs: Sequence[ComparedRun]) -> str:
 
 
 def _unconfirmed(title: str, runs: Sequence[ComparedRun]) -> str:
-    """Whether scores were chosen for being high, and not made afresh since."""
+    """A remark if scores were selected as maxima and not measured afresh since; else ""."""
     unsure = sum(run.score is not None and not run.confirmed and not run.fresh for run in runs)
     if (
         not unsure
@@ -710,7 +734,7 @@ def _unconfirmed(title: str, runs: Sequence[ComparedRun]) -> str:
 
 
 def _seeds(title: str, runs: Sequence[ComparedRun], labels: Mapping[str, str]) -> str:
-    """Whether strategies were tried with different seeds."""
+    """A remark if strategies were run with different seeds; else ""."""
     seeds: dict[str, list[int]] = {}
     for run in runs:
         seeds.setdefault(labels[run.contender], []).append(run.seed)

@@ -1,7 +1,7 @@
-"""Plots of the tables: lines are medians over runs, bands reach from the first to the third
-quartile; in the colours of the dashboard (`static/style.css`).
+"""Plots of the tables, in the colours of the dashboard (`static/style.css`).
 
-Needs matplotlib, which is imported with this module and by nothing else.
+Lines are medians over runs, bands reach from the first to the third quartile. Needs matplotlib,
+which is imported only with this module.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from culmen.report.records import BUDGETS, Axis, ComparedRun
 
 _WIDE, _HIGH = 5.2, 3.6  # inches of one panel
 PALETTE = ("#2f5bd0", "#c2571a", "#178a5f", "#9a3fb5", "#a17808", "#0c84a3", "#c23a68", "#5f6b7a")
-_BAND = 5  # runs from which on quartiles say anything
+_BAND = 5  # number of runs from which on quartiles are shown
 
 
 def draw_analyses(groups: Sequence[Group], folders: Sequence[Path], out: Path) -> list[Path]:
-    """Draw what has rows: best-so-far of all strategies of a task together, everything else group
-    by group.
+    """Draw all tables that have rows.
+
+    Best-so-far curves show all strategies of a task together, all other plots one group.
     """
     drawn = [
         path
@@ -41,7 +42,7 @@ def draw_analyses(groups: Sequence[Group], folders: Sequence[Path], out: Path) -
 
 
 def _race(task: str, groups: Sequence[Group], out: Path) -> list[Path]:
-    """Best so far of every strategy on one task, one panel for each budget that is known."""
+    """Best so far of every strategy on one task, one panel for each known budget."""
     alike = [group for group in groups if group.task == task]
     axes = [
         axis
@@ -155,9 +156,7 @@ def _islands(rows: Rows, title: str) -> Figure:
 
 
 def _training(rows: Rows, title: str) -> Figure:
-    """What the paper's figures of training show, and what else tells a sound one: only what was
-    noted.
-    """
+    """Curves of training as in the paper, and further diagnostics, as far as recorded."""
     known = [(names, label) for names, label in _CURVES if any(_has(rows, name) for name in names)]
     figure, panels = paned(len(known), title)
     for panel, (names, label) in zip(panels, known):
@@ -200,7 +199,7 @@ _PLOTS = {
 
 
 def paned(count: int, title: str) -> tuple[Figure, list[Any]]:
-    """A figure with so many panels, at most four in a line."""
+    """A figure with `count` panels, at most four in a row."""
     columns = min(count, 4)
     lines = -(-count // columns)
     figure = Figure(figsize=(_WIDE * columns, _HIGH * lines), layout="constrained")
@@ -218,10 +217,10 @@ def paned(count: int, title: str) -> tuple[Figure, list[Any]]:
 
 
 def band(panel: Any, rows: Rows, x: str, y: str, label: str = "", *, steps: bool = False) -> None:
-    """A line of medians in a band from the first to the third quartile; no band of fewer than
-    `_BAND` runs.
+    """Plot a line of medians in a band from the first to the third quartile.
 
-    `steps`: what holds from each place to the next, as a best so far does.
+    There is no band for fewer than `_BAND` runs. `steps`: each value holds until the next one, as
+    in a best-so-far curve.
     """
     known = [row for row in rows if row[y] is not None]
     places, style = [row[x] for row in known], {"drawstyle": "steps-post"} if steps else {}
@@ -234,13 +233,13 @@ def band(panel: Any, rows: Rows, x: str, y: str, label: str = "", *, steps: bool
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write it, in the format that its name says; returns the path."""
+    """Write the figure in the format of the path's suffix; return the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     return path
 
 
-# Pictures of a comparison: best so far (median and quartiles over runs), and performance profiles.
+# Plots of a comparison: best so far (median and quartiles over runs), and performance profiles.
 
 _SMALL = 7  # points of a legend's letters
 
@@ -248,10 +247,10 @@ _SMALL = 7  # points of a legend's letters
 def draw_comparison(
     made: Comparison, groups: Mapping[str, Mapping[str, Sequence[ComparedRun]]], out: Path
 ) -> list[Path]:
-    """SVG files in `out`: for every task `TASK-best` and `TASK-profile`, and `overall-profile` over
-    tasks.
+    """Draw SVG files of a comparison into `out`; return their paths.
 
-    `groups` are the runs by task and strategy, as `compare.contenders` tells them.
+    `TASK-best` and `TASK-profile` for every task, and `overall-profile` over tasks. `groups` are
+    the runs by task and strategy, as from `compare.contenders`.
     """
     axes = BUDGETS if made.axis in BUDGETS else (made.axis, *BUDGETS)
     drawn: list[Path] = []
@@ -276,7 +275,10 @@ def _best(
     path: Path,
     axes: Sequence[Axis],
 ) -> list[Path]:
-    """One panel for each axis that is known of all strategies; none where nothing scored."""
+    """Best so far on one task, a panel for each axis known for all strategies.
+
+    No file is written if there is no such axis.
+    """
     tables = {
         axis: {label: best_so_far(runs, axis) for label, runs in groups.items()} for axis in axes
     }

@@ -1,8 +1,7 @@
-"""A run as plain tables, read from its journal in one pass: what the analyses of TurboEvolve,
-Section 6, are made from.
+"""A run as plain tables, read from its journal in one pass.
 
-Rewards are scores turned so that higher is better; a gain is a candidate's reward minus that of the
-parent it was asked to improve (the paper's delta).
+The analyses of TurboEvolve, Section 6, are made from these tables. Rewards are scores turned so
+that higher is better; a gain is a candidate's reward minus that of its parent (the paper's delta).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from culmen.store.scores import FreshScore, fresh_scores, of_candidates
 
 _PAGE = 2000
 _KINDS = ("started", "done", "note")
-_GRIDS = ("event", "grid")  # notes that tell how many cells are taken
+_GRIDS = ("event", "grid")  # notes that hold the number of cells taken
 
 Vector = tuple[float, ...]
 
@@ -45,13 +44,14 @@ BUDGETS: tuple[Axis, ...] = ("evaluations", "dollars", "seconds")  # axes that a
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """A run after so many evaluations: active seconds, known dollars, and the score of the
-    candidate that was best then (in the task's own direction, None while nothing had scored).
+    """State of a run after a number of evaluations.
 
-    `evaluation_steps` counts evaluations that ran side by side once: the most that followed one
-    another, each begun when the one before had ended (POLCA, Section 5). `proposal_steps` does so
-    for requests, `proposals` counts the candidates that these brought. `candidate` is the one that
-    was best ("": none).
+    `seconds` are active seconds, `dollars` known costs, `best` the score of the best candidate at
+    that time (in the task's own direction, None before a first score) and `candidate` its id ("":
+    none). `evaluation_steps` is the length of the longest chain of evaluations of which each began
+    after the previous one had ended, so that parallel evaluations count once (POLCA, Section 5).
+    `proposal_steps` is the same for requests, `proposals` the number of candidates that these
+    returned.
     """
 
     evaluations: int
@@ -65,9 +65,11 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class ReplyCandidate(msgspec.Struct, frozen=True):
-    """One candidate of a reply. `rank` counts from 1 in the order of the reply; `status` is that of
-    its evaluation, or `known` for a content that had been evaluated before, or `unseen` if it never
-    was. `cell` is its place in the grid.
+    """One candidate of a reply.
+
+    `rank` counts from 1 in the order of the reply; `status` is that of its evaluation, or `known`
+    for a content evaluated before, or `unseen` if it was never evaluated. `cell` is its place in
+    the grid.
     """
 
     rank: int
@@ -77,12 +79,11 @@ class ReplyCandidate(msgspec.Struct, frozen=True):
 
 
 class CandidateRequest(msgspec.Struct, frozen=True):
-    """One request for candidates (the paper's event), after `evaluations` of the run.
+    """One request for `k` candidates (the paper's event), after `evaluations` of the run.
 
-    `k` candidates were asked for. `distance` is how far the parent was from the candidates shown
-    beside it, on average over those, in the grid's features, each scaled to 0..1 by all values that
-    the run has seen; `inspiration` is the highest reward among those shown. None where the journal
-    does not tell.
+    `distance` is the mean distance between the parent and the candidates shown with it, in the
+    grid's features, each scaled to 0..1 by all values in the run; `inspiration` is the highest
+    reward among the candidates shown. None if the journal does not record it.
     """
 
     evaluations: int
@@ -102,8 +103,9 @@ class CandidateRequest(msgspec.Struct, frozen=True):
 
 
 class Filled(msgspec.Struct, frozen=True):
-    """The state of one island's grid after `evaluations` of the run: cells taken, mean reward of
-    their occupants.
+    """State of one island's grid after `evaluations` of the run.
+
+    `cells` is the number of cells taken, `quality` the mean reward of their occupants.
     """
 
     evaluations: int
@@ -113,9 +115,11 @@ class Filled(msgspec.Struct, frozen=True):
 
 
 class RunRecord(msgspec.Struct, frozen=True):
-    """One run. `moments` has one row per evaluation, those included that failed or were made for
-    the final choice; `unpriced` counts the calls whose price is unknown, `trust` is the level of
-    the weakest score."""
+    """One run as tables.
+
+    `moments` has one row per evaluation, including failed ones and those of the final choice;
+    `unpriced` is the number of calls with unknown price, `trust` the level of the weakest score.
+    """
 
     run: str
     task: str
@@ -133,13 +137,14 @@ class RunRecord(msgspec.Struct, frozen=True):
 
     @property
     def evaluations(self) -> int:
-        """All that were made, also those that failed."""
+        """Number of all evaluations, including failed ones."""
         return len(self.moments)
 
 
 def read_run(run: Path | str) -> RunRecord:
-    """The tables of one run; raises `UserError` where there is none, `JournalDamaged` where it
-    cannot be read.
+    """The tables of one run.
+
+    Raises `UserError` if there is no run, `JournalDamaged` if it cannot be read.
     """
     meta = views.meta(run)
     reader = RunReader(meta).follow(run)
@@ -161,9 +166,7 @@ def read_run(run: Path | str) -> RunRecord:
 
 
 class RunReader:
-    """Events in their order, turned into rows; of a run that goes on only what is new is read
-    again.
-    """
+    """Events in journal order, turned into rows; of a running run, only new events are read."""
 
     def __init__(self, meta: RunMeta) -> None:
         self._objective, self._leader, self._last = meta.task.objective, FollowedLeader(meta), 0
@@ -180,7 +183,7 @@ class RunReader:
         self._replies: list[tuple[int, Proposal, float | None]] = []
 
     def follow(self, run: Path | str) -> RunReader:
-        """Count what is new."""
+        """Read the new events."""
         while page := views.log(run, self._last, _PAGE, _KINDS):
             for event in page:
                 self.see(event)
@@ -200,7 +203,7 @@ class RunReader:
         if isinstance(entry.result, Observation):
             if not entry.body.get(
                 "phase"
-            ):  # the final choice's are never mixed into the means of the search
+            ):  # evaluations of the final choice never enter the means of the search
                 self._observe(entry.result)
             best, name = self._leader.best or (None, "")
             steps = (self._steps["evaluate"].length, self._steps["propose"].length, self._proposals)
@@ -218,9 +221,7 @@ class RunReader:
             self.barriers.append(barrier(entry.body, len(self.moments)))
 
     def asks(self) -> list[CandidateRequest]:
-        """The requests as the strategy noted them; without such notes, as the replies in the
-        journal tell them.
-        """
+        """The requests as noted by the strategy or, without such notes, from the replies."""
         if self._noted:
             scale = _scale(body for _, body in self._noted)
             return [_noted(evaluations, body, scale) for evaluations, body in self._noted]
@@ -263,16 +264,14 @@ class RunReader:
 
 
 class _Chain:
-    """The longest chain of effects of a kind, of which each began when the one before it had
-    ended.
-    """
+    """The longest chain of effects of a kind, each begun after the previous one had ended."""
 
     def __init__(self) -> None:
         self.length = 0
         self._begun: dict[int, int] = {}
 
     def see(self, kind: str, key: int) -> None:
-        """An effect began, or ended."""
+        """Record the start or the end of an effect."""
         if kind == "started":
             self._begun[key] = self.length + 1
         elif kind == "done":
@@ -311,7 +310,7 @@ def _vector(values: Any) -> Vector | None:
 
 
 def _scale(bodies: Iterable[dict[str, Any]]) -> list[tuple[float, float]]:
-    """Lowest and highest value of every feature that the notes hold."""
+    """Lowest and highest value of every feature in the notes."""
     rows = [
         each["features"]
         for body in bodies
@@ -342,14 +341,14 @@ def _scaled(features: list[float], scale: list[tuple[float, float]]) -> list[flo
     ]
 
 
-# Runs as a comparison needs them: what each came to, on what scale, under which budget.
+# Runs as a comparison needs them: result, scale and budget of each.
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """What was measured of a program after the search: its score, or its gain over the initial
-    program.
+    """A measurement of a program after the search.
 
-    `margin` is half the width of the 95 % interval (None: not known), `count` the evaluations.
+    `value` is its score, or its gain over the initial program, `margin` half the width of the 95 %
+    interval (None: unknown), `count` the number of evaluations.
     """
 
     value: float
@@ -358,17 +357,20 @@ class Measurement(msgspec.Struct, frozen=True):
 
 
 class ComparedRun(msgspec.Struct, frozen=True):
-    """One run. `score` and `certified` are those of its best (None: nothing scored, nothing vouched
-    for); `strict` is None where no verifier was asked. `moments` tell the best so far after every
-    evaluation. `written` is how the strategy was asked for with settings, where that is known: a
-    preset or a pool may mean others on another task.
+    """One run in a comparison.
 
-    `program` is the id of its best ("": not known; equal ids are equal programs), with `margin` and
-    `count` of its score, measured after the search if `confirmed`, on `cases` of the `of` cases of
-    `split` (0: no data set). `initial_program` is the id of the initial program it was measured
-    beside, `initial` that one's score on the same cases, `gain` how much better the best is, case
-    by case (None: not measured). `fresh` are the scores of these two programs that were made for
-    comparisons."""
+    `score` and `certified` are those of its best candidate (None: no score, no certified value);
+    `strict` is None if no verifier was asked. `moments` hold the best so far after every
+    evaluation. `written` is the user's text for the strategy and its settings, if known: a preset
+    or a pool may mean different settings on another task.
+
+    `program` is the id of the best candidate ("": unknown; equal ids are equal programs), with
+    `margin` and `count` of its score, measured after the search if `confirmed`, on `cases` of the
+    `of` cases of `split` (0: no data set). `initial_program` is the id of the initial program it
+    was measured with, `initial` that program's score on the same cases, `gain` the mean difference
+    between the two by case (None: not measured). `fresh` are scores of these two programs made for
+    comparisons.
+    """
 
     run: str
     task: str
@@ -406,24 +408,24 @@ class ComparedRun(msgspec.Struct, frozen=True):
 
     @property
     def returned_the_initial_program(self) -> bool:
-        """Whether its best is, letter by letter, what the search began with."""
+        """True if the best candidate's text equals the initial program's."""
         return self.program != "" and self.program == self.initial_program
 
     @property
     def contender(self) -> str:
-        """What is compared: strategy, settings, model and pool, whatever the task."""
+        """Key of the contender: strategy, settings, model and pool, independent of the task."""
         return self.written or json.dumps(
             [self.strategy, self.config, self.model, self.pool], sort_keys=True, default=str
         )
 
 
 def read_compared(run: Path | str) -> ComparedRun:
-    """Read one run; raises `UserError` where there is none."""
+    """Read one run; raises `UserError` if there is none."""
     return compared_run(views.status(run), views.meta(run), read_run(run).moments)
 
 
 def compared_run(now: views.RunStatus, about: RunMeta, moments: Iterable[Moment]) -> ComparedRun:
-    """The same for a run whose best so far is known already."""
+    """The record of a run whose moments are known already."""
     best = now.best
     program, initial = programs_of(best, about.task)
     return ComparedRun(
@@ -456,8 +458,11 @@ def compared_run(now: views.RunStatus, about: RunMeta, moments: Iterable[Moment]
 
 
 def programs_of(best: RunResult | None, task: Task) -> tuple[str, str]:
-    """Ids of a run's best and of the initial program that it is compared with: that of its final
-    choice, itself where it is one of several, else the first; "" for none."""
+    """Ids of a run's best candidate and of the initial program it is compared with.
+
+    The latter is that of the final choice; or the best itself if it is an initial program; else the
+    first initial program. "" for none.
+    """
     names = [candidate.id for candidate in task.candidates()]
     first = names[0] if names else ""
     if best is None or best.id in names:
@@ -466,7 +471,7 @@ def programs_of(best: RunResult | None, task: Task) -> tuple[str, str]:
 
 
 def _measured(best: RunResult) -> dict[str, Any]:
-    """The fields of a `ComparedRun` that say how its best was measured."""
+    """Fields of a `ComparedRun` on the measurement of its best candidate."""
     first = best.initial
     return {
         "margin": best.margin,
@@ -481,14 +486,15 @@ def _measured(best: RunResult) -> dict[str, Any]:
 
 
 def find_runs(place: Path) -> list[Path]:
-    """The run at a place, or all below a folder, by name; raises `UserError` where there is
-    none.
+    """The run at a path, or all runs below a folder, by name.
+
+    Raises `UserError` if there is none.
     """
     found: list[Path] = []
     for folder, below, files in os.walk(place):
         if FILE in files or POINTER in files:
             found.append(Path(folder))
-            below.clear()  # what a run keeps is its own
+            below.clear()  # folders inside a run are not searched
         below[:] = sorted(name for name in below if name[0] != ".")
     if not found:
         raise UserError("there is no run here", where=str(place), fix="culmen status --all")
@@ -496,7 +502,7 @@ def find_runs(place: Path) -> list[Path]:
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A run that cannot be read, and why."""
+    """A run that cannot be read, and the reason."""
 
     run: str
     why: str
@@ -505,8 +511,9 @@ class LeftOut(msgspec.Struct, frozen=True):
 def read_all(
     runs: Sequence[Path], written: Mapping[Path, str] | None = None
 ) -> tuple[list[ComparedRun], list[LeftOut]]:
-    """Some runs, and those among them that cannot be read; raises the first one's error where none
-    can.
+    """The readable runs, and those that cannot be read.
+
+    Raises the first run's error if none can be read.
     """
     known = written or {}
     found: list[ComparedRun] = []
@@ -540,9 +547,11 @@ _AS_NOTED = (
 
 
 class Barrier(msgspec.Struct, frozen=True):
-    """One barrier of a run, after `evaluations` of it. `measures` are its diagnostics by name,
-    those of the update only where there was one; `skip` says why there was none, `failures` counts
-    decisions that failed, by class."""
+    """One barrier of a run, after `evaluations` of it.
+
+    `measures` are its diagnostics by name, those of the update only if it was made; `skip` is the
+    reason if it was not, `failures` counts failed decisions by class.
+    """
 
     number: int
     evaluations: int
@@ -553,7 +562,7 @@ class Barrier(msgspec.Struct, frozen=True):
 
 
 def barrier(body: Mapping[str, Any], evaluations: int) -> Barrier:
-    """A note `barrier` as a row; figures that it lacks are left out."""
+    """A note `barrier` as a row; missing figures are left out."""
     rewards, advantages = _numbers(body.get("rewards")), _numbers(body.get("advantages"))
     failures = {str(name): int(times) for name, times in dict(body.get("failures") or {}).items()}
     clamped, tried = (
@@ -592,7 +601,7 @@ def barrier(body: Mapping[str, Any], evaluations: int) -> Barrier:
 
 
 def _kind(experiment: Any) -> str:
-    """A choice without the number that tells one draw from the menu from another."""
+    """A choice without the number of its draw from the menu."""
     return str(experiment).partition(" (draw ")[0]
 
 
@@ -605,7 +614,7 @@ def share_of(times: float, among: Sequence[Any]) -> float:
 
 
 class Configured(Protocol):
-    """Whatever was made by a strategy with settings and a model."""
+    """A result of a strategy with settings and a model."""
 
     @property
     def config(self) -> dict[str, Any]: ...
@@ -618,8 +627,9 @@ class Configured(Protocol):
 
 
 def told_apart(firsts: Sequence[Configured], plain: Sequence[str]) -> list[str]:
-    """Plain labels; behind those that occur several times the model and settings in which they
-    differ.
+    """Labels that are distinct as far as possible.
+
+    A label that occurs several times is followed by the model and settings that differ.
     """
     labels: list[str] = []
     for label, record in zip(plain, firsts):
@@ -637,7 +647,7 @@ def told_apart(firsts: Sequence[Configured], plain: Sequence[str]) -> list[str]:
 
 
 def _short(value: object) -> str:
-    """A setting as text; of an object only its fields."""
+    """A setting as text; for an object, its class and fields."""
     if isinstance(value, dict) and "object" in value:
         kind = str(value["object"]).rpartition(":")[2].lower()
         inner = ", ".join(

@@ -1,15 +1,14 @@
-"""Statistics of comparisons: intervals by bootstrap, probability of improvement, profiles, best of
-n, running time.
+"""Statistics of comparisons: bootstrap intervals, probability of improvement, profiles.
 
 Measures and the stratified bootstrap follow Agarwal et al. 2021, "Deep reinforcement learning at
-the edge of the statistical precipice", Section 4; the expected running time Hansen et al. 2021
-(COCO). Values are such that higher is better. Strata are tasks: runs are drawn anew within each of
-them, tasks are taken as they are. Nothing depends on the order of runs: samples are sorted before
-anything is drawn, and the draws have a fixed seed.
+the edge of the statistical precipice", Section 4; the expected running time follows Hansen et al.
+2021 (COCO). Values are such that higher is better. Strata are tasks: runs are resampled within each
+of them, tasks are fixed. Nothing depends on the order of runs: samples are sorted before anything
+is drawn, and the draws have a fixed random seed.
 
-Values that were measured with an error come with draws of what they may be (`MeasuredValues`). Each
-resample takes one of these, so that intervals hold both the luck of the runs and the error of what
-they were measured by.
+Values measured with an error come with draws of their possible values (`MeasuredValues`). Each
+resample takes one of these, so that intervals cover both the variation between runs and the error
+of measurement.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from culmen.core.errors import missing_extra
 CONFIDENCE = 0.95
 NORMAL = 1.959963984540054  # quantile of the normal law that leaves 2.5 % above it
 RESAMPLES, PERMUTATIONS = 2000, 9999
-_CUT = 0.25  # of the values at either end, for the interquartile mean
+_CUT = 0.25  # share of the values cut at either end, for the interquartile mean
 _SEED, _BATCH = 0, 500
 _WIDE = 2_000_000  # comparisons of two values held in memory at once
 
@@ -33,14 +32,16 @@ Sample = Sequence[float]
 
 
 class MeasuredValues(NamedTuple):
-    """Values measured with an error: `draws` of shape (RESAMPLES, number of values), row by row
-    what all may be.
+    """Values measured with an error.
 
-    Two more of the same shape are for comparing two samples (None: `draws`). Both have the errors
-    that runs share and no others, for the spread of the runs shows those already. In `ruled` values
-    are alike whose difference was not shown, in `raw` they are not: two samples differ only if both
-    say so, for that one is shown to be better than a third and the other is not says nothing of the
-    two.
+    `draws` has shape (RESAMPLES, number of values); each row is a joint draw of all possible
+    values.
+
+    `ruled` and `raw` have the same shape and are for comparing two samples (None: `draws`). Both
+    contain only the errors that runs share, since the spread of the runs shows all others. In
+    `ruled`, values whose difference was not shown are equal, in `raw` they are not. Two samples
+    differ only if both agree: that one value is shown to be better than a third and another is not
+    does not show a difference between the two.
     """
 
     values: Sample
@@ -49,14 +50,14 @@ class MeasuredValues(NamedTuple):
     raw: Any = None
 
     def at(self, places: Sequence[int]) -> MeasuredValues:
-        """Some of them, by their places."""
+        """Some of the values, by position."""
         chosen = list(places)
         parts = (None if each is None else each[:, chosen] for each in self[1:])
         return MeasuredValues([self.values[place] for place in places], *parts)
 
     @property
     def versions(self) -> tuple[MeasuredValues, MeasuredValues]:
-        """The same with the draws for comparing: ruled, and raw."""
+        """The values with the draws for comparisons: ruled, and raw."""
         ruled, raw = (self.draws if each is None else each for each in (self.ruled, self.raw))
         return MeasuredValues(self.values, ruled), MeasuredValues(self.values, raw)
 
@@ -65,8 +66,9 @@ Given = Sample | MeasuredValues
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """A figure and its bootstrap interval; None of nothing, no interval where a stratum has a
-    single value.
+    """A figure and its bootstrap interval.
+
+    All None without data; no interval if a stratum has a single value.
     """
 
     value: float | None = None
@@ -74,17 +76,17 @@ class Estimate(msgspec.Struct, frozen=True):
     high: float | None = None
 
     def mirrored(self) -> Estimate:
-        """One minus it."""
+        """The estimate of one minus the figure."""
         return Estimate(
             *(None if each is None else 1 - each for each in (self.value, self.high, self.low))
         )
 
 
 class Improvement(msgspec.Struct, frozen=True):
-    """How likely a run of one strategy beats a run of another, ties counting half.
+    """Probability that a run of one strategy beats a run of another, ties counting half.
 
-    `p` is two-sided, of the hypothesis that both are alike (None: a single run on a side). `pairs`
-    counts those of the same seed, 0 where seeds do not pair.
+    `p` is two-sided, for the hypothesis that both are equal (None: a single run on a side). `pairs`
+    is the number of pairs of the same seed, 0 if unpaired.
     """
 
     estimate: Estimate
@@ -105,8 +107,9 @@ def median(strata: Sequence[Given]) -> Estimate:
 
 
 def iqm(strata: Sequence[Given]) -> Estimate:
-    """Interquartile mean of all values: the lowest and highest quarter (rounded down) are left
-    out.
+    """Interquartile mean of all values.
+
+    The lowest and the highest quarter (rounded down) are left out.
     """
     import numpy as np
 
@@ -117,14 +120,14 @@ def iqm(strata: Sequence[Given]) -> Estimate:
 
 
 def improvement(strata: Sequence[tuple[Given, Given]], paired: bool) -> Improvement:
-    """Of the first over the second sample, mean over strata; `paired` samples hold the same seed at
-    the same place.
+    """Probability of improvement of the first over the second sample, mean over strata.
 
-    -inf stands for a run without a score: it loses against all others and ties with its like. Of
-    values with errors the estimate is the mean over their draws, and p the larger of two: of the
-    test over runs, and of the share of the draws in which neither is ahead, for runs that share a
-    program share its error. The interval is never narrower than Wilson's for so many pairs (of
-    unpaired samples: for the size of the smaller one). Raises `ValueError` for an empty sample.
+    `paired` samples hold the same seed at the same place. -inf stands for a run without a score: it
+    loses against all others and ties with another one. For values with errors the estimate is the
+    mean over their draws, and p is the larger of two: that of the test over runs, and that from the
+    share of draws in which neither is ahead, since runs of the same program share its error. The
+    interval is never narrower than Wilson's for this number of pairs (unpaired: the size of the
+    smaller sample). Raises `ValueError` for an empty sample.
     """
     couples, raw = (
         [(_arrays(_version(a, n)), _arrays(_version(b, n))) for a, b in strata] for n in (0, 1)
@@ -160,7 +163,7 @@ def _version(given: Given, number: int) -> Given:
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share of so many; wide where all of a few agree."""
+    """Wilson's 95 % interval of a share of `count` items; wide if a few all agree."""
     square = NORMAL**2
     centre = (share + square / (2 * count)) / (1 + square / count)
     half = (
@@ -170,9 +173,7 @@ def wilson(share: float, count: int) -> tuple[float, float]:
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:
-    """Holm's correction of p-values for how many of them there are; None stays and counts for
-    nothing.
-    """
+    """Holm's correction of p-values for their number; None stays and is not counted."""
     known = sorted((value, place) for place, value in enumerate(p) if value is not None)
     found: list[float | None] = [None] * len(p)
     highest = 0.0
@@ -183,8 +184,9 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
 
 
 def pairs_needed(comparisons: int = 1, level: float = 1 - CONFIDENCE) -> int:
-    """Pairs of seeds below which not even a win in each of them could tell two strategies apart
-    (2^(1-n) > level).
+    """Smallest number of pairs of seeds at which a win in each could be significant.
+
+    The smallest n with 2^(1-n) <= level / comparisons.
     """
     return ceil(1 + log2(max(1, comparisons) / level))
 
@@ -198,8 +200,9 @@ def profile(strata: Sequence[Sample], thresholds: Sequence[float]) -> list[float
 
 
 def steps(strata: Sequence[Sample]) -> list[tuple[float, float]]:
-    """The whole performance profile: (level, share of runs above it), from (0, all) down, one step
-    for each value.
+    """The whole performance profile: (level, share of runs above it), from 0 upward.
+
+    One step for each distinct value.
     """
     levels = sorted({value for each in strata for value in each})
     shares = profile(strata, [0.0, *(nextafter(level, inf) for level in levels)])
@@ -207,7 +210,7 @@ def steps(strata: Sequence[Sample]) -> list[tuple[float, float]]:
 
 
 def best_of(values: Sample) -> list[float]:
-    """Expected best of n runs drawn without repeats from these, for n = 1 to all of them."""
+    """Expected best of n of these runs drawn without replacement, for n = 1 to all."""
     ranked, total = sorted(values), len(values)
     return [
         sum(value * comb(place, n - 1) for place, value in enumerate(ranked)) / comb(total, n)
@@ -216,15 +219,17 @@ def best_of(values: Sample) -> list[float]:
 
 
 def expected_running_time(spent: Sample, reached: Sequence[bool]) -> float | None:
-    """What all runs spent, until the target or their end, per run that reached it; None if none
-    did.
+    """Effort of all runs, until the target or their end, per run that reached it.
+
+    None if no run reached it.
     """
     return sum(spent) / sum(reached) if any(reached) else None
 
 
 def median_to_target(spent: Sample, reached: Sequence[bool]) -> float | None:
-    """Median of what it took, a run that did not get there counting as later than all; None if the
-    median did not.
+    """Median effort to the target; None if the median run did not reach it.
+
+    A run that did not reach it counts as later than all others.
     """
     ranked = sorted(
         value if there else float("inf") for value, there in zip(spent, reached, strict=True)
@@ -236,7 +241,7 @@ def median_to_target(spent: Sample, reached: Sequence[bool]) -> float | None:
 
 
 def check_installed() -> None:
-    """Raises `UserError` where scipy is missing."""
+    """Raise `UserError` if scipy is missing."""
     _scipy_stats()
 
 
@@ -258,7 +263,10 @@ _Arrays = tuple[Any, Any]  # values, and draws of them: shapes (n,) and (RESAMPL
 
 
 def _arrays(given: Given) -> _Arrays:
-    """Sorted values, and what they may be: without errors always the same."""
+    """Values and their draws as arrays; without errors all draws are equal.
+
+    Raises `ValueError` for an empty sample.
+    """
     import numpy as np
 
     values = np.asarray(given.values if isinstance(given, MeasuredValues) else given, float)
@@ -270,7 +278,7 @@ def _arrays(given: Given) -> _Arrays:
 
 
 def _sorted(*samples: _Arrays) -> list[_Arrays]:
-    """The samples in an order of places that no order of runs changes, the same for all."""
+    """The samples in a common order of positions, independent of the order of runs."""
     import numpy as np
 
     order = np.lexsort([key for values, draws in samples for key in (draws[0], values)])
@@ -313,7 +321,7 @@ def _percentile(drawn: Any, of_two: float) -> float:
 
 
 def _win(one: Any, other: Any) -> Any:
-    """1 where the one is larger, a half where they tie."""
+    """1 if `one` is larger, 0.5 for a tie, else 0."""
     return (one > other) + (one == other) / 2
 
 
@@ -321,13 +329,14 @@ _Couples = Sequence[tuple[_Arrays, _Arrays]]
 
 
 def _soft_wins(couples: _Couples) -> list[list[float]]:
-    """Of each pair the share of draws that the first wins."""
+    """Share of draws that the first of each pair wins."""
     return [list(_win(one[1], other[1]).mean(axis=0)) for one, other in couples]
 
 
 def _paired_shares(couples: _Couples, random: Any) -> Any:
-    """Share of pairs that the first wins in every draw, of shape (RESAMPLES,); pairs drawn anew
-    with `random`.
+    """Share of pairs that the first wins in every draw, of shape (RESAMPLES,).
+
+    With `random`, pairs are resampled.
     """
     import numpy as np
 
@@ -342,7 +351,10 @@ def _paired_shares(couples: _Couples, random: Any) -> Any:
 
 
 def _all_shares(couples: _Couples, random: Any) -> Any:
-    """The same over all combinations of a value of the first and one of the second."""
+    """Share of all combinations of two values that the first wins, of shape (RESAMPLES,).
+
+    With `random`, values are resampled.
+    """
     import numpy as np
 
     found: list[Any] = []
@@ -366,7 +378,7 @@ def _all_shares(couples: _Couples, random: Any) -> Any:
 
 
 def _ranks(sample: Sample, pair: tuple[Sample, Sample]) -> list[float]:
-    """Ranks among both samples: all that matters of the values, and finite."""
+    """Ranks among both samples: they determine the test, and are finite."""
     order = {value: float(place) for place, value in enumerate(sorted({*pair[0], *pair[1]}))}
     return [order[value] for value in sample]
 
@@ -394,8 +406,9 @@ def _signs(wins: Sequence[Sample]) -> float | None:
 
 
 def _shuffled(strata: Sequence[tuple[Sample, Sample]]) -> float | None:
-    """Rank-sum test by permutation within each stratum, one-sided ones joined by Fisher's method,
-    then doubled.
+    """Rank-sum test by permutation within each stratum.
+
+    One-sided p-values are combined by Fisher's method, and the smaller one is doubled.
     """
     sides: dict[str, list[float]] = {"greater": [], "less": []}
     for one, other in strata:

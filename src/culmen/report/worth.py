@@ -1,12 +1,11 @@
-"""The worth of each of a task's runs, on equal terms: a value, what it may be instead, and on what
-it was measured.
+"""The worth of each of a task's runs, on equal terms: a value and its error.
 
-It is the program that is valued, so equal programs have one value, whichever runs returned them.
-Certified values are exact. Else all programs have one measurement in common where they were scored
-together (`culmen compare --score`). Else each run has its own. If it was made on some of the cases
-only, which differ from run to run, the run counts by its gain over the initial program on the same
-cases, added to that program's score over all runs; else by its score. A run that returned the
-initial program, or whose gain its interval does not show, found nothing and has that program's
+Programs are valued, so equal programs have one value, whichever runs returned them. Certified
+values are exact. Otherwise, if all programs were scored together (`culmen compare --score`), that
+measurement counts. Otherwise each run has its own measurement: if it was made on only some of the
+cases, which differ between runs, the run counts by its gain over the initial program on the same
+cases, added to that program's score over all runs; otherwise by its score. A run that returned the
+initial program, or whose gain is not shown by its interval, found nothing and has that program's
 value.
 """
 
@@ -22,22 +21,20 @@ from culmen.report.records import ComparedRun, Measurement
 from culmen.report.stats import CONFIDENCE, NORMAL, RESAMPLES, MeasuredValues
 from culmen.store.scores import FreshScore
 
-NOTHING = float("-inf")  # the reward of a run without a value
+NOTHING = float("-inf")  # reward of a run without a value
 _SEED = 1
-_ORDER = ("test", "val", "train", "")  # splits, the most telling first
-_Table = dict[
-    str, tuple[float, Any]
-]  # reward of a program, and draws of shape (RESAMPLES,) of what it may be
+_ORDER = ("test", "val", "train", "")  # splits, the most informative first
+_Table = dict[str, tuple[float, Any]]  # reward of a program, and draws of it of shape (RESAMPLES,)
 
 
 class Worth(NamedTuple):
-    """Of some runs, in their order: `values` in the task's own direction (None: nothing scored),
-    `margins`, `on` what they were measured, and whether they found nothing; `rewards` with draws,
-    -inf without a value.
+    """Worth of some runs, in their order.
 
-    `basis` says what the values are, `initial` is the initial program's (None: not measured),
-    `start` draws of its reward. `unequal`: they were measured on different samples of cases;
-    `together`: all on the same.
+    `values` are in the task's own direction (None: no score), with `margins`, the cases `on` which
+    they were measured, and `nothing` for runs that found nothing; `rewards` have draws, and are
+    -inf without a value. `basis` is the kind of the values, `initial` the initial program's value
+    (None: not measured), `start` draws of its reward. `unequal`: values were measured on different
+    samples of cases; `together`: all on the same.
     """
 
     basis: str
@@ -62,7 +59,7 @@ def worth(runs: Sequence[ComparedRun]) -> Worth:
 
 
 def _key(run: ComparedRun) -> str:
-    """Its program, or where that is not known the run itself."""
+    """The run's program or, if unknown, a key of the run itself."""
     return run.program or f"{run.run} {run.seed} {run.contender}"
 
 
@@ -74,9 +71,11 @@ def _told(
     raw: Sequence[str | None] = (),
     **more: Any,
 ) -> Worth:
-    """The worth of runs by their keys in the table of programs; None: no value. `shared` is the
-    table with errors that runs share alone; `raw` are the keys of what they really returned, where
-    `keys` has the initial program for those that showed no gain."""
+    """The worth of runs by their keys in the table of programs (None: no value).
+
+    `shared` is the table with only the errors that runs share; `raw` are the keys of the programs
+    returned, where `keys` has the initial program for runs without a shown gain.
+    """
     objective = runs[0].objective
     found = [table.get(key) if key is not None else None for key in keys]
     values = [NOTHING if each is None else each[0] for each in found]
@@ -121,15 +120,15 @@ def _exactly(value: float) -> Any:
     return np.full(RESAMPLES, value)
 
 
-# Programs that were scored together: the same cases, the same random seeds.
+# Programs that were scored together, on the same cases with the same random seeds.
 
 
 def _together(runs: Sequence[ComparedRun]) -> tuple[str, int, int, dict[str, list[float]]] | None:
-    """Split, number of its cases, repeats and rewards of every program in units that pair: means
-    over the repeats of each case, or where there is no data set single evaluations. None where not
-    all were scored so.
+    """The common measurement of all programs; None if not all were scored together.
 
-    A failure counts as the floor of the task, or else as the lowest reward among these.
+    Split, number of its cases, repeats, and the rewards of every program in units that pair: means
+    over the repeats of each case or, without a data set, single evaluations. A failure counts as
+    the floor of the task, or else as the lowest of these rewards.
     """
     names = {name for run in runs for name in (run.program, run.initial_program) if name}
     if not runs or any(not run.program for run in runs):
@@ -149,7 +148,7 @@ def _together(runs: Sequence[ComparedRun]) -> tuple[str, int, int, dict[str, lis
 
 
 def _whole_repeats(places: Iterable[tuple[str, int]], of: int) -> int:
-    """How often all cases were evaluated, in a row from the first."""
+    """Number of repeats, from the first on, in which all cases were evaluated."""
     counts: dict[int, int] = defaultdict(int)
     for _, repeat in places:
         counts[repeat] += 1
@@ -190,7 +189,7 @@ def _in_common(
     repeats: int,
     units: Mapping[str, Sequence[float]],
 ) -> Worth:
-    """Values of programs that were scored together."""
+    """Worth by values of programs that were scored together."""
     table = _drawn_units(units, exact=bool(runs[0].deterministic))
     keys = [None if run.score is None else run.program for run in runs]
     margins = [None if key is None else _half_width(table[key][1]) for key in keys]
@@ -212,9 +211,9 @@ def _in_common(
 
 
 def _drawn_units(units: Mapping[str, Sequence[float]], exact: bool) -> _Table:
-    """Means of programs, and draws of them by a bootstrap over units, the same for all programs.
+    """Means of programs, and draws of them by a bootstrap over units common to all programs.
 
-    Draws are spread as Student's t has it for so many units, for the bootstrap of few is too
+    Draws are spread by Student's t for the number of units, since the bootstrap of few units is too
     narrow. Exact scores have no error.
     """
     import numpy as np
@@ -243,7 +242,7 @@ def _half_width(draws: Any) -> float:
     return float(high - low) / 2
 
 
-# Programs as their own runs measured them.
+# Programs as measured by their own runs.
 
 
 def _own(runs: Sequence[ComparedRun]) -> Worth:
@@ -303,8 +302,9 @@ def _on(run: ComparedRun) -> str:
 
 
 def _pooled(measurements: Sequence[Measurement]) -> Measurement:
-    """Several independent measurements of one thing, each by its evaluations; no margin where one
-    has none.
+    """The pooled measurement of independent ones, each weighted by its evaluations.
+
+    No margin if any measurement has none.
     """
     total = sum(each.count for each in measurements)
     shares = [each.count / total if total else 1 / len(measurements) for each in measurements]
@@ -315,7 +315,7 @@ def _pooled(measurements: Sequence[Measurement]) -> Measurement:
 
 
 def _by_program(found: Iterable[tuple[str, Measurement]]) -> dict[str, Measurement]:
-    """Measurements by program, as rewards, pooled."""
+    """Pooled measurements (rewards) by program."""
     kept: dict[str, list[Measurement]] = defaultdict(list)
     for name, each in found:
         kept[name].append(each)
@@ -336,7 +336,7 @@ def _scores(runs: Iterable[ComparedRun]) -> dict[str, Measurement]:
 
 
 def _initial_programs(runs: Sequence[ComparedRun]) -> dict[str, Measurement]:
-    """The initial programs, as all runs measured them."""
+    """Initial programs, as measured by all runs."""
     beside = [
         (run.initial_program, _turned(run, run.initial)) for run in runs if run.initial is not None
     ]
@@ -360,8 +360,9 @@ def _found_nothing(run: ComparedRun, gains: Mapping[str, Measurement], by_gain: 
 def _added(
     initial: Mapping[str, Measurement], gains: Mapping[str, Measurement], first: str
 ) -> dict[str, Measurement]:
-    """Scores of programs as the initial program's plus their gains; margins are those of the
-    gains.
+    """Scores of programs as the initial program's score plus their gains.
+
+    Margins are those of the gains.
     """
     base = initial.get(first, Measurement(0.0, 0.0))
     return {
@@ -376,8 +377,9 @@ def _added(
 def _drawn(
     measured: Mapping[str, Measurement], gains: Mapping[str, Measurement], first: str
 ) -> _Table:
-    """Draws by the normal law of the same 95 % interval; those of gains share the initial program's
-    error.
+    """Normal draws with the same 95 % intervals.
+
+    Draws of gains share the initial program's error.
     """
     import numpy as np
 

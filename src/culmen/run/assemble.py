@@ -1,6 +1,4 @@
-"""One live session of a run: assembles what performs it, drives it on asyncio, and takes everything
-down again.
-"""
+"""One live session of a run: assemble its performers, drive it on asyncio, close all."""
 
 from __future__ import annotations
 
@@ -53,11 +51,10 @@ T = TypeVar("T")
 async def live(
     path: Path, meta: RunMeta, objects: RunObjects, remembered: Mapping[str, Any]
 ) -> str:
-    """Run (or go on with) the run in `path` until it ends or is interrupted; returns finished |
-    interrupted.
+    """Run or continue the run in `path`; returns finished | interrupted.
 
-    `meta` is what its journal says, but for what this session was told otherwise; `remembered` the
-    results, by mark, of the run that it was forked from.
+    `meta` is that of its journal with this session's own settings; `remembered` holds the results,
+    by mark, of the run that it was forked from.
     """
     os.environ.setdefault(
         "OPENBLAS_NUM_THREADS", "1"
@@ -122,21 +119,20 @@ async def live(
 
 
 def _say(objects: RunObjects, text: str) -> None:
-    """A sentence for people, to all observers."""
+    """Send a sentence for people to all observers."""
     for observer in objects.observers:
         observer.told(text)
 
 
 def _permit(search: Search) -> Callable[[Usage], bool]:
-    """Whether the budget of a search has room for so much more."""
+    """A predicate: True if the budget of a search has room for this usage on top."""
     return search.reservations.fits
 
 
 def rebuild(meta: RunMeta, objects: RunObjects) -> tuple[Search, Estimate]:
-    """The run's search as it was at the start, and what its effects are taken to cost: for
-    replaying a journal.
+    """The run's search in its initial state, and the estimate of its effects' cost.
 
-    Starts nothing and can perform nothing.
+    For replaying a journal; starts nothing and can perform nothing.
     """
     gateway, proposer, _ = _models(meta, objects, None)
     nothing: Any = None
@@ -145,7 +141,7 @@ def rebuild(meta: RunMeta, objects: RunObjects) -> tuple[Search, Estimate]:
 
 
 def _grafted(meta: RunMeta, objects: RunObjects, remembered: Mapping[str, Any]) -> list[Entry]:
-    """What a fork's search takes over from its parent, as entries of its own journal."""
+    """Results that a fork's search takes over, as entries of its own journal."""
     own = msgspec.structs.replace(objects, proposer=copy.deepcopy(objects.proposer))
     search, _ = rebuild(meta, own)
     entries = graft(search, remembered)
@@ -154,8 +150,9 @@ def _grafted(meta: RunMeta, objects: RunObjects, remembered: Mapping[str, Any]) 
 
 
 def run_blocking(session: Coroutine[Any, Any, T]) -> T:
-    """Run a session to its end from ordinary code; in a notebook, whose loop is taken, on a thread
-    of its own.
+    """Run a session to its end from ordinary code.
+
+    In a notebook, whose loop is taken, on a thread of its own.
     """
     if (
         not _in_loop()
@@ -189,9 +186,10 @@ async def _caught(session: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException
 
 
 class _Signals:
-    """Ctrl-C and SIGTERM become interrupts of the driver while a session runs on the main thread.
+    """Turns Ctrl-C and SIGTERM into interrupts of the driver.
 
-    Observers are told each time, so that a person hears that it was understood.
+    It is active while a session runs on the main thread. Observers are notified each time, so that
+    a person sees the acknowledgement.
     """
 
     def __init__(self, driver: Driver, observers: tuple[Observer, ...]) -> None:
@@ -273,8 +271,9 @@ def _backend(meta: RunMeta, objects: RunObjects) -> Backend:
 
 
 def _tolerances(meta: RunMeta, objects: RunObjects) -> Callable[[], ToleranceCheck] | None:
-    """Makes what checks a winner against the evaluator's tolerances: on this machine, on copies of
-    its files.
+    """A maker of the check of a winner against the evaluator's tolerances; None if not needed.
+
+    The check runs on this machine, on copies of the evaluator's files.
     """
     task = meta.task
     if objects.backend is not None or task.evaluator.verifier or not task.evaluator.is_python:
@@ -319,8 +318,10 @@ def _models(
 def _desk(
     meta: RunMeta, objects: RunObjects, gateway: Gateway | None, asked: Path
 ) -> ModelDesk | None:
-    """What answers the evaluator's questions: that of the gateway, or where the search is offline,
-    one of its own for the roles that have a model; None where there is none."""
+    """The desk that answers the evaluator's questions; None if there is none.
+
+    That of the gateway or, in an offline search, one of its own for the roles that have a model.
+    """
     if gateway is not None:
         return getattr(gateway, "desk", None)
     model = meta.model if objects.model is None else objects.model
@@ -334,10 +335,10 @@ def _desk(
 
 
 def judging(meta: RunMeta, objects: RunObjects) -> Backend:
-    """The backend that judges a run's candidates, at its level of isolation: for evaluations
-    outside of the run.
+    """The backend for evaluations of a run's candidates outside of the run.
 
-    Raises `UserError` where the evaluator is a Python function that was not given.
+    It has the run's level of isolation. Raises `UserError` if the evaluator is a Python function
+    that was not given.
     """
     from culmen.evaluate.integrity.guard import IntegrityBackend
 
@@ -358,11 +359,10 @@ def judging(meta: RunMeta, objects: RunObjects) -> Backend:
 
 
 def asking(task: Task, backend: Backend, model: Any, models_file: str | None = None) -> Backend:
-    """The backend, whose evaluators may ask models by these roles, without a budget: for looks at a
-    task before a run.
+    """The backend, with models for its evaluators by these roles and without a budget.
 
-    Raises `UserError` for roles that the task needs and no model has, and for models that cannot be
-    read.
+    For looks at a task before a run. Raises `UserError` for roles that the task needs and that have
+    no model, and for unreadable models.
     """
     from culmen.llm import make_gateway
     from culmen.llm.desk import AskingBackend
@@ -404,7 +404,7 @@ def _world(
 
 
 class _Answers:
-    """Payloads of the `session.answer` effects that are finished, until somebody wants them."""
+    """Payloads of the finished `session.answer` effects, until they are read."""
 
     def __init__(self) -> None:
         self.payloads: list[Mapping[str, Any]] = []
@@ -417,8 +417,9 @@ class _Answers:
 def _crafts(
     path: Path, meta: RunMeta, objects: RunObjects, searching: Callable[[], Search]
 ) -> dict[str, Callable[[], Craft]]:
-    """Makers of what performs custom effects, by family; nothing is imported or started before it
-    is needed.
+    """Makers of the performers of custom effects, by family.
+
+    Nothing is imported or started before it is needed.
     """
 
     def sessions() -> Craft:
@@ -453,14 +454,14 @@ def _crafts(
     return {"session": sessions, "train": training}
 
 
-# What people send to a run, brought from its inbox into the search while a session runs.
+# Human input to a run, brought from its inbox into the search while a session runs.
 
 INTERVAL = 0.4  # seconds between two looks into the folder
 _KINDS = ("tell", "stop")
 
 
 class InboxWatcher(Observer):
-    """Hands messages to the driver, and, as an observer, forgets those that are journaled.
+    """Hands messages to the driver, and, as an observer, removes those that are journaled.
 
     A message that was journaled before its file was removed is known by its id, and not taken
     twice.
@@ -473,7 +474,7 @@ class InboxWatcher(Observer):
             self._forget(event)
 
     async def watch(self, driver: Driver) -> None:
-        """Look into the inbox again and again, until cancelled."""
+        """Poll the inbox every `INTERVAL` seconds, until cancelled."""
         while True:
             for message in await asyncio.to_thread(self._waiting):
                 if message.id not in self._seen:
@@ -484,21 +485,22 @@ class InboxWatcher(Observer):
             await asyncio.sleep(INTERVAL)
 
     def _waiting(self) -> list[InboxMessage]:
-        """Nothing while a database cannot be asked: the driver notices, too, and it decides what
-        that means.
+        """Waiting messages; none while a database is unavailable.
+
+        The driver notices the outage, too, and decides on the consequence.
         """
         with contextlib.suppress(Unavailable):
             return inbox.waiting(self._run)
         return []
 
     def see(self, events: Iterable[Event]) -> None:
-        """These are durable."""
+        """Remove the messages of these durable events."""
         for event in events:
             if event.entry.kind in _KINDS:
                 self._forget(event)
 
     def told(self, text: str) -> None:
-        """Not its business."""
+        """No-op: this observer shows no messages."""
 
     def _forget(self, event: Event) -> None:
         message = str(event.entry.body.get("id", ""))
@@ -509,7 +511,7 @@ class InboxWatcher(Observer):
 
 
 def entry(message: InboxMessage) -> Entry:
-    """A message as the journal holds it."""
+    """A message in the journal's form."""
     if message.kind == "stop":
         return Entry("stop", body={"reason": "user", "id": message.id})
     body = {"tell": message.kind, "id": message.id}

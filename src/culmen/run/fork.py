@@ -1,12 +1,12 @@
-"""Forks: new runs that begin with what another has found, and with how much of it.
+"""Forks: new runs that begin with another run's results, and their budgets.
 
     budget, carry = settle(meta, 180, "evaluations=+100")
     Study.fork(run, budget=budget, carry=carry)
 
-A resumed run replays under the budget it was made with, which decided what it admitted and what it
-refused. So more of it is a new run. Where a model proposes, that retraces the old one from its
-journal and goes on behind its end. The offline proposer and strategies that leave traces outside
-the journal (`Strategy.retraces`) do not retrace: the one looks at how much of the budget is spent,
+A resumed run replays under the budget it was made with, which decided the effects that it admitted
+and refused. So more of it is a new run. If a model proposes, that retraces the old one from its
+journal and continues behind its end. The offline proposer and strategies that leave traces outside
+the journal (`Strategy.retraces`) do not retrace: the one depends on the spent share of the budget,
 the others act elsewhere. There the new run begins with the best candidates of the old one instead.
 """
 
@@ -37,14 +37,13 @@ SPENT = ("evaluations", "calls", "tokens", "dollars", "seconds")
 def settle(
     meta: RunMeta, evaluations: int, text: str, carry: int | None = None
 ) -> tuple[Budget, int]:
-    """The budget of a fork of a run that made so many `evaluations`, and how many of its candidates
-    to begin with.
+    """The budget of a fork of a run with `evaluations`, and the number of candidates to carry.
 
-    `NAME=N` is taken as it stands, and alone replaces the old budget. `NAME=+N` is N more; what is
-    not named stays. A run that retraces the old one counts what it takes over, so N comes on top of
-    the old limit. One that begins with candidates makes N evaluations, a quarter of them to look at
-    these. Seconds are those of the new run in any case. Raises `UserError` for more of a budget
-    that had no limit.
+    `NAME=N` is absolute, and alone replaces the old budget. `NAME=+N` is N more; budgets that are
+    not named stay. A run that retraces the old one counts the results it takes over, so N comes on
+    top of the old limit. One that begins with candidates makes N evaluations, a quarter of them to
+    look at these. Seconds are those of the new run in any case. Raises `UserError` for more of a
+    budget that had no limit.
     """
     more = {name: value for name, value in _items(text).items() if value.startswith("+")}
     if not more:
@@ -79,17 +78,17 @@ def settle(
 
 
 def retraces(meta: RunMeta) -> bool:
-    """Whether a fork with a larger budget takes the same path as its parent, from the parent's
-    results.
-    """
+    """True if a fork with a larger budget takes its parent's path, from the parent's results."""
     from culmen.strategies.catalog import find
 
     return not meta.offline and complete(Strategy, find(str(meta.strategy["path"]))).retraces
 
 
 def carried(task: Task, run: Path, most: int) -> Task:
-    """The task with the best `most` candidates of a run as further initial programs; those that
-    never failed, best first."""
+    """The task with the best `most` candidates of a run as further initial programs.
+
+    Only candidates that never failed, best first.
+    """
     own = {candidate.digest: candidate.parts for candidate in task.candidates()}
     for member in pools.build([run], most + len(own)).members:
         own.setdefault(member.candidate.digest, member.parts)
@@ -98,12 +97,11 @@ def carried(task: Task, run: Path, most: int) -> Task:
 
 
 def random_seed(meta: RunMeta, wanted: int | None) -> int:
-    """The random seed of a fork that carries candidates: another than its parent's, unless scores
-    know no chance.
+    """The random seed of a fork that carries candidates.
 
-    Under the same seed it would be given the very evaluations that made these candidates the best,
-    also for its final choice, and report a score chosen for its luck. Raises `UserError` if the
-    parent's is wanted.
+    It differs from its parent's, unless the task is deterministic: under the same seed it would be
+    given the very evaluations that made these candidates the best, also for its final choice, and
+    report a score chosen for its luck. Raises `UserError` if the parent's is wanted.
     """
     if wanted is None:
         return meta.seed if meta.task.deterministic else meta.seed + 1
@@ -117,11 +115,11 @@ def random_seed(meta: RunMeta, wanted: int | None) -> int:
 
 
 def finished(run: Path, evaluator: str) -> dict[str, Any]:
-    """Results of a run by mark in journal order, the first of each; those of another version of the
-    evaluator, and what our own failure lost, are asked again.
+    """Results of a run by mark in journal order, the first of each.
 
-    Custom effects leave traces outside the journal (a repository, weights), so they are not taken
-    over.
+    Results of another version of the evaluator, and excused failures, are left out and requested
+    again. So are those of custom effects, which leave traces outside the journal (a repository,
+    weights).
     """
     from culmen.store.journal import SqlJournal
 
@@ -141,8 +139,9 @@ def finished(run: Path, evaluator: str) -> dict[str, Any]:
 
 
 def remembered(meta: RunMeta) -> dict[str, Any]:
-    """What the run that this one was forked from has finished; nothing if there is no such run any
-    more.
+    """Finished results of the run that this one was forked from.
+
+    Empty if there is no such run any more.
     """
     from culmen.store import views
     from culmen.store.address import has_run, is_address
@@ -157,7 +156,7 @@ def remembered(meta: RunMeta) -> dict[str, Any]:
 
 
 def notes(run: str, carry: int) -> list[str]:
-    """What to say before such a fork starts."""
+    """Messages before such a fork starts."""
     return (
         [f"the best {carry} candidates of {run} are among the first here, and are evaluated again"]
         if carry

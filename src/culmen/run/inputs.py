@@ -1,6 +1,4 @@
-"""From what a person passes to what a run is made of: its task, initial programs, folder and
-description.
-"""
+"""From a caller's input to the parts of a run: task, initial programs, folder, metadata."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ _STEM = 28
 def check_runnable(
     task: Task, strategy: MinimalStrategy, options: RunOptions, objects: RunObjects
 ) -> None:
-    """Refuse what could never start or never end."""
+    """Refuse a run that could never start or never end."""
     check_ends(strategy, options, objects)
     if options.offline and objects.model is None and objects.proposer is None:
         check_installed()
@@ -47,14 +45,14 @@ def check_runnable(
         raise UserError(
             "a task without an initial program needs a model to write the first candidate",
             where=f"task {task.name}",
-            fix=f"give an initial program{f' that defines {uses}' if uses else ''} with --seed-program FILE, or choose "
-            "a model with --model NAME, or an agent with --agent NAME",
+            fix=f"give an initial program{f' that defines {uses}' if uses else ''} with "
+            "--seed-program FILE, or choose a model with --model NAME, or an agent with "
+            "--agent NAME",
         )
 
 
 def check_models(options: RunOptions, objects: RunObjects) -> None:
-    """Refuse models that nobody knows, objects that are none, and models whose key is missing:
-    before there is a run."""
+    """Refuse unknown models, invalid objects, and models with a missing key, before a run."""
     from culmen.core.ports import MinimalGateway
     from culmen.llm.roles import ModelBook
     from culmen.llm.spec import OTHERS
@@ -70,7 +68,7 @@ def check_models(options: RunOptions, objects: RunObjects) -> None:
 
 
 def check_roles(task: Task, model: Any, models_file: str | None = None) -> None:
-    """Refuse a task whose evaluator asks models in roles that none answers for."""
+    """Refuse a task whose evaluator asks models in roles without a model."""
     from culmen.core.ports import MinimalGateway
     from culmen.llm.roles import ModelBook
     from culmen.llm.spec import OTHERS
@@ -94,7 +92,7 @@ def check_roles(task: Task, model: Any, models_file: str | None = None) -> None:
 
 
 def check_ends(strategy: MinimalStrategy, options: RunOptions, objects: RunObjects) -> None:
-    """Refuse what could never end: no budget, or one of which nothing is ever spent."""
+    """Refuse a run that could never end: without a budget, or with one that is never spent."""
     budget = options.budget
     if not budget.bounded:
         raise UserError(
@@ -114,8 +112,9 @@ def check_ends(strategy: MinimalStrategy, options: RunOptions, objects: RunObjec
 
 
 def level(task: Task, wanted: float | str | None) -> float | None:
-    """The score at which a search is to end; `target` is the task's own. Raises UserError where
-    that says nothing.
+    """The score at which a search is to end; `target` is the task's own.
+
+    Raises UserError for any other word.
     """
     if wanted is None or isinstance(wanted, float | int):
         return None if wanted is None else float(wanted)
@@ -140,8 +139,9 @@ def level(task: Task, wanted: float | str | None) -> float | None:
 
 
 def _free(strategy: MinimalStrategy, options: RunOptions, objects: RunObjects) -> bool:
-    """Whether nothing this run does is ever paid for: the offline proposer, no agents, embedders in
-    this process.
+    """True if nothing in this run is ever paid for.
+
+    The offline proposer, no agents, embedders in this process.
     """
     if (
         options.model not in (None, "offline")
@@ -162,8 +162,9 @@ def meta(
     options: RunOptions,
     workers_of_backend: int = 0,
 ) -> RunMeta:
-    """What the journal must know to resume this run; never a key. `strategy` is `catalog.config` of
-    it.
+    """The metadata that the journal needs to resume this run; never a key.
+
+    `strategy` is its `catalog.config`.
     """
     if options.backend is not None:
         cluster.check(options.backend)
@@ -188,8 +189,9 @@ def meta(
 
 
 def _searched_for_tolerances(task: Task) -> Task:
-    """The task, with a note if its evaluator has no tolerance: then no evaluations need be kept to
-    look into one.
+    """The task, with a flag for tolerances in its evaluator's text.
+
+    Without one no evaluations need be kept to test a tolerance.
     """
     evaluator = task.evaluator
     if not evaluator.is_python or evaluator.verifier or not Path(evaluator.path).is_file():
@@ -203,7 +205,7 @@ def _searched_for_tolerances(task: Task) -> Task:
 
 
 def new_path(task: Task, run_dir: str | Path | None) -> Path:
-    """The folder of a new run: as asked, else runs/NAME-TIME, numbered if that exists."""
+    """The folder of a new run: the given one, else runs/NAME-TIME, numbered if that exists."""
     if run_dir is not None:
         return Path(run_dir).expanduser().resolve()
     stem = (
@@ -221,9 +223,7 @@ def new_path(task: Task, run_dir: str | Path | None) -> Path:
 def folder_task(
     path: str | Path, seed: Any, goal: str, direction: str = "", proxy: str = ""
 ) -> Task:
-    """The task on disk, with a goal, initial programs, a direction or a way of evaluating of the
-    caller's own.
-    """
+    """The task on disk, with the caller's own goal, initial programs, direction or proxy."""
     from culmen.evaluate.taskfiles import load, with_proxy
 
     task = load(path, goal=goal, seeds=_seed_parts(seed), direction=direction)
@@ -231,7 +231,7 @@ def folder_task(
 
 
 def as_it_is(task: Task) -> Task:
-    """The task with its evaluator's files as they are now."""
+    """The task with the present content of its evaluator's files."""
     from culmen.evaluate.taskfiles import as_it_is
 
     return as_it_is(task)
@@ -289,7 +289,7 @@ def _objective(
 
 
 def _mapped(seed: Any) -> bool:
-    """Whether initial programs were given as dicts of parts: the evaluator gets them so, too."""
+    """True if initial programs were given as dicts of parts: the evaluator gets dicts, too."""
     several = seed if isinstance(seed, list | tuple) else ()
     return isinstance(seed, Mapping) or any(isinstance(item, Mapping) for item in several)
 

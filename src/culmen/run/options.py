@@ -40,12 +40,12 @@ Options = TypeVar("Options", bound=RunOptions)
 
 
 class RunObjects(msgspec.Struct, frozen=True):
-    """What performs a run's effects, where that is an object of the caller's own; the rest is made
-    from the options.
+    """The caller's own objects that perform a run's effects.
 
-    `model` is a model, a gateway, or models by role; `evaluator` the function that scores; `crafts`
-    make performers of custom effects (`culmen.core.ports.Craft`) by family. A journal keeps none of
-    these: a resumed run gets them again.
+    The others are made from the options. `model` is a model, a gateway, or models by role;
+    `evaluator` the function that scores; `crafts` make performers of custom effects
+    (`culmen.core.ports.Craft`) by family. A journal keeps none of these: a resumed run gets them
+    again.
     """
 
     strategy: MinimalStrategy | None = None
@@ -60,7 +60,7 @@ class RunObjects(msgspec.Struct, frozen=True):
 
 
 class _SessionKeywords(TypedDict, total=False):
-    """What one session of a run may bring, also a resumed one."""
+    """Keywords of one session of a run, also a resumed one."""
 
     model: object
     models_file: str | None
@@ -82,9 +82,11 @@ class ResumeKeywords(_SessionKeywords, total=False):
 
 
 class RunKeywords(_SessionKeywords, total=False):
-    """Keywords of `culmen.optimize`. Options: `culmen.core.options.RunOptions`; objects:
-    `RunObjects`. `model`, `backend` and `embedder` are either a name or an object, `templates` a
-    folder or texts by name."""
+    """Keywords of `culmen.optimize`.
+
+    Options: `culmen.core.options.RunOptions`; objects: `RunObjects`. `model`, `backend` and
+    `embedder` are either a name or an object, `templates` a folder or texts by name.
+    """
 
     budget: Budget | float | str | Mapping[str, float]
     random_seed: int
@@ -115,11 +117,10 @@ _FIELDS = {
 
 
 def read(keywords: Mapping[str, Any], base: Options, kind: type) -> tuple[Options, RunObjects]:
-    """`base` with the options among the keywords, and the objects among them. A None stands for the
-    default.
+    """`base` with the options among the keywords, and the objects among them.
 
-    Raises `UserError` for a keyword that the TypedDict `kind` does not have, and for what cannot be
-    meant.
+    None is the default of any keyword. Raises `UserError` for a keyword that the TypedDict `kind`
+    does not have, and for invalid values.
     """
     allowed = kind.__optional_keys__
     for name in keywords:
@@ -145,7 +146,7 @@ def read(keywords: Mapping[str, Any], base: Options, kind: type) -> tuple[Option
     return changed(base, **options), RunObjects(**objects)
 
 
-_MEANT = {  # what other programs call these keywords
+_MEANT = {  # names of these keywords in other programs
     "iterations": "budget=N (evaluations)",
     "max_iterations": "budget=N (evaluations)",
     "max_metric_calls": "budget=N (evaluations)",
@@ -181,15 +182,17 @@ OPTIMIZE = ("strategy", "cases", "goal", "direction", "name", "deterministic", "
 
 
 def _instead(name: str, allowed: Iterable[str]) -> str:
-    """What to write instead of a keyword that there is not."""
+    """Advice for an unknown keyword."""
     known = sorted({*allowed, *OPTIMIZE})
     near = _MEANT.get(name) or next((f"{each}=" for each in get_close_matches(name, known, 1)), "")
     return (f"did you mean {near}? " if near else "") + f"there are: {', '.join(known)}"
 
 
 def an_object(strategy: Any) -> Any:
-    """A strategy's class as an object of it, anything else as it is. Raises `UserError` for one
-    that needs arguments and for what is no strategy."""
+    """A strategy's class as an object of it, anything else unchanged.
+
+    Raises `UserError` for a class that needs arguments and for objects that are not strategies.
+    """
     if isinstance(strategy, type):
         try:
             strategy = strategy()
@@ -198,9 +201,8 @@ def an_object(strategy: Any) -> Any:
             raise UserError(
                 f"a strategy is an object, not a class: {error}", where="strategy=", fix=fix
             ) from None
-    own = (
-        getattr(type(strategy), "search", None) is not MinimalStrategy.search
-    )  # else inherited, which does nothing
+    # else inherited, which does nothing
+    own = getattr(type(strategy), "search", None) is not MinimalStrategy.search
     if (
         strategy is None
         or isinstance(strategy, str)
@@ -216,16 +218,14 @@ def an_object(strategy: Any) -> Any:
 
 
 def of_models_file(file: str) -> str:
-    """The models by role that a models file assigns, as `model` has them; "offline" where it
-    assigns none.
-    """
+    """The models by role in a models file, in the form of `model`; "offline" if it has none."""
     from culmen.llm.roles import ModelBook
 
     return ModelBook(file).named() or "offline"
 
 
 def changed(options: Options, **given: Any) -> Options:
-    """The options with others in their place; None stands for the default."""
+    """The options with some replaced; None is the default."""
     defaults = RunOptions()
     values = {
         name: getattr(defaults, name) if value is None else value for name, value in given.items()
@@ -236,9 +236,7 @@ def changed(options: Options, **given: Any) -> Options:
 
 
 def _model(value: object) -> tuple[str | dict[str, str] | None, object | None]:
-    """A model's name or names by role for the journal, and what is to be asked if that is no
-    name.
-    """
+    """A model's name or names by role for the journal, and the model's object if there is one."""
     if value is None or isinstance(value, str):
         return value, None
     if isinstance(value, Mapping):

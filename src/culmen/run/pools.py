@@ -2,11 +2,11 @@
 
     pool = build(["runs/one", "runs/two"], best=20, licence="CC-BY-4.0")
     save(pool, "circles.json")
-    task = seeded(task, load("circles.json"))     # then culmen.Study.create(task, "turboevolve", ...)
+    task = seeded(task, load("circles.json"))  # then culmen.Study.create(task, "turboevolve", ...)
 
-A pool from elsewhere is not trusted: its texts must keep to the task's surface, they run where
-every candidate runs, and its scores are claims. A strategy may begin with them
-(`turboevolve(pool_scores=given)`); no result rests on them.
+A pool from elsewhere is not trusted: its texts must keep to the task's surface, they run in the
+same jail as every candidate, and its scores are claims. A strategy may begin with them
+(`turboevolve(pool_scores=given)`); no result depends on them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from culmen.core.task import Task
 FORMAT = "culmen-pool-1"
 MOST_BYTES = 256 * 2**20
 _SEED = re.compile("seed-[0-9]+(-untimed)?")
-SHARE = 0.25  # of the evaluations: what looking at a pool's candidates may take
+SHARE = 0.25  # share of the evaluations for a pool's candidates, at most
 
 
 class PoolSource(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where candidates came from: a run's name, strategy, models by role, seed and version of
-    culmen.
+    """The run that candidates came from.
 
-    A run that a comparison called `seed-3` goes by `STRATEGY/seed-3`.
+    Its name, strategy, models by role, random seed and version of culmen. A run that a comparison
+    named `seed-3` goes by `STRATEGY/seed-3`.
     """
 
     run: str
@@ -47,8 +47,10 @@ class PoolSource(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PoolMember(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A candidate with what is claimed of it: mean score over `count` evaluations (or certified
-    value), and its index in `sources`."""
+    """A candidate with its claimed score.
+
+    The mean over `count` evaluations (or a certified value); `source` is its index in `sources`.
+    """
 
     parts: dict[str, str]
     score: float | None = None
@@ -64,8 +66,9 @@ class PoolMember(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Pool(msgspec.Struct, frozen=True):
-    """Candidates for one task (`task` its name, `digest` that of what shapes its scores), best
-    first as claimed.
+    """Candidates for one task, best first by their claims.
+
+    `task` is the task's name, `digest` its digest.
     """
 
     task: str
@@ -78,9 +81,7 @@ class Pool(msgspec.Struct, frozen=True):
 
 
 def build(runs: Sequence[str | Path], best: int = 50, licence: str = "") -> Pool:
-    """The best candidates of runs of one task, `best` of each at most; only those that never
-    failed.
-    """
+    """The best candidates of runs of one task, `best` of each at most, without failed ones."""
     from culmen.store import views
 
     pools: list[Pool] = []
@@ -112,8 +113,9 @@ def build(runs: Sequence[str | Path], best: int = 50, licence: str = "") -> Pool
 
 
 def _called(folder: Path, name: str, path: str) -> str:
-    """The name of a run. In a comparison every strategy has a `seed-3`, so the strategy's name is
-    put before it.
+    """The name of a run.
+
+    In a comparison every strategy has a `seed-3`, so the strategy's name is put before it.
     """
     from culmen.strategies.catalog import NAMES
 
@@ -124,8 +126,9 @@ def _called(folder: Path, name: str, path: str) -> str:
 
 
 def merge(pools: Sequence[Pool], licence: str = "") -> Pool:
-    """One pool of several for the same task; of equal contents the one with more evaluations
-    claimed is kept.
+    """One pool of several for the same task.
+
+    Of equal contents the one with more claimed evaluations is kept.
     """
     if not pools:
         raise UserError("no pool and no run named", where="culmen pool", fix="name at least one")
@@ -148,8 +151,9 @@ def merge(pools: Sequence[Pool], licence: str = "") -> Pool:
 
 
 def without_best(pool: Pool, share: float) -> Pool:
-    """The pool without this share of its candidates, the best by what it claims (TurboEvolve,
-    Section 4.3).
+    """The pool without this share of its candidates, the best by its claims.
+
+    TurboEvolve, Section 4.3.
     """
     return msgspec.structs.replace(pool, members=pool.members[round(share * len(pool.members)) :])
 
@@ -163,15 +167,13 @@ def shipped() -> dict[str, Path]:
 
 
 def located(path: str | Path) -> Path:
-    """A pool's file: the path, or where no file is there, the pool shipped for the built-in task of
-    this name.
-    """
+    """A pool's file: the path, or the shipped pool of the built-in task of this name."""
     file = Path(path).expanduser()
     return file if file.is_file() else shipped().get(str(path), file)
 
 
 def load(path: str | Path) -> Pool:
-    """A pool from its file or name (see `located`). Raises `UserError` for what is no pool."""
+    """A pool from its file or name (see `located`). Raises `UserError` for an invalid pool."""
     file = located(path)
     try:
         if file.stat().st_size > MOST_BYTES:
@@ -201,8 +203,9 @@ def load(path: str | Path) -> Pool:
 
 
 def label(path: str | Path) -> str:
-    """How a run names its pool: the file's name and the first digits of its digest. Raises as
-    `load` does.
+    """A run's label for its pool: the file's name and the first digits of its digest.
+
+    Raises as `load` does.
     """
     load(path)
     file = located(path)
@@ -210,7 +213,7 @@ def label(path: str | Path) -> str:
 
 
 def save(pool: Pool, path: str | Path) -> None:
-    """Write the file, whole or not at all."""
+    """Write the file atomically."""
     file = Path(path).expanduser()
     partial = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -224,12 +227,12 @@ def save(pool: Pool, path: str | Path) -> None:
 
 
 def seeded(task: Task, pool: Pool, most: int | None = None) -> Task:
-    """The task with the pool's candidates as further seeds and what it states of them; notes say
-    what was left out.
+    """The task with the pool's candidates as further seeds, and their claimed scores.
 
-    Every seed is evaluated by the search before anything else, unless the strategy is told
-    otherwise. Of more than `most` that fit, the `most` that differ most are taken (`apart`): what
-    the file says of their worth cannot choose. Raises `UserError` if no candidate fits the task.
+    Its notes name the candidates left out. Every seed is evaluated by the search before anything
+    else, unless the strategy is set otherwise. If more than `most` fit, the `most` that differ most
+    are taken (`apart`): the claims of the file cannot choose. Raises `UserError` if no candidate
+    fits the task.
     """
     from culmen.evaluate.taskfiles import surface_fault
 
@@ -271,18 +274,21 @@ def seeded(task: Task, pool: Pool, most: int | None = None) -> Task:
 
 
 def allowance(task: Task, evaluations: int | None, share: float = SHARE) -> int | None:
-    """How many seeds a pool may bring if looking at each takes at most this share of the
-    evaluations, at least one; None: as many as there are, for a run without a budget of
-    evaluations."""
+    """Largest number of seeds from a pool; None: unlimited, without a budget of evaluations.
+
+    Looking at each takes at most this share of the evaluations; at least one seed.
+    """
     if evaluations is None:
         return None
     return max(1, int(share * evaluations / max(1, len(task.split("train")))))
 
 
 def apart(known: Sequence[Candidate], found: Sequence[Candidate], most: int) -> list[Candidate]:
-    """`most` of the candidates found, each the farthest from those known and taken before it
-    (greedy k-centre), in the order taken; by the hashing embedder, so that it costs nothing and
-    depends on the texts alone."""
+    """`most` of the candidates found, each the farthest from those known and taken before it.
+
+    Greedy k-centre, in the order taken; by the hashing embedder, so that it is free and depends on
+    the texts alone.
+    """
     import numpy as np
 
     from culmen.embed import HashingEmbedder

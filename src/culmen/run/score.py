@@ -1,10 +1,9 @@
-"""Programs of finished runs scored together: each on the same whole split, with the same random
-seeds, afresh.
+"""Programs of finished runs scored together, afresh: same split, same random seeds.
 
-`score_candidates` does it for any candidates of a task; `plans` and `score_runs` for what runs
-returned and began with. An evaluation is kept beside the runs as soon as it ends (`store.scores`),
-so what was cut off goes on, and only what is missing is evaluated. Equal programs are evaluated
-once.
+`score_candidates` does it for any candidates of a task; `plans` and `score_runs` for the results
+and initial programs of runs. An evaluation is kept beside the runs as soon as it ends
+(`store.scores`), so interrupted scoring continues, and only missing evaluations are made. Equal
+programs are evaluated once.
 """
 
 from __future__ import annotations
@@ -32,18 +31,20 @@ from culmen.store import views
 from culmen.store.database import RunMeta
 from culmen.store.scores import FreshScore, fresh_scores, keep_scores, of_candidates
 
-EACH = 12  # evaluations of a program that its mean should rest on, where scores are noisy
+EACH = 12  # evaluations of a program behind its mean, if scores are noisy
 _SPLITS = ("test", "val", "train")
-_LIMITS = ("evaluations", "dollars", "seconds")  # what a budget of scoring may limit
+_LIMITS = ("evaluations", "dollars", "seconds")  # limits that a budget of scoring may have
 
 Keep = Callable[[FreshScore], None]
 Told = Callable[[int, int], None]  # evaluations done, evaluations to do in all
 
 
 class ScorePlan(NamedTuple):
-    """What is to be evaluated: `missing` evaluations of `candidates` on `cases` (of `split`; None:
-    no data set), each `repeats` times. They are in such an order that whatever is cut off, the
-    programs stand alike up to the last one."""
+    """Evaluations to be made: the `missing` ones of `candidates` on `cases`.
+
+    Cases are those of `split` (None: no data set), each `repeats` times. In their order, the
+    programs have equal numbers of evaluations up to the last one wherever the work is cut off.
+    """
 
     task: Task
     candidates: tuple[Candidate, ...]
@@ -54,9 +55,12 @@ class ScorePlan(NamedTuple):
 
 
 class Scored(msgspec.Struct, frozen=True):
-    """What came of it: evaluations `made`, those `lost` to the machine, and `left` for another
-    time, with what models cost that the evaluator asked, and the isolation level that was in force
-    ("": nothing was to be done)."""
+    """Outcome of scoring.
+
+    Evaluations `made`, those `lost` to the machine, and `left` for another time, the cost in
+    dollars of models that the evaluator asked, and the isolation level in force ("": there was
+    nothing to do).
+    """
 
     made: int = 0
     lost: int = 0
@@ -73,12 +77,11 @@ def score_plan(
     repeats: int | None = None,
     most: float | None = None,
 ) -> ScorePlan:
-    """What is missing so that all candidates are scored on the split (test, else val, else train)
-    `repeats` times.
+    """Evaluations missing to score all candidates on the split `repeats` times.
 
-    Usually once where scores are exact, else until a mean rests on `EACH` evaluations; fewer, where
-    more than `most` would be needed. Raises `UserError` for a split without cases, and where `most`
-    does not hold one round.
+    The split is test, else val, else train. By default once if scores are exact, else until a mean
+    rests on `EACH` evaluations; fewer if more than `most` would be needed. Raises `UserError` for a
+    split without cases, and if `most` does not hold one round.
     """
     programs = tuple({each.digest: each for each in candidates}.values())
     name, cases = _chosen_split(task, split)
@@ -127,11 +130,10 @@ async def score_candidates(
     budget: Budget | None = None,
     told: Told | None = None,
 ) -> Scored:
-    """Evaluate what the plan misses, `workers` at once; `keep` gets every score as it comes, `told`
-    how far it is.
+    """Make the plan's missing evaluations, `workers` at once.
 
-    Starts and closes the backend. With a budget of dollars or seconds nothing is begun once one is
-    spent.
+    `keep` gets every score when it arrives, the last argument the progress. Starts and closes the
+    backend. With a budget of dollars or seconds no evaluation begins once one is spent.
     """
     waiting, limits, began = list(plan.missing[::-1]), budget or Budget(), time.monotonic()
     made = lost = 0
@@ -167,8 +169,9 @@ def _spent(budget: Budget, dollars: float, seconds: float) -> bool:
 async def _evaluated(
     plan: ScorePlan, backend: Backend, candidate: Candidate, case: Case | None, repeat: int
 ) -> FreshScore | None:
-    """One fresh score; None where the machine lost it. All programs get the same random seed on a
-    case.
+    """One fresh score; None if the machine lost it.
+
+    All programs get the same random seed on a case.
     """
     name = case.id if case else ""
     seed = number(fingerprint("score", plan.split, name, str(repeat)))
@@ -180,12 +183,13 @@ async def _evaluated(
     return FreshScore(candidate.id, plan.split, name, of, repeat, *told)
 
 
-# What runs returned and began with.
+# Results and initial programs of runs.
 
 
 class RunsPlan(NamedTuple):
-    """The plan for the runs of one task, by folder with the ids of the programs that each has;
-    `meta` is one's.
+    """The plan for the runs of one task.
+
+    `runs` maps each folder to the ids of its programs; `meta` is that of one run.
     """
 
     runs: Mapping[Path, tuple[str, ...]]
@@ -196,7 +200,7 @@ class RunsPlan(NamedTuple):
 def plans(
     runs: Sequence[Path], split: str = "", repeats: int | None = None, budget: Budget | None = None
 ) -> list[RunsPlan]:
-    """One plan for each task of these runs, of which those count that have finished and scored.
+    """One plan for each task of these runs; only finished runs with a score count.
 
     A budget of evaluations is shared out in the order of the tasks. Raises `UserError` as
     `score_plan` does, for a budget of anything else than evaluations, dollars and seconds, and for
@@ -248,8 +252,9 @@ def score_runs(
     objects: RunObjects | None = None,
     told: Told | None = None,
 ) -> Scored:
-    """Evaluate what is missing, and give each run the scores of its programs, those known of other
-    runs, too.
+    """Make the missing evaluations, and give each run the scores of its programs.
+
+    Known scores of other runs are shared, too.
     """
     known = [each for run in made.runs for each in fresh_scores(run)]
     for run, names in made.runs.items():

@@ -1,13 +1,12 @@
-"""Where the journal of a run is: in its own folder, or in a database that `RUN/database.json`
-names.
+"""Place of a run's journal: its own folder, or the database in `RUN/database.json`.
 
 A run in a database is addressed as `postgresql+psycopg://user@host/database#name`, or as `db:name`
-where CULMEN_DB holds the URL. Each run has a folder on the machine all the same, for what is not
-journal (an agent's repository, weights); for a run that was started elsewhere it is made when
-somebody looks.
+if CULMEN_DB holds the URL. Such a run still has a folder on the machine for everything outside the
+journal (an agent's repository, weights); for a run started on another machine the folder is made at
+the first access.
 
 A password is taken from the URL once and kept in this process; it is never written, printed or
-journaled. Without one, libpq's own ways apply: PGPASSWORD, PGPASSFILE, ~/.pgpass.
+journaled. Without one, libpq's own sources apply: PGPASSWORD, PGPASSFILE, ~/.pgpass.
 """
 
 from __future__ import annotations
@@ -36,8 +35,9 @@ _secrets: dict[str, str] = {}  # passwords by redacted URL, of this process only
 
 
 class Address(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A database by its URL, which holds no password, and a run in it; without a name, the database
-    as a whole.
+    """The URL of a database, without a password, and the name of a run in it.
+
+    Without a name, the address is the database as a whole.
     """
 
     url: str
@@ -48,7 +48,7 @@ class Address(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def secret_url(self) -> str:
-        """The URL to connect with: for the driver alone, never to be shown."""
+        """The URL to connect with, for the driver only; never show it."""
         if self.url not in _secrets and os.environ.get(VARIABLE):
             parse("db:")  # remembers its password
         secret = _secrets.get(self.url)
@@ -62,13 +62,14 @@ class Address(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is meant as an address of a database rather than as a path."""
+    """True if a text has the form of a database address rather than of a path."""
     return text.startswith("db:") or ("://" in text and text.partition("://")[0].isascii())
 
 
 def parse(text: str, name: str = "") -> Address:
-    """An address as a person writes it; `name` is the run's where the text names none. Raises
-    `UserError`.
+    """An address from a user's text; `name` is the run's name if the text has none.
+
+    Raises `UserError` for a text that is not a valid address.
     """
     if text.startswith("db:"):
         given = os.environ.get(VARIABLE)
@@ -104,7 +105,7 @@ def parse(text: str, name: str = "") -> Address:
 
 
 def pointer(run_dir: Path) -> Address | None:
-    """The database that a folder points to; None for one that keeps its own journal."""
+    """The database that a folder points to; None if the folder holds its own journal."""
     try:
         raw = (run_dir / POINTER).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -120,8 +121,10 @@ def pointer(run_dir: Path) -> Address | None:
 
 
 def place(run_dir: Path, address: Address) -> None:
-    """Let a folder, made if need be, stand for a run in a database (or, without a name, for all of
-    its runs).
+    """Write a pointer to `address` into a folder, which is made if missing.
+
+    The folder then stands for a run in a database or, if the address has no name, for all of its
+    runs.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     part = run_dir / f".{POINTER}.{os.getpid()}"
@@ -130,7 +133,7 @@ def place(run_dir: Path, address: Address) -> None:
 
 
 def has_run(folder: Path) -> bool:
-    """Whether a folder is a run's: it holds a journal, or says where it is."""
+    """True if a folder is a run's: it holds a journal or points to a run in a database."""
     if (folder / FILE).is_file():
         return True
     found = pointer(folder)
@@ -138,14 +141,16 @@ def has_run(folder: Path) -> bool:
 
 
 def journal_file(run_dir: Path) -> Path:
-    """The file that makes the folder a run's."""
+    """The file that makes the folder a run's: the journal, or the pointer to a database."""
     file = run_dir / FILE
     return file if file.is_file() else run_dir / POINTER
 
 
 def anchor(address: Address, base: Path | None = None) -> Path:
-    """This machine's folder of a run (or of a database): the one in `base`, or one among this
-    user's cached files.
+    """This machine's folder of a run (or of a database).
+
+    It lies in `base`, or in this user's cache directory if `base` is None, and is made if missing.
+    Raises `UserError` if the folder holds another run.
     """
     if base is None:
         home = (
@@ -178,21 +183,22 @@ def _checked(name: str) -> str:
     return name
 
 
-# Where a run may lie: SQLite's write-ahead log needs memory shared between processes, so no network
-# file systems.
+# Local file systems only: SQLite's write-ahead log needs memory shared between processes.
 
 # fmt: off
 NETWORK = frozenset((
-    "nfs", "nfs3", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "beegfs_nodev", "ceph", "afs", "pvfs2",
-    "orangefs", "panfs", "9p", "ncpfs", "coda", "glusterfs", "davfs", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs",
-    "fuse.gcsfuse", "fuse.rclone", "fuse.ceph", "fuse.juicefs",
+    "nfs", "nfs3", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "beegfs_nodev",
+    "ceph", "afs", "pvfs2", "orangefs", "panfs", "9p", "ncpfs", "coda", "glusterfs", "davfs",
+    "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.ceph",
+    "fuse.juicefs",
 ))
 # fmt: on
 
 
 def filesystem(path: Path, mounts: str) -> str:
-    """Type of the file system that holds `path` (absolute), from text in the form of
-    /proc/self/mountinfo.
+    """Type of the file system that holds `path` (absolute).
+
+    `mounts` is a text in the form of /proc/self/mountinfo.
     """
     best, kind = "", ""
     for line in mounts.splitlines():
@@ -208,8 +214,9 @@ def filesystem(path: Path, mounts: str) -> str:
 
 
 def require_local(path: Path) -> None:
-    """Raise `UserError` if `path` lies on a network file system. Where the system cannot tell, it
-    passes.
+    """Raise `UserError` if `path` lies on a network file system.
+
+    Does nothing on systems without /proc/self/mountinfo.
     """
     try:
         mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
@@ -233,7 +240,7 @@ def refuse_network(path: Path, kind: str) -> None:
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Who writes a run: process id, host name, and since when (Unix seconds)."""
+    """The process that writes a run: id, host name, and start of writing (Unix seconds)."""
 
     pid: int = 0
     host: str = ""

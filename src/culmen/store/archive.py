@@ -34,7 +34,7 @@ _PRESET = 1  # xz; higher ones take several times as long for a tenth of the siz
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What an archive holds: `files` by path inside the run's folder."""
+    """Contents of an archive; `files` maps paths inside the run's folder to SHA-256."""
 
     run: str
     task: str
@@ -47,7 +47,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class Archived(msgspec.Struct, frozen=True):
-    """One archive: where it is, and how many bytes the run's files and the archive have."""
+    """One archive: its path, and the sizes in bytes of the run's files and of the archive."""
 
     run: str
     file: str
@@ -60,11 +60,11 @@ class Archived(msgspec.Struct, frozen=True):
 def archive(
     run: Path, out: Path | None = None, *, remove: bool = False, unfinished: bool = False
 ) -> Archived:
-    """Put a run into `out` (default: RUN.culmen.tar.xz beside it), check what was written and, if
-    asked, delete it.
+    """Write a run to the archive `out` and verify it; with `remove`, delete the run.
 
-    Raises `RunLocked` for a run that somebody writes, `UserError` for one that has not finished
-    (unless `unfinished`).
+    The default of `out` is RUN.culmen.tar.xz beside the run. Raises `RunLocked` for a run that a
+    process is writing, and `UserError` if the file exists or, without `unfinished`, if the run has
+    not finished.
     """
     target = out or run.with_name(run.name + SUFFIX)
     if target.exists():
@@ -108,8 +108,10 @@ def archive(
 
 
 def restore(file: Path, out: Path) -> Archived:
-    """Unpack an archive into a folder that is not there yet; every file and table is compared with
-    the manifest.
+    """Unpack an archive into a new folder.
+
+    Every file and table is compared with the manifest. Raises `UserError` if `out` exists, and
+    `JournalDamaged` if the contents differ from the manifest.
     """
     if out.exists():
         raise UserError(
@@ -128,13 +130,13 @@ def restore(file: Path, out: Path) -> Archived:
 
 
 def look(file: Path) -> Manifest:
-    """What an archive says it holds."""
+    """The manifest of an archive, without a check of its files."""
     with _opened(file) as tar:
         return _manifest(tar, file)
 
 
 def _stage(run: Path, staged: Path) -> None:
-    """The journal as one file without free pages."""
+    """Write the journal to `staged` as one file without free pages."""
     if pointer(run) is not None:
         transfer.copy_run(run, staged)
         _settle(staged / FILE)
@@ -145,15 +147,16 @@ def _stage(run: Path, staged: Path) -> None:
 
 
 def _settle(file: Path) -> None:
-    """Bring the log into the file: an archive has no other."""
+    """Merge the write-ahead log into the database file: an archive holds no log."""
     with closing(sqlite3.connect(file)) as raw:
         raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         raw.execute("PRAGMA journal_mode=DELETE")
 
 
 def _files(run: Path) -> dict[str, Path]:
-    """Everything else in the folder: blobs, what agents left, weights. Links and sockets stay
-    behind.
+    """All other files of the folder: blobs, agents' files, weights.
+
+    Links and sockets are left out.
     """
     found: dict[str, Path] = {}
     for folder, below, names in os.walk(run):
@@ -182,9 +185,7 @@ def _write(part: Path, manifest: Manifest, files: dict[str, Path]) -> None:
 
 
 def _verify(file: Path, into: Path | None = None) -> Manifest:
-    """Read an archive to its end, comparing every file with the manifest, and unpack it if
-    asked.
-    """
+    """Compare every file of an archive with its manifest; with `into`, unpack it there."""
     with _opened(file) as tar:
         manifest = _manifest(tar, file)
         seen: set[str] = set()
@@ -264,7 +265,7 @@ def _sha(path: Path) -> str:
 
 
 def delete(run: Path) -> None:
-    """Delete a run, folder and all; raises `RunLocked` for one that somebody writes."""
+    """Delete a run with its folder; raises `RunLocked` if a process is writing it."""
     address = pointer(run)
     if address is not None:
         drop(address)
@@ -277,11 +278,11 @@ def delete(run: Path) -> None:
         lock.release()
 
 
-# The space that runs take: how much, giving it back, deleting a run of a database.
+# Space used by runs: measure it, free it, delete a run in a database.
 
 
 def drop(address: Address) -> None:
-    """Delete a run of a database; raises `RunLocked` if somebody writes it."""
+    """Delete a run in a database; raises `RunLocked` if a process is writing it."""
     from culmen.store import postgres
 
     with (
@@ -292,10 +293,10 @@ def drop(address: Address) -> None:
 
 
 def vacuum(run: Path) -> tuple[int, int]:
-    """Give back what a run's store no longer uses; bytes before and after. Raises `RunLocked` if
-    somebody writes it.
+    """Free the unused space of a run's store; return its bytes before and after.
 
-    In a folder also the half-written files that a crash left are removed.
+    In a folder, half-written files left by a crash are removed too. Raises `RunLocked` if a process
+    is writing the run.
     """
     if not has_run(run):
         raise UserError(
@@ -321,7 +322,7 @@ def vacuum(run: Path) -> tuple[int, int]:
 
 
 def size(run: Path) -> int:
-    """Bytes that a run takes on disk: its folder, or its tables and indexes in the database."""
+    """Bytes of a run on disk: its folder, or its tables and indexes in the database."""
     address = pointer(run)
     if address is None:
         return sum(path.stat().st_size for path in run.rglob("*") if path.is_file())

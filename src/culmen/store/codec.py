@@ -1,8 +1,8 @@
-"""Plain data to bytes and back, without losing what JSON cannot say.
+"""Lossless conversion of plain data to bytes and back.
 
 The fast path is msgspec's JSON. Lone surrogates, NaN and the infinities are legal in Python and in
-what candidates and models send, but not in JSON; such a document is written escaped, behind the
-prefix `~`, and comes back exactly.
+the output of candidates and models, but not in JSON; such a document is written escaped, after the
+prefix `~`, and is restored exactly.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ T = TypeVar("T")
 _ENCODER = msgspec.json.Encoder()
 _DECODERS: dict[
     Any, msgspec.json.Decoder[Any]
-] = {}  # by type: looking at a type costs more than a small document
+] = {}  # by type: making a decoder costs more than decoding a small document
 _ESCAPED = b"~"
 _UNSAFE = re.compile("[\x00\x1b\ud800-\udfff]")
 _CODE = re.compile("\x1b([0-9a-f]{4})")
 
 
 def escape(text: str) -> str:
-    """The text without NUL and lone surrogates: each becomes ESC and four hex digits, as does ESC
-    itself.
+    """The text without NUL and lone surrogates.
+
+    Each of these, and ESC itself, becomes ESC and four hex digits.
     """
     if text.isascii() and "\x00" not in text and "\x1b" not in text:
         return text
@@ -51,7 +52,7 @@ def unescape(text: str) -> str:
 
 
 def encode(value: Any) -> bytes:
-    """Structs and plain data as JSON, escaped where JSON cannot hold them."""
+    """Structs and plain data as JSON, escaped if JSON cannot represent them."""
     try:
         raw = _ENCODER.encode(value)
     except UnicodeEncodeError:
@@ -74,7 +75,7 @@ def decode(raw: bytes, kind: type[T] | Any = Any) -> T:
 
 
 def text_bytes(text: str) -> bytes:
-    """UTF-8, lone surrogates included."""
+    """The text as UTF-8, lone surrogates included."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -115,7 +116,7 @@ INLINE = 64 * 1024
 _REF = re.compile("blob:[0-9a-f]{64}")
 
 Lookup = Callable[[Iterable[bytes]], dict[bytes, bytes]]
-"""Blobs of the table by SHA-256 (32 bytes); those that are not there are left out."""
+"""Blobs of the table by SHA-256 (32 bytes); missing ones are left out."""
 
 
 def blob_reference(sha: bytes) -> str:
@@ -124,18 +125,18 @@ def blob_reference(sha: bytes) -> str:
 
 
 def is_reference(text: str) -> bool:
-    """Whether the text has the form of a reference."""
+    """True if the text has the form of a blob reference."""
     return _REF.fullmatch(text) is not None
 
 
 class Blobs:
-    """The blobs of one run: `lookup` reads the table, files are read here."""
+    """The blobs of one run: `lookup` reads the table, this class reads the files."""
 
     def __init__(self, folder: Path, lookup: Lookup) -> None:
         self._folder, self._lookup = folder, lookup
 
     def text(self, ref: str) -> str:
-        """The text behind a reference; a text that is no reference is returned as it is."""
+        """The text behind a reference; any other text is returned unchanged."""
         return (
             bytes_text(self.get([bytes.fromhex(ref[5:])]).popitem()[1])
             if is_reference(ref)
@@ -151,7 +152,7 @@ class Blobs:
         return found
 
     def put_file(self, sha: bytes, data: bytes) -> None:
-        """Write one large blob; durable on return."""
+        """Write one large blob to its file; it is durable on return."""
         path = self._path(sha)
         if path.exists() and path.stat().st_size == len(data):
             return
@@ -195,14 +196,14 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-# Results to rows and back: candidates and long texts leave the row and are kept once, by content.
+# Results to rows and back: candidates and long texts are stored once, by content, outside the row.
 
 LONG = 4096
-"""Characters from which prompts, replies, feedback and artifacts are kept as blobs."""
+"""Characters above which prompts, replies, feedback and artifacts are stored as blobs."""
 
 
 class Appearance(msgspec.Struct, frozen=True, array_like=True):
-    """A candidate inside an event: its texts by reference, the rest as it was given there."""
+    """A candidate inside an event: its texts by reference, parents and origin in full."""
 
     parts: str
     parents: tuple[str, ...] = ()
@@ -232,7 +233,7 @@ class EditsRow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StoredResult(NamedTuple):
-    """One result as stored, and the result as `read` will give it back."""
+    """One stored result, and the same result as `read` will return it."""
 
     shape: str
     raw: bytes
@@ -241,7 +242,7 @@ class StoredResult(NamedTuple):
 
 
 class RowBatch:
-    """Collects what one append has to store besides its events."""
+    """Blobs and candidates that one append has to store besides its events."""
 
     def __init__(self) -> None:
         self.blobs: dict[bytes, bytes] = {}
@@ -250,19 +251,19 @@ class RowBatch:
         ] = {}  # id: candidate, blob of its parts, seq
 
     def keep(self, data: bytes) -> bytes:
-        """Put a blob; returns its SHA-256."""
+        """Add a blob; return its SHA-256."""
         sha = hashlib.sha256(data).digest()
         self.blobs[sha] = data
         return sha
 
     def candidate(self, candidate: Candidate, seq: int) -> Appearance:
-        """Put a candidate that appears in event `seq`."""
+        """Add a candidate that appears in event `seq`."""
         sha = self.keep(encode(candidate.parts))
         self.candidates.setdefault(candidate.id, (candidate, sha, seq))
         return Appearance(sha.hex(), candidate.parents, candidate.origin)
 
     def text(self, text: str) -> str:
-        """The text, or a reference to it if it is long (or looks like a reference)."""
+        """The text, or a reference to it if it is long (or has the prefix of a reference)."""
         if len(text) <= LONG and not text.startswith("blob:"):
             return text
         return blob_reference(self.keep(text_bytes(text)))
@@ -273,7 +274,7 @@ class RowBatch:
 
 
 def store_result(result: Result, seq: int, batch: RowBatch) -> StoredResult:
-    """Turn a result into columns; what goes elsewhere is put in `batch`."""
+    """The columns of a result; its blobs and candidates are added to `batch`."""
     stored = _STORE[type(result)](result, seq, batch)
     if len(stored.raw) > INLINE:
         return stored._replace(raw=blob_reference(batch.keep(stored.raw)).encode())
@@ -281,8 +282,9 @@ def store_result(result: Result, seq: int, batch: RowBatch) -> StoredResult:
 
 
 def store_body(body: dict[str, Any], seq: int, batch: RowBatch) -> dict[str, Any]:
-    """The body with every `Candidate` under `candidate` or `candidates` stored and replaced by its
-    id.
+    """The body with each `Candidate` under `candidate` or `candidates` replaced by its id.
+
+    The candidates are added to `batch`.
     """
     one, many = body.get("candidate"), body.get("candidates")
     if isinstance(one, Candidate):
@@ -371,14 +373,17 @@ def parse_result(shape: str, raw: bytes) -> Any:
 
 
 def _with_trust(row: Observation, raw: bytes) -> Observation:
-    """Format 1 knew only whether a score was computed outside the candidate's process."""
+    """The level of trust of an observation in format 1.
+
+    Format 1 recorded only if a score was computed outside the candidate's process.
+    """
     if b'"verified":true' not in raw:
         return row
     return msgspec.structs.replace(row, trust="verified" if row.certified is None else "certified")
 
 
 def blobs_of(row: Any) -> Iterable[bytes]:
-    """The blobs that `restore_result` will need."""
+    """The blobs that `restore_result` needs."""
     if isinstance(row, ProposalRow):
         return [bytes.fromhex(appearance.parts) for appearance in row.candidates]
     if isinstance(row, EditsRow):
@@ -395,7 +400,7 @@ def restore_result(
     get: Callable[[bytes], bytes],
     parts: Callable[[bytes], dict[str, str]],
 ) -> Any:
-    """The result, whole but for the references in `prompt` and `reply`."""
+    """The result in full, except for references in `prompt` and `reply`."""
     if isinstance(row, ProposalRow):
         found = tuple(
             Candidate.of(parts(bytes.fromhex(each.parts)), each.parents, each.origin)
@@ -425,12 +430,13 @@ def _whole(text: str, get: Callable[[bytes], bytes]) -> str:
     return bytes_text(get(bytes.fromhex(text[5:]))) if is_reference(text) else text
 
 
-# What no journal accepts.
+# Entries that no journal accepts.
 
 
 def check_entry(entry: Entry) -> None:
-    """Raise `ValueError` for an entry that breaks the contract: a score that is not finite, or one
-    beside a failure.
+    """Raise `ValueError` for an entry that breaks the contract.
+
+    Status ok needs a finite score; every other status excludes a score.
     """
     result = entry.result
     if not isinstance(result, Observation):

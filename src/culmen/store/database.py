@@ -1,4 +1,4 @@
-"""Opening the database of a run, and saying in culmen's errors what a database says in its own."""
+"""Access to the database of a run, and translation of its errors into culmen's."""
 
 from __future__ import annotations
 
@@ -33,13 +33,16 @@ if TYPE_CHECKING:
 
 
 def engine_for(path: Path, *, write: bool) -> Engine:
-    """A SQLAlchemy engine on the SQLite file; read-only ones never write, lock or create a file."""
+    """A SQLAlchemy engine on the SQLite file.
+
+    A read-only engine (`write` False) never writes, locks or creates a file.
+    """
     return _engine(_uri(path, write), True) if write else _reader(_uri(path, write))
 
 
 @lru_cache(64)
 def _reader(uri: str) -> Engine:
-    """Kept: it holds no connection, but the statements that it has compiled."""
+    """A cached read-only engine: it holds compiled statements, not a connection."""
     return _engine(uri, False)
 
 
@@ -73,13 +76,13 @@ def _uri(path: Path, write: bool) -> str:
     base = "file:" + quote(str(path.absolute()))
     if write:
         return base
-    # Without a log nobody is writing and nothing is pending: SQLite need not create its side files
-    # just to look.
+    # Without a log no process is writing and nothing is pending, so SQLite need not create its side
+    # files for a read.
     return f"{base}?mode=ro" + ("" if Path(f"{path}-wal").exists() else "&immutable=1")
 
 
 def _add_sqrt(raw: Any) -> None:
-    """Not every SQLite is built with it; its own is faster than a call back into Python."""
+    """Add a square root to a SQLite built without one; the built-in one is faster."""
     try:
         raw.execute("SELECT sqrt(1.0)")
     except sqlite3.OperationalError:
@@ -92,12 +95,13 @@ def _sqrt(value: float | None) -> float | None:
 
 @contextmanager
 def reading(run_dir: Path, *, tables: bool = True) -> Iterator[Connection]:
-    """A connection that sees one moment of the run. Raises `UserError` where there is no run, or a
-    newer one.
+    """A connection that sees one consistent snapshot of the run.
 
-    A run written by an older culmen is left as it is: what is read is an upgraded copy, unless
-    `tables` is False (for readers of events, blobs and settings, which every format has alike). In
-    a database such a run is refused instead.
+    A run written by an older culmen is not changed: the connection is to an upgraded copy, unless
+    `tables` is False (for readers of events, blobs and settings, which are alike in every format).
+    In a database such a run is refused instead.
+
+    Raises `UserError` if there is no run, or if a newer culmen wrote it.
     """
     address = pointer(run_dir)
     if address is not None:
@@ -140,8 +144,9 @@ def _current(connection: Connection) -> bool:
 
 @contextmanager
 def readable(run_dir: Path) -> Iterator[Path]:
-    """The database file to read: the run's own, or a copy where SQLite could not open a log on a
-    read-only folder.
+    """The database file to read: the run's own, or a temporary copy.
+
+    SQLite cannot open a database with a log in a read-only folder, so that one is copied.
     """
     path = run_dir / FILE
     require_run(run_dir)
@@ -163,7 +168,7 @@ def require_run(run_dir: Path) -> None:
 
 
 def read_meta(connection: Connection) -> RunMeta:
-    """The run's settings; raises `JournalDamaged` if they make no sense."""
+    """The run's settings; raises `JournalDamaged` if they are lost or cannot be decoded."""
     from sqlalchemy import select
     from sqlalchemy.exc import NoResultFound
 
@@ -198,8 +203,9 @@ def check_format(connection: Connection, run_dir: Path) -> None:
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """The folders of runs directly inside a folder, by name; one that stands for a database has all
-    of its runs.
+    """The folders of runs directly inside a folder, by name.
+
+    A folder that points to a database yields a folder for each of its runs.
     """
     address = pointer(folder)
     if address is not None and not address.name:
@@ -227,7 +233,9 @@ def meanings(run_dir: Path) -> Iterator[None]:
         if known is None:
             raise
         raise known from error
-    except UnicodeDecodeError as error:  # bytes where text was, also in what SQLite says about them
+    except (
+        UnicodeDecodeError
+    ) as error:  # bytes in place of text, also in SQLite's message about them
         raise _damaged(error, run_dir) from error
     except OSError as error:
         if error.errno in NOT_ALLOWED and str(error.filename).startswith(str(run_dir)):
@@ -241,7 +249,7 @@ NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def may_not_write(error: OSError, run_dir: Path) -> UserError:
-    """What it means that a file of a run cannot be made or written."""
+    """The error for a file of a run that cannot be made or written."""
     return UserError(
         f"the run's folder cannot be written ({error.strerror}: {error.filename}); everything "
         "recorded so far is safe",
@@ -254,7 +262,7 @@ def may_not_write(error: OSError, run_dir: Path) -> UserError:
 
 
 def _drivers() -> list[type[Exception]]:
-    """What psycopg raises, where it is in use."""
+    """The base class of psycopg's errors, if psycopg is loaded."""
     return [sys.modules["psycopg"].Error] if "psycopg" in sys.modules else []
 
 
@@ -316,12 +324,13 @@ _MEANINGS: dict[int, Callable[[Exception, Path], CulmenError]] = {
 }
 
 
-# Bring a run's tables up to date (Alembic, revisions in store/migrations).
+# Upgrade a run's tables (Alembic, revisions in store/migrations).
 
 
 def upgrade_tables(connection: Connection) -> None:
-    """Upgrade to the newest revision inside the connection's transaction. Alembic is loaded only if
-    there is need.
+    """Upgrade to the newest revision inside the connection's transaction.
+
+    Alembic is loaded only if an upgrade is due.
     """
     from sqlalchemy import inspect
 
@@ -342,7 +351,7 @@ def alembic_configuration(connection: Connection) -> Config:
     return config
 
 
-# Upgraded copies of runs that an older culmen wrote: made once, then read by all who look.
+# Upgraded copies of runs that an older culmen wrote: made once, shared by all readers.
 
 _MOST = 4  # copies kept at once
 
@@ -358,8 +367,9 @@ _kept: OrderedDict[Path, _Copy] = OrderedDict()
 
 
 def upgraded_copy(source: Path, uri: str, name: str) -> Path:
-    """The file `name` with the tables of `source` (opened by `uri`) brought up to date; made anew
-    if it changed.
+    """A copy of the tables of `source` (opened by `uri`), upgraded, in a file called `name`.
+
+    The copy is cached and made anew if the source changed.
     """
     with _lock:
         state = _state(source)
@@ -384,7 +394,7 @@ def _make(state: tuple[object, ...], uri: str, name: str) -> _Copy:
 
 
 def _state(source: Path) -> tuple[object, ...]:
-    """Changes when the database or its log does."""
+    """A value that changes when the database or its log does."""
     facts: list[object] = []
     for path in (source, Path(f"{source}-wal")):
         try:
@@ -395,10 +405,10 @@ def _state(source: Path) -> tuple[object, ...]:
     return tuple(facts)
 
 
-# What a run is: its task, its settings, and where it was made.
+# A run's task, its settings, and the platform it was made on.
 
 FORMAT = 2
-"""Version of the journal's format that this program writes; it reads this and everything older."""
+"""Version of the journal's format that this program writes; it also reads all older ones."""
 
 _APART = (
     "model",
@@ -413,7 +423,7 @@ _APART = (
 
 
 class _Kept(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
-    """The options with the values that a journal means where it leaves them out."""
+    """The options with the values that a journal implies where it leaves them out."""
 
     model: str | dict[str, str] | None = None
     budget: Budget = Budget()
@@ -421,14 +431,14 @@ class _Kept(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunMeta(_Kept, frozen=True, omit_defaults=True):
-    """The settings of a run, enough to resume it: its options, and what they came to.
+    """The settings of a run, sufficient to resume it: its options and the values derived.
 
     `strategy` is `{"path": "module:Class", "config": {...}}` and `proposer` has the same form;
-    `models` maps a role to the name of its model, never to a key. `trial`: nothing is paid for
+    `models` maps a role to the name of its model, never to a key. `trial`: no cost is incurred
     before an initial program has scored. `created` is Unix seconds. `isolation` is the level found
-    in force, `scoring` how far scores can be trusted and why. `workers` is 0 until the run first
-    starts, where its cluster is to say how many it has room for. `model` is None where a journal
-    does not say.
+    in force, `scoring` the level of trust in scores with its reason. `workers` is 0 until the run
+    first starts if its cluster determines the number. `model` is None if the journal does not
+    record it.
     """
 
     id: str
@@ -447,24 +457,24 @@ class RunMeta(_Kept, frozen=True, omit_defaults=True):
 
     @property
     def options(self) -> RunOptions:
-        """The options alone, for a run that begins with them."""
+        """The options alone, for a new run with the same ones."""
         return RunOptions(**{name: getattr(self, name) for name in RunOptions.__struct_fields__})
 
     @property
     def model_name(self) -> str:
-        """The model in a word; "" where nothing is known of it."""
+        """The model's name for display; "" if unknown."""
         return str(self.model or self.models.get("default", ""))
 
 
 def pack(meta: RunMeta) -> bytes:
-    """The settings as a journal stores them: some of the options lie in a table `extra`."""
+    """The settings in stored form: some of the options are in a table `extra`."""
     plain = msgspec.to_builtins(meta)
     extra = {name: plain.pop(name) for name in _APART if name in plain}
     return encode({**plain, "extra": extra} if extra else plain)
 
 
 def unpack(raw: bytes) -> RunMeta:
-    """The inverse of `pack`; raises `msgspec.DecodeError` for what makes no sense."""
+    """The inverse of `pack`; raises `msgspec.DecodeError` for bytes that cannot be decoded."""
     plain = decode(raw)
     if isinstance(plain, dict):
         extra = plain.pop("extra", {})

@@ -1,9 +1,9 @@
-"""Evidence of a run from its journal: the same answers as the engine's, for whoever reads.
+"""Evidence of a run from its journal: the same answers as the engine's, for readers.
 
 Facts are read from the tables in the order of their events and entered into a
-`culmen.evidence.Evidence` like the engine's own. It is kept while a run is looked at again and
-again, and then only reads what is new. Of runs longer than `MODELLED` evaluations the tallies are
-read.
+`culmen.evidence.Evidence` like the engine's own. The evidence of recently read runs is cached, so
+that a further read fetches only new events. For runs longer than `MODELLED` evaluations, only the
+tallies are read.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 _KEPT = 8  # runs whose evidence is kept
 _END = 2**62  # beyond the last event
 MODELLED = 50_000
-"""Evaluations up to which a run is read one by one; as `culmen.evidence.account`."""
+"""Evaluations up to which a run is read one by one; as in `culmen.evidence.account`."""
 
-_GROWTH = 1.02  # by how much a longer run must have grown before its tallies are read again
+_GROWTH = 1.02  # factor by which a longer run must grow before its tallies are read again
 
 
 class JudgedPart(msgspec.Struct):
@@ -54,7 +54,7 @@ class JudgedPart(msgspec.Struct):
 
 
 class RunEvidence:
-    """Evidence of one run, read from its journal; for any thread that holds it."""
+    """Evidence of one run, read from its journal; used by the thread that holds `lock`."""
 
     def __init__(self, meta: RunMeta, folder: Path) -> None:
         from culmen.evidence.evidence import Evidence
@@ -70,7 +70,7 @@ class RunEvidence:
         self._is_long = False
 
     def read(self, connection: Connection, last: int = _END) -> None:
-        """Enter the evaluations up to event `last` that are new."""
+        """Enter the new evaluations up to event `last`."""
         for fact, seq in self.facts(connection, last):
             self.evidence.enter(fact)
             self.count, self.last = self.count + 1, seq
@@ -81,9 +81,7 @@ class RunEvidence:
         self.evidence.account.measure = lambda names: sizes_of(connection, self._folder, names)
 
     def read_tallies(self, connection: Connection, count: int, last: int) -> None:
-        """Read the sums of a run that is too long to be read one by one, once it has grown
-        enough.
-        """
+        """Read the tallies of a run too long to be read one by one, if it has grown enough."""
         from culmen.evidence.evidence import Evidence
 
         if self._is_long and count < _GROWTH * self.count and not self._ended(connection):
@@ -117,14 +115,14 @@ class RunEvidence:
         first = sql.select(sql.func.min(o.seq)).where(o.phase != "")
         self.last = (connection.execute(first).scalar() or _END) - 1
         for fact, _ in self.facts(connection):
-            if fact.purpose:  # those of the search that ended late are in the sums
+            if fact.purpose:  # late evaluations of the search are in the tallies
                 self.evidence.enter(fact)
         self._read_admissions(connection, _END)
         self._measure_by(connection)
         self.count, self.last = count, last
 
     def _read_totals(self, connection: Connection) -> None:
-        """Read what the sums by candidate leave out of the account of the search."""
+        """Read the totals of the search that the tallies by candidate do not contain."""
         o, account, objective = sql.observation.c, self.evidence.account, self.task.objective
         best = (sql.func.max if objective.direction == "max" else sql.func.min)(o.score)
         query = (
@@ -148,7 +146,7 @@ class RunEvidence:
         )
 
     def facts(self, connection: Connection, last: int = _END) -> Iterator[tuple[Fact, int]]:
-        """Evaluations after the last one entered, as facts with their events."""
+        """Evaluations after the last one entered, as pairs of fact and event number."""
         from culmen.evidence.account import Fact
 
         self._read_arrivals(connection, last)
@@ -185,8 +183,11 @@ class RunEvidence:
             )
 
     def _judged(self, connection: Connection, last: int) -> dict[int, JudgedPart]:
-        """Of observations that were judged by more than a score, what their rows lack; raises
-        `JournalDamaged` where they make no sense."""
+        """Stored parts that the rows of observations lack, by event.
+
+        Only for observations judged by more than a score. Raises `JournalDamaged` if the stored
+        results cannot be decoded.
+        """
         e, o = sql.event.c, sql.observation.c
         query = sql.select(e.seq, e.result).join(sql.observation, o.seq == e.seq)
         query = query.where(o.seq > self.last, o.seq <= last)
@@ -232,7 +233,7 @@ def excludes_confessed(meta: RunMeta) -> bool:
 
 
 def prior_in(meta: RunMeta) -> StepLaw | None:
-    """The step law that the settings of a run's strategy bring from an earlier run."""
+    """The step law in the configuration of a run's strategy, from an earlier run."""
     from culmen.evidence.pedigree import StepLaw
 
     given: Any = (meta.strategy.get("config") or {}).get("prior")
@@ -246,7 +247,7 @@ def prior_in(meta: RunMeta) -> StepLaw | None:
 def sizes_of(connection: Connection, folder: Path, names: list[str]) -> list[int]:
     """Lengths of candidates in characters, by id; 0 for unknown ones.
 
-    Raises `JournalDamaged` where their texts make no sense.
+    Raises `JournalDamaged` if their texts cannot be decoded.
     """
     c = sql.candidate.c
     wanted = [escape(name) for name in names]
@@ -260,7 +261,7 @@ def sizes_of(connection: Connection, folder: Path, names: list[str]) -> list[int
 
 
 def blobs_in(connection: Connection, folder: Path) -> Blobs:
-    """The blobs of a run, through this connection."""
+    """The blobs of a run, read through this connection."""
     return Blobs(folder / "blobs", lookup_in(connection))
 
 
@@ -271,7 +272,7 @@ _before: OrderedDict[str, RunResult | None] = OrderedDict()
 
 @contextmanager
 def evidence_of(connection: Connection, folder: Path) -> Iterator[RunEvidence]:
-    """The evidence of a run as its journal has it now; nobody else changes it meanwhile."""
+    """The evidence of a run as journaled now; locked while the context is open."""
     meta = read_meta(connection)
     name = f"{folder.absolute()} {meta.created}"
     o = sql.observation.c
@@ -279,12 +280,14 @@ def evidence_of(connection: Connection, folder: Path) -> Iterator[RunEvidence]:
     with _lock:
         found = _kept.pop(name, None)
         if found is None or found.count > count or found.last > (last or 0):
-            found = RunEvidence(meta, folder)  # of another run, or of one that was rewritten
+            found = RunEvidence(
+                meta, folder
+            )  # the evidence is of another run, or of one that was rewritten
         _kept[name] = found
         while len(_kept) > _KEPT:
             _kept.popitem(last=False)
     with found.lock:
-        if count > MODELLED and not meta.task.objective.metrics:  # a front is of models of its own
+        if count > MODELLED and not meta.task.objective.metrics:  # a front needs models of its own
             found.read_tallies(connection, count, last)
         else:
             found.read(connection)
@@ -292,7 +295,7 @@ def evidence_of(connection: Connection, folder: Path) -> Iterator[RunEvidence]:
 
 
 def result_before(connection: Connection, folder: Path, seq: int) -> RunResult | None:
-    """The result from what was seen before event `seq`, of candidates without a grave sign."""
+    """The result by the evidence before event `seq`, of candidates without a grave sign."""
     meta = read_meta(connection)
     grave = sql.select(sql.tally.c.candidate).where(sql.judged, sql.tally.c.grave.is_not(None))
     signed = sorted(map(unescape, connection.execute(grave).scalars()))
@@ -312,7 +315,7 @@ def result_before(connection: Connection, folder: Path, seq: int) -> RunResult |
 
 
 def last_state(connection: Connection) -> dict[str, Any]:
-    """The newest state event's body."""
+    """The body of the newest state event; {} without one."""
     states = sql.select(sql.event.c.body).where(
         sql.event.c.kind == "state", sql.event.c.topic.is_not(None)
     )
@@ -321,10 +324,10 @@ def last_state(connection: Connection) -> dict[str, Any]:
 
 
 def result_of(connection: Connection, folder: Path) -> RunResult | None:
-    """The result of a run: as the engine reported it, or as its journal has it now."""
+    """The result of a run: as the engine reported it, or by the journal so far."""
     winner = last_state(connection).get("winner")
     if isinstance(winner, dict):
-        objective = read_meta(connection).task.objective  # results of before lack these two
+        objective = read_meta(connection).task.objective  # older results lack these two
         more = {"direction": objective.direction, "bounds": list(objective.bounds)}
         return read_result({**winner, **more})
     with evidence_of(connection, folder) as run:
@@ -332,7 +335,7 @@ def result_of(connection: Connection, folder: Path) -> RunResult | None:
 
 
 class Standings:
-    """What is expected of every candidate at one moment, and their order; immutable."""
+    """Expected scores of all candidates at one moment, and their order; immutable."""
 
     def __init__(self, run: RunEvidence) -> None:
         ranking, account = run.evidence.ranking, run.evidence.account
@@ -343,7 +346,7 @@ class Standings:
 
     @property
     def order(self) -> list[str]:
-        """Ids of the candidates that may be the best, best first, as of now."""
+        """Ids of the candidates that may be the best, best first, at this moment."""
         if self._order is None:
             self._order = self._ranking.best(self._size)
         return self._order
@@ -360,10 +363,10 @@ class Standings:
 
 
 class Scores:
-    """The one number of each candidate of a run at one moment: what every list shows.
+    """Scores of a run's candidates at one moment, as every list shows them.
 
-    For those that the final choice measured it is the fresh score, for all others what the search
-    expects. What the final choice evaluated is never mixed into the latter.
+    A candidate that the final choice measured has its fresh score, any other one the search's
+    expected score. Evaluations of the final choice never enter the latter.
     """
 
     def __init__(self, connection: Connection, folder: Path, ordered: bool = False) -> None:
@@ -376,7 +379,7 @@ class Scores:
                 run.standings = Standings(run)
             self._standings = run.standings
             if ordered:
-                self._standings.order  # noqa: B018  (while nobody else changes the evidence)
+                self._standings.order  # noqa: B018  (computed while the evidence is locked)
         for each in () if result is None else (result.initial, result.challenger):
             if each is not None and each.fresh:
                 self._fresh[each.id] = each
@@ -393,8 +396,9 @@ class Scores:
 
     @property
     def order(self) -> list[str]:
-        """Ids of all candidates that scored and may be the best, best first; the reported one
-        leads.
+        """Ids of all scored candidates that may be the best, best first.
+
+        The reported candidate comes first.
         """
         order = self._standings.order
         if not self.winner or order[:1] == [self.winner]:
@@ -407,9 +411,10 @@ class Scores:
 
 
 class FollowedLeader:
-    """The leader of a run as its events come in, by the evidence they give."""
+    """The leader of a run by its evidence, updated as events arrive."""
 
-    _FIRST, _PART = 40, 20  # evaluations after each of which it is asked for, and later parts
+    # evaluations after each of which the leader is computed, and later parts
+    _FIRST, _PART = 40, 20
 
     def __init__(self, meta: RunMeta) -> None:
         from culmen.evidence.evidence import Evidence
@@ -422,7 +427,7 @@ class FollowedLeader:
         self._leader: tuple[float, str] | None = None
 
     def see(self, entry: Entry) -> None:
-        """Enter one journaled entry."""
+        """Enter one entry of the journal."""
         if isinstance(entry.result, Proposal):
             for candidate in entry.result.candidates:
                 self._known.setdefault(candidate.id, candidate)
@@ -438,7 +443,7 @@ class FollowedLeader:
 
     @property
     def best(self) -> tuple[float, str] | None:
-        """(score, id) of the leader; None while nothing has scored."""
+        """(score, id) of the leader; None while no candidate has scored."""
         return self._leader
 
     def _follow(self, seen: Observation) -> None:

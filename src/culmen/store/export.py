@@ -1,6 +1,4 @@
-"""Copies of a run for other programs: every event as JSON lines, observations as CSV, the best
-candidates as files.
-"""
+"""Exports of a run: events as JSON lines, observations as CSV, best candidates as files."""
 
 from __future__ import annotations
 
@@ -32,11 +30,11 @@ Format = Literal["jsonl", "csv", "files"]
 
 
 def export(run: Path | str, format: Format, out: Path | str, *, count: int = 10) -> int:
-    """Write the run to `out` and return how many events, observations or candidates were written.
+    """Export the run to `out`; return the number of events, observations or candidates.
 
-    jsonl: one event a line, texts whole · csv: one observation a line · files: the `count` best
-    candidates, each in a folder of its own with `about.json`. For jsonl and csv `out` is a file, or
-    `-` for standard output.
+    jsonl: one event a line, with texts in full · csv: one observation a line · files: the `count`
+    best candidates, each in a folder of its own with `about.json`. For jsonl and csv, `out` is a
+    file, or `-` for standard output. Raises `UserError` for an unknown format.
     """
     writers = {"jsonl": _jsonl, "csv": _csv}
     if format == "files":
@@ -104,8 +102,9 @@ def _files(run: Path, out: Path, count: int) -> int:
 
 
 def _inside(name: str) -> PurePosixPath:
-    """A relative path for a part: its name, or, where that would leave the folder or hide
-    `about.json`, quoted.
+    """A relative path for a part: its name, if safe, or the name quoted.
+
+    A name is unsafe if its path would leave the folder or overwrite `about.json`.
     """
     path = PurePosixPath(name)
     safe = path.parts and not path.is_absolute() and ".." not in path.parts and "\x00" not in name
@@ -114,11 +113,13 @@ def _inside(name: str) -> PurePosixPath:
     return PurePosixPath("part-" + quote(text_bytes(name), safe=""))
 
 
-# The journal as lines of JSON, made from its rows a page at a time: what an export writes.
+# The journal as lines of JSON, made from its rows a page at a time, for exports.
 
 _MOST = 8 * PAGE
-_LITTLE, _MUCH = 1 << 20, 1 << 23  # bytes of a page after which the next is made longer, or shorter
-_LEAST, _GREATEST = 1e-4, 1e16  # from here to there numbers are written alike: without an exponent
+# bytes of a page below or above which the next one is longer or shorter
+_LITTLE, _MUCH = 1 << 20, 1 << 23
+# in this range both encoders write numbers alike: without an exponent
+_LEAST, _GREATEST = 1e-4, 1e16
 _SHAPE, _RESULT = 8, 10  # places in a row of `event`
 _EMPTY, _NULL = msgspec.Raw(b"{}"), msgspec.Raw(b"null")
 _odd = re.compile(
@@ -129,7 +130,7 @@ _slow = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class _Line(msgspec.Struct):
-    """One event as it is written; what is written already is `Raw`."""
+    """One event to be written; parts that are encoded already are `Raw`."""
 
     seq: int
     time: float
@@ -143,10 +144,9 @@ class _Line(msgspec.Struct):
 
 
 def json_pages(journal: SqlJournal) -> Iterator[tuple[int, bytes]]:
-    """All events in order, a page at a time: how many, and their lines. Each page is its own short
-    read.
+    """All events in order, a page at a time, as (number of events, their lines).
 
-    Raises `JournalDamaged` where the journal cannot be read.
+    Each page is a short read of its own. Raises `JournalDamaged` if the journal cannot be read.
     """
     run_dir, texts, last, size = journal.run_dir, Texts(), 0, PAGE
     while True:
@@ -182,8 +182,9 @@ def _page(lines: list[_Line]) -> bytes:
 def _came(
     connection: Connection, run_dir: Path, rows: Sequence[Sequence[Any]], texts: Texts
 ) -> list[Any]:
-    """The results of rows. Most are observations that refer to nothing: they need no more than a
-    look.
+    """Results of the rows, ready for encoding.
+
+    Most are observations without references, which need no further look-up.
     """
     found, others = list[Any]([_NULL]) * len(rows), list[int]()
     for place, row in enumerate(rows):
@@ -204,7 +205,7 @@ def _came(
 
 
 def _alike(seen: Observation) -> bool:
-    """Whether an observation without costs holds only numbers that are written alike."""
+    """True if both JSON encoders write the numbers of an observation without costs alike."""
     for number in (seen.score, seen.seconds, seen.certified, *seen.metrics.values()):
         if number and not _LEAST <= abs(number) < _GREATEST:
             return False
@@ -220,7 +221,10 @@ def _line(row: Sequence[Any], came: Any) -> _Line:
 
 
 def document(value: Any) -> msgspec.Raw:
-    """A struct or plain data as `json.dumps(msgspec.to_builtins(value), separators=(",", ":"))`."""
+    """A struct or plain data, encoded exactly like the standard `json` module.
+
+    The bytes are those of `json.dumps(msgspec.to_builtins(value), separators=(",", ":"))`.
+    """
     try:
         raw = _encoder.encode(value)
     except UnicodeEncodeError:  # a lone surrogate, which json writes as \udXXX

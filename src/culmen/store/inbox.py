@@ -1,10 +1,9 @@
-"""What people send to a run: files in RUN/inbox, taken into the journal by the process that owns
-the run.
+"""Messages of people to a run: files in RUN/inbox, journaled by the run's owner.
 
-A journal has one writer, so nobody else may append to it. A message is one file, complete from the
-moment it has its name; its owner journals it (`stop` or `tell`, with the message's id) and then
-removes the file. One that is found again after a crash between the two is known by its id. For a
-run in a database, messages are rows there.
+A journal has one writer, so no other process may append to it. A message is one file, complete once
+it has its final name; the owner journals it (`stop` or `tell`, with the message's id) and then
+removes the file. A message that is found again after a crash in between is recognised by its id.
+For a run in a database, messages are rows in that database.
 """
 
 from __future__ import annotations
@@ -31,9 +30,12 @@ Kind = Literal["stop", "pause", "hint", "candidate"]
 
 
 class InboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """stop: end the search now and make the final choice · pause: end the process as Ctrl-C does,
-    to be resumed · hint: `text` for the models that propose · candidate: `parts` to be evaluated.
-    `id` orders messages by time."""
+    """A message to a run; `id` orders messages by time.
+
+    stop: end the search now and make the final choice · pause: end the process as Ctrl-C does, so
+    that the run can be resumed · hint: `text` for the models that propose · candidate: `parts` to
+    be evaluated.
+    """
 
     id: str
     kind: Kind
@@ -44,8 +46,10 @@ class InboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 def leave(
     run: Path, kind: Kind, text: str = "", parts: dict[str, str] | None = None
 ) -> InboxMessage:
-    """Put a message into a run's inbox, durably. Raises `UserError` for one that is empty or too
-    long.
+    """Put a message into a run's inbox, durably.
+
+    Raises `UserError` for a message that is empty, too long or not valid Unicode, and if it cannot
+    be written.
     """
     _check(kind, text, parts or {})
     message = InboxMessage(
@@ -73,7 +77,7 @@ def leave(
 
 
 def waiting(run: Path) -> list[InboxMessage]:
-    """Messages that nobody took yet, oldest first; files that are none are left alone."""
+    """Messages not yet journaled, oldest first; other files in the inbox are ignored."""
     if (address := pointer(run)) is not None:
         return [decode(raw, InboxMessage) for raw in _postgres().sent(address)]
     try:
@@ -90,7 +94,7 @@ def waiting(run: Path) -> list[InboxMessage]:
 
 
 def remove(run: Path, message: str) -> None:
-    """Forget a message that was journaled."""
+    """Remove a message that was journaled."""
     if (address := pointer(run)) is not None:
         _postgres().forget(address, message)
         return
@@ -129,13 +133,13 @@ def _check(kind: Kind, text: str, parts: dict[str, str]) -> None:
         )
 
 
-# Sending a message to a run, with what is known of the run: a mistake is said at once, not found by
-# nobody later.
+# Sending a message with checks against the run's state, so that a mistake is reported at once.
 
 
 class Sent(NamedTuple):
-    """The message, and whether a process runs the search: if not, it is taken in when the run is
-    resumed.
+    """A message that was sent.
+
+    `live`: a process runs the search; otherwise the message takes effect when the run is resumed.
     """
 
     message: InboxMessage
@@ -143,8 +147,9 @@ class Sent(NamedTuple):
 
 
 def send_stop(run: Path, *, pause: bool = False) -> Sent:
-    """End the search now and make the final choice; with `pause`, end the process only, so that it
-    can be resumed.
+    """End the search now and make the final choice; with `pause`, end the process only.
+
+    A paused run can be resumed. Raises `UserError` if no process runs the search.
     """
     if not _live(run):
         raise UserError(
@@ -154,14 +159,16 @@ def send_stop(run: Path, *, pause: bool = False) -> Sent:
 
 
 def send_hint(run: Path, text: str) -> Sent:
-    """Give the models that propose a hint; every later request carries it."""
+    """Send the models that propose a hint, which every later request carries."""
     live = _open(run)
     return Sent(leave(run, "hint", text), live)
 
 
 def send_candidate(run: Path, parts: Mapping[str, str]) -> Sent:
-    """Have a candidate evaluated. A task of one text takes any one; otherwise its parts must have
-    the seed's names.
+    """Have a candidate evaluated.
+
+    For a task of one part, the part may have any name; otherwise the parts must have the names of
+    the initial program's.
     """
     live = _open(run)
     return Sent(leave(run, "candidate", parts=_named(run, dict(parts))), live)
@@ -172,7 +179,7 @@ def _live(run: Path) -> bool:
 
 
 def _open(run: Path) -> bool:
-    """Whether the run goes on; raises `UserError` if it has finished."""
+    """True if a process runs the search; raises `UserError` if the run has finished."""
     state = views.status(run).state
     if state == "finished":
         raise UserError(

@@ -1,9 +1,9 @@
-"""The journal of a run: RUN/journal.db, RUN/blobs/ and RUN/lock, or the database that
-RUN/database.json names.
+"""The journal of a run: RUN/journal.db, RUN/blobs/, RUN/lock, or a database.
 
-One process writes (a lock, and an epoch checked inside every transaction); any number read, without
-waiting and without making it wait. `append` is one transaction in a write-ahead log that is synced
-before it returns.
+The database is the one that RUN/database.json names. One process writes (guarded by a lock, and by
+an epoch that is checked inside every transaction). Any number of processes read, without waiting
+for the writer and without making it wait. `append` is one transaction in a write-ahead log that is
+synced before it returns.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 
 
 _BEGUN = (POINTER, "lock", PART, f"{PART}-wal", f"{PART}-shm")
-"""What a process that was killed while it made a run leaves."""
+"""Files left by a process that was killed while it made a run."""
 
 
 def _made(folder: Path) -> None:
-    """Make the folder of a new run. Raises `UserError` where that cannot be, or it holds something
-    else.
+    """Make the folder of a new run.
+
+    Raises `UserError` if the folder cannot be made or written, or if it holds other files.
     """
     fix = "name a folder that is new or empty: --run-dir DIR (Python: run_dir=)"
     try:
@@ -55,10 +56,10 @@ def _made(folder: Path) -> None:
 class SqlJournal:
     """`core.ports.Journal` on SQLite or PostgreSQL, made by `create` or `open`.
 
-    The events that `append` returns and `read` yields are equal. In them the prompt and the reply
-    of a `Proposal` or `Text` may be a reference (`blob:<sha256>`, see `text`) if longer than 4096
-    characters; all else is whole. `Candidate`s in a body under `candidate` or `candidates` are
-    stored too and replaced by their ids.
+    The events that `append` returns and `read` yields are equal. Their prompt and reply of a
+    `Proposal` or `Text` may be references (`blob:<sha256>`, see `text`) if longer than 4096
+    characters; everything else is in full. Each `Candidate` in a body under `candidate` or
+    `candidates` is stored too and replaced by its id.
     """
 
     def __init__(self, run_dir: Path, meta: RunMeta, writer: JournalWriter | None) -> None:
@@ -68,8 +69,8 @@ class SqlJournal:
     def create(cls, run_dir: Path | str, meta: RunMeta, db: str | None = None) -> SqlJournal:
         """A new run in a folder that holds none; raises `UserError` otherwise.
 
-        `db` is the URL of a database that keeps the journal instead, as the run `URL#name`
-        (default: the folder's name).
+        With `db`, the URL of a database, the journal is kept there as the run `URL#name` (default
+        name: the folder's).
         """
         from culmen.store.writer import JournalWriter
 
@@ -87,12 +88,12 @@ class SqlJournal:
         try:
             return cls(folder, meta, JournalWriter.open(folder, meta)[0])
         except BaseException:
-            (folder / POINTER).unlink()  # another try must not find a run that is not there
+            (folder / POINTER).unlink()  # a pointer without a run would make the next attempt fail
             raise
 
     @classmethod
     def open(cls, run_dir: Path | str, write: bool = False) -> SqlJournal:
-        """An existing run. For writing, raises `RunLocked` while another process has it."""
+        """An existing run; with `write`, raises `RunLocked` if another process is writing it."""
         folder = Path(run_dir)
         require_run(folder)
         try:
@@ -117,23 +118,23 @@ class SqlJournal:
             return cls(folder, read_meta(connection), None)
 
     def follow(self, standing: Standing) -> None:
-        """Note the leader now and then, as the search that writes here knows it."""
+        """Record the leader from time to time, as reported by the search that writes here."""
         self._writing.standing = standing
 
     def append(self, entries: Sequence[Entry]) -> list[Event]:
-        """Journal entries in one transaction; durable when it returns, and all or none if it
-        raises.
+        """Append entries to the journal in one transaction.
 
-        Raises `Unavailable` (disk full; try again later), `RunLocked` (another process took the run
-        over), `ValueError` (an entry that breaks the contract).
+        They are durable on return; if this raises, none is stored. Raises `Unavailable` (disk full;
+        try again later), `RunLocked` (another process took the run over), `ValueError` (an entry
+        that breaks the contract).
         """
         return self._writing.append(entries) if entries else []
 
     def read(self, after: int = 0, *, whole: bool = False) -> Iterator[Event]:
-        """Events with seq > `after`, in order; with `whole`, prompts and replies are texts, never
-        references.
+        """Events with seq > `after`, in order.
 
-        Raises `JournalDamaged` where the journal cannot be read.
+        With `whole`, prompts and replies are texts, never references. Raises `JournalDamaged` if
+        the journal cannot be read.
         """
 
         from culmen.store.reader import pages
@@ -141,30 +142,30 @@ class SqlJournal:
         return pages(self.snapshot, self.run_dir, after, whole=whole)
 
     def retrace(self) -> Iterator[Event]:
-        """All events without what a replay never looks at: bodies of `started`, `note` and `done`,
-        results of notes.
+        """All events without the parts that a replay never reads.
 
-        Raises `JournalDamaged` where the journal cannot be read.
+        These are the bodies of `started`, `note` and `done`, and the results of notes. Raises
+        `JournalDamaged` if the journal cannot be read.
         """
         from culmen.store.reader import REPLAYED, pages
 
         return pages(self.snapshot, self.run_dir, 0, query=REPLAYED)
 
     def text(self, ref: str) -> str:
-        """The text behind a `blob:` reference; any other text is returned as it is."""
+        """The text behind a `blob:` reference; any other text is returned unchanged."""
         from culmen.store.reader import lookup_in
 
         with reading(self.run_dir, tables=False) as connection:
             return Blobs(self.run_dir / "blobs", lookup_in(connection)).text(ref)
 
     def set_meta(self, **changes: Any) -> RunMeta:
-        """Change fields of `meta`, durably; raises `TypeError` for an unknown one."""
+        """Change fields of `meta`, durably; raises `TypeError` for an unknown field."""
         self.meta = msgspec.structs.replace(self.meta, **changes)
         self._writing.save(self.meta)
         return self.meta
 
     def close(self) -> None:
-        """Give the run back; a second call does nothing."""
+        """Release the run; a second call does nothing."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -176,7 +177,7 @@ class SqlJournal:
         self.close()
 
     def snapshot(self) -> AbstractContextManager[Connection]:
-        """A connection for reading that sees one moment of the run."""
+        """A connection for reading that sees one consistent snapshot of the run."""
         return reading(self.run_dir, tables=False)
 
     @property
@@ -186,13 +187,14 @@ class SqlJournal:
         return self._writer
 
 
-# A journal in memory, for simulations and tests: nothing survives the process, nothing is imported
-# for SQL.
+# A journal in memory, for simulations and tests: nothing survives the process, and SQLAlchemy is
+# not imported.
 
 
 class MemoryJournal:
-    """Keeps entries as they are given. `clock` supplies the wall time shown in events (Unix
-    seconds).
+    """A journal in memory that keeps the entries it is given.
+
+    `clock` supplies the wall time of events (Unix seconds).
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -201,7 +203,7 @@ class MemoryJournal:
         self._closed = False
 
     def append(self, entries: Sequence[Entry]) -> list[Event]:
-        """All entries or, if one is refused (`ValueError`), none."""
+        """Append all entries or, if one is refused (`ValueError`), none."""
         if self._closed:
             raise ValueError("this journal is closed")
         for entry in entries:
@@ -212,16 +214,16 @@ class MemoryJournal:
         return events
 
     def read(self, after: int = 0) -> Iterator[Event]:
-        """Events with `seq` > `after`, in order, also those appended while reading."""
+        """Events with `seq` > `after`, in order, including those appended while reading."""
         place = max(after, 0)
         while place < len(self._events):
             yield self._events[place]
             place += 1
 
     def retrace(self) -> Iterator[Event]:
-        """The same: everything is at hand."""
+        """All events, complete, as from `read`."""
         return self.read()
 
     def close(self) -> None:
-        """No more appending; reading goes on."""
+        """Refuse further appends; reading stays possible."""
         self._closed = True

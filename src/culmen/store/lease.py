@@ -1,5 +1,6 @@
-"""One writer per run: an exclusive `flock` on RUN/lock, which the system drops when its process
-dies.
+"""One writer per run: an exclusive `flock` on RUN/lock.
+
+The system releases it when its process dies.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
-_PATIENCE = 0.5  # seconds; a reader that asks who owns the run holds a shared lock for an instant
+_PATIENCE = 0.5  # seconds; a reader that looks up the owner holds a shared lock for an instant
 _held: weakref.WeakSet[RunLock] = weakref.WeakSet()
 
 
 class RunLock:
-    """The held lock. Children made by fork do not inherit it."""
+    """The held lock; children made by fork do not inherit it."""
 
     def __init__(self, fd: int, owner: Owner) -> None:
         self._fd, self.owner = fd, owner
@@ -36,7 +37,7 @@ class RunLock:
 
     @classmethod
     def acquire(cls, run_dir: Path) -> RunLock:
-        """Take the lock or raise `RunLocked`, naming its owner."""
+        """Take the lock; raises `RunLocked`, naming the owner, if another process holds it."""
         path = run_dir / "lock"
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -64,22 +65,23 @@ class RunLock:
         return cls(fd, owner)
 
     def release(self) -> None:
-        """Give the lock back, whoever else has inherited the descriptor; a second call does
-        nothing.
+        """Release the lock, even if another process has inherited the descriptor.
+
+        A second call does nothing.
         """
         if self._fd >= 0:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         self.forget()
 
     def forget(self) -> None:
-        """Close the descriptor and no more: a forked child leaves the lock to its parent."""
+        """Close the descriptor without unlocking: a forked child leaves the lock to its parent."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def lock_owner(run_dir: Path) -> Owner | None:
-    """Who holds RUN/lock right now, None if nobody does. Creates nothing."""
+    """The process that holds RUN/lock now; None without one. Creates no file."""
     try:
         fd = os.open(run_dir / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -127,11 +129,11 @@ class WriteLease(Protocol):
     files: bool
 
     def renew(self) -> Connection:
-        """Own the run again after the connection was lost; the new one."""
+        """Own the run again after the connection was lost; return the new connection."""
         ...
 
     def close(self) -> None:
-        """Give the run back."""
+        """Release the run."""
         ...
 
 
@@ -151,11 +153,11 @@ class FolderLease:
             raise
 
     def renew(self) -> Connection:
-        """The same as before: files are not lost."""
+        """The existing connection: a lease on files is not lost."""
         return self.connection
 
     def close(self) -> None:
-        """Give the run back."""
+        """Release the run."""
         engine = self.connection.engine
         self.connection.close()
         engine.dispose()
@@ -163,15 +165,16 @@ class FolderLease:
 
 
 def _place(run_dir: Path, make: Make) -> None:
-    """Make a run's database beside its place and move it there: who looks meanwhile finds none,
-    never a part of one.
+    """Make a run's database under a temporary name and rename it.
+
+    Other processes therefore see either no database or a complete one.
     """
     if (run_dir / FILE).exists():  # another process was faster
         raise UserError(
             "there is a run already", where=str(run_dir), fix=f"culmen resume {run_dir}"
         )
     part = run_dir / PART
-    for suffix in ("", "-wal", "-shm"):  # of one who was killed at this
+    for suffix in ("", "-wal", "-shm"):  # left by a process that was killed here
         Path(f"{part}{suffix}").unlink(missing_ok=True)
     engine = engine_for(part, write=True)
     with engine.connect() as connection, connection.begin():
@@ -186,8 +189,9 @@ def _place(run_dir: Path, make: Make) -> None:
 
 
 def take(run_dir: Path, make: Make | None) -> WriteLease:
-    """Own a run; with `make`, a new one, whose tables it makes. Raises `RunLocked`, naming the
-    owner.
+    """Own a run; with `make`, a new run, whose tables it makes.
+
+    Raises `RunLocked`, naming the owner, if another process is writing the run.
     """
     address = pointer(run_dir)
     if address is None:
@@ -198,7 +202,7 @@ def take(run_dir: Path, make: Make | None) -> WriteLease:
 
 
 def owner(run_dir: Path) -> Owner | None:
-    """Who writes a run right now, None if nobody does."""
+    """The process that writes a run now; None without one."""
     address = pointer(run_dir)
     if address is None:
         return lock_owner(run_dir)
@@ -208,8 +212,9 @@ def owner(run_dir: Path) -> Owner | None:
 
 
 def signature(run_dir: Path) -> tuple[object, ...]:
-    """Something that changes when the run does: for a folder, sizes and times of its files; and
-    whether it is owned.
+    """A value that changes when the run does, and when it gets or loses an owner.
+
+    For a run in a folder: sizes and times of its files.
     """
     address = pointer(run_dir)
     if address is not None:

@@ -1,8 +1,8 @@
-"""Runs in PostgreSQL: connections, who may write, and what the server's errors mean.
+"""Runs in PostgreSQL: connections, the right to write, and translation of errors.
 
-The writer of a run holds a session's advisory lock through the connection that it writes by: the
-two are lost together, and a process that dies, however it does, gives both back. Readers share a
-few pooled connections for each database.
+The writer of a run holds a session's advisory lock on the connection that it writes through: both
+are lost together, and both are released when the process dies, for whatever reason. Readers share a
+few pooled connections per database.
 """
 
 from __future__ import annotations
@@ -47,20 +47,25 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 
-_PATIENCE = 2.0  # seconds; the server needs a moment to notice that an owner's process has gone
-_LIVENESS = {  # a peer that is silent this long is gone: seconds, seconds, times, milliseconds
+_PATIENCE = 2.0  # seconds; the server needs a moment to notice that an owner's process is gone
+_LIVENESS = {  # a peer silent for longer counts as gone: seconds, seconds, times, milliseconds
     "keepalives_idle": "30",
     "keepalives_interval": "10",
     "keepalives_count": "3",
     "tcp_user_timeout": "60000",
     "connect_timeout": "10",
 }
-_SERVER = """SELECT set_config(name, most::text, false) FROM (VALUES ('tcp_keepalives_idle', 30),
-('tcp_keepalives_interval', 10), ('tcp_keepalives_count', 3), ('tcp_user_timeout', 60000)) AS wanted (name, most)
-WHERE (SELECT setting::integer FROM pg_settings WHERE pg_settings.name = wanted.name) NOT BETWEEN 1 AND most"""
-"""The same for the server, which holds the lock as long as it believes in the connection; where it
-is stricter already, it stays so. Without the last one it would believe for a quarter of an hour in
-a peer that owes it an answer."""
+_SERVER = (
+    "SELECT set_config(name, most::text, false) FROM (VALUES ('tcp_keepalives_idle', 30),\n"
+    "('tcp_keepalives_interval', 10), ('tcp_keepalives_count', 3), ('tcp_user_timeout', 60000)) "
+    "AS wanted (name, most)\n"
+    "WHERE (SELECT setting::integer FROM pg_settings WHERE pg_settings.name = wanted.name) "
+    "NOT BETWEEN 1 AND most"
+)
+"""The same limits for the server, which holds the lock while it considers the connection alive;
+stricter settings of the server stay. Without tcp_user_timeout the server would wait about a
+quarter of an hour for a peer that owes it an answer.
+"""
 _DURABLE = (
     "SELECT set_config('synchronous_commit', 'on', false) WHERE "
     "current_setting('synchronous_commit') = 'off'"
@@ -87,7 +92,7 @@ def _engine(address: Address, **settings: Any) -> Engine:
 
 
 def _shared(address: Address) -> Engine:
-    """The engine for short looks; made once for each database and process."""
+    """The engine for short reads; made once per database and process."""
     engine = _readers.get(address.url)
     if engine is None:
         engine = _readers[address.url] = _engine(
@@ -100,14 +105,12 @@ def _shared(address: Address) -> Engine:
     return engine
 
 
-os.register_at_fork(
-    after_in_child=_readers.clear
-)  # a child must not speak on its parent's connections
+os.register_at_fork(after_in_child=_readers.clear)  # a child must not use its parent's connections
 
 
 @contextmanager
 def session(address: Address, *, write: bool = False) -> Iterator[Connection]:
-    """One transaction in a database, on its catalogue; it sees one moment."""
+    """One transaction on the catalogue of a database, with a consistent snapshot."""
     with errors(address):
         with _shared(address).connect() as connection:
             connection = connection.execution_options(postgresql_readonly=not write)
@@ -117,20 +120,20 @@ def session(address: Address, *, write: bool = False) -> Iterator[Connection]:
 
 @contextmanager
 def reading(address: Address) -> Iterator[Connection]:
-    """One moment of a run."""
+    """A connection that sees one consistent snapshot of a run."""
     with session(address) as connection:
         enter_run(connection, number_of(connection, address), local=True)
         yield connection
 
 
 def owner(address: Address) -> Owner | None:
-    """Who writes a run right now, None if nobody does."""
+    """The process that writes a run now; None without one."""
     with session(address) as connection:
         return run_owner(connection, address)
 
 
 def signature(address: Address) -> tuple[object, ...]:
-    """Something that changes when the run does."""
+    """A value that changes when the run does."""
     with reading(address) as connection:
         holder = run_owner(connection, address)
         row = connection.execute(
@@ -147,7 +150,7 @@ def send(address: Address, message: str, body: bytes) -> None:
 
 
 def sent(address: Address) -> list[bytes]:
-    """Messages that nobody took yet, oldest first."""
+    """Messages not yet journaled, oldest first."""
     with session(address) as connection:
         mine = message_table.c.run == number_of(connection, address)
         query = select(message_table.c.body).where(mine).order_by(message_table.c.id)
@@ -162,17 +165,18 @@ def forget(address: Address, message: str) -> None:
 
 
 class DatabaseLease:
-    """The right to write a run, and the connection that it hangs on."""
+    """The right to write a run, and the connection that holds it."""
 
-    files = False  # large blobs are in the table like the others
+    files = False  # large blobs are in the table like all others
 
     def __init__(self, address: Address, connection: Connection, number: int) -> None:
         self.address, self.connection, self._number = address, connection, number
 
     @classmethod
     def take(cls, address: Address, make: Callable[[Connection], None] | None) -> DatabaseLease:
-        """Own a run; with `make`, a new one, whose tables it makes. Raises `RunLocked`, naming the
-        owner.
+        """Own a run; with `make`, a new run, whose tables it makes.
+
+        Raises `RunLocked`, naming the owner, if another process is writing the run.
         """
         with errors(address):
             connection = _engine(address, poolclass=pool.NullPool).connect()
@@ -184,8 +188,8 @@ class DatabaseLease:
             return cls(address, connection, number)
 
     def renew(self) -> Connection:
-        """Own the run again after the connection was lost; raises like `take`."""
-        with suppress(exc.SQLAlchemyError):  # whatever it says, it is of no use any more
+        """Own the run again after the connection was lost; raises the errors of `take`."""
+        with suppress(exc.SQLAlchemyError):  # the connection is lost anyway
             self.connection.invalidate()
             self.connection.close()
         again = DatabaseLease.take(self.address, None)
@@ -193,7 +197,7 @@ class DatabaseLease:
         return self.connection
 
     def close(self) -> None:
-        """Give the run back."""
+        """Release the run."""
         engine = self.connection.engine
         with suppress(exc.DBAPIError, exc.InvalidRequestError):
             if not self.connection.invalidated:
@@ -252,12 +256,11 @@ def errors(address: Address) -> Iterator[None]:
         known = meaning(error.orig, address)
         if known is None:
             raise
-        # the driver's own words are in it, and its chain may hold the connection's settings
+        # the message has the driver's text, and the chain may hold the connection's settings
         raise known from None
 
 
-# What PostgreSQL and its driver say, in culmen's errors: what is wrong, with which database, and
-# what to do.
+# Errors of PostgreSQL and its driver as culmen's: the problem, the database, and the remedy.
 
 _SAFE = "everything recorded so far is safe"
 _RESUME = "once it does, a run goes on by: culmen resume, with its folder or address"
@@ -268,7 +271,7 @@ _REFUSED = re.compile(
 
 
 def meaning(error: object, address: Address) -> CulmenError | None:
-    """What an error of psycopg means to a person; None if it is a bug."""
+    """The culmen error for an error of psycopg; None for a bug."""
     state, said = cast("str | None", getattr(error, "sqlstate", None)), _said(str(error))
     if state is None:
         return _before(error, said, address)
@@ -302,7 +305,7 @@ def meaning(error: object, address: Address) -> CulmenError | None:
 
 
 def _before(error: object, said: str, address: Address) -> CulmenError | None:
-    """Errors of the driver itself, mostly before there is a connection."""
+    """The culmen error for an error of the driver itself, mostly before it connected."""
     where, user = str(address), _user(address)
     if "password authentication failed" in said:
         fix = f"give another with ~/.pgpass, PGPASSWORD, or the URL in {VARIABLE}"
@@ -332,7 +335,7 @@ def _before(error: object, said: str, address: Address) -> CulmenError | None:
 
 
 def _said(text: str) -> str:
-    """The first line, without what every such line begins with."""
+    """The first line, without the prefix common to connection errors."""
     line = text.strip().partition("\n")[0]
     return re.sub(r"^connection (failed|is bad): (?=connection to server)", "", line)
 
@@ -356,7 +359,7 @@ def _database(address: Address) -> str:
 
 
 def _server(address: Address) -> str:
-    """How the server's own programs are told where it is."""
+    """Command-line options that point the server's own programs to it."""
     parts = urlsplit(address.url)
     host = parts.hostname or next(iter(parse_qs(parts.query).get("host", [])), "")
     told = [f"-h {host}" if host else "", f"-p {parts.port}" if parts.port else ""]
@@ -369,8 +372,9 @@ def _server(address: Address) -> str:
 
 FORMAT = 1
 LOCKS = 0x63756C6D
-"""First half of every advisory lock's key; the second is the run's number, 0 while the catalogue is
-made.
+"""First half of every advisory lock's key.
+
+The second half is the run's number, or 0 while the catalogue is made.
 """
 
 metadata = MetaData(schema="culmen")
@@ -385,7 +389,7 @@ run_table = Table(
     Column("id", Integer, Identity(), primary_key=True),
     Column("name", Text, nullable=False, unique=True),
     Column("created", Float, nullable=False),
-    Column("owner", LargeBinary),  # who wrote last; whether it still does, its lock says
+    Column("owner", LargeBinary),  # the last writer; the lock shows if it is still writing
 )
 
 message_table = Table(
@@ -405,7 +409,7 @@ _held = text(
 
 
 class DatabaseRun(NamedTuple):
-    """One run: its number, its name, when it was made (Unix seconds), and who writes it now."""
+    """One run: its number, name, time of creation (Unix seconds), and current writer."""
 
     number: int
     name: str
@@ -419,8 +423,9 @@ def schema_of(number: int) -> str:
 
 
 def enter_run(connection: Connection, number: int, *, local: bool) -> None:
-    """Let unqualified names mean this run's tables: for this transaction, or for as long as the
-    connection lasts.
+    """Resolve unqualified table names to this run's tables.
+
+    `local`: for this transaction only; otherwise for the lifetime of the connection.
     """
     connection.exec_driver_sql(
         f'SET {"LOCAL " if local else ""}search_path TO "{schema_of(number)}"'
@@ -428,7 +433,7 @@ def enter_run(connection: Connection, number: int, *, local: bool) -> None:
 
 
 def prepare_catalogue(connection: Connection) -> None:
-    """Make the catalogue where there is none; two at once wait for each other."""
+    """Make the catalogue if it is missing; concurrent callers wait for each other."""
     if not _exists(connection):
         connection.execute(text("SELECT pg_advisory_xact_lock(:locks, 0)"), {"locks": LOCKS})
         if not _exists(connection):
@@ -439,7 +444,7 @@ def prepare_catalogue(connection: Connection) -> None:
 
 
 def register_run(connection: Connection, address: Address) -> int:
-    """Enter a new run and make its schema; raises `UserError` if the name is taken."""
+    """Register a new run and make its schema; raises `UserError` if the name is taken."""
     row = (
         fresh(run_table)
         .values(name=address.name, created=time.time())
@@ -458,7 +463,7 @@ def register_run(connection: Connection, address: Address) -> int:
 
 
 def number_of(connection: Connection, address: Address) -> int:
-    """The run's number; raises `UserError` where there is no such run."""
+    """The run's number; raises `UserError` if there is no such run."""
     number = (
         connection.execute(_number, {"name": address.name}).scalar()
         if _exists(connection)
@@ -474,7 +479,7 @@ def number_of(connection: Connection, address: Address) -> int:
 
 
 def database_runs(connection: Connection) -> list[DatabaseRun]:
-    """All runs, newest first."""
+    """All runs of the database, newest first."""
     if not _exists(connection):
         return []
     _check(connection)
@@ -485,7 +490,7 @@ def database_runs(connection: Connection) -> list[DatabaseRun]:
 
 
 def run_owner(connection: Connection, address: Address) -> Owner | None:
-    """Who holds the run's lock right now."""
+    """The process that holds the run's lock now; None without one."""
     row = (
         connection.execute(_own, {"name": address.name}).one_or_none()
         if _exists(connection)
@@ -495,13 +500,13 @@ def run_owner(connection: Connection, address: Address) -> Owner | None:
 
 
 def set_owner(connection: Connection, number: int, holder: Owner | None) -> None:
-    """Note who writes the run."""
+    """Record the process that writes the run; None for none."""
     raw = None if holder is None else msgspec.json.encode(holder)
     connection.execute(update(run_table).where(run_table.c.id == number).values(owner=raw))
 
 
 def drop_run(connection: Connection, number: int) -> None:
-    """Delete a run and everything in it."""
+    """Delete a run and all its tables."""
     connection.execute(text(f'DROP SCHEMA "{schema_of(number)}" CASCADE'))
     connection.execute(delete(run_table).where(run_table.c.id == number))
 

@@ -1,4 +1,4 @@
-"""Events out of the database, page by page, with everything they refer to."""
+"""Events from the database, page by page, with all the data they refer to."""
 
 from __future__ import annotations
 
@@ -34,10 +34,8 @@ if TYPE_CHECKING:
 
 
 PAGE = 500
-_REPLAYED, _SHORT = (
-    2000,
-    2_000_000,
-)  # events of a page of a replay, where 500 of them have no more bytes of texts
+# events of a replay's page, if 500 of them have at most this many bytes of texts
+_REPLAYED, _SHORT = 2000, 2_000_000
 _CACHED = 2048
 _COLUMNS = (
     "seq",
@@ -75,13 +73,14 @@ REPLAYED = _selected(
     f"CASE WHEN kind IN ({_UNSEEN[name]}) THEN NULL ELSE {name} END" if name in _UNSEEN else name
     for name in _COLUMNS
 )
-"""Events without what a replay never looks at, which is not worth decoding; see
-`core.ports.Journal.retrace`.
+"""Events without the parts that a replay never reads, which are not decoded.
+
+See `core.ports.Journal.retrace`.
 """
 
 
 def lookup_in(connection: Connection) -> Callable[[Iterable[bytes]], dict[bytes, bytes]]:
-    """Blobs of the table, through this connection."""
+    """A function that fetches blobs of the table through this connection."""
 
     def lookup(shas: Iterable[bytes]) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = {}
@@ -99,8 +98,9 @@ def lookup_in(connection: Connection) -> Callable[[Iterable[bytes]], dict[bytes,
 
 
 class Texts:
-    """Candidates' parts by blob, the last few thousand kept: candidates that recur share their
-    texts in memory.
+    """A cache of candidates' parts by blob, of the last few thousand.
+
+    Candidates that recur share their texts in memory.
     """
 
     def __init__(self) -> None:
@@ -108,11 +108,11 @@ class Texts:
         self.fetched = 0  # bytes of blobs, for the last page
 
     def known(self, sha: bytes) -> bool:
-        """Whether the parts need not be fetched."""
+        """True if the parts are in the cache."""
         return sha in self._kept
 
     def get(self, sha: bytes, raw: Callable[[bytes], bytes]) -> dict[str, str]:
-        """The parts; `raw` fetches the blob if need be."""
+        """The parts; `raw` fetches the blob if it is not in the cache."""
         parts = self._kept.get(sha)
         if parts is None:
             parts = self._kept[sha] = decode(raw(sha), dict[str, str])
@@ -130,10 +130,11 @@ def pages(
     whole: bool = False,
     query: Mapping[str, str] = WHOLE,
 ) -> Iterator[Event]:
-    """Events with seq > `after`. Each page is its own short read, so a slow consumer holds nothing.
+    """Events with seq > `after`, read in pages.
 
-    A replay looks at everything, so its pages may be larger: to open the database costs as much as
-    to read 100 events.
+    Each page is a short read of its own, so that a slow consumer holds no transaction. A replay
+    reads all events, so its pages may be larger: opening the database costs as much as reading 100
+    events.
     """
     texts, last, least = Texts(), max(after, 0), page
     while True:
@@ -157,8 +158,9 @@ def read_page(
     *,
     whole: bool = False,
 ) -> list[Event]:
-    """At most `limit` events with seq > `after`; raises `JournalDamaged` at a gap or at bytes that
-    make no sense.
+    """At most `limit` events with seq > `after`.
+
+    Raises `JournalDamaged` at a gap or at bytes that cannot be decoded.
     """
     rows = read_rows(connection, run_dir, after, limit)
     return assemble(connection, run_dir, rows, texts or Texts(), whole=whole)
@@ -167,10 +169,9 @@ def read_page(
 def read_rows(
     connection: Connection, run_dir: Path, after: int, limit: int, query: Mapping[str, str] = WHOLE
 ) -> Sequence[Sequence[Any]]:
-    """The rows of `event` themselves; raises `JournalDamaged` at a gap."""
-    cursor = (
-        connection.connection.cursor()
-    )  # the driver's own: Core's rows cost more than the reading
+    """The raw rows of `event`; raises `JournalDamaged` at a gap."""
+    # the driver's own: Core's rows cost more than the reading
+    cursor = connection.connection.cursor()
     cursor.execute(query[connection.dialect.name], (after, limit))
     rows = cursor.fetchall()
     for place, row in enumerate(rows, after + 1):
@@ -187,7 +188,7 @@ def assemble(
     *,
     whole: bool = False,
 ) -> list[Event]:
-    """Rows of `event`, its columns in their order, as events."""
+    """Events from rows of `event` with all columns in their order."""
     with sense(run_dir):
         return [
             _event(row, result)
@@ -202,10 +203,10 @@ def results(
     texts: Texts,
     whole: bool = False,
 ) -> list[Any]:
-    """What rows of `event` hold as their results, None where there is none; blobs are fetched for
-    all of them at once.
+    """Results in rows of `event`, None for a row without one.
 
-    With `whole`, prompts and replies are texts, too. To be called inside `sense`.
+    The blobs of all rows are fetched at once. With `whole`, prompts and replies are texts, not
+    references. To be called inside `sense`.
     """
     blobs = Blobs(run_dir / "blobs", lookup_in(connection))
     parsed = [None if row[_SHAPE] is None else _parse(row, blobs) for row in rows]
@@ -230,7 +231,7 @@ def results(
 
 @contextmanager
 def sense(run_dir: Path) -> Iterator[None]:
-    """Turn what bytes raise that make no sense into `JournalDamaged`."""
+    """Turn errors from bytes that cannot be decoded into `JournalDamaged`."""
     try:
         yield
     except (ValueError, KeyError, TypeError) as error:  # msgspec's are ValueErrors, too
@@ -247,7 +248,7 @@ def gap(seq: int, run_dir: Path) -> JournalDamaged:
 
 
 def _whole(results: list[Any], blobs: Blobs) -> list[Any]:
-    """The same with the texts of prompts and replies, which are fetched at once."""
+    """The results with the texts of prompts and replies, which are fetched at once."""
     told = [each for each in results if isinstance(each, Proposal | Text)]
     wanted = {text for each in told for text in (each.prompt, each.reply) if is_reference(text)}
     if not wanted:
@@ -282,14 +283,14 @@ def _event(row: Sequence[Any], result: Any) -> Event:
     )
 
 
-# A run's journal as the observation store of its own search: what was evaluated is looked up there.
+# A run's journal as the observation store of its own search.
 
 
 class JournalObservations:
-    """Implements `core.ports.ObservationStore` on the journal in `run_dir`.
+    """`core.ports.ObservationStore` on the journal in `run_dir`.
 
-    Raises `JournalDamaged` where the journal makes no sense. Some `at_hand` observations, those
-    made or asked for last, need no looking up.
+    The last `at_hand` observations that were made or asked for are cached. Raises `JournalDamaged`
+    if the journal cannot be decoded.
     """
 
     def __init__(self, run_dir: Path, at_hand: int = 1024) -> None:
@@ -297,13 +298,13 @@ class JournalObservations:
         self._recent: OrderedDict[str, Observation] = OrderedDict()
 
     def keep(self, mark: str, candidate: Candidate, observation: Observation) -> None:
-        """It is in the journal; the last ones are kept at hand."""
+        """Cache the observation; the journal holds it already."""
         self._recent.setdefault(mark, observation)
         if len(self._recent) > self._at_hand:
             self._recent.popitem(last=False)
 
     def candidate(self, id: str) -> Candidate:
-        """The candidate as it first appeared."""
+        """The candidate as it first appeared; raises `KeyError` for an unknown id."""
         with reading(self._run_dir, tables=False) as connection:
             row = connection.execute(
                 sql.select(sql.candidate).where(sql.candidate.c.id == id)
@@ -313,7 +314,7 @@ class JournalObservations:
             return candidate_of(connection, self._run_dir, row)
 
     def observation(self, candidate: str, mark: str) -> Observation:
-        """The first observation of this candidate under this mark."""
+        """The first observation of this candidate under this mark; `KeyError` without one."""
         if mark in self._recent:
             self._recent.move_to_end(mark)
             return self._recent[mark]

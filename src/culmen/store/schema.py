@@ -1,8 +1,8 @@
 """The tables of one run. Imports SQLAlchemy, so import this module late.
 
-`event` is the truth: `recover` rebuilds everything else from it. `candidate`, `observation`,
-`tally`, `spend`, `counter` and `progress` are kept up to date in the same transaction, so that
-views need not read events.
+`event` is the source of all others: `recover` rebuilds them from it. `candidate`, `observation`,
+`tally`, `spend`, `counter` and `progress` are updated in the same transaction, so that views need
+not read events.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 REVISION = "0006"
-"""The newest revision in store/migrations: what `create_all` makes."""
+"""The newest revision in store/migrations: the schema that `create_all` makes."""
 
 _Big = BigInteger().with_variant(Integer, "sqlite")  # SQLite's row id is spelled INTEGER
 
@@ -60,7 +60,7 @@ event = Table(
     Column("time", Float, nullable=False),
     Column("kind", String(16), nullable=False),
     Column("effect", Text, nullable=False),
-    Column("topic", Text),  # what a note or a state is called; NULL for the many started and done
+    Column("topic", Text),  # name of a note or a state; NULL for the many started and done
     Column("key", _Big, nullable=False),
     Column("mark", Text, nullable=False),
     Column("elapsed", Float, nullable=False),
@@ -78,7 +78,7 @@ Index(
     sqlite_where=_rare,
     postgresql_where=_rare,
 )
-others = text("shape <> 'observation'")  # what queries must say for the index to be used
+others = text("shape <> 'observation'")  # the condition that makes a query use the index
 Index("event_other", event.c.shape, event.c.seq, sqlite_where=others, postgresql_where=others)
 
 blob = Table(
@@ -135,19 +135,19 @@ tally = Table(
     Column("lost", Integer, nullable=False),
     Column("first", _Big, nullable=False),  # seq of its first observation
     Column("asked", Integer, nullable=False),  # observations for which the verifier was asked
-    Column("accepted", Integer, nullable=False),  # those it certified a value for
+    Column("accepted", Integer, nullable=False),  # those with a certified value
     Column("strict", Integer, nullable=False),  # those that passed as given
     Column("barred", Integer, nullable=False),  # observations rejected for their integrity
     Column(
         "low", Float
-    ),  # least and greatest certified value; which one is the worse is the objective's to say
+    ),  # least and greatest certified value; the objective decides which one is worse
     Column("high", Float),
     Column("grave", _Big),  # seq of its first observation with a grave sign
     Column("trust", Integer),  # `core.evaluation.rank` of its weakest score
 )
 judged = text(
     "(asked > 0 OR barred > 0 OR grave IS NOT NULL)"
-)  # what queries must say for the index to be used
+)  # the condition that makes a query use the index
 Index("tally_judged", tally.c.candidate, sqlite_where=judged, postgresql_where=judged)
 Index("tally_rank", tally.c.failed, tally.c.count, tally.c.mean, tally.c.first)
 
@@ -177,7 +177,7 @@ counter = Table(
     Column("value", _Big, nullable=False),
 )
 
-progress = Table(  # the best candidate by the rule of store/ranking.py, noted as the run went on
+progress = Table(  # the best candidate, recorded as the run went on
     "progress",
     metadata,
     Column("seq", _Big, primary_key=True, autoincrement=False),
@@ -189,13 +189,13 @@ progress = Table(  # the best candidate by the rule of store/ranking.py, noted a
 )
 
 
-# Expressions that databases spell differently: each is written once here, and read alike
-# everywhere.
+# Expressions that databases spell differently, each written once here.
 
 
 class island(GenericFunction[int]):
-    """The island that the column of an origin names; NULL without one. SQLite has to be `taught`
-    it.
+    """The island in a candidate's `origin` column; NULL without one.
+
+    SQLite needs the function registered first, see `taught`.
     """
 
     type = Integer()
@@ -203,14 +203,14 @@ class island(GenericFunction[int]):
 
 
 class holds(GenericFunction[bool]):
-    """Whether a column of bytes holds these bytes."""
+    """True if a column of bytes contains these bytes."""
 
     type = Boolean()
     inherit_cache = True
 
 
 def taught(connection: Connection) -> Connection:
-    """The same connection; on SQLite it knows `island` from here on."""
+    """The same connection; on SQLite, with the function `island` registered."""
     if connection.dialect.name == "sqlite":
         raw: Any = connection.connection.dbapi_connection
         raw.create_function("island", 1, _island, deterministic=True)
@@ -219,8 +219,9 @@ def taught(connection: Connection) -> Connection:
 
 @compiles(island, "postgresql")
 def _island_in_postgresql(element: Any, compiler: Any, **options: Any) -> str:
-    """By a pattern: PostgreSQL's JSON refuses texts with NUL. In a text its quotes would be
-    escaped.
+    """The island by a pattern: PostgreSQL's JSON refuses texts with NUL.
+
+    Quotes inside a text of the origin are escaped, so the pattern cannot match there.
     """
     origin = compiler.process(element.clauses, **options)
     return (
@@ -241,6 +242,6 @@ def _holds_in_postgresql(element: Any, compiler: Any, **options: Any) -> str:
 
 
 def _island(origin: bytes | None) -> int | None:
-    if not origin or b'"island"' not in origin:  # most have none: not worth decoding
+    if not origin or b'"island"' not in origin:  # most origins have none and need no decoding
         return None
     return decode(origin, Origin).island

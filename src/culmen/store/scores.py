@@ -1,8 +1,7 @@
-"""Fresh scores of a run's programs, made after the run to compare it: RUN/scores.jsonl, a line an
-evaluation.
+"""Fresh scores of a run's programs for comparisons, in RUN/scores.jsonl.
 
-They lie in every run that has the program, so that a run takes them with it, and any selection of
-runs can be compared.
+They are made after the run, one evaluation a line. Every run that has the program keeps a copy, so
+that scores move with the run and any selection of runs can be compared.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ FILE = "scores.jsonl"
 
 
 class FreshScore(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One evaluation: of `candidate`, on a case of the `of` cases of `split` ("", "" and 0: no data
-    set), for the `repeat`-th time (from 0).
+    """One evaluation of `candidate`, for the `repeat`-th time (from 0) on a case.
 
-    `score` is in the task's own direction, None where the candidate failed, with its `status` then.
-    `dollars` is what models cost that the evaluator asked.
+    `of` is the number of cases of `split` (case "", split "" and 0: no data set). `score` is in the
+    task's own direction, None if the candidate failed; `status` then has the reason. `dollars` is
+    the cost of models that the evaluator asked.
     """
 
     candidate: str
@@ -38,12 +37,12 @@ class FreshScore(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def place(self) -> tuple[str, str, int]:
-        """What it is a score of: split, case, repeat."""
+        """(split, case, repeat) of the evaluation."""
         return self.split, self.case, self.repeat
 
 
 def fresh_scores(run: Path) -> list[FreshScore]:
-    """All of a run; none where it has none. A line that was cut off is left out."""
+    """All fresh scores of a run; a truncated line is skipped."""
     try:
         lines = (run / FILE).read_bytes().splitlines()
     except OSError:
@@ -58,7 +57,7 @@ def fresh_scores(run: Path) -> list[FreshScore]:
 
 
 def scored(run: Path) -> int:
-    """A number that grows with what is kept of a run."""
+    """Bytes of a run's fresh scores: a number that grows with every one added."""
     try:
         return (run / FILE).stat().st_size
     except OSError:
@@ -66,7 +65,7 @@ def scored(run: Path) -> int:
 
 
 def keep_scores(run: Path, scores: Sequence[FreshScore]) -> None:
-    """Append them to a run; raises `UserError` where its folder cannot be written."""
+    """Append scores to a run's file; raises `UserError` if its folder cannot be written."""
     try:
         with (run / FILE).open("ab") as file:
             file.write(b"".join(b"\n" + msgspec.json.encode(each) for each in scores) + b"\n")
@@ -78,7 +77,7 @@ def keep_scores(run: Path, scores: Sequence[FreshScore]) -> None:
 
 
 def of_candidates(scores: Iterable[FreshScore], names: Iterable[str]) -> tuple[FreshScore, ...]:
-    """Those of these candidates, each place once, the first."""
+    """Scores of these candidates, the first one for each (split, case, repeat)."""
     wanted, found = set(names), dict[tuple[object, ...], FreshScore]()
     for each in scores:
         if each.candidate in wanted:

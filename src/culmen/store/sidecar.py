@@ -1,8 +1,7 @@
-"""Sidecar files of a run: what others than the one writer of its journal keep beside it, in files
-of their own.
+"""Sidecar files of a run: data that processes other than its writer keep beside it.
 
-Tags and a remark of people, prompts that wait for a person, and how far an advisor is with its
-replies.
+They hold tags and a remark of people, prompts that wait for a person, and the progress of an
+advisor's replies.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ import msgspec
 from culmen.core.errors import UserError
 from culmen.store.address import has_run
 
-# What people say of a run. It may come while the search runs, or years later: each change is
-# appended to RUN/labels.jsonl, and the last line that is whole counts.
+# Labels of a run. They may change while the search runs, or years later: each change is appended to
+# RUN/labels.jsonl, and the last complete line counts.
 
 LABELS = "labels.jsonl"
-_TAGS, _TAG, _REMARK = 20, 40, 4_000  # how many, and characters of one and of a remark
+_TAGS, _TAG, _REMARK = 20, 40, 4_000  # number of tags, characters of a tag and of a remark
 
 
 class Labels(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tags and a remark; `time` is when they were given, in seconds since 1970."""
+    """Tags and a remark; `time` is their time of writing (Unix seconds)."""
 
     tags: tuple[str, ...] = ()
     remark: str = ""
@@ -34,7 +33,7 @@ class Labels(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def labels(run: Path) -> Labels:
-    """What was said of a run last; nothing of one of which nothing was said."""
+    """The latest labels of a run; empty for a run without any."""
     try:
         lines = (run / LABELS).read_bytes().splitlines()
     except OSError:
@@ -48,8 +47,10 @@ def labels(run: Path) -> Labels:
 
 
 def label(run: Path, tags: list[str], remark: str) -> Labels:
-    """Say this of a run from now on. Raises `UserError` for what is no tag, and where the folder
-    cannot be written.
+    """Replace the labels of a run.
+
+    Raises `UserError` for an invalid tag, for too many or too long ones, and if the folder cannot
+    be written.
     """
     if not has_run(run):
         raise UserError(
@@ -87,23 +88,21 @@ def label(run: Path, tags: list[str], remark: str) -> Labels:
 
 
 def _whole(run: Path) -> bool:
-    """Whether the file ends with the end of a line."""
+    """True if the file ends with a line feed."""
     with (run / LABELS).open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"
 
 
 # Prompts that wait for a person (`--model ask`): files in RUN/ask, between `llm.backends.Person`
-# and whoever answers.
+# and the person who answers.
 
 QUESTIONS = "ask"
 _ANSWER = 1_000_000  # characters of an answer
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A prompt that nobody has answered: its number (`0001`), its text, and when it was asked
-    (seconds since 1970).
-    """
+    """An unanswered prompt: its number (`0001`), text, and time (Unix seconds)."""
 
     number: str
     text: str
@@ -111,7 +110,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def questions(run: Path) -> list[Question]:
-    """The prompts that wait, the oldest first; not those that are open in an editor."""
+    """The waiting prompts, oldest first, without those that are open in an editor."""
     found: list[Question] = []
     for prompt in sorted((run / QUESTIONS).glob("[0-9]*.prompt.md")):
         number = prompt.name.partition(".")[0]
@@ -129,8 +128,9 @@ def questions(run: Path) -> list[Question]:
 
 
 def answer(run: Path, number: str, text: str) -> None:
-    """Answer a prompt; an empty text is an answer, too. Raises `UserError` for one that does not
-    wait.
+    """Answer a prompt; an empty text is a valid answer.
+
+    Raises `UserError` for a prompt that does not wait.
     """
     if len(text) > _ANSWER:
         raise UserError("the answer is too long", fix=f"at most {_ANSWER:,} characters")
@@ -149,15 +149,18 @@ def answer(run: Path, number: str, text: str) -> None:
         ) from None
 
 
-# How far the advisor is with its replies, while they are drawn. Nothing depends on it; the file is
-# gone when the replies are there, and one that a killed process left is not shown.
+# Progress of the advisor's replies while they are drawn. Nothing depends on it; the file is removed
+# when the replies are complete, and a file left by a killed process is not shown.
 
 SAMPLING = Path("policy", "sampling.json")
 _PAUSE = 0.5  # seconds between two writings
 
 
 class SamplingNote:
-    """`with SamplingNote(run / "policy", 40) as note: ... note.tell(14, 3120)`."""
+    """Progress of replies, written to a file while they are drawn.
+
+    `with SamplingNote(run / "policy", 40) as note: ... note.tell(14, 3120)`.
+    """
 
     def __init__(self, policy: Path, of: int) -> None:
         self._path, self._of = policy / SAMPLING.name, of
@@ -171,9 +174,7 @@ class SamplingNote:
         self._path.unlink(missing_ok=True)
 
     def tell(self, done: int, tokens: int) -> None:
-        """So many replies are finished, with so many tokens in all, those of unfinished ones
-        included.
-        """
+        """Record `done` finished replies and `tokens` in total, unfinished replies included."""
         now = time.monotonic()
         if now - self._written < _PAUSE and self._written:
             return
@@ -186,7 +187,7 @@ class SamplingNote:
 
 
 def sampling(run: Path) -> str:
-    """`advisor: 14 of 40 replies, 3,120 tokens, 210/s`; "" where none are being drawn."""
+    """`advisor: 14 of 40 replies, 3,120 tokens, 210/s`; "" if no replies are being drawn."""
     with suppress(OSError, ValueError):
         done, of, tokens, rate = json.loads((run / SAMPLING).read_text())
         return f"advisor: {done} of {of} replies, {tokens:,} tokens, {rate:.0f}/s"
@@ -194,7 +195,7 @@ def sampling(run: Path) -> str:
 
 
 def changed(run: Path) -> float:
-    """When that was written last, as a file's time; 0 where nothing is drawn."""
+    """Time of the last progress note, as a file's time; 0 if no replies are being drawn."""
     try:
         return (run / SAMPLING).stat().st_mtime
     except OSError:

@@ -1,7 +1,7 @@
 """SQLAlchemy's functions and the tables of a run under one name, loaded at first use.
 
-`from culmen.store import sql` costs nothing; `sql.select(sql.event)` loads SQLAlchemy, which takes
-a few tenths of a second that a program which reads no run should not pay.
+`from culmen.store import sql` costs nothing; `sql.select(sql.event)` loads SQLAlchemy. That takes a
+few tenths of a second, which a program that reads no run should not pay.
 """
 
 from __future__ import annotations

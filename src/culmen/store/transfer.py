@@ -1,8 +1,8 @@
-"""Copies of runs between folders and databases: table by table, then compared by counts and hashes.
+"""Copies of runs between folders and databases, checked by counts and hashes of tables.
 
-What is copied is one moment of the source, which may go on. The hash of a table is the sum, modulo
+The copy is of one snapshot of the source, which may go on. The hash of a table is the sum, modulo
 2**256, of the SHA-256 of each of its rows: it does not depend on the order in which a database
-gives them.
+returns them.
 """
 
 from __future__ import annotations
@@ -44,15 +44,16 @@ _PAGE = 1000
 
 
 class Sum(msgspec.Struct, frozen=True):
-    """What a table holds: how many rows, and their hash."""
+    """Number of rows of a table, and their hash."""
 
     rows: int
     digest: str
 
 
 class Copied(msgspec.Struct, frozen=True):
-    """A copy whose tables were read again and are the source's: `tables` by name, blobs that are
-    files among `blob`.
+    """A verified copy: its tables were read again and equal the source's.
+
+    `tables` is by name; blobs that are files count to `blob`.
     """
 
     source: str
@@ -61,8 +62,9 @@ class Copied(msgspec.Struct, frozen=True):
 
 
 def runs_to_copy(text: str, find: Any) -> list[Path]:
-    """The run that a person names, or all runs of a folder or a database; `find` finds one by its
-    name.
+    """The run that a user names, or all runs of a folder or a database.
+
+    `find` returns the folder of a run by its name.
     """
     if is_address(text) and not parse(text).name:
         return run_folders(anchor(parse(text)))
@@ -72,8 +74,9 @@ def runs_to_copy(text: str, find: Any) -> list[Path]:
 
 
 def copy_target(text: str, name: str, several: bool) -> Path | Address:
-    """Where a run called `name` is to go: a folder, or a run in a database, as a person names
-    it.
+    """Target of a copy of the run `name`, from a user's text.
+
+    A folder, or the address of a run in a database.
     """
     if is_address(text):
         address = parse(text)
@@ -92,8 +95,10 @@ def copy_target(text: str, name: str, several: bool) -> Path | Address:
 
 
 def copy_run(source: Path, to: Path | Address) -> Copied:
-    """Copy a run to a place where there is none yet. Raises `UserError`, `Unavailable` or
-    `JournalDamaged`.
+    """Copy a run to a place that holds none.
+
+    Raises `UserError` if there is a run already, `Unavailable`, or `JournalDamaged` if the copy
+    differs from its source.
     """
     folder = to if isinstance(to, Path) else None
     if folder is not None and has_run(folder):
@@ -128,7 +133,7 @@ def copy_run(source: Path, to: Path | Address) -> Copied:
 
 
 def sums(run_dir: Path) -> dict[str, Sum]:
-    """What each table of a run holds; large blobs that are files are not among them."""
+    """Counts and hashes of a run's tables; large blobs in files are not included."""
     with reading(run_dir) as connection:
         return {table.name: _sum(_rows(connection, table)) for table in _tables()}
 
@@ -163,7 +168,7 @@ def _copy_table(table: Table, source: Connection, into: Connection) -> Sum:
 
 
 def _copy_files(blobs: Blobs, folder: Path, into: Connection) -> Sum:
-    """Blobs that are files become rows: a copy has one place for all of them."""
+    """Copy blobs in files to rows: a copy keeps all blobs in one place."""
     from culmen.store import schema
 
     names = (bytes.fromhex(path.name) for path in folder.glob("??/*") if len(path.name) == 64)
@@ -211,18 +216,21 @@ def _plus(one: Sum, two: Sum) -> Sum:
     return _made(one.rows + two.rows, int(one.digest, 16) + int(two.digest, 16))
 
 
-# What to do with a damaged journal: say how much of it can be read, and copy that into a new run.
+# Recovery from a damaged journal: count its readable events, and copy them into a new run.
 
-_LARGEST = 1 << 40  # bytes; a header that promises more is itself damaged
+_LARGEST = 1 << 40  # bytes; a header with a larger size is itself damaged
 
 
 BEYOND = "beyond.jsonl"
-_HOLE = 5_000  # rows that cannot be read, one after the other, before the rest is given up
+_HOLE = 5_000  # consecutive unreadable rows after which the rest is given up
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """Where the copy lies, and how many events (1 to `events`) are in it. `beyond` more could be
-    read behind the first that could not: they lie beside it in `BEYOND`, one a line."""
+    """The recovered copy: its path and its number of events (1 to `events`).
+
+    `beyond` more events after the first unreadable one are in the file `BEYOND` beside the journal,
+    one a line.
+    """
 
     path: str
     events: int
@@ -230,12 +238,14 @@ class Recovered(msgspec.Struct, frozen=True):
 
 
 def recover(run_dir: Path | str, out: Path | str | None = None) -> Recovered:
-    """Copy the readable beginning of a run into a new run folder (default: RUN-recovered), which
-    can be resumed, and what can be read behind it into a file beside.
+    """Copy the readable beginning of a run into a new run folder.
 
-    All sums are made anew from the events. Raises `JournalDamaged` if not even the run's settings
-    can be read, and `UserError` if the new folder holds a run already. The damaged run is left as
-    it is.
+    The default folder is RUN-recovered; the new run can be resumed. Readable events after the first
+    unreadable one go to a file beside it. All sums are computed anew from the events. The damaged
+    run is not changed.
+
+    Raises `JournalDamaged` if even the run's settings cannot be read, and `UserError` if the new
+    folder holds a run already.
     """
     from culmen.store.writer import JournalWriter
 
@@ -272,14 +282,14 @@ def recover(run_dir: Path | str, out: Path | str | None = None) -> Recovered:
 
 
 def damaged(run_dir: Path, error: JournalDamaged) -> JournalDamaged:
-    """The error, with how much can be saved."""
+    """The error with the number of events that can be recovered."""
     try:
         with _salvage(run_dir) as connection:
             _settings(connection, run_dir)
             count = sum(len(events) for events in _prefix(connection, run_dir))
     except JournalDamaged as hopeless:
         return hopeless
-    except CulmenError:  # no room for a copy: the damage is what matters
+    except CulmenError:  # no room for a copy: report the damage
         return error
     what = f"{error.what}; its first {count} events can be saved"
     return JournalDamaged(what, where=str(run_dir), fix=f"culmen recover {run_dir}")
@@ -298,10 +308,10 @@ def _settings(connection: Connection, run_dir: Path) -> RunMeta:
 
 @contextmanager
 def _salvage(run_dir: Path) -> Iterator[Connection]:
-    """A connection to a sound database that holds each table's rows up to the first unreadable one.
+    """A connection to a sound copy with each table's readable rows.
 
-    Rows are fetched in the order they were written: indexes, whose pages lie all over the file, are
-    not needed.
+    Rows are fetched in the order they were written: indexes, whose pages are scattered over the
+    file, are not needed.
     """
     from culmen.store import schema
 
@@ -320,9 +330,7 @@ def _salvage(run_dir: Path) -> Iterator[Connection]:
 
 
 def _padded_copy(run_dir: Path, copy: Path) -> Path:
-    """A copy, filled up with zeros where the file was cut: SQLite would refuse all of it
-    otherwise.
-    """
+    """A copy, padded with zeros if the file was truncated: otherwise SQLite rejects it."""
     shutil.copyfile(run_dir / FILE, copy)
     with contextlib.suppress(FileNotFoundError):
         shutil.copyfile(run_dir / f"{FILE}-wal", f"{copy}-wal")
@@ -343,8 +351,9 @@ def _copy_rows(source: sqlite3.Connection, target: Connection, table: Table) -> 
 
 
 def _readable(source: sqlite3.Connection, names: str, table: str) -> Iterator[tuple[Any, ...]]:
-    """All rows that can be read, in the order they were written; behind one that cannot, the next
-    are tried singly.
+    """All readable rows, in the order they were written.
+
+    After an unreadable row, the next rows are read one by one.
     """
     query, last, missed = f"SELECT rowid, {names} FROM {table} NOT INDEXED WHERE rowid", 0, 0
     while missed < _HOLE:
@@ -368,7 +377,7 @@ def _readable(source: sqlite3.Connection, names: str, table: str) -> Iterator[tu
 
 
 def _beyond(connection: Connection, run_dir: Path, after: int, out: Path) -> int:
-    """Write the events that can be read behind event `after`, one a line; how many there are."""
+    """Write the readable events after event `after`, one a line; return their number."""
     count = 0
     cursor = connection.connection.cursor()
     cursor.execute("SELECT seq FROM event WHERE seq > ? ORDER BY seq", (after,))
@@ -391,7 +400,7 @@ def _beyond(connection: Connection, run_dir: Path, after: int, out: Path) -> int
 
 
 def _prefix(connection: Connection, run_dir: Path) -> Iterator[list[Event]]:
-    """The events up to the first one that cannot be read, in pages."""
+    """The events up to the first unreadable one, in pages."""
     after, size = 0, PAGE
     while True:
         try:
@@ -411,8 +420,9 @@ def _prefix(connection: Connection, run_dir: Path) -> Iterator[list[Event]]:
 
 
 def _whole(event: Event, blobs: Blobs) -> Event:
-    """The event with its prompt and reply as texts; "" where they are lost, which no strategy ever
-    reads.
+    """The event with its prompt and reply as texts.
+
+    A lost text becomes "": no strategy reads it.
     """
     result = event.entry.result
     if not isinstance(result, Proposal | Text):

@@ -1,4 +1,4 @@
-"""The one connection that writes a run: lock, epoch, and what one append does."""
+"""The connection that writes a run: lock, epoch, and the work of one append."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 
 Standing = Callable[[], tuple[str, float, int] | None]
-"""Id, score and number of evaluations of a search's leader now; None while nothing has scored."""
+"""Id, score and number of evaluations of a search's leader; None before a first score."""
 
-# the progress series gains a point whenever the evaluations have grown by one part in this many
+# the progress series gains a point whenever the evaluations have grown by 1/_SPARSE
 _SPARSE = 200
 
 
 class JournalWriter:
-    """Holds the run and a connection; not for two threads at once, but for any thread."""
+    """A lease on the run and its connection; usable from any thread, one at a time."""
 
     def __init__(self, run_dir: Path, lease: WriteLease) -> None:
         self._run_dir, self._lease, self._connection, self._lost = (
@@ -67,8 +67,9 @@ class JournalWriter:
 
     @classmethod
     def open(cls, run_dir: Path, meta: RunMeta | None = None) -> tuple[JournalWriter, RunMeta]:
-        """Take the run over for writing; with `meta`, make its tables first. Raises `RunLocked`,
-        `JournalDamaged`.
+        """Take the run over for writing; with `meta`, make its tables first.
+
+        Raises `RunLocked` or `JournalDamaged`.
         """
         with meanings(run_dir):
             lease = take(
@@ -82,7 +83,7 @@ class JournalWriter:
                 raise
 
     def append(self, entries: Sequence[Entry], times: Sequence[float] | None = None) -> list[Event]:
-        """See `SqlJournal.append`; `times` are Unix seconds, now if not given."""
+        """Append entries as `SqlJournal.append` does; `times` are Unix seconds (default: now)."""
         for entry in entries:
             check_entry(entry)
         times = times or [time.time()] * len(entries)
@@ -118,13 +119,14 @@ class JournalWriter:
             self._connection.execute(update(schema.run).values(meta=pack(meta)))
 
     def close(self) -> None:
-        """Give the run back."""
+        """Release the run."""
         self._lease.close()
 
     @contextmanager
     def _writing(self) -> Iterator[bool]:
-        """For one transaction. A connection that was lost is made again first (True): the run may
-        still be ours.
+        """The context of one transaction; yields True if the connection was renewed.
+
+        A lost connection is made again first: the run may still belong to this writer.
         """
         try:
             with meanings(self._run_dir):
@@ -139,8 +141,10 @@ class JournalWriter:
 
     @contextmanager
     def _transaction(self, *, plain: bool) -> Iterator[None]:
-        """One transaction. `plain`: SQLAlchemy asks nothing within; SQLite's driver alone is then
-        much faster.
+        """One transaction.
+
+        `plain`: the block executes no SQLAlchemy statements, so on SQLite the faster driver is used
+        alone.
         """
         if not plain or self._connection.dialect.name != "sqlite":
             with self._connection.begin():
@@ -157,8 +161,9 @@ class JournalWriter:
             raise
 
     def _arrived(self, rows: Sequence[tuple[Any, ...]]) -> list[Event]:
-        """The events of an append whose commit was not heard of, as they are stored; [] if it never
-        arrived.
+        """The stored events of an append whose commit was not acknowledged.
+
+        [] if the commit never reached the database.
         """
         with self._connection.begin():
             self._check_epoch(self._connection.connection.cursor())
@@ -169,9 +174,7 @@ class JournalWriter:
         return stored
 
     def _take_over(self) -> RunMeta:
-        """Raise the epoch, so that no earlier owner can write any more, and load what appends build
-        on.
-        """
+        """Raise the epoch, which locks out earlier owners, and load the state for appends."""
         from culmen.store.database import upgrade_tables
 
         with self._connection.begin():
@@ -198,7 +201,7 @@ class JournalWriter:
         return meta
 
     def _put_files(self, batch: RowBatch) -> list[tuple[bytes, bytes]]:
-        """Make large blobs durable as files; returns the others."""
+        """Write large blobs to files, durably; return the other blobs."""
         if not self._lease.files:
             return list(batch.blobs.items())
         small: list[tuple[bytes, bytes]] = []
@@ -249,7 +252,7 @@ class JournalWriter:
         )
 
     def _due(self, event: Event, evaluations: int) -> bool:
-        """True if it is time for a point of the progress series."""
+        """True if a point of the progress series is due."""
         if self.standing is None:
             return False
         ended = event.entry.kind == "state"
@@ -258,7 +261,7 @@ class JournalWriter:
         )
 
     def _mark(self, event: Event, evaluations: int) -> int:
-        """Add a point to the progress series; returns its evaluations."""
+        """Add a point to the progress series; return its number of evaluations."""
         best = None if self.standing is None else self.standing()
         if best is not None:
             row = (event.seq, evaluations, event.entry.elapsed, escape(best[0]), *best[1:])
@@ -267,7 +270,7 @@ class JournalWriter:
 
 
 def make(connection: Connection, meta: RunMeta) -> None:
-    """The tables of a new run."""
+    """Make the tables of a new run."""
     schema.metadata.create_all(connection)
     connection.execute(insert(schema.version).values(version_num=schema.REVISION))
     connection.execute(
@@ -321,8 +324,9 @@ def _candidate_row(candidate: Any, sha: bytes, seq: int) -> tuple[Any, ...]:
 
 
 def _in_flight(before: set[int], entries: Sequence[Entry]) -> set[int]:
-    """Keys started and not done in this session; a new session and a stop leave nothing in
-    flight.
+    """Keys started and not done in this session.
+
+    A new session and a stop leave none in flight.
     """
     keys = set(before)
     for entry in entries:
@@ -337,16 +341,16 @@ def _in_flight(before: set[int], entries: Sequence[Entry]) -> set[int]:
     return keys
 
 
-# Sums kept beside the events, in the same transaction: what views would otherwise have to add up
-# from every event.
+# Sums kept beside the events, in the same transaction, so that views need not add up every event.
 
 FAILURES = ("invalid", "error", "timeout", "rejected")
 
 
 @dataclass(slots=True)
 class ScoreTally:
-    """One candidate's scores within one append: count, mean, sum of squared deviations; and how it
-    failed.
+    """One candidate's scores and failures within one append.
+
+    `spread` is the sum of squared deviations from `mean`.
     """
 
     first: int
@@ -364,15 +368,17 @@ class ScoreTally:
     trust: int | None = None
 
     def add(self, observation: Observation, seq: int, final: bool) -> None:
-        """One more observation (Welford), the event `seq`. Scores of the `final` choice stay apart
-        from the search's: of these only what a verifier, a guard and the level of trust say is
-        counted."""
+        """Add the observation of event `seq` (Welford's update).
+
+        Scores of the `final` choice are kept out of the search's; of these, only certified values,
+        signs and levels of trust are counted.
+        """
         if observation.strict is not None or observation.signs:
             self._judge(observation, seq)
         if final and observation.score is None:
             return
         if observation.score is None:
-            excused = is_excused(observation)  # nobody's failure among the candidates
+            excused = is_excused(observation)  # not a failure of the candidate
             self.failures["lost" if excused else observation.status.value] += 1
             return
         weakness = rank(observation.trust) if observation.trust in LEVELS else rank("")
@@ -386,7 +392,7 @@ class ScoreTally:
         self.spread += delta * (observation.score - self.mean)
 
     def _judge(self, observation: Observation, seq: int) -> None:
-        """What a verifier and a guard said."""
+        """Add the results of the verifier and of the guard."""
         self.barred += observation.barred
         if self.grave is None and observation.grave is not None:
             self.grave = seq
@@ -400,11 +406,11 @@ class ScoreTally:
             self.high = value if self.high is None else max(self.high, value)
 
     def confessed(self, seq: int) -> None:
-        """The agent that made it says that it plays the evaluator."""
+        """Mark the candidate as grave: its agent admitted to gaming the evaluator."""
         self.grave = seq if self.grave is None else self.grave
 
     def row(self, candidate: str) -> tuple[Any, ...]:
-        """In the order of the table's columns."""
+        """The tally as a row, in the order of the table's columns."""
         each = [self.failures[name] for name in FAILURES]
         scores = (
             candidate,
@@ -431,7 +437,7 @@ class ScoreTally:
 
 @dataclass(slots=True)
 class Totals:
-    """What one append adds to the tables of sums."""
+    """Additions of one append to the tables of sums."""
 
     observations: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
     tallies: dict[str, ScoreTally] = field(default_factory=dict[str, ScoreTally])
@@ -454,7 +460,7 @@ class Totals:
             self._spend(("torn", "", ""), msgspec.convert(usage, Usage))
 
     def spend_rows(self) -> list[tuple[Any, ...]]:
-        """In the order of the table's columns."""
+        """Rows of the table `spend`, in the order of its columns."""
         return [(*key, *values) for key, values in self.spent.items()]
 
     def _observe(self, entry: Entry, observation: Observation, seq: int) -> None:
@@ -483,12 +489,12 @@ class Totals:
         self.counters["status", observation.status.value] += 1
         self.counters["further", "evaluations"] += (
             observation.usage.evaluations
-        )  # that looked into this one
+        )  # made to diagnose this one
         if observation.signs:
             self.counters["sign", ""] += 1
             for name in {"", *(escape(sign.name) for sign in observation.signs)}:
                 self.counters["signed", name] += (
-                    1  # counts "" too: journals from before count only the line above
+                    1  # counts "" too: older journals count only the line above
                 )
         if observation.status is Status.OK:
             self.counters["trust", escape(observation.trust)] += 1
@@ -500,9 +506,7 @@ class Totals:
         if isinstance(result, Proposal | Text | Edits) and result.fault:
             self.counters["fault", escape(result.fault)] += 1
         if isinstance(result, Proposal | Text) and (beyond := result.faults.get(OVER_LIMIT, 0)):
-            self.counters["fault", OVER_LIMIT] += (
-                beyond  # told even where the request came to a good end
-            )
+            self.counters["fault", OVER_LIMIT] += beyond  # counted even if the request succeeded
         role, model = str(entry.body.get("role", "")), getattr(result, "model", "")
         key, usage = (
             (escape(entry.effect), escape(role), escape(model)),
@@ -532,17 +536,17 @@ class Totals:
 
 
 _FREE = Usage()
-ASK = "ask"  # the rows of what evaluators asked models
-UNCERTAIN = ("uncertain", "", "")  # the row of what calls may have cost that did not say
+ASK = "ask"  # rows for requests of evaluators to models
+UNCERTAIN = ("uncertain", "", "")  # row for the possible cost of calls that did not report it
 
 
-# The hot inserts: compiled once by SQLAlchemy, run by the driver's `executemany`.
+# Frequent inserts: compiled once by SQLAlchemy, run by the driver's `executemany`.
 
 _UPSERT: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 class Inserts:
-    """SQL texts for one dialect. Rows are tuples in the order of the table's columns."""
+    """SQL texts of inserts for one dialect; rows are tuples in the order of the columns."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -563,7 +567,7 @@ class Inserts:
 
 
 def compiled(statement: Any, table: Table, dialect: Dialect) -> str:
-    """The text of an insert whose parameters are by place, in the order of the table's columns."""
+    """The text of an insert with positional parameters in the order of the table's columns."""
     by_place = dialect if dialect.name == "sqlite" else type(dialect)(paramstyle="format")  # pyright: ignore
     names = [column.name for column in table.columns]
     made = statement.compile(dialect=by_place, column_keys=names)
@@ -573,7 +577,7 @@ def compiled(statement: Any, table: Table, dialect: Dialect) -> str:
 
 
 def run_many(cursor: Any, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-    """Insert rows, if there are any."""
+    """Insert the rows, if there are any."""
     rows = rows if isinstance(rows, list) else list(rows)
     if rows:
         cursor.executemany(sql, rows)
@@ -586,8 +590,9 @@ def _add(statement: Any, table: Table) -> Any:
 
 
 def _merge_tally(statement: Any) -> Any:
-    """Merge two samples: Chan, Golub and LeVeque's pairwise update of mean and sum of squared
-    deviations.
+    """An insert that merges the tally into an existing row.
+
+    Mean and sum of squared deviations follow the pairwise update of Chan, Golub and LeVeque.
     """
     old, new, zero = schema.tally.c, statement.excluded, literal_column("0")
     both = func.nullif(old.count + new.count, zero)

@@ -13,10 +13,8 @@ from culmen.memory.gain import largest
 from culmen.strategies.costs import Costs
 from culmen.strategies.knowledge_gradient import AGAIN, CROWD, KnowledgeGradient, Move
 
-_DIRECTIONS, _DRAWS = (
-    24,
-    24,
-)  # per decision; the draws can be divided among any number of children up to four
+# per decision; the draws can be divided among any number of children up to four
+_DIRECTIONS, _DRAWS = 24, 24
 _AMONG = 40  # candidates with the farthest reach, beside the front, that are considered
 _LEAST = -3.0  # least reach of a candidate that holds the constraints, in spans of the front
 _SHRUNK = 8.0  # prior weight of no correlation, in steps

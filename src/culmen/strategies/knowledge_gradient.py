@@ -18,26 +18,18 @@ from culmen.strategies.costs import Costs
 
 Floats = NDArray[np.float64]
 
-_REPEATS, _LOOKS = (
-    8,
-    3,
-)  # repeats that determine the noise well, and most evaluations of one leader until then
-_ON_CASES = (
-    8,
-    40,
-)  # evaluations and repeats on a data set, where they also separate cases from candidates
-_CONFIRMED, _CHECKED = (
-    5,
-    0.05,
-)  # leaders with a repeated score, and their share of evaluations, that confirm exactness
+# repeats that determine the noise well, and most evaluations of one leader until then
+_REPEATS, _LOOKS = 8, 3
+# evaluations and repeats on a data set, where they also separate cases from candidates
+_ON_CASES = (8, 40)
+# leaders with a repeated score, and their share of evaluations, that confirm exactness
+_CONFIRMED, _CHECKED = 5, 0.05
 # weight of another evaluation against a child: gains of children compound, which one step does not
 # see
 AGAIN = 0.5
 CROWD = 0.3  # a child with j brothers in flight gains 1 / (1 + 0.3 j)
-_STALL, _LOST = (
-    0.01,
-    1e-4,
-)  # chance of the wait for a record below which half, and all, children are of other lineages
+# chance of the wait for a record below which half, and all, children are of other lineages
+_STALL, _LOST = 0.01, 1e-4
 _GIVE_UP = 0.1  # the same chance for a lineage, below which the next one begins
 _PATIENCE = 20  # evaluations without a record that are never a stall
 _MARGIN = 0.5  # steps by which a record must pass the last one under noise

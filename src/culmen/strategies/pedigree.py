@@ -85,9 +85,8 @@ class PedigreeSearch:
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
         run = _Run(self, lab)
-        twice = (
-            lab.seeds[:1] if lab.workers > 1 and lab.task.deterministic is None else ()
-        )  # no other lane has work yet
+        # no other lane has work yet
+        twice = lab.seeds[:1] if lab.workers > 1 and lab.task.deterministic is None else ()
         await lab.gather(*(run.evaluate(seed) for seed in (*lab.seeds, *twice)))
         await lab.gather(*(self.lane(lab, run) for _ in range(self.lanes or lab.workers)))
 

@@ -224,10 +224,8 @@ def mixed(
     and loses the same number from its own bottom, but never one of its best ceil(rho n); if P or
     the bottom is too small for that, fewer are exchanged.
     """
-    exact_d, exact_rho = (
-        Fraction(str(d)),
-        Fraction(str(rho)),
-    )  # 0.7 * 10 is 7, not 7.000000000000001
+    # 0.7 * 10 is 7, not 7.000000000000001
+    exact_d, exact_rho = Fraction(str(d)), Fraction(str(rho))
     ranked = [sorted(cluster, key=lambda i: -rewards[i]) for cluster in found]
     pool = [i for cluster in ranked for i in cluster[: math.ceil(exact_d * len(cluster))]]
     result: Clusters = []

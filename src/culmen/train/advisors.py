@@ -1,5 +1,6 @@
-"""Trained advisors: built for `train.open`; loaded from a run's checkpoints to chat with or
-export.
+"""Trained advisors: built for `train.open`, or loaded from a run's checkpoints.
+
+Loaded advisors can be talked to or exported.
 """
 
 from __future__ import annotations
@@ -42,14 +43,16 @@ def settings(run: Path) -> dict[str, Any]:
 
 
 def versions(run: Path) -> list[int]:
-    """The versions that are kept, the first one and the latest ones, ascending."""
+    """The kept versions, the first one and the latest ones, ascending."""
     found = (path.parent.name for path in (run / "policy").glob(f"*/{DONE}"))
     return sorted(int(name) for name in found if name.isdigit())
 
 
 def opened(run: Path, version: int | None = None) -> PolicyEngine:
-    """The policy at a version, None: the latest. A policy that a server only sampled is loaded in
-    this process.
+    """The policy at a version (None: the latest one).
+
+    A policy that a server only sampled is loaded in this process. Raises `UserError` for a version
+    that is not kept.
     """
     payload, known = settings(run), versions(run)
     wanted = version if version is not None else max(known, default=0)
@@ -71,8 +74,10 @@ def opened(run: Path, version: int | None = None) -> PolicyEngine:
 
 
 def export(run: Path, version: int | None, out: Path) -> dict[str, Any]:
-    """Export an advisor for other programs; returns what was written: an adapter of a base model,
-    or a whole model.
+    """Export an advisor for other programs; return a description of the files.
+
+    They are an adapter of a base model, or a whole model. Raises `UserError` if `out` is not an
+    empty folder.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(
@@ -91,8 +96,9 @@ def export(run: Path, version: int | None, out: Path) -> dict[str, Any]:
 
 
 class AdvisorChat:
-    """A conversation with one version. The tiny policy answers with words of its menu, whatever the
-    message.
+    """A conversation with one version.
+
+    The tiny policy answers with words of its menu, whatever the message.
     """
 
     def __init__(self, run: Path, version: int | None, system: str = "", seed: int = 0) -> None:
@@ -102,7 +108,7 @@ class AdvisorChat:
         self.messages: Messages = [{"role": "system", "content": system}] if system else []
 
     def say(self, text: str) -> str:
-        """Its reply to one more message."""
+        """The advisor's reply to one more message."""
         engine = self._engine
         self.messages.append({"role": "user", "content": text})
         tokenizer = getattr(engine, "tokenizer", None)
@@ -128,8 +134,9 @@ Make = Callable[[dict[str, Any]], tuple[PolicyEngine, Persona]]
 
 
 def maker(render: Render, folder: Path | None = None) -> Make:
-    """The builder of policies for `train.open`; `render` fills a step's template, `folder` is the
-    run's.
+    """The builder of policies for `train.open`.
+
+    `render` fills a step's template; `folder` is the run's.
     """
 
     def make(payload: dict[str, Any]) -> tuple[PolicyEngine, Persona]:

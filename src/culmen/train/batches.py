@@ -1,10 +1,9 @@
-"""Many replies of one model of transformers drawn side by side: one forward pass gives every
-unfinished reply a token.
+"""Parallel replies of one model of transformers: a forward pass gives every row a token.
 
-Prompts are read once for all rows as far as they begin alike, and padded on the left after that. A
-row has its own generator, seeded by its request; it takes one uniform number a token. What a row is
-drawn from does not depend on the others but for rounding: the last digits of a log-probability may
-differ with the batch, and so now and then a token.
+The common beginning of the prompts is read once for all rows; the rest is padded on the left. A row
+has its own generator, seeded by its request; it takes one uniform number a token. A row's
+distribution does not depend on the other rows, except for rounding: the last digits of a
+log-probability may differ with the batch, and so now and then a token.
 """
 
 from __future__ import annotations
@@ -17,12 +16,13 @@ from typing import Any
 from culmen.train.engine import Ask, Progress, require
 
 Drawn = tuple[list[int], list[float]]  # tokens and a log-probability each
-_WORTH = 16  # tokens that prompts must begin with alike to be read once
+_WORTH = 16  # least common beginning of prompts, in tokens, that is read once
 
 
 def able(model: Any) -> bool:
-    """Whether rows of the model can be padded and dropped: attention layers only, positions can be
-    given.
+    """True if rows of the model can be padded and dropped.
+
+    It has attention layers only, and its positions can be given.
     """
     kinds = set(getattr(model.config, "layer_types", None) or ())
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
@@ -33,8 +33,10 @@ def able(model: Any) -> bool:
 def draw(
     model: Any, asked: Sequence[Ask], closing: int, normal: Callable[[Any], Any], told: Progress
 ) -> list[Drawn]:
-    """A reply for each request, in their order. `normal` turns logits (rows, vocabulary) into
-    log-probabilities.
+    """A reply for each request, in their order.
+
+    `normal` turns logits (rows, vocabulary) into log-probabilities. Progress is reported after each
+    token.
     """
     torch = require("torch", "train")
     drawn: list[Drawn] = [([], []) for _ in asked]
@@ -72,7 +74,7 @@ def _goes_on(response: list[int], closing: int, most: int) -> bool:
 
 
 def _limited(logits: Any, among: Sequence[Sequence[int]]) -> Any:
-    """Logits of rows, those limited to some tokens without the others."""
+    """Logits of rows; a row limited to some tokens has -inf for the others."""
     if not any(among):
         return logits
     kept = logits.new_full(logits.shape, float("-inf"))
@@ -82,9 +84,7 @@ def _limited(logits: Any, among: Sequence[Sequence[int]]) -> Any:
 
 
 def _chosen(levels: Any, ahead: Any) -> Any:
-    """The token of each row up to which a share `ahead` (0 <= ahead < 1) of its probability
-    lies.
-    """
+    """The token of each row at a share `ahead` (0 <= ahead < 1) of its cumulative probability."""
     upto = levels.double().exp().cumsum(-1)
     found = (upto <= ahead[:, None] * upto[:, -1:]).sum(-1)
     return found.clamp(max=levels.shape[-1] - 1)
@@ -114,7 +114,7 @@ class _Rows:
         )
 
     def step(self, chosen: Any, left: Sequence[int]) -> None:
-        """Append the tokens of the rows that are left; the others are closed."""
+        """Append the tokens of the remaining rows `left`; drop the other rows."""
         if len(left) < len(chosen):
             keep = self._tensor(list(left))
             self._cache.batch_select_indices(keep)
@@ -140,7 +140,10 @@ class _Rows:
 
 
 def _alike(prompts: Sequence[Sequence[int]]) -> int:
-    """How many tokens all prompts begin with, at least one left to each."""
+    """Length of the prompts' common beginning in tokens; 0 if it is shorter than `_WORTH`.
+
+    At least one token is left to each prompt.
+    """
     most = min(map(len, prompts)) - 1
     same = sum(
         1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*prompts, strict=False))
@@ -149,8 +152,9 @@ def _alike(prompts: Sequence[Sequence[int]]) -> int:
 
 
 def _sees_all(config: Any) -> bool:
-    """Whether each token sees all before it: padding between a common beginning and the rest would
-    shift a window.
+    """True if each token attends to all before it.
+
+    Padding between a common beginning and the rest would shift a window.
     """
     kinds = set(getattr(config, "layer_types", None) or ())
     return kinds <= {"full_attention"} and (

@@ -1,16 +1,17 @@
-"""Performs `train.*` effects: the only connection between a search and the policy it trains.
+"""The craft of `train.*` effects: the only link between a search and the policy it trains.
 
-    train.open    {policy, seed, rank, most, engine} -> {version, and capabilities that are not the usual ones}
+    train.open    {policy, seed, rank, most, engine} -> {version, and unusual capabilities}
     train.sample  {step, slots, version}             -> {sample, text}
     train.update  {version, batch, rules, plan}      -> {version, and diagnostics}
 
-Each is idempotent. Replies asked for at the same time are drawn together, given together, and noted
-for whoever watches (`culmen.store.sidecar`). What a version samples depends on the request alone,
-but for rounding where replies are drawn side by side (`culmen.train.batches`). An update that was
-made before its result could be journaled is found by its digest and not made again. The checkpoint
-of version n lies in RUN/policy/NNNNN, whole or not at all: the engine's state, and in `done.json`
-the update that led to it, its place in the run (step, alpha), and the mark of the settings it was
-made under.
+Each is idempotent. Concurrent requests for replies are drawn in one batch, returned together, and
+noted for observers (`culmen.store.sidecar`). A version's sample depends on the request alone,
+except for rounding if replies are drawn in parallel (`culmen.train.batches`). An update that was
+made before its result could be journaled is found by its digest and not made again.
+
+The checkpoint of version n lies in RUN/policy/NNNNN, whole or not at all: the engine's state, and
+in `done.json` the update that led to it, its place in the run (step, alpha), and the fingerprint of
+the settings under which it was made.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ DONE, SETTINGS = "done.json", "policy.json"
 
 
 class Persona(Protocol):
-    """Turns a decision's steps into prompts for a policy, and its replies into answers.
+    """Converter of a decision's steps into prompts, and of the policy's replies into answers.
 
-    `grammar` gives the most tokens of a reply, and the words it may be made of (none: any text).
+    `grammar` returns the most tokens of a reply, and the words it may use (none: any text).
     """
 
     def prompt(self, step: str, slots: dict[str, Any]) -> str: ...
@@ -52,8 +53,11 @@ class Persona(Protocol):
 
 
 class TrainCraft:
-    """`core.ports.Craft` of the family `train`. `make(policy, payload)` builds the engine and its
-    persona when first needed. All work is done on one thread, in the order asked."""
+    """`core.ports.Craft` of the family `train`.
+
+    `make(policy, payload)` builds the engine and its persona when first needed. All work is done on
+    one thread, in the order of the requests.
+    """
 
     def __init__(
         self, folder: Path, make: Callable[[dict[str, Any]], tuple[PolicyEngine, Persona]]
@@ -61,12 +65,12 @@ class TrainCraft:
         self._folder, self._make = folder, make
         self._thread = ThreadPoolExecutor(1, "policy")
         self._made: tuple[PolicyEngine, Persona] | None = None
-        self._loaded = False  # whether the engine holds a state of this run
+        self._loaded = False  # True if the engine holds a state of this run
         self._free = asyncio.Lock()  # held while replies are drawn
         self._gathered: tuple[list[CustomRequest], asyncio.Task[list[Custom]]] | None = None
 
     async def perform(self, request: CustomRequest) -> Custom:
-        """One effect; raises `UserError` for a model that cannot be loaded."""
+        """Perform one effect. Raises `UserError` for a model that cannot be loaded."""
         if request.kind == "train.sample":
             return await self._sampled(request)
         doing = {"train.open": self._open, "train.update": self._update}.get(request.kind)
@@ -88,9 +92,7 @@ class TrainCraft:
         return Custom({"version": engine.version, **msgspec.to_builtins(engine.capabilities)})
 
     async def _sampled(self, request: CustomRequest) -> Custom:
-        """One of the replies that are asked for at the same time: they are drawn, and given,
-        together.
-        """
+        """One reply of a batch: concurrent requests are drawn and returned together."""
         if self._gathered is None:
             self._gathered = ([], asyncio.create_task(self._draw_gathered()))
         requests, drawing = self._gathered
@@ -99,7 +101,7 @@ class TrainCraft:
         return (await asyncio.shield(drawing))[place]
 
     async def _draw_gathered(self) -> list[Custom]:
-        async with self._free:  # what is asked for while others are drawn waits for the next batch
+        async with self._free:  # requests made during a batch wait for the next one
             gathered, self._gathered = self._gathered, None
             assert gathered is not None
             return await asyncio.get_running_loop().run_in_executor(
@@ -143,8 +145,9 @@ class TrainCraft:
         return Custom(result)
 
     def _at(self, version: int) -> tuple[PolicyEngine, Persona]:
-        """The policy at a version: as it is in memory, else from its checkpoint. A new run begins
-        with version 0.
+        """The policy at a version, in memory or from its checkpoint.
+
+        A new run begins with version 0. Raises `UserError` for a version that is no longer kept.
         """
         self._made = self._made or self._make(json.loads((self._folder / SETTINGS).read_text()))
         engine, folder = self._made[0], self._checkpoint(version)
@@ -164,7 +167,7 @@ class TrainCraft:
         return self._made
 
     def _keep(self, engine: PolicyEngine, done: dict[str, Any]) -> None:
-        """Write a checkpoint beside its place and move it there; drop those no longer needed."""
+        """Write a checkpoint beside its place, move it there, and drop those no longer needed."""
         final = self._checkpoint(engine.version)
         partial = final.with_name(f"{final.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
@@ -184,11 +187,10 @@ class TrainCraft:
 
 
 def steps(engine: PolicyEngine, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
-    """`rules.epochs` passes over a barrier's samples, each in `rules.minibatches` steps on every
-    n-th of them.
+    """Make an update: `rules.epochs` passes over a barrier's samples; return the diagnostics.
 
-    Diagnostics are means over the steps; maxima stay maxima, `tokens` is a sum, and kl is that of
-    the last step.
+    Each pass takes `rules.minibatches` steps, each on every n-th sample. Diagnostics are means over
+    the steps; maxima stay maxima, `tokens` is a sum, and kl is that of the last step.
     """
     parts = [part for n in range(rules.minibatches) if (part := data[n :: rules.minibatches])]
     if rules.epochs * len(parts) > 1:
@@ -221,13 +223,16 @@ def _asked(engine: PolicyEngine, persona: Persona, request: CustomRequest) -> As
     )
 
 
-_LEAST = 64  # tokens that a prompt needs to say anything
+_LEAST = 64  # tokens of the shortest useful prompt
 
 
 def fitted(engine: PolicyEngine, text: str, most: int) -> tuple[int, ...]:
-    """The prompt's tokens. Of one that leaves no room for a reply of `most` tokens in the model's
-    context the middle is left out, and says so: the role stands at the beginning, the request at
-    the end. Raises `UserError` where no prompt has room."""
+    """The prompt's tokens, shortened if they leave no room for a reply of `most` tokens.
+
+    A prompt that is too long for the model's context loses its middle, and a line in it states so:
+    the role stands at the beginning, the request at the end. Raises `UserError` if no prompt has
+    room.
+    """
     tokens, context = engine.encode(text), engine.capabilities.context
     if context is None or len(tokens) + most <= context:
         return tokens

@@ -1,7 +1,7 @@
-"""The protocol of engines that sample and train a policy, and the diagnostics of an update.
+"""The protocol of engines that sample and train a policy, and diagnostics of an update.
 
-Engines live outside the search. What they return is journaled by the craft (`culmen.train.craft`),
-so a replay neither samples nor trains again.
+Engines live outside the search. Their results are journaled by the craft (`culmen.train.craft`), so
+a replay neither samples nor trains again.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from culmen.core.errors import UserError
 class PolicySample(msgspec.Struct, frozen=True, omit_defaults=True):
     """One reply of a policy, as tokens: never tokenised again from its text.
 
-    `logprobs` are those of the response's tokens under the distribution they were drawn from, by
-    the version `version`. `ended` is false if the reply was cut at the most tokens allowed. `among`
-    are the tokens that a grammar allowed (none: all): `logprobs` are those of the distribution
-    restricted to them.
+    `logprobs` are those of the response's tokens under the sampled distribution of version
+    `version`. `ended` is False if the reply was cut at the most tokens allowed. `among` are the
+    tokens that a grammar allowed (none: all): `logprobs` are those of the distribution restricted
+    to them.
     """
 
     prompt: tuple[int, ...]
@@ -36,11 +36,11 @@ class PolicySample(msgspec.Struct, frozen=True, omit_defaults=True):
     among: tuple[int, ...] = ()
 
 
-BATCH = 64  # replies drawn side by side in this process
+BATCH = 64  # replies drawn in parallel in this process
 
 
 class Ask(NamedTuple):
-    """A request for one reply of at most `most` tokens, of those in `among` if there are any."""
+    """A request for one reply of at most `most` tokens, all in `among` unless that is empty."""
 
     prompt: tuple[int, ...]
     seed: int
@@ -48,30 +48,32 @@ class Ask(NamedTuple):
     among: tuple[int, ...] = ()
 
 
-Progress = Callable[
-    [int, int], None
-]  # told how many replies are finished, and how many tokens there are in all
+# called with the number of finished replies, and the number of tokens in all
+Progress = Callable[[int, int], None]
 
 
 class Datum(msgspec.Struct, frozen=True):
-    """A sample with the advantage of every token of its response (equation 4: the same for all of
-    them).
-    """
+    """A sample with the advantage of its response, the same for every token (equation 4)."""
 
     sample: PolicySample
     advantage: float
 
 
 class Rules(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Settings of an update: the clip of equation 6, Adam's settings, the cap of the gradient's
-    norm.
+    """Settings of an update.
 
-    `rate` is the learning rate. A barrier's samples are passed over `epochs` times, each in
-    `minibatches` optimiser steps: from the second step on the ratio is no longer 1. `anchor` is the
-    weight lambda of the divergence from the first weights: to every token's advantage lambda (mean
-    d - d) is added, with d its log-probability as drawn less that under the first weights
-    (TTT-Discover's penalty). `correct` caps the weight by which a sample drawn with slightly other
-    log-probabilities (another engine's) is corrected; 1 exactly where sampling and training agree.
+    rate        learning rate
+    betas       Adam's
+    decay       weight decay
+    low, high   clip of the ratio at 1 - low and 1 + high (equation 6)
+    norm        cap of the gradient's norm
+    correct     cap of the weight that corrects a sample drawn with slightly other log-probabilities
+                (another engine's); the weight is exactly 1 if sampling and training agree
+    epochs      passes over a barrier's samples
+    minibatches optimiser steps of each pass; from the second step on the ratio is no longer 1
+    anchor      weight lambda of the divergence from the first weights (TTT-Discover's penalty): to
+                every token's advantage lambda (mean d - d) is added, with d its log-probability as
+                drawn less that under the first weights
     """
 
     rate: float = 1e-5
@@ -89,14 +91,15 @@ class Rules(msgspec.Struct, frozen=True, omit_defaults=True):
 class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
     """Capabilities of an engine; the run's note `policy` names those that are missing.
 
-    clip     the bounds of the ratio are those asked for
+    clip     the bounds of the ratio are those of the rules
     norm     the gradient is cut at `Rules.norm`, and its norm before that is known
     grammar  replies can be limited to some tokens (`PolicySample.among`)
-    entropy  known from whole distributions; else estimated by minus the mean log-probability of the tokens drawn
+    entropy  known from whole distributions; else estimated by minus the mean log-probability of the
+             drawn tokens
     anchor   the first weights are kept, for `Rules.anchor`
     adapter  only a LoRA adapter is trained and saved
     exact    a checkpoint continues bit for bit on the same machine
-    context  tokens that a prompt and its reply may have together (None: nobody knows)
+    context  tokens of a prompt and its reply together, at most (None: unknown)
     """
 
     clip: bool = True
@@ -112,15 +115,16 @@ class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
 class PolicyEngine(Protocol):
     """One policy. `version` counts its published updates from 0.
 
-    `hold` comes before an update of several steps: ratios are then taken against what the samples'
-    log-probabilities were at that moment, until `publish`. `forward_backward` accumulates the
-    gradient of the masked, asymmetrically clipped loss (equation 6, mean over all valid tokens of
-    `data`) and returns diagnostics; `optim_step` applies it once; `publish` makes the new weights
-    those that are sampled from. `logprobs` are recomputed by the trainer, not the sampler: their
-    gap is logged. `save` makes a checkpoint from which `load` continues; `discard` removes one, on
-    a server too. `export` writes files for other programs: an adapter in PEFT's layout, or a model
-    folder of transformers. Raises `UserError` where a model cannot be loaded, `ValueError` for
-    samples of another version.
+    `hold` comes before an update of several steps: ratios are then taken against the samples'
+    log-probabilities at that moment, until `publish`. `forward_backward` accumulates the gradient
+    of the masked, asymmetrically clipped loss (equation 6, mean over all valid tokens of `data`)
+    and returns diagnostics; `optim_step` applies it once; `publish` makes the new weights those
+    that are sampled from.
+
+    `logprobs` are recomputed by the trainer, not the sampler: their gap is logged. `save` makes a
+    checkpoint from which `load` continues; `discard` removes one, on a server too. `export` writes
+    files for other programs: an adapter in PEFT's layout, or a model folder of transformers. Raises
+    `UserError` if a model cannot be loaded, `ValueError` for samples of another version.
     """
 
     capabilities: Capabilities
@@ -156,7 +160,10 @@ class PolicyEngine(Protocol):
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """The module; raises `UserError` with the one command that installs it."""
+    """The imported module.
+
+    Raises `UserError` with the command that installs it.
+    """
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -186,8 +193,11 @@ class UpdateDiagnostics:
         rules: Rules,
         held: Sequence[float] | None = None,
     ) -> None:
-        """Take in one response: its log-probabilities as recomputed by the trainer, as given with
-        the sample, and as recomputed before the weights moved (`held`; none: they have not)."""
+        """Add one response.
+
+        `recomputed` are the trainer's current log-probabilities, `drawn` those of the sample, and
+        `held` the trainer's before the weights moved (None: they have not moved).
+        """
         self.tokens += len(drawn)
         self._sums["entropy"] += sum(entropies)
         before = recomputed if held is None else held
@@ -203,8 +213,11 @@ class UpdateDiagnostics:
             self._gap, self._ratio = max(self._gap, abs(was - old)), max(self._ratio, ratio)
 
     def told(self) -> dict[str, float]:
-        """Means over tokens; `gap_*` is between sampled and recomputed log-probabilities, clips
-        count only the side on which they hold an update back."""
+        """Means over tokens, and maxima.
+
+        `gap_*` is between sampled and recomputed log-probabilities; clips count only the side on
+        which they hold an update back.
+        """
         means = {name: value / max(1, self.tokens) for name, value in self._sums.items()}
         return {
             **means,
@@ -215,8 +228,9 @@ class UpdateDiagnostics:
 
 
 def divergence(before: Sequence[float], after: Sequence[float]) -> float:
-    """Sum over tokens of the k3 estimate of KL(before || after) from log-probabilities of what
-    `before` drew.
+    """Sum over tokens of the k3 estimate of KL(before || after).
+
+    Both are log-probabilities of tokens that were drawn from `before`.
     """
     gaps = [old - new for old, new in zip(before, after, strict=True)]
     return sum(math.exp(min(-gap, 50.0)) - 1 + gap for gap in gaps)

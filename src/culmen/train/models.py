@@ -1,5 +1,6 @@
-"""Models for an advisor: a chat model with a LoRA adapter, or a tiny one over a menu; and their
-prompts.
+"""Models for an advisor, and their prompts.
+
+A model is a chat model with a LoRA adapter, or a tiny one over a menu.
 """
 
 from __future__ import annotations
@@ -24,25 +25,26 @@ class ChatTokenizer:
         self.inner, self.eos_token_id = inner, inner.eos_token_id
 
     def encode(self, text: str) -> list[int]:
-        """Tokens, none added."""
+        """The text's tokens; no special token is added."""
         return self.inner.encode(text, add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text."""
+        """The tokens' text."""
         return self.inner.decode(list(ids))
 
     def chat(self, messages: list[dict[str, str]]) -> str:
-        """Messages in the model's own format, up to where its reply begins."""
+        """Messages in the model's own format, up to the beginning of its reply."""
         return self.inner.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
     def save_pretrained(self, folder: str) -> object:
-        """The tokenizer's files."""
+        """Write the tokenizer's files."""
         return self.inner.save_pretrained(folder)
 
 
 class ChatPersona:
-    """Prompts a chat model: the step's template, rendered by `render(role, slots) -> (system,
-    user)`.
+    """Persona of a chat model.
+
+    `render(role, slots) -> (system, user)` fills a step's template.
     """
 
     def __init__(self, tokenizer: ChatTokenizer, render: Render, most: int) -> None:
@@ -56,11 +58,11 @@ class ChatPersona:
         )
 
     def grammar(self, step: str, slots: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
-        """Free text."""
+        """The most tokens of a reply, without a limit on its words."""
         return self._most, ()
 
     def reply(self, step: str, text: str, slots: dict[str, Any], seed: int) -> str:
-        """As it is, without a reasoning section."""
+        """The text without a reasoning section."""
         return text.rpartition("</think>")[2]
 
 
@@ -76,11 +78,12 @@ def load_tokenizer(path: str) -> ChatTokenizer:
 
 
 def load_model(path: str) -> Any:
-    """A model in its own precision, on the GPU if there is one; there its activations are computed
-    again, not kept.
+    """A model in its own precision, on the GPU if there is one.
+
+    On the GPU its activations are recomputed, not kept. Raises `UserError` if it cannot be loaded.
     """
     torch, transformers = require("torch", "train"), require("transformers", "train")
-    transformers.utils.logging.disable_progress_bar()  # the terminal shows the run's own
+    transformers.utils.logging.disable_progress_bar()  # the terminal shows that of the run
     model = gguf_model(path) if is_gguf(path) else _of_folder(path)
     if not torch.cuda.is_available():
         return model
@@ -98,10 +101,10 @@ def _of_folder(path: str) -> Any:
 
 
 def adapted(model: Any, rank: int, seed: int, head: bool = False) -> Any:
-    """The model with a LoRA adapter on all linear layers, `head`: the output layer, too. Begins as
-    the model itself.
+    """The model with a LoRA adapter on all linear layers, at first equal to the model itself.
 
-    Its random half depends on the seed alone. alpha is twice the rank.
+    `head` includes the output layer. The random half of the adapter depends on the seed alone;
+    alpha is twice the rank.
     """
     torch, peft = require("torch", "train"), require("peft", "train")
     linear = {
@@ -118,9 +121,8 @@ def adapted(model: Any, rank: int, seed: int, head: bool = False) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", FutureWarning
-            )  # peft asks transformers by names that it is giving up
+            # peft uses names that transformers has deprecated
+            warnings.simplefilter("ignore", FutureWarning)
             return peft.get_peft_model(model, settings)
 
 
@@ -170,7 +172,7 @@ class WordTokenizer:
         return " ".join(self._words[n] for n in ids)
 
     def save_pretrained(self, folder: str) -> None:
-        """The words in the order of their tokens, as `words.json`."""
+        """Write the words in the order of their tokens, as `words.json`."""
         (Path(folder) / "words.json").write_text(json.dumps(self._words))
 
 
@@ -194,15 +196,13 @@ def tiny_model(vocabulary: int, seed: int, width: int = 32, layers: int = 2) -> 
 
 
 class MenuPersona:
-    """Prompts a tiny model: a step of a decision as a few words, and its words back as that step's
-    answer.
-    """
+    """Persona of a tiny model: a step as a few words, and its words back as the step's answer."""
 
     def __init__(self, menu: dict[str, str]) -> None:
         self._menu = menu
 
     def prompt(self, step: str, slots: dict[str, Any]) -> str:
-        """The step, the latest failures by kind of edit, and, to select, the options."""
+        """The latest failures by kind of edit, the options if there are any, and the step."""
         failed = [
             name
             for f in slots.get("failures", ())
@@ -212,13 +212,16 @@ class MenuPersona:
         return " ".join(["failed", *failed[:3], *(["among", *options] if options else []), step])
 
     def grammar(self, step: str, slots: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
-        """To generate: one word of the menu per hypothesis. To select: one word of the options."""
+        """The most words of a reply, and the words it may use.
+
+        To generate: one word of the menu per hypothesis. To select: one word of the options.
+        """
         if step == "select":
             return 1, tuple(_name(o["hypothesis"]) for o in slots["options"])
         return int(slots.get("count", 1)), tuple(self._menu)
 
     def reply(self, step: str, text: str, slots: dict[str, Any], seed: int) -> str:
-        """JSON as a larger model would write it; words that form no answer stay as they are.
+        """JSON in the form of a larger model's reply; words that form no answer stay unchanged.
 
         The same kind of edit is another experiment each time it is drawn, so choices carry a
         number.
@@ -247,14 +250,14 @@ def _name(line: str) -> str:
 # trained and saved.
 #
 # transformers reads the file and unpacks its blocks; the model it returns counts as quantised,
-# which neither saving nor adapters take, so its weights move into a fresh one of the same
+# which neither saving nor adapters accept, so its weights move into a fresh one of the same
 # configuration.
 
 _EXTRA = "train-gguf"
 
 
 def is_gguf(path: str) -> bool:
-    """Whether `path` names a GGUF file rather than a model folder."""
+    """True if `path` names a GGUF file rather than a model folder."""
     return path.lower().endswith(".gguf")
 
 
@@ -281,8 +284,9 @@ def gguf_model(path: str) -> Any:
 
 
 def _load(kind: str, path: str, **more: Any) -> Any:
-    """By the class `kind` of transformers; raises `UserError` where file, architecture or package
-    lack.
+    """A GGUF file loaded by the class `kind` of transformers.
+
+    Raises `UserError` if the file, its architecture or a package is missing.
     """
     file = Path(path)
     if not file.is_file():

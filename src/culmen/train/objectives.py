@@ -1,10 +1,9 @@
-"""The training signal, one function per formula: rewards, advantages, their mix, and the clipped
-loss. Only numpy.
+"""The training signal: rewards, advantages, their mix, and the clipped loss.
 
-A group holds the results of one rollout barrier: `rewards` of shape (n,), float64, n >= 1.
-Advantages have the same shape. Equations and sections are those of PACEvolve++ (arXiv 2605.07039)
-unless another paper is named. Everything is float64: in float32 close rewards collapse to one value
-while their differences are still significant.
+One function per formula, numpy alone. A group holds the results of one rollout barrier: `rewards`
+of shape (n,), float64, n >= 1. Advantages have the same shape. Equations and sections are those of
+PACEvolve++ (arXiv 2605.07039) unless another paper is named. Everything is float64: in float32
+close rewards collapse to one value while their differences are still significant.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Floats = NDArray[np.float64]
 EPS_NUM = 1e-8
 """Added to a standard deviation before dividing (Section 3.3)."""
 EPS_SKIP = 1e-6
-"""A branch whose standard deviation is below this is noise: no update (Section 3.3)."""
+"""Standard deviation below which a branch is noise, without an update (Section 3.3)."""
 FAILED = -1.0
 """Reward of an experiment that could not be parsed, run or scored (equation 5)."""
 
@@ -39,11 +38,11 @@ def progress_reward(
     scale: float = 5.0,
     power: float = 1.0,
 ) -> float:
-    """Equation 5: `scale` * u^power with u the share of the way from the worse to the better bound,
-    clamped to 0..1.
+    """Reward of a score between two bounds (equation 5), in 0..`scale`, or `FAILED`.
 
-    `score` may be anything: what is not a finite int or float (None, text, bool, NaN) gives
-    `FAILED`. Raises `ValueError` unless low < high, scale > 0 and power > 0.
+    It is `scale` * u^power with u the share of the way from the worse to the better bound, clamped
+    to 0..1. `score` may be of any type: everything except a finite int or float (None, text, bool,
+    NaN) gives `FAILED`. Raises `ValueError` unless low < high, scale > 0 and power > 0.
     """
     if not (low < high and scale > 0 and power > 0) or not math.isfinite(high - low):
         raise ValueError(
@@ -56,33 +55,36 @@ def progress_reward(
 
 
 def centred(rewards: ArrayLike) -> Floats:
-    """A_i = R_i - mean(R): the group-relative branch (Section 3.3; Dr. GRPO). Depends on the
-    rewards' scale.
+    """Group-relative advantages A_i = R_i - mean(R) (Section 3.3; Dr. GRPO).
+
+    They depend on the rewards' scale.
     """
     group = _group(rewards)
     return group - group.mean()
 
 
 def standardised(values: ArrayLike, eps: float = EPS_NUM) -> Floats:
-    """Phi(B)_i = (B_i - mean) / (std + eps) with the population's standard deviation (Theorem 1).
+    """Standardised values Phi(B)_i = (B_i - mean) / (std + eps) (Theorem 1).
 
-    The squared norm is at most n. A constant group gives zeros.
+    std is the population's standard deviation. The squared norm is at most n. A constant group
+    gives zeros.
     """
     group = _group(values)
     return (group - group.mean()) / (group.std() + eps)
 
 
 def grpo(rewards: ArrayLike, eps: float = EPS_NUM) -> Floats:
-    """(R_i - mean) / (std + eps), GRPO's advantage (Section 2.2; ThetaEvolve)."""
+    """GRPO's advantages (R_i - mean) / (std + eps) (Section 2.2; ThetaEvolve)."""
     return standardised(rewards, eps)
 
 
 def max_at_k(rewards: ArrayLike, k: int) -> Floats:
-    """Equation 2 (PKPO): w_i = sum of the best reward over all size-k subsets with i, over C(n, k).
+    """PKPO's weights (equation 2): the best rewards of subsets that hold i.
 
-    In closed form, O(n log n): with rewards ascending and 0-based ranks, i is the best of C(i, k-1)
-    subsets, and a larger j is the best of C(j-1, k-2) that also hold i. `k` beyond n counts as n;
-    raises `ValueError` below 1.
+    w_i is the sum of the best reward over all size-k subsets with i, over C(n, k). In closed form,
+    O(n log n): with rewards ascending and 0-based ranks, i is the best of C(i, k-1) subsets, and a
+    larger j is the best of C(j-1, k-2) that also hold i. `k` beyond n counts as n; raises
+    `ValueError` below 1.
     """
     group, k, order = _ranked(rewards, k)
     n, ascending = len(group), group[order]
@@ -94,13 +96,13 @@ def max_at_k(rewards: ArrayLike, k: int) -> Floats:
 
 
 def sloo(rewards: ArrayLike, k: int) -> Floats:
-    """Equation 3 (SLOO k-1): what i adds to the best of k, averaged over the subsets that hold it;
-    never negative.
+    """SLOO k-1 weights (equation 3): the gain of the best of k by i; never negative.
 
-    Only subsets whose best is i count. Of these, rank j is second best in C(j, k-2), which gives a
-    prefix sum. The k-1 lowest ranks are exactly 0; equal rewards get equal credit. A group of one,
-    or k = 1, has no alternative to subtract: zeros. Shifting by the largest reward first leaves the
-    weights as they are and small differences exact.
+    The gain is averaged over the subsets that hold i. Only subsets whose best is i count. Of these,
+    rank j is second best in C(j, k-2), which gives a prefix sum. The k-1 lowest ranks are exactly
+    0; equal rewards get equal credit. A group of one, or k = 1, has no alternative to subtract:
+    zeros. Shifting by the largest reward first leaves the weights unchanged and small differences
+    exact.
     """
     group, k, order = _ranked(rewards, k)
     n = len(group)
@@ -110,21 +112,19 @@ def sloo(rewards: ArrayLike, k: int) -> Floats:
     best = _ratios((math.comb(i, k - 1) for i in range(n)), n, k) * ascending
     second = _ratios((math.comb(j, k - 2) for j in range(n)), n, k) * ascending
     weights = np.maximum(0.0, best - np.concatenate([[0.0], np.cumsum(second)[:-1]]))
-    weights[np.searchsorted(ascending, ascending) < k - 1] = (
-        0.0  # too few below it to be the best of any k
-    )
+    # too few rewards below these for them to be the best of any k
+    weights[np.searchsorted(ascending, ascending) < k - 1] = 0.0
     return _unranked(weights, order, group)
 
 
 def entropic(rewards: ArrayLike, gamma: float = math.log(2), beta: float | None = None) -> Floats:
-    """TTT-Discover's advantage (Section 2.2): exp(beta (R_i - max)) / mean over j != i of the same,
-    minus 1.
+    """TTT-Discover's advantages (Section 2.2).
 
-    `beta` is given, or found so that the tilted distribution is `gamma` nats from uniform. Where
-    ties at the top keep it from getting that far (it never exceeds ln(n/m) with m at the top), nine
-    tenths of the way are taken, so two candidates do not give an advantage of 10^12. Solved on
-    rewards divided by their span: free of shift and scale. Constant groups and groups of one give
-    zeros.
+    A_i = exp(beta (R_i - max)) / mean over j != i of the same, minus 1. `beta` is given, or found
+    so that the tilted distribution is `gamma` nats from uniform. If ties at the top keep it from
+    getting that far (it never exceeds ln(n/m) with m at the top), nine tenths of the way are taken,
+    so two candidates do not give an advantage of 10^12. Solved on rewards divided by their span:
+    free of shift and scale. Constant groups and groups of one give zeros.
     """
     group = _group(rewards)
     n, span = len(group), float(np.ptp(group))
@@ -138,15 +138,17 @@ def entropic(rewards: ArrayLike, gamma: float = math.log(2), beta: float | None 
 
 
 def phase(step: int, steps: int) -> float:
-    """alpha_t, from 0 at the first of `steps` planned barriers to 1 at the last, linear (Section
-    3.3).
+    """alpha_t: 0 at the first of `steps` planned barriers, 1 at the last, linear.
+
+    See Section 3.3.
     """
     return 0.0 if steps <= 1 else min(1.0, max(0.0, step / (steps - 1)))
 
 
 def collapsed(branch: ArrayLike, floor: float = EPS_SKIP) -> bool:
-    """Whether a branch is numerical noise (standard deviation not finite, or below `floor`): then
-    no update at all.
+    """True if a branch is numerical noise, which allows no update.
+
+    Its standard deviation is not finite, or below `floor`.
     """
     spread = float(np.std(np.asarray(branch, dtype=np.float64)))
     return not math.isfinite(spread) or spread < floor
@@ -155,8 +157,9 @@ def collapsed(branch: ArrayLike, floor: float = EPS_SKIP) -> bool:
 def mixed(
     group_branch: ArrayLike, frontier_branch: ArrayLike, alpha: float, eps: float = EPS_NUM
 ) -> Floats:
-    """Equation 4: (1 - alpha) Phi(group) + alpha Phi(frontier), alpha in 0..1. Its mean is 0, its
-    spread at most 1.
+    """Mixed advantages (1 - alpha) Phi(group) + alpha Phi(frontier) (equation 4).
+
+    alpha is in 0..1. Their mean is 0, their spread at most 1.
     """
     if not 0.0 <= alpha <= 1.0:
         raise ValueError(f"alpha must be in 0..1, not {alpha}")
@@ -175,12 +178,12 @@ def clipped_loss(
     high: float = 0.28,
     aggregate: str = "token_mean",
 ) -> float:
-    """Equation 6: minus the mean of min(r A, clip(r, 1 - low, 1 + high) A) over the valid tokens.
+    """Clipped loss (equation 6): minus the mean of min(r A, clip(r, 1 - low, 1 + high) A).
 
-    `new` and `old` are log-probabilities of shape (n, tokens), `advantages` (n,) or (n, tokens),
-    `mask` (n, tokens) with 1 at valid tokens; the others may hold anything, also NaN. `aggregate`:
-    token_mean (the paper's), or seq_mean (the mean of each response's mean, responses without a
-    token left out). 0 if no token is valid.
+    The mean is over the valid tokens. `new` and `old` are log-probabilities of shape (n, tokens),
+    `advantages` (n,) or (n, tokens), `mask` (n, tokens) with 1 at valid tokens; the other tokens
+    may hold anything, also NaN. `aggregate`: token_mean (the paper's), or seq_mean (the mean of
+    each response's mean, responses without a token left out). 0 if no token is valid.
     """
     surrogate, valid = _surrogate(new, old, advantages, mask, low, high)
     if aggregate == "token_mean":
@@ -201,8 +204,9 @@ def clip_fractions(
     low: float = 0.2,
     high: float = 0.28,
 ) -> tuple[float, float]:
-    """Shares of the valid tokens held back by the lower and by the upper clip: only where that side
-    is active.
+    """Shares of the valid tokens held back by the lower and by the upper clip.
+
+    A side counts only if it is active.
     """
     ratio, weight, valid = _ratio(new, old, advantages, mask)
     if not valid.any():
@@ -223,7 +227,7 @@ def _surrogate(
 
 
 def _ratio(new: Any, old: Any, advantages: Any, mask: Any) -> tuple[Floats, Floats, Any]:
-    """Importance ratios (1 where masked), advantages per token, and which tokens are valid."""
+    """Importance ratios (1 if masked), advantages per token, and the mask of valid tokens."""
     valid = np.asarray(mask).astype(bool)
     weight = np.asarray(advantages, dtype=np.float64)
     weight = np.broadcast_to(weight[:, None] if weight.ndim == 1 else weight, valid.shape)
@@ -234,9 +238,7 @@ def _ratio(new: Any, old: Any, advantages: Any, mask: Any) -> tuple[Floats, Floa
 
 
 def _temperature(below: Floats, gamma: float) -> float:
-    """The inverse temperature at which the tilted distribution is `gamma` nats from uniform, by
-    bisection.
-    """
+    """Inverse temperature of a tilted distribution `gamma` nats from uniform, by bisection."""
     n, top = len(below), int((below == 0.0).sum())
     goal = min(gamma, 0.9 * math.log(n / top))
     low, high = 0.0, 1.0
@@ -271,16 +273,15 @@ def _ranked(rewards: ArrayLike, k: int) -> tuple[Floats, int, NDArray[np.intp]]:
 
 
 def _ratios(counts: Any, n: int, k: int) -> Floats:
-    """Counts over C(n, k), divided as exact integers: they overflow a float long before their ratio
-    does.
-    """
+    """Counts over C(n, k), divided as exact integers: the counts alone would overflow a float."""
     total = math.comb(n, k)
     return np.array([count / total for count in counts])
 
 
 def _unranked(weights: Floats, order: NDArray[np.intp], group: Floats) -> Floats:
-    """Back to the order given; equal rewards share their weights, since their order is
-    arbitrary.
+    """Weights in the original order; equal rewards share theirs.
+
+    Their order among each other is arbitrary.
     """
     spread = np.empty_like(weights)
     spread[order] = weights
@@ -290,11 +291,11 @@ def _unranked(weights: Floats, order: NDArray[np.intp], group: Floats) -> Floats
 
 @dataclass(frozen=True)
 class Signal:
-    """`advantages` has one number per reward, or is empty with the reason in `skip`: then no
-    optimiser step is taken.
+    """Training signal of one group.
 
-    `spreads` are standard deviations by name (rewards, and each branch that is active), for the
-    diagnostics.
+    `advantages` has one number per reward, or is empty with the reason in `skip`: then no optimiser
+    step is taken. `spreads` are standard deviations by name (rewards, and each active branch), for
+    the diagnostics.
     """
 
     advantages: tuple[float, ...] = ()
@@ -305,12 +306,15 @@ class Signal:
 
 @dataclass(frozen=True)
 class AdvantageRule:
-    """How rewards become advantages: ThetaEvolve is grpo, TTT-Discover entropic, Max@k pkpo (the
-    SLOO weights as printed), and standardised like the frontier branch of phase_adaptive: max_at_k.
+    """Rule that turns rewards into advantages.
 
-    `k` of the frontier, `gamma` nats of the entropic tilt, `floor` below which a branch counts as
-    noise. Where the evaluator's own noise is known (`noise`, in units of the reward), the floor is
-    at least that.
+    objective   grpo (ThetaEvolve), dr_grpo, entropic (TTT-Discover), pkpo (Max@k: the SLOO weights
+                as printed), max_at_k (these standardised like the frontier branch), or
+                phase_adaptive (PACEvolve++)
+    k           size of the frontier's subsets
+    gamma       nats of the entropic tilt
+    floor       standard deviation below which a branch is noise
+    noise       evaluator noise in units of the reward, if known; the floor is at least that
     """
 
     objective: Objective = "phase_adaptive"
@@ -328,7 +332,7 @@ class AdvantageRule:
             )
 
     def signal(self, rewards: Sequence[float], alpha: float) -> Signal:
-        """The advantages of one group at mixing weight `alpha` (used by phase_adaptive alone)."""
+        """Signal of one group at mixing weight `alpha` (used by phase_adaptive alone)."""
         if self.objective == "none":
             return Signal(skip="not_training")
         if len(rewards) < 2:
@@ -348,7 +352,7 @@ class AdvantageRule:
         )
 
     def _branches(self, rewards: Sequence[float], weight: float) -> dict[str, Floats]:
-        """The branches active at this weight, by name."""
+        """Branches active at this weight, by name."""
         branches = {"group": centred(rewards)} if weight < 1.0 else {}
         return branches | ({"frontier": sloo(rewards, self.k)} if weight > 0.0 else {})
 

@@ -1,8 +1,8 @@
-"""A policy trained in this process and sampled from by a vLLM or SGLang server: each version is a
-named adapter.
+"""A policy trained in this process and sampled by a vLLM or SGLang server.
 
-The name ends in a digest of the adapter, so a name always means the same weights, and a request for
-a version that the server lacks fails instead of being answered by another one.
+Each version is a named adapter. The name ends in a digest of the adapter, so a name always means
+the same weights, and a request for a version that the server lacks fails instead of being answered
+by another one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from culmen.train.torch_engine import TorchEngine
 
 
 class ServedEngine:
-    """`trainer` holds the weights; adapters for the server are written to `folder`, which it must
-    be able to read.
+    """Engine with a local trainer and a sampling server.
+
+    `trainer` holds the weights; adapters for the server are written to `folder`, which it must be
+    able to read.
     """
 
     def __init__(self, trainer: TorchEngine, sampler: SamplingServer, folder: Path) -> None:
@@ -32,7 +34,7 @@ class ServedEngine:
         self.capabilities = msgspec.structs.replace(
             trainer.capabilities, grammar=sampler.grammar, exact=False
         )
-        self._name, self._served = "", -1  # the adapter that the server has for us, and its version
+        self._name, self._served = "", -1  # the adapter on the server, and its version
 
     @property
     def version(self) -> int:
@@ -41,7 +43,7 @@ class ServedEngine:
 
     @property
     def tokenizer(self) -> Any:
-        """The trainer's."""
+        """The trainer's tokenizer."""
         return self.trainer.tokenizer
 
     def encode(self, prompt: str) -> tuple[int, ...]:
@@ -51,13 +53,13 @@ class ServedEngine:
     def sample(
         self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()
     ) -> PolicySample:
-        """One reply of the server by the adapter of this version."""
+        """One reply of the server with the adapter of this version."""
         return self.sample_many(
             [Ask(tuple(prompt), seed, most, tuple(among))], lambda done, tokens: None
         )[0]
 
     def sample_many(self, asked: Sequence[Ask], told: Progress) -> list[PolicySample]:
-        """All requests at the same time: the server batches."""
+        """Replies to concurrent requests; the server batches them."""
         self._serve()
         tokens = 0
         with ThreadPoolExecutor(min(_TOGETHER, max(1, len(asked)))) as pool:
@@ -77,21 +79,22 @@ class ServedEngine:
         )
 
     def logprobs(self, sample: PolicySample) -> list[float]:
-        """By the trainer."""
+        """The response's log-probabilities, recomputed by the trainer."""
         return self.trainer.logprobs(sample)
 
     def hold(self, samples: Sequence[PolicySample]) -> None:
-        """By the trainer."""
+        """Hold the trainer's log-probabilities of the samples."""
         self.trainer.hold(samples)
 
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
-        """By the trainer; the gap to the server's log-probabilities is reported and corrected
-        for.
+        """Accumulate the trainer's gradient.
+
+        The gap to the server's log-probabilities is reported and corrected.
         """
         return self.trainer.forward_backward(data, rules)
 
     def optim_step(self, rules: Rules) -> dict[str, float]:
-        """By the trainer."""
+        """Take the trainer's optimiser step."""
         return self.trainer.optim_step(rules)
 
     def publish(self) -> int:
@@ -101,11 +104,11 @@ class ServedEngine:
         return self.version
 
     def save(self, folder: Path) -> None:
-        """The trainer's checkpoint."""
+        """Write the trainer's checkpoint."""
         self.trainer.save(folder)
 
     def load(self, folder: Path) -> None:
-        """The trainer's checkpoint; the server gets its adapter when it is first sampled from."""
+        """Load the trainer's checkpoint; the server gets its adapter at the next sample."""
         self.trainer.load(folder)
         self._served = -1
 
@@ -114,7 +117,7 @@ class ServedEngine:
         self.trainer.discard(folder)
 
     def export(self, folder: Path) -> None:
-        """The trainer's adapter."""
+        """Write the trainer's adapter."""
         self.trainer.export(folder)
 
     def _serve(self) -> None:
@@ -135,14 +138,15 @@ class ServedEngine:
             shutil.rmtree(self._folder / old, ignore_errors=True)
 
 
-_TOGETHER = 64  # requests at the same time
+_TOGETHER = 64  # concurrent requests
 _PATIENCE = 1800.0  # seconds for one reply
 _NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 
 
 class Drawn(NamedTuple):
-    """A reply: its tokens, the closing one included, a log-probability each, and whether it ended
-    by itself.
+    """A reply: its tokens with the closing one, a log-probability each, and its end.
+
+    `ended` is True if the reply ended by itself.
     """
 
     tokens: tuple[int, ...]
@@ -151,8 +155,10 @@ class Drawn(NamedTuple):
 
 
 class SamplingServer(Protocol):
-    """A server. `grammar`: replies can be limited to some tokens. A name, once loaded, never
-    changes its weights.
+    """A server of adapters.
+
+    `grammar` is True if replies can be limited to some tokens. A name, once loaded, never changes
+    its weights.
     """
 
     grammar: bool
@@ -178,8 +184,10 @@ class _Http:
         self._url = url.rstrip("/")
 
     def post(self, path: str, body: dict[str, Any], known: str = "\0") -> dict[str, Any]:
-        """The answer ({} if it is text); a refusal that contains `known` counts as success. Raises
-        `Unavailable`.
+        """The server's answer; {} if it is text.
+
+        A refusal that contains `known` counts as success. Raises `Unavailable` for any other, and
+        `UserError` for a server that takes no adapters.
         """
         import httpx2
 
@@ -212,8 +220,9 @@ class _Http:
 
 
 class VllmServer:
-    """OpenAI's completions with vLLM's additions: prompts and replies as token ids, adapters by
-    name.
+    """Client of a vLLM server: OpenAI's completions with vLLM's additions.
+
+    Prompts and replies are token ids, and adapters are selected by name.
     """
 
     grammar = True
@@ -222,20 +231,21 @@ class VllmServer:
         self._http = _Http(url)
 
     def load(self, name: str, path: str) -> None:
-        """Make an adapter's folder known under a name."""
+        """Register an adapter's folder under a name."""
         self._http.post(
             "/v1/load_lora_adapter", {"lora_name": name, "lora_path": path}, "already been loaded"
         )
 
     def unload(self, name: str) -> None:
-        """Let go of one."""
+        """Unload an adapter."""
         self._http.post("/v1/unload_lora_adapter", {"lora_name": name}, "cannot be found")
 
     def draw(
         self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]
     ) -> Drawn:
-        """One reply. Limited to some tokens, it needs the server's `--logprobs-mode
-        processed_logprobs`.
+        """Draw one reply.
+
+        If it is limited to some tokens, the server needs `--logprobs-mode processed_logprobs`.
         """
         body = {
             "model": name,
@@ -258,7 +268,10 @@ class VllmServer:
 
 
 class SglangServer:
-    """SGLang's own endpoint, which returns token ids and log-probabilities."""
+    """Client of an SGLang server's own endpoint.
+
+    It returns token ids and log-probabilities.
+    """
 
     grammar = False
 
@@ -266,19 +279,22 @@ class SglangServer:
         self._http = _Http(url)
 
     def load(self, name: str, path: str) -> None:
-        """Make an adapter's folder known under a name."""
+        """Register an adapter's folder under a name."""
         self._http.post(
             "/load_lora_adapter", {"lora_name": name, "lora_path": path}, "already loaded"
         )
 
     def unload(self, name: str) -> None:
-        """Let go of one."""
+        """Unload an adapter."""
         self._http.post("/unload_lora_adapter", {"lora_name": name}, "not found")
 
     def draw(
         self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]
     ) -> Drawn:
-        """One reply; the seed counts only on a server with `--enable-deterministic-inference`."""
+        """Draw one reply.
+
+        The seed acts only on a server with `--enable-deterministic-inference`.
+        """
         if among:
             raise ValueError("replies cannot be limited to some tokens here")
         params = {"max_new_tokens": most, "sampling_seed": seed, **_NEUTRAL}

@@ -1,10 +1,9 @@
-"""A policy held by a server that speaks the Tinker API, reached through the official SDK (extra
-`train-tinker`).
+"""A policy held by a server that speaks the Tinker API (extra `train-tinker`).
 
-The same client reaches SkyRL on machines of one's own (Ray, FSDP or Megatron, vLLM, many nodes) and
-the managed service. Sampling, gradients and the optimiser are the server's; advantages, clip bounds
-and versions are computed here. A version is a sampler's path, which never changes its weights; the
-state to continue from is another path, kept in the checkpoint.
+The official SDK reaches SkyRL on machines of one's own (Ray, FSDP or Megatron, vLLM, many nodes)
+and the managed service. Sampling, gradients and the optimiser are the server's; advantages, clip
+bounds and versions are computed here. A version is a sampler's path, which never changes its
+weights; the state to continue from is another path, kept in the checkpoint.
 """
 
 from __future__ import annotations
@@ -38,12 +37,13 @@ from culmen.train.torch_engine import check_version
 
 _PATHS = "remote.json"
 _PATIENCE = 3600.0  # seconds for one call, all retries of the SDK included
-_PROBE = 1.25  # a ratio between the upper bound that servers fix (1.2) and the one asked for (1.28)
+_PROBE = 1.25  # a ratio between the upper bound fixed by some servers (1.2) and culmen's (1.28)
 
 
 class TinkerEngine:
-    """`trainer` trains the adapter of `version`; `sampler` draws from it, or from the last one
-    published.
+    """Engine on a server of the Tinker API.
+
+    `trainer` trains the adapter of `version`; `sampler` draws from the published one.
     """
 
     def __init__(
@@ -70,14 +70,17 @@ class TinkerEngine:
             self._trainer = self._create()
             self._publish()
             clip = self._clips()
-        norm = aggregate == "token_sum"  # SkyRL leaves the gradient as it is
+        norm = aggregate == "token_sum"  # SkyRL does not cut the gradient
         self.capabilities = Capabilities(
             clip=clip, norm=norm, grammar=False, entropy=False, adapter=True
         )
 
     @classmethod
     def open(cls, payload: dict[str, Any], tokenizer: ChatTokenizer) -> TinkerEngine:
-        """The engine that the payload of `train.open` asks for."""
+        """The engine for the payload of `train.open`.
+
+        Raises `UserError` for unsupported settings.
+        """
         spec = payload["engine"]
         if not payload["rank"]:
             raise UserError(
@@ -107,15 +110,16 @@ class TinkerEngine:
     def sample(
         self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()
     ) -> PolicySample:
-        """One reply at temperature 1 from the full distribution. The API has no way to limit it to
-        some tokens.
+        """One reply at temperature 1 from the full distribution.
+
+        The API cannot limit it to some tokens.
         """
         return self.sample_many(
             [Ask(tuple(prompt), seed, most, tuple(among))], lambda done, tokens: None
         )[0]
 
     def sample_many(self, asked: Sequence[Ask], told: Progress) -> list[PolicySample]:
-        """All requests at the same time: the server batches."""
+        """Replies to concurrent requests; the server batches them."""
         replies, tokens = list[PolicySample](), 0
         with self._reached():
             for one, reply in [(one, self._ask(one)) for one in asked]:
@@ -125,7 +129,7 @@ class TinkerEngine:
         return replies
 
     def _ask(self, asked: Ask) -> Any:
-        """A request that is under way."""
+        """Send a request; return its future."""
         prompt, seed, most, among = asked
         if among:
             raise ValueError("replies cannot be limited to some tokens here")
@@ -153,20 +157,22 @@ class TinkerEngine:
         )
 
     def logprobs(self, sample: PolicySample) -> list[float]:
-        """By a forward pass of the trainer."""
+        """The response's log-probabilities, by a forward pass of the trainer."""
         with self._reached():
             return self._recomputed([sample])[0]
 
     def hold(self, samples: Sequence[PolicySample]) -> None:
-        """For the diagnostics alone: the server takes its ratios against the log-probabilities as
-        drawn.
+        """Hold the samples' log-probabilities for the diagnostics alone.
+
+        The server takes its ratios against the log-probabilities as drawn.
         """
         with self._reached():
             self._held = dict(zip(samples, self._recomputed(samples), strict=True))
 
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
-        """The server's `ppo` loss, with advantages scaled so that what it sums is the mean over all
-        tokens.
+        """Accumulate the gradient of the server's `ppo` loss; return the diagnostics.
+
+        Advantages are scaled so that the server's sum is the mean over all tokens.
         """
         check_version(data, self.version)
         tokens = sum(len(datum.sample.response) for datum in data)
@@ -187,8 +193,9 @@ class TinkerEngine:
         return tally.told()
 
     def optim_step(self, rules: Rules) -> dict[str, float]:
-        """One step of the server's AdamW; the norm of the gradient where the server tells it, and
-        kl (k3).
+        """Take one step of the server's AdamW.
+
+        Returns kl (k3), and the norm of the gradient if the server reports it.
         """
         adam = self._sdk.types.AdamParams(
             learning_rate=rules.rate,
@@ -250,7 +257,7 @@ class TinkerEngine:
         shutil.rmtree(folder, ignore_errors=True)
 
     def export(self, folder: Path) -> None:
-        """The adapter in use for sampling, as the server packs it, and the tokenizer."""
+        """Write the adapter in use for sampling, as the server packs it, and the tokenizer."""
         pass
 
         download(self._url, self._path, folder)
@@ -262,7 +269,7 @@ class TinkerEngine:
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
-        """An error of the SDK as `Unavailable`, so that the run can be resumed."""
+        """Convert errors of the SDK into `Unavailable`, so that the run can be resumed."""
         try:
             yield
         except (self._sdk.TinkerError, TimeoutError) as error:
@@ -282,15 +289,19 @@ class TinkerEngine:
         self._sampler = _settled(self._service.create_sampling_client(model_path=self._path))
 
     def _scale(self, sample: PolicySample, tokens: int, count: int) -> float:
-        """What makes the server's sum a mean over tokens: the clipped loss is homogeneous in the
-        advantage.
+        """Factor of an advantage that makes the server's sum a mean over tokens.
+
+        The clipped loss is homogeneous in the advantage.
         """
         if self._aggregate == "token_sum":
             return 1.0 / tokens
         return len(sample.response) * count / tokens
 
     def _datum(self, sample: PolicySample, advantage: float = 0.0, loss: str = "ppo") -> Any:
-        """Inputs and targets shifted by one; nothing of the prompt counts."""
+        """A datum of the SDK: inputs and targets shifted by one.
+
+        Tokens of the prompt do not count.
+        """
         types, before = self._sdk.types, [0.0] * (len(sample.prompt) - 1)
         sequence = [*sample.prompt, *sample.response]
         inputs: dict[str, Any] = {"target_tokens": sequence[1:]}
@@ -312,8 +323,11 @@ class TinkerEngine:
         ]
 
     def _clips(self) -> bool:
-        """Whether the server applies our bounds of the ratio, tested with one token whose ratio
-        lies between its bounds and ours; assumed if the server does not report its loss."""
+        """True if the server applies culmen's bounds of the ratio.
+
+        Tested with one token whose ratio lies between the server's bounds and culmen's; assumed if
+        the server does not report its loss.
+        """
         token = self.tokenizer.eos_token_id
         [now] = self._recomputed([PolicySample((token,), (token,), (0.0,), 0)])[0]
         datum = self._datum(PolicySample((token,), (token,), (now - math.log(_PROBE),), 0), 1.0)
@@ -325,9 +339,7 @@ class TinkerEngine:
 
 
 def _settled(client: Any) -> Any:
-    """A client, from the SDK's older form of a constructor or from its newer one, which returns a
-    future.
-    """
+    """The client from the SDK's constructor, which in newer versions returns a future."""
     return client.result(_PATIENCE) if hasattr(client, "result") else client
 
 
@@ -355,9 +367,12 @@ _ADAPTER = "adapter_config.json"
 
 
 def download(url: str, path: str, folder: Path) -> None:
-    """Unpack the checkpoint `tinker://RUN/KIND/NAME` of the server at `url` into `folder`, without
-    the archive's own top folders. Raises `UserError` for the managed service, whose program does
-    this."""
+    """Unpack the checkpoint `tinker://RUN/KIND/NAME` of the server at `url` into `folder`.
+
+    The archive's own top folders are left out. Raises `UserError` for the managed service, whose
+    own program downloads adapters, and for an archive without one; `Unavailable` if the server
+    refuses.
+    """
     if not url:
         raise UserError(
             "the managed service hands out adapters itself",

@@ -1,8 +1,8 @@
-"""A policy in this process: torch and transformers, all weights or a LoRA adapter (extra `train`).
+"""A policy in this process: torch and transformers (extra `train`).
 
-For models that fit one machine; on a CPU for tests and tiny models. Replies are drawn at
-temperature 1 from the full distribution, side by side (`culmen.train.batches`) or one at a time,
-each from a generator seeded by its request alone.
+All weights or a LoRA adapter are trained. For models that fit one machine; on a CPU for tests and
+tiny models. Replies are drawn at temperature 1 from the full distribution, in parallel
+(`culmen.train.batches`) or one at a time, each from a generator seeded by its request alone.
 """
 
 from __future__ import annotations
@@ -43,13 +43,18 @@ class Tokenizer(Protocol):
 
 
 class TorchEngine:
-    """`model` is a causal language model of transformers, or a PEFT model around one: then only the
-    adapter is trained and saved (in PEFT's layout). It stays in evaluation mode, so that what is
-    trained is what was sampled; where activations are computed again to save memory, transformers
-    wants training mode for the pass with a gradient, and a model with dropout would show it in the
-    gap. `anchored`: the first weights are kept for `Rules.anchor`, as a copy where all weights are
-    trained. `batch`: the most replies drawn side by side; 1: one at a time, bit for bit the same
-    whatever else is asked for."""
+    """Engine with a model in this process.
+
+    model      causal language model of transformers, or a PEFT model around one: then only the
+               adapter is trained and saved, in PEFT's layout
+    anchored   True keeps the first weights for `Rules.anchor`, as a copy if all weights are trained
+    batch      most replies drawn in parallel; 1: one at a time, bit for bit the same whatever the
+               other requests are
+
+    The model stays in evaluation mode, so that training and sampling see the same model. If
+    activations are recomputed to save memory, transformers needs training mode for the pass with a
+    gradient, and the dropout of a model would show in the gap.
+    """
 
     def __init__(
         self,
@@ -73,9 +78,8 @@ class TorchEngine:
         self._held: dict[PolicySample, Any] = {}
         self._optimiser: Any = None
         self._before: list[tuple[PolicySample, list[float]]] = []
-        self._random = (
-            self.torch.Generator().manual_seed(seed).get_state()
-        )  # of what a model draws in training
+        # state of the generator for the model's own randomness in training
+        self._random = self.torch.Generator().manual_seed(seed).get_state()
 
     def encode(self, prompt: str) -> tuple[int, ...]:
         """The prompt's tokens."""
@@ -84,8 +88,9 @@ class TorchEngine:
     def sample(
         self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()
     ) -> PolicySample:
-        """One reply of at most `most` tokens (of those in `among`, if any); the closing token is
-        part of it.
+        """One reply of at most `most` tokens, all in `among` unless that is empty.
+
+        The closing token is part of it.
         """
         if self._batch > 1:
             return self.sample_many(
@@ -109,7 +114,7 @@ class TorchEngine:
         return self._reply(Ask(tuple(prompt), seed, most, tuple(among)), response, logprobs)
 
     def sample_many(self, asked: Sequence[Ask], told: Progress) -> list[PolicySample]:
-        """Replies side by side, as many as the engine's batch at a time."""
+        """Replies to all requests, drawn in parallel up to the engine's batch."""
         replies: list[PolicySample] = []
         for begin in range(0, len(asked), self._batch):
             part = asked[begin : begin + self._batch]
@@ -142,13 +147,14 @@ class TorchEngine:
             return self._levels(sample)[0].tolist()
 
     def hold(self, samples: Sequence[PolicySample]) -> None:
-        """One forward pass of each."""
+        """Hold the current log-probabilities of the samples, by one forward pass each."""
         with self.torch.no_grad():
             self._held = {sample: self._levels(sample)[0] for sample in samples}
 
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
-        """Accumulate the gradient, sample by sample: as much memory as the longest needs, whatever
-        the group's size.
+        """Accumulate the gradient, sample by sample; return the diagnostics.
+
+        The memory is that of the longest sample, whatever the group's size.
         """
         tokens = sum(len(datum.sample.response) for datum in data)
         check_version(data, self.version)
@@ -166,8 +172,10 @@ class TorchEngine:
         return tally.told()
 
     def optim_step(self, rules: Rules) -> dict[str, float]:
-        """One step of AdamW; the norm is the gradient's before it was cut, kl (k3) what the step
-        changed.
+        """Take one step of AdamW.
+
+        Returns the gradient's norm before the cut, and kl (k3) between the weights before and
+        after.
         """
         optimiser = self._adam(rules)
         trained = [p for p in self.model.parameters() if p.requires_grad]
@@ -180,13 +188,13 @@ class TorchEngine:
         return {"grad_norm": norm, "kl": total / max(1, count)}
 
     def publish(self) -> int:
-        """Sampling uses the current weights; only the version is advanced."""
+        """Advance the version; sampling uses the current weights."""
         self.version += 1
         self._held = {}
         return self.version
 
     def save(self, folder: Path) -> None:
-        """Weights (or the adapter), the optimiser's state and that of the random generator."""
+        """Write the weights (or the adapter), the optimiser's state and the generator's."""
         folder.mkdir(parents=True, exist_ok=True)
         if self.capabilities.adapter:
             self.model.save_pretrained(folder / ADAPTER)
@@ -197,9 +205,7 @@ class TorchEngine:
         self.torch.save(kept, folder / _STATE)
 
     def load(self, folder: Path) -> None:
-        """The inverse of `save`, bit for bit on a CPU. A gradient that was not applied is
-        dropped.
-        """
+        """Load a checkpoint, bit for bit on a CPU; a gradient that was not applied is dropped."""
         state = self.torch.load(folder / _STATE, weights_only=True)
         if self.capabilities.adapter:
             weights = require("safetensors.torch", "train").load_file(
@@ -219,8 +225,9 @@ class TorchEngine:
         shutil.rmtree(folder, ignore_errors=True)
 
     def export(self, folder: Path) -> None:
-        """The adapter in PEFT's layout, or the whole model as a folder of transformers; the
-        tokenizer beside it.
+        """Write the adapter in PEFT's layout, or the whole model as a folder of transformers.
+
+        The tokenizer lies beside it.
         """
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(str(folder))
@@ -231,8 +238,9 @@ class TorchEngine:
 
     @contextmanager
     def _drawing(self) -> Iterator[None]:
-        """The model's own randomness (dropout, noise of experts) comes from the policy's
-        generator.
+        """Run a pass with a gradient whose randomness comes from the policy's generator.
+
+        This covers dropout and the noise of experts.
         """
         random = self.torch.random
         with random.fork_rng():
@@ -242,7 +250,7 @@ class TorchEngine:
             again = any(
                 getattr(layer, "gradient_checkpointing", False) for layer in self.model.modules()
             )
-            self.model.train(again)  # only then are activations computed again
+            self.model.train(again)  # activations are recomputed in training mode only
             yield
             self.model.eval()
             self._random = random.get_rng_state()
@@ -257,23 +265,21 @@ class TorchEngine:
         return self._optimiser
 
     def _levels(self, sample: PolicySample, model: Any = None) -> tuple[Any, Any]:
-        """Log-probabilities of the response's tokens, and the entropies of the distributions they
-        came from.
-        """
+        """Log-probabilities of the response's tokens, and entropies of their distributions."""
         ids, begin = (
             self.torch.tensor([[*sample.prompt, *sample.response]], device=self._device),
             len(sample.prompt),
         )
-        out = (model or self.model)(
-            ids, use_cache=False, logits_to_keep=len(sample.response) + 1
-        )  # not those of a long prompt
+        # no logits of the prompt, which may be long
+        out = (model or self.model)(ids, use_cache=False, logits_to_keep=len(sample.response) + 1)
         levels = self._normal(out.logits[0, :-1], sample.among)
         entropy = -(levels.exp() * levels.clamp(min=-1e9)).sum(-1)
         return levels.gather(-1, ids[0, begin:, None])[:, 0], entropy
 
     def _advantages(self, data: Sequence[Datum], anchor: float) -> list[Any]:
-        """An advantage for each token of each response; those of an anchored update pull towards
-        the first weights.
+        """An advantage for each token of each response, shape (tokens,) each.
+
+        Those of an anchored update pull towards the first weights.
         """
         torch = self.torch
         plain = [
@@ -292,8 +298,9 @@ class TorchEngine:
         return [each + anchor * (mean - gap) for each, gap in zip(plain, apart, strict=True)]
 
     def _at_first(self, sample: PolicySample) -> Any:
-        """The response's log-probabilities under the first weights: those without the adapter, or
-        the copy's.
+        """The response's log-probabilities under the first weights.
+
+        These are the weights without the adapter, or the copy.
         """
         with self.torch.no_grad():
             if self._first is not None:

@@ -1,9 +1,8 @@
-"""A run as one HTML file that needs no server and no network: the dashboard's pages with their
-documents inside.
+"""A run as one HTML file without a server or network: the dashboard's pages and documents.
 
-Nothing in it is read from elsewhere, and its policy forbids it: the one script and the one style
-sheet are named by their hashes, documents are JSON that no parser takes for markup, and trusted
-types refuse texts as markup at run time.
+It reads nothing from elsewhere, and its policy forbids that: the one script and the one style sheet
+are named by their hashes, documents are JSON that no parser takes for markup, and trusted types
+refuse texts as markup at run time.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _PAGE = Template("""<!doctype html>
 
 
 def report_page(gathered: Gathered) -> str:
-    """The report's text."""
+    """The text of the report."""
     script, style = (
         bundle_modules(STATIC / "main.js"),
         (STATIC / "style.css").read_text(encoding="utf-8"),
@@ -87,7 +86,7 @@ def report_page(gathered: Gathered) -> str:
 
 
 def _plain(gathered: Gathered) -> str:
-    """What can be said where scripts are switched off."""
+    """The text shown if scripts are switched off."""
     head, told = (gathered.documents["pages"][name] for name in ("head", "overview"))
     lines = ". ".join(told["summary"]["lines"])
     return (
@@ -97,13 +96,14 @@ def _plain(gathered: Gathered) -> str:
 
 
 def embedded(document: object) -> str:
-    """JSON without `<`, so that neither `</script` nor `<!--` can come up in it; parsed, it is the
-    same.
+    """JSON without `<`, so that it contains neither `</script` nor `<!--`.
+
+    The parsed document is unchanged.
     """
     return encoded(document).decode("utf-8").replace("<", "\\u003c")
 
 
-_PACKED = "application/gzip"  # of the documents' JSON, in base64; the browser unpacks it
+_PACKED = "application/gzip"  # form of the documents' JSON, in base64; the browser unpacks it
 
 
 def _packed(document: object) -> str:
@@ -115,8 +115,9 @@ def _hash(text: str) -> str:
 
 
 def write_report(gathered: Gathered, path: Path) -> int:
-    """Write the report whole or not at all; returns its bytes. Raises `UserError` where it cannot
-    be written.
+    """Write the report atomically; return its size in bytes.
+
+    Raises `UserError` if it cannot be written.
     """
     text = report_page(gathered).encode("utf-8", "replace")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -143,11 +144,11 @@ _EXPORT = re.compile(r"^export (?P<rest>(?:async )?(?:function\*?|class|const) (
 
 
 def bundle_modules(entry: Path) -> str:
-    """The module `entry` and all it imports, each as a function that is called once, in the order
-    of their imports.
+    """The module `entry` and all its imports as one script.
 
-    Same sources, same script. Raises `ValueError` for a form that it does not know, and for circles
-    of imports.
+    Each module becomes a function that is called once, in the order of imports. Equal sources give
+    equal scripts. Raises `ValueError` for an unknown form of import or export, and for import
+    circles.
     """
     modules: dict[Path, str] = {}
     _add(entry.resolve(), entry.resolve().parent, modules, ())
@@ -189,7 +190,7 @@ def _binding(found: re.Match[str], module: str) -> str:
 
 
 def _name(path: Path, root: Path) -> str:
-    """`pages/calls.js` -> `$pages_calls`."""
+    """Name of a module in the script: `pages/calls.js` -> `$pages_calls`."""
     return "$" + re.sub(r"\W", "_", str(path.relative_to(root).with_suffix("")))
 
 
@@ -205,13 +206,12 @@ BROWSERS = (
     "microsoft-edge",
 )
 _SECONDS = 180
-_DRAWING = (
-    20_000  # milliseconds of the page's own clock, which runs ahead while nothing is under way
-)
+# milliseconds of the page's virtual clock, which runs ahead while the page is idle
+_DRAWING = 20_000
 
 
 def find_browser() -> str:
-    """The program that prints. Raises `UserError` if this machine has none."""
+    """The browser that prints; raises `UserError` if this machine has none."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         raise UserError(
@@ -223,8 +223,9 @@ def find_browser() -> str:
 
 
 def print_pdf(gathered: Gathered, path: Path) -> int:
-    """Print the report to `path`; returns its size in bytes. Raises `UserError` if there is no
-    browser or it fails.
+    """Print the report to `path`; return its size in bytes.
+
+    Raises `UserError` if there is no browser, if it fails, or if `path` cannot be written.
     """
     program = find_browser()
     with tempfile.TemporaryDirectory(prefix="culmen-") as folder:
@@ -263,7 +264,7 @@ def _run(program: str, address: str, made: Path, folder: str) -> None:
     if os.geteuid() == 0:
         command.append(
             "--no-sandbox"
-        )  # Chromium's sandbox refuses root; the page may load and run nothing foreign
+        )  # Chromium's sandbox refuses root; the page can load and run nothing foreign
     try:
         subprocess.run([*command, address], capture_output=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:
@@ -274,27 +275,23 @@ def _run(program: str, address: str, made: Path, folder: str) -> None:
         ) from None
 
 
-# What a report holds of one run: the documents of the same pages, within bounds, and what was left
-# out.
+# Contents of a report on one run: the documents of the same pages, within bounds, and a list of
+# omissions.
 
-ROWS = 10_000  # lines of the table of candidates
-FULL = 60  # of the best candidates with their texts
-_PAGE_BYTES, _CANDIDATE, _ALL = (
-    8_000_000,
-    1_000_000,
-    24_000_000,
-)  # bytes: one page, one candidate, all of these
-_TEXTS = (
-    100_000,
-    20_000,
-    2_000,
-    200,
-)  # characters that a text is cut to, until its document is small enough
+ROWS = 10_000  # rows of the table of candidates
+FULL = 60  # best candidates with their texts
+# bytes: one page, one candidate, all of these
+_PAGE_BYTES, _CANDIDATE, _ALL = 8_000_000, 1_000_000, 24_000_000
+# characters to which texts are cut, in turn, until their document is small enough
+_TEXTS = (100_000, 20_000, 2_000, 200)
 
 
 class Gathered(msgspec.Struct):
-    """`documents` as the front end's `Embedded` reads them; `full` candidates have their texts;
-    `left_out` in words; `packed` documents are compressed in the file."""
+    """The contents of a report.
+
+    `documents` are in the form of the front end's `Embedded`; `full` candidates have their texts;
+    `left_out` lists omissions in words; `packed` documents are compressed in the file.
+    """
 
     documents: dict[str, Any]
     candidates: int
@@ -305,8 +302,11 @@ class Gathered(msgspec.Struct):
 
 
 def gather(run: Digest, full: int | None = FULL, rows: int = ROWS) -> Gathered:
-    """Read all pages of a run. Whole are the line to the best, the finalists, the `full` best and
-    their parents; with None everything is, however much it is."""
+    """Read all pages of a run.
+
+    Complete are the lineage of the best, the finalists, the `full` best candidates and their
+    parents; with None, all candidates.
+    """
     if full is None:
         return _gather_all(run)
     left_out: list[str] = []
@@ -335,7 +335,7 @@ def gather(run: Digest, full: int | None = FULL, rows: int = ROWS) -> Gathered:
 
 
 def _gather_all(run: Digest) -> Gathered:
-    """Everything, uncut: a page of the dashboard shows no more."""
+    """All contents without cuts, as the dashboard's pages show them."""
     pages = {
         name: make(run, {})
         for name, make in PAGES.items()
@@ -355,7 +355,7 @@ def _documents(
     left_out: list[str],
 ) -> dict[str, Any]:
     for name in ("head", "overview"):
-        pages[name] |= {"path": "", "owner": None}  # of the machine it was made on
+        pages[name] |= {"path": "", "owner": None}  # private to the machine it was made on
     best = views.best(run.run)
     return {
         "run": run.name,
@@ -378,7 +378,7 @@ def _table(run: Digest, rows: int) -> dict[str, Any]:
 
 
 def _whole(run: Digest, leaders: list[str], left_out: list[str]) -> dict[str, Any]:
-    """Candidates by id, the most telling first, until `_ALL` bytes are full."""
+    """Candidates by id, the most informative first, up to `_ALL` bytes in total."""
     found: dict[str, Any] = {}
     size, cut = 0, 0
     for name in _wanted(run, leaders):
@@ -401,8 +401,10 @@ def _whole(run: Digest, leaders: list[str], left_out: list[str]) -> dict[str, An
 
 
 def _wanted(run: Digest, leaders: list[str]) -> list[str]:
-    """Best, seed, the line between, finalists, leaders, and the first parents of all these; nobody
-    twice.
+    """Ids of the candidates to include, each once.
+
+    Best, initial program, the lineage between, finalists, leaders, and the first parents of all
+    these.
     """
     best, seed = views.best(run.run), _seed(run)
     names = [best.id] if best else []
@@ -421,15 +423,14 @@ def _seed(run: Digest) -> str:
 
 
 def _line(run: Digest) -> dict[str, Any]:
-    """The list of runs with this one alone, which tells the front end that there is nothing else to
-    show.
-    """
+    """The list of runs with only this one: the front end then shows no other."""
     return {"runs": [{"name": run.name}], "single": True, "folder": ""}
 
 
 def _bounded(document: dict[str, Any], most: int) -> tuple[dict[str, Any], int]:
-    """The document with its longest texts cut until it has at most `most` bytes; to how many
-    characters, 0 for none.
+    """The document with its longest texts cut until it has at most `most` bytes.
+
+    The second value is the length of cut texts in characters, 0 if none was cut.
     """
     if len(encoded(document)) <= most:
         return document, 0

@@ -1,4 +1,4 @@
-"""What a dashboard keeps of one run between two looks: only what is new is read again."""
+"""Digests: parts of runs that a dashboard keeps, so that it reads only new events."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ T = TypeVar("T")
 
 
 class TimelineSpan(NamedTuple):
-    """One effect from start to end in active seconds; `end` None while it runs, `outcome` done |
-    torn | abandoned.
+    """One effect from start to end in active seconds.
+
+    `end` is None while it runs; `outcome` is done | torn | abandoned.
     """
 
     key: int
@@ -36,14 +37,13 @@ class TimelineSpan(NamedTuple):
 
 
 class Digest:
-    """Spans, costs, notes and places of evaluations of one run, up to the event `last`, which
-    `refresh` moves on.
+    """Spans, costs, notes and evaluations of one run, up to the event `last`.
 
-    Each of them is read when it is first asked for, and from then on only extended: the first page
-    of a long run need not wait for what it does not show. `names` maps the path of a strategy's
-    class to what it is called; `name` is what the run is called, its folder's name by default.
-    Usable from several threads at once. Lists are only appended to, but for `spans`, whose open
-    ones get their end.
+    `refresh` moves `last` on. Each part is read at first use and extended from then on: the first
+    page of a long run need not wait for parts that it does not show. `names` maps the path of a
+    strategy's class to its display name; `name` is the run's name, by default its folder's. Safe
+    for use from several threads. Lists are only appended to, except `spans`, whose open spans get
+    their end.
     """
 
     def __init__(self, run: Path, names: Mapping[str, str] | None = None, name: str = "") -> None:
@@ -56,99 +56,100 @@ class Digest:
         self._faults: Counter[str] = Counter()
         self._notes: list[StrategyNote] = []
         self._open: dict[int, int] = {}
-        self._read_to: dict[str, int] = {}  # how far each part has been read
-        self.kept: dict[str, Any] = {}  # what a page has read so far, for itself
+        self._read_to: dict[str, int] = {}  # last event read for each part
+        self.kept: dict[str, Any] = {}  # data that pages have read so far
         self._memos: dict[str, tuple[int, Any]] = {}
         self._meta: RunMeta | None = None
         self._lock = threading.Lock()
 
     @property
     def meta(self) -> RunMeta:
-        """The run's task and settings; what changes while it runs (the isolation found) is in its
-        status.
+        """The run's task and settings, cached.
+
+        Facts that change while it runs (the isolation found) are in its status.
         """
         self._meta = self._meta or views.meta(self.run)
         return self._meta
 
     def refresh(self) -> Digest:
-        """See what was journaled since the last time."""
+        """Advance `last` to the newest event."""
         with self._lock:
             self.last = max(self.last, views.last_seq(self.run))
         return self
 
     @property
     def spans(self) -> list[TimelineSpan]:
-        """All effects, in the order in which they were started."""
+        """All effects, in the order of their starts."""
         self._bring("marks", self._read_marks)
         return self._spans
 
     @property
     def sessions(self) -> list[float]:
-        """Active seconds at which a process took the run up."""
+        """Active seconds at which a process started or resumed the run."""
         self._bring("marks", self._read_marks)
         return self._sessions
 
     @property
     def costs(self) -> list[tuple[int, Usage]]:
-        """Seq, and everything spent up to there."""
+        """Pairs of event and everything spent up to it."""
         self._bring("costs", self._read_costs)
         return self._costs
 
     @property
     def shares(self) -> dict[tuple[str, str], list[tuple[int, Usage]]]:
-        """The same for each role and model."""
+        """The same pairs by role and model."""
         self._bring("costs", self._read_costs)
         return self._shares
 
     @property
     def faults(self) -> Counter[str]:
-        """What went wrong in calls by kind, also what a retry made good."""
+        """Faults of calls by kind, including those that a retry resolved."""
         self._bring("costs", self._read_costs)
         return self._faults
 
     @property
     def evaluations(self) -> list[int]:
-        """Seq of every observation."""
+        """Events of all observations."""
         self._bring("evaluations", self._read_evaluations)
         return self._evaluations
 
     @property
     def notes(self) -> list[StrategyNote]:
-        """What the strategy noted."""
+        """The strategy's notes."""
         self._bring("notes", self._read_notes)
         return self._notes
 
     def between(self, after: int, last: int) -> list[TimelineSpan]:
-        """The effects that were started among these events; nothing of it is kept."""
+        """The effects started among these events; they are not cached."""
         part = Digest(self.run)
         part._read_marks(after, last)
         return part._spans
 
     def spent_at(self, seq: int) -> Usage:
-        """What model calls and other effects had cost when event `seq` was journaled."""
+        """Cost of model calls and other effects up to event `seq`."""
         costs = self.costs
         place = bisect_right(costs, seq, key=lambda cost: cost[0])
         return costs[place - 1][1] if place else Usage()
 
     def evaluations_at(self, seq: int) -> int:
-        """How many evaluations had been made when event `seq` was journaled."""
+        """Number of evaluations up to event `seq`."""
         return bisect_right(self.evaluations, seq)
 
     @property
     def strategy(self) -> str:
-        """What the run's strategy is called on the command line, else the name of its class."""
+        """The strategy's name on the command line, else the name of its class."""
         path = str(self.meta.strategy.get("path", ""))
         return self._names.get(path) or path.rpartition(":")[2]
 
     def memo(self, name: str, state: int, make: Callable[[], T]) -> T:
-        """What `make` made, kept while `state` (a seq, a count) is the same."""
+        """The result of `make`, cached while `state` (a seq, a count) is unchanged."""
         kept = self._memos.get(name)
         if kept is None or kept[0] != state:
             kept = self._memos[name] = (state, make())
         return kept[1]
 
     def _bring(self, part: str, read: Callable[[int, int], None]) -> None:
-        """Let a part read what it has not seen up to `last`."""
+        """Read the new events of a part, up to `last`."""
         if self._read_to.get(part, 0) == self.last:
             return
         with self._lock:
@@ -179,7 +180,7 @@ class Digest:
 
     def _mark(self, mark: views.EffectMark) -> None:
         if mark.kind == "started":
-            self._end(mark.key, mark.elapsed, "torn")  # of an earlier session
+            self._end(mark.key, mark.elapsed, "torn")  # left by an earlier session
             self._open[mark.key] = len(self._spans)
             self._spans.append(TimelineSpan(mark.key, mark.effect, mark.elapsed, None, ""))
         elif mark.kind in ("done", "torn"):
@@ -199,19 +200,18 @@ class Digest:
 # The runs that a dashboard shows: one, or those of a folder.
 
 _SMALL = 24  # points of a run's course in the list
-# folders below one another in which runs are looked for; `culmen compare` makes
-# OUT/TASK/STRATEGY/seed-N
+# depth of folders in which runs are searched; `culmen compare` makes OUT/TASK/STRATEGY/seed-N
 _BELOW = 4
-_SEEN = 5_000  # folders looked at for that
-_JOIN = "~"  # in the name of a run that lies deeper: a name must do as one piece of an address
+_SEEN = 5_000  # folders searched at most
+_JOIN = "~"  # in the name of a run in a deeper folder: a name must be a single segment of a URL
 
 
 class RunCatalog:
-    """Runs by the names of their folders. `place` is a run, or a folder of runs, which may come and
-    go.
+    """Runs by the names of their folders.
 
-    Runs that lie deeper (`culmen compare`, benches) are called `TASK~STRATEGY~seed-0`. `names` maps
-    the path of a strategy's class to what it is called.
+    `place` is a run, or a folder of runs, which may appear and disappear. Runs in deeper folders
+    (`culmen compare`, benches) are called `TASK~STRATEGY~seed-0`. `names` maps the path of a
+    strategy's class to its display name.
     """
 
     def __init__(self, place: Path, names: Mapping[str, str] | None = None) -> None:
@@ -227,12 +227,13 @@ class RunCatalog:
 
     @property
     def place(self) -> str:
-        """Where they lie, for people: a folder, or a database."""
+        """The folder or database of the runs, for display."""
         return str(pointer(self.folder) or self.folder)
 
     def lines(self) -> list[tuple[str, RunLine]]:
-        """All of them, newest first, each with its name; none that is deleted while they are looked
-        at.
+        """All runs with their names, newest first.
+
+        Runs deleted in the meantime are left out.
         """
         called = {path.rpartition(":")[2]: name for path, name in self._names.items()}
         known = {path: name for name, path in self.paths().items()}
@@ -247,8 +248,10 @@ class RunCatalog:
         ]
 
     def curve(self, line: RunLine) -> list[tuple[int, float]]:
-        """Evaluations and the best so far, few enough for a line of a table; none for a run that
-        cannot be read, or is deleted meanwhile."""
+        """Evaluations and the best so far, thinned for a row of a table.
+
+        Empty for a run that cannot be read or was deleted in the meantime.
+        """
         if not line.task:
             return []
         path, state = Path(line.path), seen(Path(line.path))
@@ -267,7 +270,7 @@ class RunCatalog:
         return kept[1]
 
     def _line(self, path: Path) -> RunLine:
-        """A run in a line; not looked at again while its files are the same."""
+        """The line of a run, cached while its files are unchanged."""
         state = seen(path)
         kept = self._lines.get(path)
         if kept is None or kept[0] != state or state is None:
@@ -275,10 +278,10 @@ class RunCatalog:
         return kept[1]
 
     def paths(self) -> dict[str, Path]:
-        """What folders there are, by name."""
+        """Folders of runs by name."""
         if self._only is not None:
             return {self._only.name: self._only}
-        deeper = self.folder.is_dir() and pointer(self.folder) is None  # a database knows its runs
+        deeper = self.folder.is_dir() and pointer(self.folder) is None  # a database lists its runs
         found = {*run_folders(self.folder), *_below(self.folder, _BELOW if deeper else 0)}
         inside = {
             path: path.relative_to(self.folder) if self.folder in path.parents else path
@@ -292,7 +295,7 @@ class RunCatalog:
         return self._found
 
     def path(self, name: str) -> Path:
-        """The folder of a run; raises `UserError` for anything that is not one of them."""
+        """The folder of a run; raises `UserError` for an unknown name."""
         path = self._found.get(name)
         if path is None or not has_run(path):
             path = self.paths().get(name)
@@ -303,11 +306,9 @@ class RunCatalog:
         return path
 
     def digest(self, name: str) -> Digest:
-        """What is kept of a run; the pages that need it bring it up to date."""
+        """The digest of a run; pages refresh it as needed."""
         path = self.path(name)
-        file = (
-            journal_file(path).stat().st_ino
-        )  # another run may have taken the place of one that was deleted
+        file = journal_file(path).stat().st_ino  # another run may have replaced a deleted one
         with self._lock:
             known = self._digests.get(name)
             if known is None or known[0] != file:
@@ -316,8 +317,11 @@ class RunCatalog:
 
 
 def _below(folder: Path, deep: int) -> Iterator[Path]:
-    """Runs inside a folder and the folders in it, level by level; links are not followed, and what
-    a run keeps is its own. Ends after so many folders that it cannot be a place for runs."""
+    """Runs in a folder and the folders in it, level by level.
+
+    Links are not followed, and runs are not searched. Stops after `_SEEN` folders: the folder is
+    then hardly one of runs.
+    """
     level, seen = [folder], 0
     for _ in range(deep):
         inside: list[Path] = []
@@ -337,8 +341,9 @@ def _below(folder: Path, deep: int) -> Iterator[Path]:
 
 
 def seen(run: Path) -> object:
-    """Something that changes when the run does; None while it cannot be looked at: it may just come
-    or go.
+    """A value that changes when the run does.
+
+    None if it cannot be read: the run may just be appearing or disappearing.
     """
     try:
         return signature(run)
@@ -358,8 +363,9 @@ def thin(points: Sequence[T], most: int) -> list[T]:
 
 
 def buckets(points: Sequence[tuple[float, float]], most: int) -> list[tuple[float, float]]:
-    """At most `most` points of a series in order of x that keep its lows and highs: two for each
-    bucket.
+    """At most `most` points of a series in order of x, keeping its lows and highs.
+
+    Two points for each bucket.
     """
     if len(points) <= most:
         return list(points)

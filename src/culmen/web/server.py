@@ -35,14 +35,15 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 _COMPARED = 40  # runs in one picture
-_DRAWN = 200  # runs of a list whose course is drawn, the newest
+_DRAWN = 200  # newest runs of a list, which have a curve
 _BODY = 2_000_000  # bytes of a message
-_FLOOD = 8 * _BODY  # bytes after which a connection is given up
+_FLOOD = 8 * _BODY  # bytes after which reading a request is given up
 
 
 class Dashboard:
-    """The application over a run or a folder of runs; `token` is what writing takes, `names` are
-    the strategies'.
+    """The application over a run or a folder of runs.
+
+    `token` authorises writing; `names` maps the path of a strategy's class to its display name.
     """
 
     def __init__(
@@ -148,15 +149,15 @@ class Dashboard:
 
 
 def _asked(run: Path) -> list[str]:
-    """The prompts that wait for a person; they are no event."""
+    """Numbers of the prompts that wait for a person; prompts are not events."""
     return [question.number for question in sidecar.questions(run)]
 
 
 async def _message(request: Request) -> Any:
-    """The JSON of a request's body, which is never held beyond the limit.
+    """The JSON of a request's body, which is never stored beyond the limit.
 
-    A little more is read and dropped, so that its sender gets the answer; the rest of a flood is
-    not waited for.
+    A little more is read and dropped, so that the sender gets an answer; a larger body is not read
+    to its end.
     """
     raw, size = bytearray(), 0
     async for chunk in request.stream():
@@ -200,8 +201,9 @@ def _error_response(request: Request, error: CulmenError) -> Response:
 
 
 def bind(port: int) -> socket.socket:
-    """A listening socket on 127.0.0.1; port 0 takes any that is free. Raises `UserError` if the
-    port is taken.
+    """A listening socket on 127.0.0.1; port 0 selects any free port.
+
+    Raises `UserError` if the port cannot be used.
     """
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -223,7 +225,7 @@ def serve(dashboard: Dashboard, listening: socket.socket, ready: Callable[[], No
 
     from culmen.store import schema
 
-    assert schema.REVISION  # the database's library is loaded before the first request, not by it
+    assert schema.REVISION  # load the database library before the first request
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -240,17 +242,18 @@ def serve(dashboard: Dashboard, listening: socket.socket, ready: Callable[[], No
     Server(config).run(sockets=[listening])
 
 
-# Server-sent events: one look at a run's files a few times a second, shared by all who watch it.
+# Server-sent events: a run's files are checked a few times a second, once for all listeners.
 
-INTERVAL = 0.4  # seconds between two looks
-_BEAT = 15.0  # seconds of silence after which a comment shows that the line is still there
+INTERVAL = 0.4  # seconds between two checks
+_BEAT = 15.0  # seconds of silence after which a comment shows that the connection is alive
 
 
 class ChangeStream:
-    """Watches something while anybody listens: `look` says what it looks like, `tell` what to send
-    when that changed.
+    """Watcher that sends changes to its listeners.
 
-    Both are called on a thread, so that a slow disk holds nobody up.
+    It runs while there are listeners: `look` returns a value that changes with the watched object,
+    `tell` the data to send after a change. Both are called on a thread, so that a slow disk does
+    not block the server.
     """
 
     def __init__(self, look: Callable[[], object], tell: Callable[[], dict[str, Any]]) -> None:
@@ -260,7 +263,7 @@ class ChangeStream:
 
     @property
     def listeners(self) -> int:
-        """How many listen."""
+        """Number of listeners."""
         return len(self._listeners)
 
     async def stream(self) -> AsyncIterator[str]:
@@ -297,17 +300,17 @@ class ChangeStream:
         return f"data: {json.dumps(await asyncio.to_thread(self._tell))}\n\n"
 
 
-# What a person may do from the dashboard: send a run the messages of `culmen stop` and `culmen
-# tell`, say what it is, put it away.
+# Actions from the dashboard: the messages of `culmen stop` and `culmen tell`, labels, archiving,
+# deletion.
 
 
 def write(run: Path, what: str, message: Any) -> dict[str, Any]:
-    """Do what a person asked for; returns what came of it. Raises `UserError`.
+    """Perform an action on a run and return its result; raises `UserError`.
 
-    stop: `{"pause": bool}` · hint: `{"text": "..."}` · candidate: `{"parts": {name: text}}`: the
-    message's id, and whether a process is there to take it. answer (to a prompt that waits for a
-    person): `{"prompt": "0001", "text": "..."}`. labels: `{"tags": [...], "remark": "..."}`.
-    archive, delete: `{}`.
+    stop: `{"pause": bool}` · hint: `{"text": "..."}` · candidate: `{"parts": {name: text}}`: these
+    return the message's id, and `taken`: True if a process runs the search. answer (to a prompt
+    that waits for a person): `{"prompt": "0001", "text": "..."}`. labels: `{"tags": [...],
+    "remark": "..."}`. archive, delete: `{}`.
     """
     if not isinstance(message, Mapping):
         raise UserError("the message is no JSON object")
@@ -357,11 +360,11 @@ def _parts(given: Any) -> dict[str, str]:
     return {str(name): text for name, text in given.items()}
 
 
-# Who may talk to the dashboard: browsers of this machine, from its own pages; writing takes the
-# token, too.
+# Access control: only browsers of this machine, from the dashboard's own pages; writing also needs
+# the token.
 #
 # A web page elsewhere can make a browser send requests to 127.0.0.1. Such requests carry a foreign
-# `Origin`, or, after DNS rebinding, a foreign `Host`; both are refused, whatever they ask for.
+# `Origin`, or, after DNS rebinding, a foreign `Host`; both are refused, for all paths.
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -384,12 +387,16 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-"""On every answer. Trusted types: even a mistake in the pages cannot turn a text into markup."""
+"""Headers of every answer.
+
+Trusted types: even a mistake in the pages cannot turn a text into markup.
+"""
 
 
 class Guard:
-    """ASGI middleware: refuses what is foreign (421, 403) and writes without the token (401); adds
-    `HEADERS`.
+    """ASGI middleware that refuses foreign requests and unauthorised writing; adds `HEADERS`.
+
+    Status 421 for a foreign host, 403 for a foreign origin, 401 for writing without the token.
     """
 
     def __init__(self, app: App, token: str) -> None:

@@ -1,9 +1,9 @@
 """Adapters that start and drive the programs of coding agents.
 
 The host owns the process: it asks an adapter for a `Plan`, writes its files, starts `argv` in the
-sandbox, and hands the pipes to `Adapter.talk`. The adapter reads what the program says, reports it
-through `OnEvent`, and returns a `Parting`. Whatever a program writes never raises: garbage is
-passed over, and only limits of the host end a program that says nothing.
+sandbox, and hands the pipes to `Adapter.talk`. The adapter reads the program's output, reports it
+through `OnEvent`, and returns a `Parting`. No output of a program raises an error: malformed lines
+are skipped, and only the host's limits end a silent program.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ KINDS = ("life", "text", "thought", "tool", "session", "refused", "trouble")
 
 @dataclass(frozen=True)
 class AgentJob:
-    """One stretch of work for a program.
+    """One stretch of work for an agent program.
 
-    `tree` and `home` are absolute paths as the program sees them; `base_url` is the metering relay
-    as the program reaches it (`http://127.0.0.1:PORT`, no path; "" where there is none), `token`
-    stands in for a key there. `model` is the name to ask for ("" for the program's own default).
-    `resume` names the session of an earlier process that is to go on, `prompt` is then what is said
-    to it next, and `claimed` sums what its partings claimed. `limits` as in `session.Open`; most
-    are the host's to enforce.
+    `tree` and `home` are absolute paths as the program sees them. `base_url` is the metering relay
+    as the program reaches it (`http://127.0.0.1:PORT`, no path; "" without a relay), and `token`
+    takes the place of a key there. `model` is the model's name ("" for the program's own default).
+
+    `resume` names the session of an earlier process to continue; `prompt` is then the next message
+    in it, and `claimed` sums the usage that the session's partings claimed. `limits` are those of
+    `session.Open`; most of them are enforced by the host.
     """
 
     tree: str
@@ -41,15 +42,15 @@ class AgentJob:
 
 @dataclass(frozen=True)
 class Plan:
-    """How to start it.
+    """Command, environment and files with which a program is started.
 
     argv         the first item is an absolute path
-    environment  variables beside the host's own (HOME, LANG, TMPDIR); nothing of the host's environment is wanted
+    environment  variables beside HOME, LANG and TMPDIR; the host's environment is not inherited
     path         folders to put first on PATH
     files        texts to write before the start, by path relative to HOME
-    visible      folders and files beside /usr that must be visible, read-only, at their own places
-    stdin        whether the adapter writes to it; else it is /dev/null
-    network      whether the program must reach the internet (it cannot be led through the relay)
+    visible      folders and files beside /usr that must be visible, read-only, at their own paths
+    stdin        True if the adapter writes to standard input; else it is /dev/null
+    network      True if the program must reach the internet because it cannot use the relay
     """
 
     argv: tuple[str, ...]
@@ -63,9 +64,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Pipes:
-    """A started program. `wait` returns its exit code when the process that was started is gone, no
-    matter who still holds its pipes; it may be awaited more than once. The readers' own line limit
-    does not matter."""
+    """Standard streams and exit of a started program.
+
+    `wait` returns the exit code when the started process has ended, even if other processes still
+    hold its pipes; it may be awaited more than once. The line limit of the stream readers is not
+    used.
+    """
 
     stdout: asyncio.StreamReader
     stderr: asyncio.StreamReader
@@ -75,11 +79,11 @@ class Pipes:
 
 @dataclass(frozen=True)
 class ProgramEvent:
-    """What a program showed: `kind` of `KINDS`, `text` bounded (a text, a tool's name and argument,
-    a session's id).
+    """One event in a program's output.
 
-    All are signs of life but "trouble": programs may try a failed request again for ever. "refused"
-    is a tool call that the program's own permissions did not allow.
+    `kind` is one of `KINDS`; `text` is bounded (a text, a tool's name and argument, a session's
+    id). Every kind except "trouble" is a sign of life: programs may retry a failed request for
+    ever. "refused" is a tool call that the program's own permissions did not allow.
     """
 
     kind: str
@@ -91,12 +95,12 @@ OnEvent = Callable[[ProgramEvent], None]
 
 @dataclass(frozen=True)
 class Parting:
-    """How a program ended.
+    """Result of one process of an agent program.
 
-    `ended` as in `session.Waited`: finished | crashed | tokens | dollars | calls | unavailable.
-    `word` is the last thing it said, `why` what went wrong (with the end of its error output).
-    `session` resumes it. `claimed` is what the program says this process used: calls, input_tokens,
-    output_tokens, dollars - a cross-check only.
+    `ended` is as in `session.Waited`: finished | crashed | tokens | dollars | calls | unavailable.
+    `word` is the program's last message, `why` the fault (with the end of its error output), and
+    `session` the id to resume. `claimed` is the usage of this process by the program's own count:
+    calls, input_tokens, output_tokens, dollars. It serves as a cross-check only.
     """
 
     ended: str
@@ -108,31 +112,34 @@ class Parting:
 
 
 class ProgramDialogue(Protocol):
-    """One started program. `run` returns when its work is over, though its process may still be
-    there.
+    """Dialogue with one started program.
+
+    `run` returns when the program's work is over; its process may still be running.
     """
 
     @property
     def session(self) -> str:
-        """The program's own name for the session, "" before it told."""
+        """The program's own id of the session; "" until it is known."""
         ...
 
     async def run(self) -> Parting: ...
 
     async def say(self, text: str) -> bool:
-        """Interrupt it and say something in the same session, while `run` goes on. False: this
-        program cannot; end it and start it again with `AgentJob.resume` and the text as
-        `AgentJob.prompt`, where `Adapter.resumes`."""
+        """Interrupt the program with a message in the same session, while `run` goes on.
+
+        Return False if the program does not support it. Then end it and, if `Adapter.resumes`,
+        start it again with `AgentJob.resume` and the message as `AgentJob.prompt`.
+        """
         ...
 
 
 class Adapter(Protocol):
-    """One kind of program.
+    """Adapter for one kind of agent program.
 
     metered   its model calls go through the relay
     nudges    `ProgramDialogue.say` works
     resumes   `AgentJob.resume` works
-    wires     the interfaces it asks the relay for: chat | responses | messages | gemini
+    wires     wire formats it uses at the relay: chat | responses | messages | gemini
     """
 
     @property
@@ -154,7 +161,7 @@ class Adapter(Protocol):
     def wires(self) -> tuple[str, ...]: ...
 
     def plan(self, job: AgentJob) -> Plan:
-        """Raises UserError if the program is not installed."""
+        """Plan of the start. Raises UserError if the program is not installed."""
         ...
 
     def talk(self, pipes: Pipes, job: AgentJob, heard: OnEvent) -> ProgramDialogue: ...

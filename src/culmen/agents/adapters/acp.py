@@ -1,9 +1,9 @@
-"""The Agent Client Protocol: JSON-RPC, one message a line, over a program's standard streams.
+"""The Agent Client Protocol: JSON-RPC, one message a line, over standard streams.
 
-Requests, answers and errors are matched by the protocol's own SDK (`agent-client-protocol`). Below
-it lies a transport of ours, and what agents send is read as plain data, not through the SDK's
-models: a session has to go on where those give up - garbage between messages, lines of megabytes,
-kinds of updates nobody knows, answers nobody asked for.
+Requests, answers and errors are matched by the protocol's own SDK (`agent-client-protocol`). The
+transport below it is culmen's own, and messages from agents are read as plain data instead of
+through the SDK's models: a session must survive input on which those fail, such as garbage between
+messages, lines of megabytes, unknown kinds of updates, and answers without a request.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from culmen.agents.adapters.headless import (
     text,
 )
 
-OPEN_SECONDS = 300.0  # some load for a minute on a cold disk
-_UNREAD = 8 << 20  # bytes that an agent may leave unread before it counts as broken
-_MANY = 100_000  # tool calls of one session that are reported
+OPEN_SECONDS = 300.0  # some programs load for a minute from a cold disk
+_UNREAD = 8 << 20  # unread bytes after which a program counts as broken
+_MANY = 100_000  # reported tool calls of one session, at most
 _AUTH_REQUIRED = RequestError.auth_required().code
 _FREE_MODES = ("bypassPermissions", "agent-full-access", "full-access", "yolo", "auto", "build")
 _STOPS = {"max_turn_requests": "calls", "max_tokens": "tokens"}
@@ -46,9 +46,11 @@ _TOKENS = {
 
 
 class ProgramTransport:
-    """The SDK's transport over a program's pipes: passes on well-formed messages, and never waits
-    for the program to read. `over` ends it; `why` says what was wrong then, "" if the program just
-    left."""
+    """The SDK's transport over a program's pipes.
+
+    It passes on well-formed messages and never waits for the program to read. `over` is set at the
+    end; `why` is then the fault, "" if the program exited.
+    """
 
     def __init__(self, pipes: Pipes, heard: OnEvent) -> None:
         assert pipes.stdin is not None
@@ -79,9 +81,7 @@ class ProgramTransport:
 
 
 def _well_formed(message: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The message with nothing in it that the SDK would stumble over; None for what is no
-    JSON-RPC.
-    """
+    """The message reduced to fields that the SDK can read; None if it is not JSON-RPC."""
     if message is None:
         return None
     which, method = message.get("id"), message.get("method")
@@ -98,8 +98,10 @@ def _well_formed(message: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 class AcpDialogue:
-    """One session with a started program; the host's `ProgramDialogue`. `login` is the program's
-    way to sign in with a key."""
+    """A `ProgramDialogue`: one session with a program that speaks the Agent Client Protocol.
+
+    `login` is the program's method of authentication with a key.
+    """
 
     def __init__(self, pipes: Pipes, job: AgentJob, heard: OnEvent, login: str = "") -> None:
         self._pipes, self._job, self._heard, self._login = pipes, job, heard, login
@@ -112,7 +114,7 @@ class AcpDialogue:
         self._tools: dict[str, str] = {}
 
     async def say(self, text: str) -> bool:
-        """Interrupts what it is doing; it hears the text next. False when its turn is over."""
+        """Cancel the current turn and queue a message as the next; False if the session is over."""
         if self._over:
             return False
         self._waiting.append(text)
@@ -124,9 +126,7 @@ class AcpDialogue:
         return True
 
     async def run(self) -> Parting:
-        """Open the session, give it the prompt and what is said later, until it has nothing more to
-        do.
-        """
+        """Open the session, send the prompt and queued messages, and return when none is left."""
         transport = ProgramTransport(self._pipes, self._heard)
         gone, complaints = asyncio.Event(), StreamTail()
         leaving = asyncio.ensure_future(follow(self._pipes.wait(), gone))
@@ -152,14 +152,13 @@ class AcpDialogue:
         try:
             async with asyncio.timeout(OPEN_SECONDS):
                 await self._start()
-            said = "\n\n".join(
-                (self._job.prompt, *self._waiting)
-            )  # some of it was said while it started
+            # messages may have been queued during the start
+            said = "\n\n".join((self._job.prompt, *self._waiting))
             self._waiting.clear()
             while True:
                 try:
                     stop = await self._prompt(said)
-                except RequestError:  # some answer an interrupted prompt with an error
+                except RequestError:  # some programs answer a cancelled prompt with an error
                     if not self._waiting:
                         raise
                     stop = "cancelled"
@@ -177,8 +176,9 @@ class AcpDialogue:
         return _STOPS.get(stop, "crashed"), f"it stopped: {stop or 'no reason given'}"
 
     async def _ask(self, method: str, **params: Any) -> Any:
-        """Raises RequestError for an answer that is an error, ConnectionError if no answer can come
-        any more.
+        """Send a request and return its result.
+
+        Raises RequestError for an error answer, ConnectionError if an answer can no longer come.
         """
         assert self._connection is not None
         return await self._connection.send_request(AGENT_METHODS[method], params)
@@ -215,7 +215,7 @@ class AcpDialogue:
         return opened
 
     def _method(self, hello: Any) -> str:
-        """The way to sign in that takes a key from the environment."""
+        """Method of authentication that takes a key from the environment; "" if there is none."""
         known = [text(method, "id") for method in items(hello, "authMethods")]
         return (
             self._login
@@ -224,7 +224,7 @@ class AcpDialogue:
         )
 
     async def _free(self, opened: Any) -> None:
-        """Switch to the mode that asks least; the sandbox around it is the protection."""
+        """Switch to the mode with the fewest permission prompts; the sandbox is the protection."""
         modes = {text(mode, "id") for mode in items(opened, "modes", "availableModes")}
         wanted = next((mode for mode in _FREE_MODES if mode in modes), "")
         if wanted and wanted != text(opened, "modes", "currentModeId"):
@@ -252,11 +252,10 @@ class AcpDialogue:
         return text(reply, "stopReason")
 
     async def _asked(self, method: str, params: Any, notification: bool) -> dict[str, Any] | None:
-        """What the agent tells or asks; permission is given to everything."""
+        """Handle a message from the agent; every permission is granted."""
         if notification:
-            if (
-                method == CLIENT_METHODS["session_update"] and self._open
-            ):  # before: what was said in the session loaded
+            # updates before `_open` replay the messages of a loaded session
+            if method == CLIENT_METHODS["session_update"] and self._open:
                 self._update(at(params, "update"))
             return None
         if method != CLIENT_METHODS["session_request_permission"]:
@@ -293,7 +292,7 @@ class AcpDialogue:
             self._tool(update)
 
     def _tool(self, update: Any) -> None:
-        """Some report a tool's argument only after they have reported the call."""
+        """Report a tool call; some programs send its argument only in a later update."""
         which, detail = text(update, "toolCallId"), short(at(update, "rawInput"))
         if (
             (which in self._tools and not detail)

@@ -1,5 +1,4 @@
-"""The agent programs culmen knows, by the names that `--agent` takes, and how the installed ones
-compare with those that were tried."""
+"""Known agent programs, by the names that `--agent` takes, and the versions tried."""
 
 from __future__ import annotations
 
@@ -34,8 +33,9 @@ NATIVE: dict[str, type[Adapter]] = {
 
 @dataclass(frozen=True)
 class _AcpProgram:
-    """How a program is started for the Agent Client Protocol; `login` is its way to sign in with a
-    key.
+    """Start of a program that speaks the Agent Client Protocol.
+
+    `login` is the program's method of authentication with a key.
     """
 
     command: tuple[str, ...]
@@ -67,13 +67,14 @@ KNOWN = {
         ("cursor-agent", "acp"), environment=lambda _: native.cursor_environment(), metered=False
     ),
 }
-"""Programs that speak the Agent Client Protocol, by the name after `acp:`; any other command line
-works, too.
+"""Programs that speak the Agent Client Protocol, by the name after `acp:`.
+
+Any other command line works, too.
 """
 
 
 class AcpAdapter:
-    """The adapter for a program that speaks the Agent Client Protocol."""
+    """Adapter for a program that speaks the Agent Client Protocol."""
 
     nudges, resumes = True, True
 
@@ -87,7 +88,7 @@ class AcpAdapter:
         self.metered, self.wires = known.metered, known.wires
 
     def plan(self, job: AgentJob) -> Plan:
-        """The prompt goes through the protocol, not onto the command line."""
+        """Plan of the start; the prompt goes through the protocol, not onto the command line."""
         known, found = self._known, programs.find(self.program)
         model = (known.model_flag, job.model) if known.model_flag and job.model else ()
         return Plan(
@@ -101,7 +102,7 @@ class AcpAdapter:
         )
 
     def talk(self, pipes: Pipes, job: AgentJob, heard: OnEvent) -> ProgramDialogue:
-        """Speak the protocol with it."""
+        """Dialogue over the protocol."""
         from culmen.agents.adapters.acp import AcpDialogue
 
         return AcpDialogue(pipes, job, heard, self._known.login)
@@ -121,8 +122,10 @@ def _split(command: str) -> list[str]:
 
 
 def named(kind: str) -> Adapter:
-    """The adapter of that name: "claude", "acp:opencode", "cmd: my-agent {prompt}". Raises
-    UserError for an unknown one."""
+    """Adapter by name: "claude", "acp:opencode", "cmd: my-agent {prompt}".
+
+    Raises UserError for an unknown name.
+    """
     if kind in NATIVE:
         return NATIVE[kind]()
     way, colon, command = kind.partition(":")
@@ -138,9 +141,11 @@ def named(kind: str) -> Adapter:
 
 @dataclass(frozen=True)
 class TestedVersions:
-    """`versions` that were run for real, the newest last; none: the adapter is written from
-    documentation. `package` is where it comes from, as `npm install` or `pip install` name it ("":
-    from its maker's page)."""
+    """Versions of a program that were run, the newest last.
+
+    Without `versions` the adapter is written from documentation alone. `package` is the name for
+    `installer` ("": the program is installed from its maker's page).
+    """
 
     versions: tuple[str, ...] = ()
     package: str = ""
@@ -159,11 +164,11 @@ TESTED = {
     ),
     "codex-acp": TestedVersions(("2.6.0",), "@agentclientprotocol/codex-acp"),
 }
-"""By program: their options change from month to month."""
+"""Tested versions by program; the options of these programs change from month to month."""
 
 
 def drift(program: str, version: str) -> str:
-    """How an installed version compares with those tried: tested | untested | newer | older."""
+    """Installed version relative to those tested: tested | untested | newer | older."""
     known = TESTED.get(program, TestedVersions()).versions
     if not known or not version:
         return "untested"
@@ -179,9 +184,7 @@ def _order(version: str) -> tuple[int, ...]:
 
 
 def survey() -> list[dict[str, Any]]:
-    """One row for each known agent, as plain data; the programs are asked for their versions side
-    by side.
-    """
+    """One row per known agent, as plain data; versions are queried in parallel."""
     agents = [named(kind) for kind in (*NATIVE, *(f"acp:{name}" for name in KNOWN))]
     names = list(dict.fromkeys(agent.program for agent in agents))
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 2) as pool:
@@ -190,7 +193,7 @@ def survey() -> list[dict[str, Any]]:
 
 
 def _installed_version(program: str) -> str | None:
-    """None if it is not installed, "" if it does not say."""
+    """Version of an installed program; "" if unknown, None if it is not installed."""
     try:
         return programs.version(programs.find(program))
     except UserError:

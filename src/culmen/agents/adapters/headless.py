@@ -1,5 +1,8 @@
-"""Programs that are started with a prompt, print events as lines of JSON, and leave; and how any
-program's output is read: lines among garbage, of any length, from pipes that may never close."""
+"""Programs that are started with a prompt, print events as lines of JSON, and exit.
+
+Also the reading of any program's output: lines among garbage, of any length, from pipes that may
+never close.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,8 @@ import msgspec
 
 from culmen.agents.adapters import AgentJob, OnEvent, Parting, Pipes, Plan, ProgramEvent
 
-LEAVE_SECONDS = (
-    60.0  # after its last event a program should leave; some wait for what they left running
-)
+# seconds for the exit after a program's last event; some wait for their background processes
+LEAVE_SECONDS = 60.0
 _UNREACHABLE = (
     "connection refused",
     "econnrefused",
@@ -23,18 +25,17 @@ _UNREACHABLE = (
     "unable to connect",
 )
 LONGEST = 32 << 20  # bytes of one line; agents put whole files into an event
-BOUND = 4000  # characters of anything that is passed on
-# seconds a pipe may stay silent after its program has gone: others may hold it open for ever
+BOUND = 4000  # characters of any text that is passed on
+# seconds of silence on a pipe after its program has exited: other processes may hold it open
 QUIET = 2.0
 _CHUNK = 1 << 16
 
 
 class LineReader:
-    """Lines of a stream until it ends, or until `gone` is set and nothing more comes for `QUIET`
-    seconds.
+    """Lines of a stream, until it ends or `gone` is set and `QUIET` seconds pass in silence.
 
-    `patience` ends it after so many silent seconds even while the process is there. Lines over
-    `longest` bytes are dropped; `dropped` counts them.
+    `patience` is the longest silence in seconds while the process is running; None for no limit.
+    Lines over `longest` bytes are dropped and counted in `dropped`.
     """
 
     def __init__(self, stream: asyncio.StreamReader, gone: asyncio.Event, longest: int = 0) -> None:
@@ -60,7 +61,7 @@ class LineReader:
             yield bytes(rest)
 
     async def _chunk(self) -> bytes:
-        """What comes next; b"" at the end."""
+        """The next bytes; b"" at the end."""
         reading = asyncio.ensure_future(self._read())
         gone = asyncio.ensure_future(self._gone.wait())
         try:
@@ -77,35 +78,36 @@ class LineReader:
     async def _read(self) -> bytes:
         try:
             return await self._stream.read(_CHUNK)
-        except OSError:  # a pipe that breaks has ended
+        except OSError:  # a broken pipe has ended
             return b""
 
 
 class StreamTail:
-    """The end of a stream as text, read to the end in the background."""
+    """The end of a stream as text; the stream is read to its end in the background."""
 
     def __init__(self, size: int = BOUND) -> None:
         self._kept, self._size = bytearray(), size
 
     def add(self, piece: bytes) -> None:
-        """Take one more line."""
+        """Add a line."""
         self._kept += piece[-4 * self._size :] + b"\n"
         del self._kept[: -4 * self._size]
 
     async def collect(self, lines: LineReader) -> None:
-        """Take all lines, to the end."""
+        """Add all lines, to the end."""
         async for line in lines:
             self.add(line)
 
     @property
     def text(self) -> str:
-        """At most `size` characters."""
+        """The kept text, at most `size` characters."""
         return self._kept.decode("utf-8", "replace").strip()[-self._size :]
 
 
 async def follow(wait: Awaitable[int], gone: asyncio.Event) -> int:
-    """Set `gone` when the process has ended; its exit code. What is waited for may be shared: it is
-    not cancelled.
+    """Set `gone` when the process has ended; return its exit code.
+
+    `wait` may be shared: it is not cancelled.
     """
     try:
         return await asyncio.shield(wait)
@@ -114,7 +116,7 @@ async def follow(wait: Awaitable[int], gone: asyncio.Event) -> int:
 
 
 def parse(line: bytes) -> dict[str, Any] | None:
-    """A JSON object, or None for anything else."""
+    """The JSON object on a line; None for anything else."""
     line = line.strip()
     if not line.startswith(b"{"):
         return None
@@ -126,7 +128,7 @@ def parse(line: bytes) -> dict[str, Any] | None:
 
 
 def at(value: Any, *path: str | int) -> Any:
-    """What lies at a path of keys and indices; None where it does not go on."""
+    """The value at a path of keys and indices; None if the path does not exist."""
     for step in path:
         if isinstance(step, str):
             value = value.get(step) if isinstance(value, dict) else None
@@ -146,7 +148,7 @@ def text(value: Any, *path: str | int) -> str:
 
 
 def number(value: Any, *path: str | int) -> float:
-    """The number at a path, if it is finite and not negative; else 0."""
+    """The number at a path if it is finite and not negative; else 0."""
     found = at(value, *path)
     good = isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found < 1e15
     return float(found) if good else 0.0
@@ -159,7 +161,7 @@ def items(value: Any, *path: str | int) -> list[dict[str, Any]]:
 
 
 def short(value: Any, size: int = 300) -> str:
-    """Anything on one bounded line."""
+    """The value on one line of at most `size` characters."""
     words = (
         value if isinstance(value, str) else msgspec.json.encode(value).decode() if value else ""
     )
@@ -168,10 +170,12 @@ def short(value: Any, size: int = 300) -> str:
 
 
 class StreamReading:
-    """What one kind of event stream amounts to. Subclasses take events and set what they learn.
+    """State read from the event stream of one kind of program; subclasses read the events.
 
-    `over` says that by its own account the program has finished; `fault` why it did not, `ended`
-    the word for that; `stuck` that the last event showed no progress.
+    over    by its own account the program has finished
+    fault   reason of a failure, "" if there is none
+    ended   the failure's word for `Parting.ended`, "" if it is not known
+    stuck   the last event showed no progress
     """
 
     def __init__(self, job: AgentJob, heard: OnEvent) -> None:
@@ -181,7 +185,7 @@ class StreamReading:
         self.claimed: dict[str, float] = {}
 
     def line(self, line: bytes) -> None:
-        """One line of its output."""
+        """Read one line of output."""
         event = parse(line)
         if event is None:
             return self.hear("life")
@@ -191,14 +195,14 @@ class StreamReading:
             self.hear("life")
 
     def take(self, event: dict[str, Any]) -> None:
-        """One event; whatever it holds, it must not raise."""
+        """Read one event; it must not raise, whatever the event holds."""
         raise NotImplementedError
 
     def finish(self, code: int | None) -> None:
-        """The program has gone: last conclusions."""
+        """Draw conclusions from the program's exit code."""
 
     def hear(self, kind: str, text: str = "") -> None:
-        """Tell the host."""
+        """Report an event to the host."""
         self._heard(
             ProgramEvent(
                 kind,
@@ -207,32 +211,33 @@ class StreamReading:
         )
 
     def known_as(self, session: str) -> None:
-        """The program has named its session."""
+        """Note the program's id of the session."""
         if session and session != self.session and len(session) <= 200:
             self.session = session
             self.hear("session", session)
 
     def failed(self, fault: str) -> None:
-        """Something went wrong; it may try again."""
+        """Note a failure; the program may retry."""
         self.fault, self.stuck = fault, True
         self.hear("trouble", fault)
 
     def said(self, text: str) -> None:
-        """Text meant for people; the last one counts."""
+        """Note a text meant for people; the last one is the program's final message."""
         if text.strip():
             self.word = text.strip()[-BOUND:]
             self.hear("text", text)
 
     def count(self, **amounts: float) -> None:
-        """Add to what the program claims."""
+        """Add to the program's claimed usage."""
         for name, amount in amounts.items():
             if amount:
                 self.claimed[name] = self.claimed.get(name, 0.0) + amount
 
 
 class HeadlessDialogue:
-    """One run of such a program; the host's `ProgramDialogue`. `feed` is what it is to read on its
-    standard input.
+    """A `ProgramDialogue`: one run of a headless program.
+
+    `feed` is the text for its standard input.
     """
 
     def __init__(self, pipes: Pipes, reading: StreamReading, feed: str = "") -> None:
@@ -240,15 +245,15 @@ class HeadlessDialogue:
 
     @property
     def session(self) -> str:
-        """Its own name for the session, "" before it told."""
+        """The program's own id of the session; "" until it is known."""
         return self._reading.session
 
     async def say(self, text: str) -> bool:
-        """Such a program takes no message while it runs."""
+        """False: a headless program takes no message while it runs."""
         return False
 
     async def run(self) -> Parting:
-        """Read to the end."""
+        """Read the output to its end."""
         if self._feed and self._pipes.stdin is not None:
             self._pipes.stdin.write(self._feed.encode("utf-8", "replace"))
             self._pipes.stdin.close()  # once it is written
@@ -284,7 +289,7 @@ class HeadlessDialogue:
 
 
 def explain(fault: str, code: int | None, complaint: str) -> str:
-    """One bounded text: what it said was wrong, how it left, the end of its error output."""
+    """One bounded text: the reported fault, the exit code, the end of the error output."""
     left = "" if code in (0, None) else f"exit code {code}"
     return "; ".join(
         part for part in (short(fault, 1000), left, short(complaint[-1000:], 1000)) if part
@@ -292,8 +297,9 @@ def explain(fault: str, code: int | None, complaint: str) -> str:
 
 
 class HeadlessAdapter:
-    """What adapters of such programs share. By default they are metered, and are told more by
-    resuming the session.
+    """Base of adapters for headless programs.
+
+    By default the programs are metered and take further messages by resuming the session.
     """
 
     name = program = ""
@@ -302,9 +308,9 @@ class HeadlessAdapter:
     reading = StreamReading
 
     def plan(self, job: AgentJob) -> Plan:
-        """How to start it. Raises UserError if the program is not installed."""
+        """Plan of the start. Raises UserError if the program is not installed."""
         raise NotImplementedError
 
     def talk(self, pipes: Pipes, job: AgentJob, heard: OnEvent) -> HeadlessDialogue:
-        """Read what it prints."""
+        """Dialogue that reads the program's output."""
         return HeadlessDialogue(pipes, self.reading(job, heard))

@@ -1,5 +1,4 @@
-"""Coding agents driven by their own command line: for each the adapter, its settings, and the
-reading of its output.
+"""Coding agents with their own command line: adapters, settings, and readers of output.
 
 Claude Code, Codex, OpenCode, Gemini CLI, Cursor's agent, mini-swe-agent, and any other command
 (`cmd: ARGV`). Every adapter allows every tool: the sandbox around the program is the protection.
@@ -27,17 +26,17 @@ from culmen.agents.adapters.headless import (
 )
 from culmen.core.errors import UserError
 
-TOKEN_VARIABLE = (
-    "CULMEN_AGENT_TOKEN"  # where programs with settings of their own find the gateway's token
-)
+# variable with the gateway's token, for programs with settings of their own
+TOKEN_VARIABLE = "CULMEN_AGENT_TOKEN"
 
 
 # Claude Code: `claude -p PROMPT --output-format stream-json`
 
 
 def claude_environment(job: AgentJob) -> dict[str, str]:
-    """Directs it to the relay and switches off all other traffic; as root it works only where
-    IS_SANDBOX is set.
+    """Variables that direct Claude Code to the relay and switch off all other traffic.
+
+    As root the program starts only if IS_SANDBOX is set.
     """
     relay = (
         {"ANTHROPIC_BASE_URL": job.base_url, "ANTHROPIC_API_KEY": job.token} if job.base_url else {}
@@ -56,7 +55,10 @@ _CLAUDE_LIMITS = {"error_max_budget_usd": "dollars", "error_max_turns": "calls"}
 
 
 class ClaudeReading(StreamReading):
-    """Its exit code is 0 and its result "success" even when every tool was refused."""
+    """Reader of Claude Code's events.
+
+    The exit code is 0 and the result "success" even if every tool call was refused.
+    """
 
     def __init__(self, job: AgentJob, heard: OnEvent) -> None:
         super().__init__(job, heard)
@@ -116,7 +118,7 @@ class ClaudeReading(StreamReading):
 
 
 class ClaudeCode(HeadlessAdapter):
-    """A running process takes no further message: a new one resumes the session."""
+    """Claude Code: a running process takes no further message; a new one resumes the session."""
 
     name = program = "claude"
     wires = ("messages",)
@@ -135,7 +137,7 @@ class ClaudeCode(HeadlessAdapter):
 
 
 def codex_environment(job: AgentJob) -> dict[str, str]:
-    """Where it keeps its settings and sessions, and the token for the relay."""
+    """Folder of Codex's settings and sessions, and the token for the relay."""
     return {
         "CODEX_HOME": f"{job.home}/.codex",
         **({TOKEN_VARIABLE: job.token} if job.base_url else {}),
@@ -143,7 +145,7 @@ def codex_environment(job: AgentJob) -> dict[str, str]:
 
 
 def codex_files(job: AgentJob) -> dict[str, str]:
-    """Its settings: the relay as its model provider, and no sandbox of its own inside ours."""
+    """Codex settings: the relay as its model provider, no sandbox inside the host's sandbox."""
     lines = [
         "check_for_update_on_startup = false",
         'web_search = "disabled"',  # there is no network
@@ -168,7 +170,10 @@ def codex_files(job: AgentJob) -> dict[str, str]:
 
 
 class CodexReading(StreamReading):
-    """Its usage counts the whole thread, so what earlier processes claimed is subtracted."""
+    """Reader of Codex's events.
+
+    Its usage counts the whole thread, so the claims of earlier processes are subtracted.
+    """
 
     def take(self, event: dict[str, Any]) -> None:
         kind = text(event, "type")
@@ -180,7 +185,7 @@ class CodexReading(StreamReading):
             for name in ("input_tokens", "output_tokens"):
                 amount = number(event, "usage", name) - self.job.claimed.get(name, 0.0)
                 self.claimed[name] = max(0.0, amount)
-        elif kind in ("turn.failed", "error"):  # an error may be followed by another try
+        elif kind in ("turn.failed", "error"):  # a retry may follow an error
             self.over = kind == "turn.failed"
             self.failed(text(event, "error", "message") or text(event, "message") or kind)
 
@@ -203,7 +208,7 @@ class CodexReading(StreamReading):
 
 
 class Codex(HeadlessAdapter):
-    """Started in the work tree, which need not be a git repository."""
+    """Codex, started in the work tree, which need not be a git repository."""
 
     name = program = "codex"
     wires = ("responses",)
@@ -229,15 +234,16 @@ class Codex(HeadlessAdapter):
 
 
 def opencode_environment(job: AgentJob) -> dict[str, str]:
-    """The token for the relay; everything it would download by itself is switched off."""
+    """The token for the relay, and variables that switch off OpenCode's own downloads."""
     names = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "SHARE")
     off = {f"OPENCODE_DISABLE_{name}": "1" for name in names}
     return {**off, **({TOKEN_VARIABLE: job.token} if job.base_url else {})}
 
 
 def opencode_files(job: AgentJob) -> dict[str, str]:
-    """Its settings: the relay as a provider with one model, every tool allowed. Raises UserError
-    without a model.
+    """OpenCode settings: the relay as a provider with one model, every tool allowed.
+
+    Raises UserError without a model.
     """
     settings: dict[str, Any] = {
         "permission": {"*": "allow"},
@@ -246,9 +252,8 @@ def opencode_files(job: AgentJob) -> dict[str, str]:
         "snapshot": False,
         "lsp": False,
         "formatter": False,
-        "agent": {
-            "title": {"disable": True}
-        },  # else it asks for a title, in a call that it does not count
+        # else it asks the model for a title, in a call that it does not count
+        "agent": {"title": {"disable": True}},
     }
     if job.base_url:
         if not job.model:
@@ -275,12 +280,15 @@ def opencode_files(job: AgentJob) -> dict[str, str]:
 
 
 def _opencode_model(job: AgentJob) -> str:
-    """It names models provider/model."""
+    """Model name in OpenCode's form, provider/model."""
     return f"culmen/{job.model}" if job.base_url else job.model
 
 
 class OpenCodeReading(StreamReading):
-    """It reports each model call; the last one is the one that did not end in a tool call."""
+    """Reader of OpenCode's events, one per model call.
+
+    The last call is the one that did not end in a tool call.
+    """
 
     def take(self, event: dict[str, Any]) -> None:
         kind = text(event, "type")
@@ -309,8 +317,9 @@ class OpenCodeReading(StreamReading):
 
 
 class OpenCode(HeadlessAdapter):
-    """The prompt goes through its standard input: it puts arguments into quotes, and the model sees
-    them.
+    """OpenCode; the prompt goes through standard input.
+
+    It puts quotation marks around arguments of the command line, and the model would see them.
     """
 
     name = program = "opencode"
@@ -338,7 +347,7 @@ class OpenCode(HeadlessAdapter):
 
 
 def gemini_environment(job: AgentJob) -> dict[str, str]:
-    """Directs it to the relay."""
+    """Variables that direct Gemini CLI to the relay."""
     return (
         {"GEMINI_API_KEY": job.token, "GOOGLE_GEMINI_BASE_URL": job.base_url}
         if job.base_url
@@ -347,7 +356,7 @@ def gemini_environment(job: AgentJob) -> dict[str, str]:
 
 
 def gemini_files(job: AgentJob) -> dict[str, str]:
-    """Its settings: a key instead of signing in, no updates, no usage statistics."""
+    """Gemini CLI settings: a key instead of a login, no updates, no usage statistics."""
     settings = {
         "security": {"auth": {"selectedType": "gemini-api-key"}},
         "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
@@ -358,7 +367,7 @@ def gemini_files(job: AgentJob) -> dict[str, str]:
 
 
 class GeminiReading(StreamReading):
-    """Its texts come in pieces."""
+    """Reader of Gemini CLI's events; a message's text comes in pieces."""
 
     _pieces = ""
 
@@ -397,7 +406,7 @@ class GeminiReading(StreamReading):
 
 
 class GeminiCli(HeadlessAdapter):
-    """Every tool allowed, the work tree trusted."""
+    """Gemini CLI, with every tool allowed and the work tree trusted."""
 
     name = program = "gemini"
     wires = ("gemini",)
@@ -417,13 +426,13 @@ class GeminiCli(HeadlessAdapter):
 
 
 def cursor_environment() -> dict[str, str]:
-    """The user's own key: no other agent is given one."""
+    """The user's own Cursor key, which no other agent receives."""
     key = "CURSOR_API_KEY"
     return {key: os.environ[key]} if os.environ.get(key) else {}
 
 
 class CursorReading(StreamReading):
-    """The same shape as Claude Code's, with tool calls as events of their own."""
+    """Reader of Cursor's events: Claude Code's shape, with separate events for tool calls."""
 
     def take(self, event: dict[str, Any]) -> None:
         kind = text(event, "type")
@@ -449,8 +458,11 @@ class CursorReading(StreamReading):
 
 
 class Cursor(HeadlessAdapter):
-    """It signs in at its maker's and accepts no other address, so its calls cannot be metered and
-    it needs the internet. Written from its documentation: not run against the real program."""
+    """Cursor's agent, unmetered.
+
+    It logs in at its maker's server and accepts no other address, so its calls cannot be metered
+    and it needs the internet. Written from its documentation; not run against the real program.
+    """
 
     name, program = "cursor", "cursor-agent"
     metered = False
@@ -486,7 +498,7 @@ _PLACES = ("prompt", "prompt_file", "model", "base_url", "token", "tree", "home"
 
 
 def relay_environment(job: AgentJob) -> dict[str, str]:
-    """The relay under every name that programs usually look for."""
+    """The relay's address and token under all variables that programs commonly read."""
     if not job.base_url:
         return {}
     return {
@@ -501,14 +513,14 @@ def relay_environment(job: AgentJob) -> dict[str, str]:
 
 
 class PlainReading(StreamReading):
-    """Every line is a text; the exit code says whether it succeeded."""
+    """Reader of plain output: every line is a text; exit code 0 is success."""
 
     def line(self, line: bytes) -> None:
         words = _ESCAPES.sub("", line.decode("utf-8", "replace"))
         self.print(words) if words.strip() else self.hear("life")
 
     def print(self, words: str) -> None:
-        """A line that is not empty."""
+        """Read a line that is not empty."""
         self.said(words)
 
     def finish(self, code: int | None) -> None:
@@ -516,12 +528,11 @@ class PlainReading(StreamReading):
 
 
 class AnyCommand(HeadlessAdapter):
-    """Any program: `cmd: my-agent --task {prompt_file} --model {model}`; places in braces are
-    filled in.
+    """Any program: `cmd: my-agent --task {prompt_file} --model {model}`.
 
-    It finds the relay in `{base_url}` and in the variables that programs usually look for, and the
-    prompt, if no place takes it, as a last argument. It runs in the work tree; files that it names
-    by absolute path are visible to it.
+    Places in braces are filled in. The program finds the relay in `{base_url}` and in the usual
+    variables (`relay_environment`), and the prompt as its last argument if no place takes it. It
+    runs in the work tree; files that the command line names by absolute path are visible to it.
     """
 
     resumes = False
@@ -559,8 +570,11 @@ class AnyCommand(HeadlessAdapter):
 
 
 class MiniReading(PlainReading):
-    """It prints a conversation for people; what the model said stands below a heading of its own.
-    Its exit code is 0 even when it has given up; then the reason stands below the last heading."""
+    """Reader of mini-swe-agent's output, a conversation printed for people.
+
+    The model's messages stand below a heading of their own. The exit code is 0 even if the program
+    has given up; the reason then stands below the last heading.
+    """
 
     _part = _said = ""
 
@@ -580,8 +594,10 @@ class MiniReading(PlainReading):
 
 
 class Mini(HeadlessAdapter):
-    """mini-swe-agent, without its set-up dialogue and its own prices. Version 2.4.6 as installed
-    from PyPI fails whenever it calls a tool, because it lacks the package `mcp`."""
+    """mini-swe-agent, without its set-up dialogue and its own prices.
+
+    Version 2.4.6 from PyPI fails at every tool call because it lacks the package `mcp`.
+    """
 
     name = program = "mini"
     resumes = False

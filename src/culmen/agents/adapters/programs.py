@@ -1,6 +1,4 @@
-"""Where agent programs are on this machine: what of it must be visible in a sandbox, and which
-version it is.
-"""
+"""Installed agent programs: paths that must be visible in a sandbox, and versions."""
 
 from __future__ import annotations
 
@@ -22,8 +20,12 @@ _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/")
 
 @dataclass(frozen=True)
 class InstalledProgram:
-    """`command` starts it (its interpreter first, where it leaves that to PATH), `file` is the
-    program itself, `visible` are folders and files it needs beside /usr, `path` folders for PATH.
+    """An agent program on this machine.
+
+    command   starts the program; its interpreter comes first if a script finds it on PATH
+    file      the program itself
+    visible   folders and files that it needs beside /usr
+    path      folders for PATH
     """
 
     command: tuple[str, ...]
@@ -33,7 +35,7 @@ class InstalledProgram:
 
 
 def find(name: str, fix: str = "") -> InstalledProgram:
-    """A program by name or path. Raises UserError if there is none."""
+    """Program by name or path. Raises UserError if it is not installed."""
     found = shutil.which(os.path.expanduser(name))
     if found is None:
         raise UserError(f"the program '{name}' is not installed", fix=fix or "culmen doctor")
@@ -44,14 +46,16 @@ def find(name: str, fix: str = "") -> InstalledProgram:
         command = (*start, file)
         visible |= _roots(interpreter)
         folders.append(os.path.dirname(interpreter))
-    # a Python beside it would take the place of the one that candidates run on
+    # a Python in the program's folder would replace the one that runs candidates
     path = [folder for folder in folders if not os.path.exists(os.path.join(folder, "python3"))]
     return InstalledProgram(command, file, _outermost(visible), tuple(dict.fromkeys(path)))
 
 
 def mentioned(words: Iterable[str]) -> tuple[str, ...]:
-    """Files and folders that a command line names by absolute path: they must be visible, too. Top
-    folders and HOME, which hold other things, are not."""
+    """Existing paths that a command line names absolutely, to be made visible.
+
+    HOME and folders at the top of the file system are left out: they hold other things.
+    """
     found = {word for word in words if os.path.isabs(word) and os.path.exists(word)}
     found = {os.path.normpath(word) for word in found if not word.startswith(_SYSTEM)}
     return _outermost(
@@ -60,8 +64,9 @@ def mentioned(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def version(found: InstalledProgram) -> str:
-    """Of an installed program: from its npm or Python package, else from `--version`; "" if it does
-    not say.
+    """Version of an installed program; "" if unknown.
+
+    Read from its npm or Python package, else from the output of `--version`.
     """
     return (
         _packaged(os.path.realpath(found.file)) or _distributed(found.file) or _asked(found.command)
@@ -69,7 +74,7 @@ def version(found: InstalledProgram) -> str:
 
 
 def _roots(file: str) -> set[str]:
-    """What must be visible for every step of a chain of links to work."""
+    """Paths that must be visible for every step of a chain of links to work."""
     roots: set[str] = set()
     for _ in range(20):
         roots.add(_root(file))
@@ -81,7 +86,7 @@ def _roots(file: str) -> set[str]:
 
 
 def _root(file: str) -> str:
-    """The folder a program was installed into, or just the file where that would show too much."""
+    """Folder into which a program was installed, or only its file if the folder is shared."""
     parts = Path(file).parts
     if "node_modules" in parts:
         return str(Path(*parts[: parts.index("node_modules") + 1]))
@@ -92,7 +97,7 @@ def _root(file: str) -> str:
 
 
 def _shared() -> set[Path]:
-    """Folders of too many things to be shown whole."""
+    """Folders with too many other things to be made visible as a whole."""
     return {Path.home(), Path.home() / ".local", Path("/"), Path("/opt")}
 
 
@@ -101,8 +106,9 @@ def _outermost(paths: set[str]) -> tuple[str, ...]:
 
 
 def _interpreter(file: str) -> tuple[str, tuple[str, ...]]:
-    """Of a script ("" for a binary); with the start of its command line where the script looks for
-    it on PATH.
+    """Interpreter of a script ("" for a binary), and the start of its command line.
+
+    The second item is empty unless the script finds its interpreter on PATH (`env`).
     """
     try:
         with open(file, "rb") as handle:
@@ -121,9 +127,11 @@ def _interpreter(file: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _behind_shim(file: str) -> str:
-    """Version managers (pyenv, nodenv, asdf, mise) put scripts on PATH that look for the program
-    elsewhere, where a sandbox shows nothing. Raises UserError if the manager does not say where
-    that is."""
+    """The program behind a version manager's shim; any other file is returned unchanged.
+
+    Version managers (pyenv, nodenv, asdf, mise) put scripts on PATH that look for the program in
+    folders that a sandbox does not show. Raises UserError if the manager does not return a path.
+    """
     folder = Path(file).parent
     if folder.name != "shims":
         return file
@@ -184,7 +192,7 @@ def _distributed(file: str) -> str:
 
 
 def _asked(command: tuple[str, ...]) -> str:
-    """What `--version` prints, the first word that looks like a version."""
+    """First word of the output of `--version` that looks like a version; "" if none does."""
     with tempfile.TemporaryDirectory() as home:
         environment = {"HOME": home, "PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
         try:

@@ -1,4 +1,4 @@
-"""What one agent may spend, has spent and has in flight."""
+"""Budget, usage and requests in flight of one agent, and the transcript of its requests."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ _SLACK = 1e-9  # dollars are floats: sums must not refuse the last cent by round
 
 
 class GatewayLimits(msgspec.Struct, frozen=True):
-    """Bounds of the gateway itself.
+    """Limits of the gateway itself.
 
     seconds      for one exchange, from the request's first byte to the reply's last
     body         bytes of one request, and of one reply that comes in one piece
-    in_flight    requests of one agent at the same time
+    in_flight    concurrent requests of one agent
     text         characters of one text in a transcript
-    row          bytes of one row of a transcript; a longer one comes without texts
-    transcript   bytes of one agent's transcript; after that, rows come without texts, after twice that none
+    row          bytes of one row of a transcript; a longer row is written without texts
+    transcript   bytes of one agent's transcript; beyond it rows are written without texts, and
+                 beyond twice that size rows are dropped
     """
 
     seconds: float = 1800.0
@@ -42,14 +43,16 @@ class GatewayLimits(msgspec.Struct, frozen=True):
 
 
 class MeteredUsage(msgspec.Struct, frozen=True):
-    """What the gateway knows of one agent.
+    """Metered usage of one agent.
 
-    `usage` is what its replies cost, calls of unknown price among them; `held` what those may have
-    cost at most beyond it (counted against the budget); `refused` and `failed` count requests by
-    the status they got, from us and from upstream; `stopped` says which budget did not hold a
-    request any more (calls, tokens, dollars; run: that of the whole run), "" while all did.
-    `unwritten` exchanges are not in the transcript. `metered` is False for an agent that does not
-    use the gateway: its usage is then its own word.
+    usage       cost of the replies, including calls of unknown price
+    held        most that calls of unknown price may cost beyond `usage`; counts against the budget
+    refused     requests refused by the gateway, by status
+    failed      requests that failed upstream, by status
+    stopped     budget that no longer held a request (calls, tokens, dollars; run: the budget of the
+                whole run); "" if none
+    unwritten   exchanges missing from the transcript
+    metered     False for an agent that does not use the gateway: `usage` is then its own claim
     """
 
     agent: str
@@ -64,8 +67,9 @@ class MeteredUsage(msgspec.Struct, frozen=True):
 
 @dataclass
 class AgentAccount:
-    """One agent's token. All methods are called from the gateway's event loop; none of them
-    waits.
+    """Account of one agent's token.
+
+    All methods are called from the gateway's event loop; only `settled` waits.
     """
 
     agent: str
@@ -84,8 +88,10 @@ class AgentAccount:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def refusal(self, most: Usage) -> tuple[str, bool]:
-        """Why a request that costs at most this is not made ("" if it fits the budget), and whether
-        that is final: it would not fit either if nothing in flight cost anything."""
+        """Reason to refuse a request that costs at most `most` ("" if it fits), and finality.
+
+        A refusal is final if the request would not fit even if nothing in flight cost anything.
+        """
         for name in _LIMITS:
             limit = getattr(self.budget, name)
             spent, flight = getattr(self.spent + self.held, name), getattr(self.flight, name)
@@ -104,16 +110,16 @@ class AgentAccount:
         return "", False
 
     def stop(self, name: str) -> None:
-        """Note that a budget is spent."""
+        """Note that the budget `name` is spent."""
         self.stopped = self.stopped or name
         self.ended.set()
 
     def reserve(self, most: Usage) -> None:
-        """Hold back the most a request may cost."""
+        """Reserve the most that a request may cost."""
         self.flight = self.flight + most
 
     def settle(self, most: Usage, cost: Usage) -> None:
-        """Replace a reservation by what it did cost; of an unpriced call the rest stays held."""
+        """Replace a reservation by the actual cost; the rest of an unpriced call stays held."""
         self.flight = self.flight - most
         self.spent = self.spent + cost
         if cost.unpriced:
@@ -125,33 +131,31 @@ class AgentAccount:
             )
 
     def pending(self) -> Usage:
-        """What nobody has been told of yet, at most: in flight, held and spent since the last
-        `take`.
-        """
+        """Upper bound on the cost since the last `take`: spent, held and in flight."""
         return self.spent + self.held + self.flight - self.taken
 
     def take(self) -> Usage:
-        """What was spent since the last time."""
+        """Cost since the last call of this method."""
         new = self.spent - self.taken
         self.taken = self.spent
         return new
 
     async def settled(self) -> Usage:
-        """Wait until nothing is in flight; what was spent."""
+        """Wait until nothing is in flight; return the total cost."""
         while self.jobs:
             await asyncio.wait(set(self.jobs))
-            await asyncio.sleep(0)  # the one who waits for a job takes it off the list
+            await asyncio.sleep(0)  # the task that awaits a job removes it from the set
         return self.spent
 
     def report(self) -> MeteredUsage:
-        """Everything, as a value."""
+        """Snapshot of the account."""
         counts = dict(self.refused), dict(self.failed)
         return MeteredUsage(
             self.agent, self.spent, self.held, *counts, self.stopped, self.unwritten
         )
 
     def close(self) -> None:
-        """Refuse everything from now on and end what is in flight."""
+        """Refuse all further requests and cancel those in flight."""
         self.closed = True
         self.ended.set()
         for job in self.jobs:
@@ -160,24 +164,23 @@ class AgentAccount:
 
 # One JSON row for each exchange, in one file an agent: bounded, and without keys.
 
-_LARGE = 200  # characters of JSON from which a value that was written before is only referred to
+_LARGE = 200  # characters of JSON from which a repeated value is written as a reference
 _DEEPEST = 40
 
 
 class Transcript:
-    """`write` appends a row.
+    """One JSON row for each exchange of an agent, without keys and of bounded size.
 
     Long values that stand in an earlier row (agents send the whole conversation each time) are
-    replaced by {"as_in_row": n}. Texts longer than `limits.text` are cut, their length said. A disk
-    that is full only means that rows are missing: the agent goes on.
+    replaced by {"as_in_row": n}. Texts longer than `limits.text` are cut and their length is given.
+    On a full disk rows are missing, and the agent goes on.
     """
 
     def __init__(self, path: Path, limits: GatewayLimits) -> None:
         self.path, self._limits, self._failed = path, limits, False
         self._seen: dict[bytes, int] = {}
-        old = (
-            path.read_bytes() if path.is_file() else b""
-        )  # of an interrupted run; never longer than the limit
+        # rows of an interrupted run; never longer than the limit
+        old = path.read_bytes() if path.is_file() else b""
         self._rows, self._bytes = len(old.splitlines()), len(old)
         self._torn = b"\n" if old and not old.endswith(b"\n") else b""
 
@@ -189,8 +192,9 @@ class Transcript:
         reply: Any,
         scrub: Callable[[str], str],
     ) -> bool:
-        """Append a row, if there is room; `listed` is the field of `request` whose items are looked
-        at one by one.
+        """Append a row; False if it is not written.
+
+        `listed` is the field of `request` whose items are compared with earlier rows one by one.
         """
         facts = self._plain(facts, scrub, 0)
         row = {"row": self._rows, **facts}
@@ -211,7 +215,7 @@ class Transcript:
             with self.path.open("ab") as file:
                 file.write(line)
         except OSError as error:
-            self._seen.clear()  # nothing may refer to a row that is not there
+            self._seen.clear()  # no row may refer to a missing row
             if not self._failed:
                 logging.getLogger("culmen.agents.gateway").warning(
                     "transcript not written: %s", error

@@ -1,6 +1,4 @@
-"""The gateway's HTTP side: an ASGI application (who asks, for what, how a refusal looks), and the
-server it runs in.
-"""
+"""The gateway's HTTP side: an ASGI application and its server."""
 
 from __future__ import annotations
 
@@ -23,11 +21,11 @@ from culmen.core.usage import Usage
 from culmen.llm.spec import ModelSpec
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
-CREATED = 1_700_000_000  # models must have a date; it says nothing
+CREATED = 1_700_000_000  # models must have a date; its value has no meaning
 
 
 class GatewayState(Protocol):
-    """What the application needs of `Metering`."""
+    """The part of `Metering` that the application uses."""
 
     limits: GatewayLimits
     hosted_tools: bool
@@ -41,7 +39,7 @@ class GatewayState(Protocol):
 
 
 class GatewayApp:
-    """Answers HTTP requests; see `culmen.agents.gateway.formats.route` for the paths."""
+    """ASGI application for agents' requests; see `culmen.agents.gateway.formats.route`."""
 
     def __init__(self, gateway: GatewayState) -> None:
         self._gateway = gateway
@@ -77,7 +75,10 @@ class GatewayApp:
             await refuse(refused, form, scope, send)
 
     def _account(self, ask: AgentRequest) -> AgentAccount:
-        """Whose token was sent. Raises `Refused` (401, or 403 if it is closed)."""
+        """Account of the token in a request.
+
+        Raises `RequestRefused` (401 for an unknown token, 403 for a closed session).
+        """
         kind, _, bearer = ask.headers.get("authorization", "").partition(" ")
         shown = [bearer.strip() if kind.lower() == "bearer" else ""]
         shown += [ask.headers.get(name, "") for name in ("x-api-key", "x-goog-api-key")]
@@ -108,7 +109,7 @@ class GatewayApp:
             exchange.ended(refused.kind, 200 if exchange.started else refused.status)
             exchange.facts["refusal"] = refused.message
             if refused.kind == "budget":
-                account.stop("run")  # if it was not the agent's own
+                account.stop("run")  # no effect if the agent's own budget refused
             if not exchange.started:
                 raise
         finally:
@@ -118,7 +119,7 @@ class GatewayApp:
     async def _within(
         self, account: AgentAccount, seconds: float, work: Coroutine[Any, Any, None]
     ) -> None:
-        """Do the work, for so long at most and only while the account is open. Raises `Refused`."""
+        """Do the work within `seconds` and while the account is open. Raises `RequestRefused`."""
         job = asyncio.ensure_future(work)
         account.jobs.add(job)
         try:
@@ -132,13 +133,13 @@ class GatewayApp:
             raise RequestRefused(403, "this agent's session is closed", kind="closed")
         try:
             job.result()
-        except UserError as error:  # a key that went away while the run goes on
+        except UserError as error:  # a key that was removed during the run
             raise RequestRefused(502, " ".join(str(error).split()), kind="key") from None
 
     async def _job(
         self, exchange: Exchange, ask: AgentRequest, receive: Receive, send: Send
     ) -> None:
-        """The exchange, given up when the agent leaves."""
+        """Run the exchange; cancel it if the agent disconnects."""
         ask.raw = await _body(ask, receive, self._gateway.limits.body)
         work = asyncio.ensure_future(exchange.run(send))
         left = asyncio.ensure_future(_left(receive))
@@ -152,7 +153,7 @@ class GatewayApp:
 
 
 async def _end(job: asyncio.Future[None]) -> None:
-    """Cancel a job and wait until it has ended, however it does."""
+    """Cancel a job and wait until it has ended; its result or error is ignored."""
     job.cancel()
     await asyncio.wait({job})
 
@@ -180,7 +181,7 @@ async def _body(ask: AgentRequest, receive: Receive, longest: int) -> bytes:
 
 
 def _listed(account: AgentAccount, ask: AgentRequest) -> dict[str, Any]:
-    """The models that this agent may name, as OpenAI, Anthropic and Google list them."""
+    """The models that this agent may name, in OpenAI's, Anthropic's or Google's format."""
     names = sorted(
         entry.model if name == ANY and isinstance(entry, ModelSpec) else name
         for name, entry in account.models.items()
@@ -221,7 +222,7 @@ def _listed(account: AgentAccount, ask: AgentRequest) -> dict[str, Any]:
 
 
 def _guess(path: str) -> str:
-    """The format whose errors a client of an unknown path may understand."""
+    """Format for the errors of an unknown path."""
     return (
         "gemini"
         if path.startswith(("/v1beta", "/v1alpha"))
@@ -234,9 +235,7 @@ def _guess(path: str) -> str:
 async def refuse(
     refused: RequestRefused, form: WireFormat, scope: dict[str, Any], send: Send
 ) -> None:
-    """Send a refusal. A budget that is spent will not come back, so clients are told not to try
-    again.
-    """
+    """Send a refusal; clients are asked not to retry a final one, such as a spent budget."""
     headers = {"x-should-retry": "false" if refused.final else "true"}
     headers |= {"retry-after": "2"} if refused.kind in ("busy", "in_flight") else {}
     await reply(refused.status, form.error(refused), scope, send, headers)
@@ -259,23 +258,20 @@ async def _nothing() -> dict[str, Any]:
     return {"type": "http.disconnect"}
 
 
-CONNECTIONS = (
-    256  # at the same time; more are closed, so that no agent can use up the run's file descriptors
-)
+# concurrent connections; more are closed, so that no agent can use up the run's file descriptors
+CONNECTIONS = 256
 LONGEST_PATH = 107  # bytes of a Unix socket's path, by the kernel's sockaddr_un
 
 
 class GatewayServer:
-    """Serves an ASGI application until `stop`; leaves the process's signals alone and logs
-    nothing.
-    """
+    """Server of an ASGI application until `stop`, without signal handlers or logs."""
 
     def __init__(self, app: Any, sockets: list[socket.socket]) -> None:
         import uvicorn
         from uvicorn.protocols.http.h11_impl import H11Protocol
 
         class Bounded(H11Protocol):
-            """One connection, if there are not too many."""
+            """One connection, closed at once if there are more than `CONNECTIONS`."""
 
             def connection_made(self, transport: Any) -> None:
                 super().connection_made(transport)
@@ -283,7 +279,7 @@ class GatewayServer:
                     transport.abort()
 
         class Server(uvicorn.Server):
-            """Tells when it has started, and takes no signals: they are the caller's."""
+            """Server that sets `up` after its start and installs no signal handlers."""
 
             up = asyncio.Event()
 
@@ -312,7 +308,7 @@ class GatewayServer:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Return when requests are taken."""
+        """Return when requests are accepted."""
         self._task = asyncio.ensure_future(self._server.serve(self._sockets))
         up = asyncio.ensure_future(self._server.up.wait())
         await asyncio.wait({self._task, up}, return_when=asyncio.FIRST_COMPLETED)
@@ -322,7 +318,7 @@ class GatewayServer:
             raise RuntimeError("the server ended before it had started")
 
     async def stop(self) -> None:
-        """Take no more requests, end the connections, close the sockets."""
+        """Refuse new requests, end the connections, close the sockets."""
         self._server.should_exit = True
         if self._task is not None:
             await self._task
@@ -331,8 +327,9 @@ class GatewayServer:
 
 
 def on_loopback(port: int) -> socket.socket:
-    """A socket listening on 127.0.0.1; port 0 lets the system choose. Raises `UserError` if it is
-    taken.
+    """A socket listening on 127.0.0.1; the system chooses port 0.
+
+    Raises `UserError` if the port is taken.
     """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -347,8 +344,10 @@ def on_loopback(port: int) -> socket.socket:
 
 
 def on_path(path: Path) -> socket.socket:
-    """A Unix socket listening at `path`, for this user alone. A socket that nobody serves any more
-    is replaced.
+    """A Unix socket listening at `path`, for this user alone.
+
+    A socket without a server is replaced. Raises `UserError` if the path is too long or taken, or
+    its folder is missing.
     """
     if len(os.fsencode(path)) > LONGEST_PATH:
         raise UserError(

@@ -47,8 +47,9 @@ _TO_AGENT = (
 
 
 class AgentRequest(msgspec.Struct):
-    """What an agent sent: the format, the action, the model in the path, headers (lower case),
-    query and body.
+    """A request from an agent.
+
+    Format, action, model in the path, headers (names in lower case), query and body.
     """
 
     form: WireFormat
@@ -60,8 +61,9 @@ class AgentRequest(msgspec.Struct):
 
 
 class Exchange:
-    """Runs once. Whatever ends it, what was reserved is settled and a row for the transcript is
-    ready afterwards.
+    """One exchange of a request for a reply; it runs once.
+
+    At every kind of end the reservation is settled and the row for the transcript is ready.
     """
 
     def __init__(
@@ -88,17 +90,17 @@ class Exchange:
 
     @property
     def started(self) -> bool:
-        """Whether the agent has got the head of a reply."""
+        """True if the agent has received the head of a reply."""
         return self._started
 
     @property
     def reply(self) -> dict[str, Any]:
-        """What the reply said, as far as it came."""
+        """The content of the reply, as far as it was received."""
         return self._reader.heard.plain()
 
     @property
     def complete(self) -> bool:
-        """Whether the reply came to its end and told its usage."""
+        """True if the reply is complete and reported its usage."""
         return self._reader.complete
 
     @property
@@ -107,15 +109,16 @@ class Exchange:
         return self._ask.form.conversation
 
     def ended(self, outcome: str, status: int | None = None) -> None:
-        """Say how it ended, if nobody has yet; the status is what the agent got."""
+        """Record the outcome and the status that the agent received, unless they are recorded."""
         self.facts.setdefault("outcome", outcome)
         if status is not None:
             self.facts.setdefault("status", status)
         self.facts["seconds"] = round(time.monotonic() - self._began, 3)
 
     async def run(self, send: Send) -> None:
-        """Make the exchange. Raises `Refused` for what is to be told to the agent before any reply
-        has begun.
+        """Make the exchange.
+
+        Raises `RequestRefused` for an error that the agent must receive; the reply may have begun.
         """
         ask, account = self._ask, self._account
         body, drop = self._prepared()
@@ -143,23 +146,22 @@ class Exchange:
             self.facts["usage"] = msgspec.to_builtins(spent)
 
     def _admit(self, reserved: Usage) -> None:
-        """Raises `Refused` if the agent's budget or the run's does not hold the request."""
+        """Raise `RequestRefused` if the agent's budget or the run's does not hold the request."""
         for refusal in (self._account.refusal, self._permit):
             why, final = refusal(reserved)
             if why:
                 raise RequestRefused(429, why, kind="budget" if final else "busy")
 
     def _prepared(self) -> tuple[dict[str, Any], bool]:
-        """The body as it goes upstream, and whether the usage event was added for us."""
+        """The body for the provider, and True if culmen added the request for a usage event."""
         ask = self._ask
         body = self.request = _object(ask.raw)
         asked = ask.model or str(body.get("model") or "")
         self.facts["asked"] = asked
         self._model = chosen(self._account.models, asked)
         self.facts["model"] = self._model.name
-        extra = (
-            self._model.extra if ask.form.name == "chat" else {}
-        )  # said of chat completions alone
+        # `extra` is defined for chat completions alone
+        extra = self._model.extra if ask.form.name == "chat" else {}
         body = ask.form.named({**body, **extra}, self._model.model)
         if ask.action == "count":
             return body, False
@@ -238,7 +240,7 @@ class Exchange:
         await send({"type": "http.response.body", "body": b"".join(kept), "more_body": False})
 
     def _hear(self, event: StreamEvent) -> bool:
-        """Read one event; whether it is the one that only tells the usage."""
+        """Read one event; True if it holds nothing except the usage."""
         try:
             body = json.loads(event.data)
         except (ValueError, RecursionError):
@@ -274,7 +276,7 @@ class Exchange:
         return bytes(body)
 
     def _without_key(self, body: bytes) -> bytes:
-        """An error as it came, but for the key: some providers repeat it."""
+        """An error's body without the key, which some providers repeat."""
         assert self._model is not None
         key = self._model.provider.key
         secret = key.reveal().encode() if key.needed else b""
@@ -306,16 +308,17 @@ def _shown(name: str) -> bool:
     return name in _TO_AGENT or "ratelimit" in name or name.startswith(("openai-", "anthropic-"))
 
 
-# Where requests go: addresses, keys and prices of the configured models, and the connections to
+# Targets of requests: addresses, keys and prices of the configured models, and the connections to
 # them.
 
-ANY = "*"  # the entry for every model name that has none of its own
+ANY = "*"  # the entry for every model name without an entry of its own
 _PRICE = "price = { input = ..., output = ... } (dollars per million tokens)"
 
 
 def chosen(models: Mapping[str, ModelSpec | Provider], asked: str) -> ModelSpec:
-    """The model that answers for the name an agent asks for. Raises `Refused` (403) if there is
-    none.
+    """The model for the name that an agent requests.
+
+    Raises `RequestRefused`: 403 if there is none, 400 if the request names no model.
     """
     entry = models.get(asked, models.get(ANY))
     if entry is None:
@@ -332,8 +335,9 @@ def chosen(models: Mapping[str, ModelSpec | Provider], asked: str) -> ModelSpec:
 
 
 def checked(models: Mapping[str, ModelSpec | Provider]) -> dict[str, ModelSpec | Provider]:
-    """The models, if each of them can be reached and paid. Raises `UserError` naming what is
-    missing.
+    """A copy of the models, each with an address, key and price.
+
+    Raises `UserError` that names the missing part.
     """
     for name, entry in models.items():
         provider = entry.provider if isinstance(entry, ModelSpec) else entry
@@ -346,7 +350,7 @@ def checked(models: Mapping[str, ModelSpec | Provider]) -> dict[str, ModelSpec |
                 fix="name a model of a provider with an address, or define one in a models file",
             )
         if not provider.key.found():
-            provider.key.reveal()  # raises, with what to do
+            provider.key.reveal()  # raises, with a fix
         if isinstance(entry, ModelSpec) and priced(entry, Tokens()) is None:
             raise UserError(
                 f"the price of the model '{entry.name}' is not known, so no budget in dollars "
@@ -361,19 +365,18 @@ def checked(models: Mapping[str, ModelSpec | Provider]) -> dict[str, ModelSpec |
 
 
 def priced(model: ModelSpec, tokens: Tokens) -> float | None:
-    """Dollars for so many tokens, None without a known price."""
+    """Dollars for these tokens; None without a known price."""
     return model.price_list.dollars(tokens)
 
 
 def most(model: ModelSpec, size: int, output: int) -> Usage:
-    """The most a request of `size` bytes may cost: a token for three bytes, written to the cache or
-    not, and `output`.
+    """The most that a request of `size` bytes with a reply of `output` tokens may cost.
 
-    Raises `Refused` (403) without a known price.
+    It counts one input token for three bytes, written to the cache or not, whichever costs more.
+    Raises `RequestRefused` (403) without a known price.
     """
-    tokens = (
-        -(-(size // 3 + 16) // 256) * 256
-    )  # rounded up, so that few different prices need to be worked out
+    # rounded up, so that few different prices need to be computed
+    tokens = -(-(size // 3 + 16) // 256) * 256
     costs = [
         priced(model, Tokens(tokens, output)),
         priced(model, Tokens(tokens, output, 0, tokens)),
@@ -389,30 +392,28 @@ def most(model: ModelSpec, size: int, output: int) -> Usage:
 
 
 def cost(model: ModelSpec, tokens: Tokens | None, complete: bool) -> Usage:
-    """The ledger's view of a request that was answered: what is not known for sure makes it an
-    unpriced call.
-    """
+    """Cost of an answered request; an incomplete reply makes it an unpriced call."""
     usage = model.price_list.usage(tokens)
     return usage if complete else msgspec.structs.replace(usage, unpriced=1)
 
 
 def address(provider: Provider, form: str) -> str:
-    """Where a provider serves a wire format, without a slash at the end."""
+    """Address at which a provider serves a wire format, without a slash at the end."""
     if form in provider.endpoints:
         return provider.endpoints[form].rstrip("/")
     base = (provider.address or "https://api.openai.com/v1").rstrip("/")
     if form != "gemini":
         return base
     if base.endswith("/openai"):
-        return base.removesuffix(
-            "/openai"
-        )  # Google's own: the compatible address is below the native one
+        # Google: the OpenAI-compatible address is below the native one
+        return base.removesuffix("/openai")
     return f"{base}beta" if base.endswith("/v1") else base
 
 
 def credentials(provider: Provider, form: str) -> dict[str, str]:
-    """The headers that carry the key, as the format has it; elsewhere than at its inventor's also
-    as a bearer token.
+    """Headers that carry the provider's key, by wire format.
+
+    For a format of another maker the key is also sent as a bearer token.
     """
     if not provider.key.needed:
         return {}
@@ -425,7 +426,7 @@ def credentials(provider: Provider, form: str) -> dict[str, str]:
 
 
 class ProviderConnection:
-    """The way to one provider: its connections, and the limits that all agents share."""
+    """HTTP client for one provider, with the limits that all agents share."""
 
     def __init__(self, provider: Provider) -> None:
         import httpx2
@@ -440,13 +441,13 @@ class ProviderConnection:
 
 
 class ProviderConnections:
-    """One line to each provider, made when first needed."""
+    """Connections to providers, each made when first needed."""
 
     def __init__(self) -> None:
         self._lines: dict[str, ProviderConnection] = {}
 
     def to(self, provider: Provider) -> ProviderConnection:
-        """The line to this provider."""
+        """The connection to this provider."""
         key = f"{provider.name} {provider.address}"
         if key not in self._lines:
             self._lines[key] = ProviderConnection(provider)

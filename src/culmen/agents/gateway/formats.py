@@ -1,4 +1,4 @@
-"""What the gateway must know of a wire format, and the four it speaks."""
+"""The gateway's view of a wire format, and the parts that its four formats share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from culmen.llm.spec import ModelSpec
 
 
 class RequestRefused(CulmenError):
-    """A request that is not passed on: the status and the sentence that the agent gets."""
+    """A request that is not passed on: the status and the message that the agent receives."""
 
     def __init__(self, status: int, message: str, *, kind: str = "") -> None:
         super().__init__(message)
@@ -19,17 +19,19 @@ class RequestRefused(CulmenError):
 
     @property
     def final(self) -> bool:
-        """Whether asking again is no use."""
+        """True if a retry cannot succeed."""
         return self.kind in ("budget", "closed", "token", "request")
 
 
 class WireFormat:
-    """One wire format. Requests are JSON objects; nothing in them is trusted.
+    """One wire format. Requests are JSON objects; their content is not trusted.
 
-    `conversation` is the field that holds the turns, `dearer` are fields that change the price in a
-    way no price list knows (they are left out), `elsewhere` fields that refer to things kept by the
-    provider (such requests are refused, because what they cost cannot be bounded from what is
-    sent), `hosted` the beginnings of the names of tools that the provider itself runs.
+    conversation   field that holds the turns
+    dearer         fields that change the price in a way that price lists do not state; they are
+                   removed
+    elsewhere      fields that refer to data kept by the provider; such requests are refused: their
+                   cost cannot be bounded from the request
+    hosted         prefixes of the names of tools that the provider itself runs
     """
 
     name: ClassVar[str]
@@ -43,14 +45,14 @@ class WireFormat:
         raise NotImplementedError
 
     def streams(self, body: dict[str, Any], action: str) -> bool:
-        """Whether a stream is asked for."""
+        """True if the request asks for a stream."""
         return body.get("stream") is True
 
     def limited(self, body: dict[str, Any], model: ModelSpec) -> tuple[dict[str, Any], int]:
-        """The body with a limit on the reply (the model's where it had none), and the most tokens
-        that may come back.
+        """The body with a limit on the reply, and the most tokens that the reply may have.
 
-        Raises `RequestRefused` if the limit is no positive number.
+        The limit is the model's if the body has none. Raises `RequestRefused` if the limit is not a
+        positive number.
         """
         raise NotImplementedError
 
@@ -59,20 +61,22 @@ class WireFormat:
         return {**body, "model": model}
 
     def told(self, body: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-        """The body so that a streamed reply tells its usage, and whether that was added."""
+        """The body such that a streamed reply reports usage, and True if that was added."""
         return body, False
 
     def path(self, model: str, action: str) -> str:
-        """Where the request goes, below the upstream's address."""
+        """Path of the request below the upstream's address."""
         raise NotImplementedError
 
     def error(self, refused: RequestRefused) -> dict[str, Any]:
-        """The body of an error as this format's clients expect it."""
+        """Body of an error in the form that this format's clients expect."""
         raise NotImplementedError
 
     def local(self, body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """The body without the tools that the provider itself runs (they cost extra and reach the
-        network), and their names."""
+        """The body without the tools that the provider itself runs, and the names of those tools.
+
+        Such tools cost extra and reach the network.
+        """
         kinds = [str(tool.get("type") or "") for tool in dicts(body.get("tools"))]
         removed = [kind for kind in kinds if kind.startswith(self.hosted or ("\0",))]
         if removed:
@@ -88,7 +92,10 @@ class WireFormat:
 
 
 def with_tools(body: dict[str, Any], tools: list[dict[str, Any]]) -> dict[str, Any]:
-    """The body with these tools; without any, servers want no field at all."""
+    """The body with these tools; without the fields for tools if there are none.
+
+    Servers refuse an empty list.
+    """
     gone = (
         ()
         if tools
@@ -102,8 +109,9 @@ def _without(body: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def positive(value: object, name: str, default: int) -> int:
-    """A limit of a request: a whole number above 0, the default for None. Raises RequestRefused for
-    anything else.
+    """A limit in a request: a whole number above 0; `default` for None.
+
+    Raises RequestRefused for any other value.
     """
     if value is None:
         return default
@@ -113,7 +121,7 @@ def positive(value: object, name: str, default: int) -> int:
 
 
 def openai_error(refused: RequestRefused) -> dict[str, Any]:
-    """An error as OpenAI's two protocols send it."""
+    """Body of an error as OpenAI's two protocols send it."""
     quota = "insufficient_quota" if refused.final else "rate_limit_exceeded"
     kind = {401: "invalid_request_error", 403: "permission_error", 429: quota}
     code = {401: "invalid_api_key", 403: "model_not_found", 404: "not_found", 429: quota}
@@ -152,8 +160,9 @@ _ROUTES = (
 
 
 def route(path: str) -> tuple[str, str, str] | None:
-    """Format, action (generate, stream, count, models) and the model in the path ("" if it is in
-    the body).
+    """Format, action, and model of a path; None for an unknown path.
+
+    The action is generate, stream, count or models. The model is "" if the body names it.
     """
     for pattern, form, action in _ROUTES:
         if (match := pattern.fullmatch(path)) is not None:
@@ -163,14 +172,15 @@ def route(path: str) -> tuple[str, str, str] | None:
 
 # Server-sent events (WHATWG HTML, section 9.2), read piece by piece as they arrive.
 
-LONGEST = 32 * 2**20  # bytes of one event; beyond that the stream is passed on but no longer read
+LONGEST = 32 * 2**20  # bytes of one event; a stream with a longer one is passed on unread
 
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
 
 
 class StreamEvent(NamedTuple):
-    """One event: its bytes as they came (the blank line included), its name ("" if it has none) and
-    its data.
+    """One event of a stream.
+
+    `raw` holds its bytes as received, including the blank line; `name` is "" if it has none.
     """
 
     raw: bytes
@@ -179,15 +189,18 @@ class StreamEvent(NamedTuple):
 
 
 class EventSplitter:
-    """Cuts a stream of bytes into events. `lost` says that an event was too long to be read."""
+    """Splitter of a stream of bytes into events.
+
+    `lost` is True after an event that was too long to be read.
+    """
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._seen = 0  # bytes of the buffer that are known to hold no end of an event
+        self._seen = 0  # bytes of the buffer already searched for the end of an event
         self.lost = False
 
     def feed(self, chunk: bytes) -> list[StreamEvent]:
-        """The events that are whole after this chunk."""
+        """The events that are complete after this chunk."""
         if self.lost:
             return []
         self._buffer += chunk
@@ -204,9 +217,7 @@ class EventSplitter:
         return found
 
     def rest(self) -> list[StreamEvent]:
-        """What came after the last blank line, as an event: some servers leave the final one
-        out.
-        """
+        """The bytes after the last blank line, as an event; some servers omit the final one."""
         raw = bytes(self._buffer)
         self._buffer.clear()
         return [_event(raw)] if raw.strip() else []
@@ -224,15 +235,16 @@ def _event(raw: bytes) -> StreamEvent:
     return StreamEvent(raw, name, "\n".join(data))
 
 
-# What the four readers of replies share: the reassembled reply, the tokens, and a distrustful way
-# into bodies.
+# Shared by the four readers of replies: the reassembled reply, the tokens, and defensive access to
+# bodies.
 
 KEPT = 20_000  # characters of one text or one call's arguments that are kept for the transcript
 
 
 class ClippedText:
-    """A text that grows piece by piece. `str` gives the beginning that is kept, `len` the length of
-    the whole.
+    """A text that grows piece by piece and keeps only its beginning.
+
+    `str` returns the kept beginning, at most `KEPT` characters; `len` is the length of the whole.
     """
 
     def __init__(self, text: object = "") -> None:
@@ -240,7 +252,7 @@ class ClippedText:
         self.add(text)
 
     def add(self, text: object) -> None:
-        """Append; whatever is no text is left out."""
+        """Append a text; ignore any other type."""
         if isinstance(text, str) and text:
             self._length += len(text)
             if self._room > 0:
@@ -255,14 +267,14 @@ class ClippedText:
 
 
 class ReplyRecord:
-    """A reply as far as it has come: text, reasoning, tool calls by key, and how it ended."""
+    """A reply as far as it was received: text, reasoning, tool calls by key, finish reason."""
 
     def __init__(self) -> None:
         self.text, self.reasoning, self.finish = ClippedText(), ClippedText(), ""
         self._calls: dict[object, tuple[ClippedText, ClippedText]] = {}
 
     def call(self, key: object, name: object = "", arguments: object = "") -> None:
-        """A tool call, or a further piece of its name and arguments."""
+        """Record a tool call, or a further piece of its name and arguments."""
         if key not in self._calls and len(self._calls) < 256:
             self._calls[key] = (ClippedText(), ClippedText())
         if key in self._calls:
@@ -270,7 +282,7 @@ class ReplyRecord:
                 clip.add(piece)
 
     def plain(self) -> dict[str, Any]:
-        """As plain data but for the clips, empty parts left out."""
+        """The reply as plain data with `ClippedText` texts; empty parts are left out."""
         calls = [{"name": name, "arguments": arguments} for name, arguments in self._calls.values()]
         whole = {
             "text": self.text,
@@ -282,8 +294,9 @@ class ReplyRecord:
 
 
 class ReplyReader(Protocol):
-    """Reads the replies of one format. `tokens` is what is known so far, `complete` whether that is
-    the final count.
+    """Reader of replies of one format.
+
+    `tokens` are the tokens known so far; `complete` is True if they are the final count.
     """
 
     heard: ReplyRecord
@@ -293,27 +306,27 @@ class ReplyReader(Protocol):
     def tokens(self) -> Tokens | None: ...
 
     def whole(self, body: dict[str, Any]) -> None:
-        """A reply that came in one piece."""
+        """Read a reply that came in one piece."""
         ...
 
     def event(self, body: dict[str, Any]) -> None:
-        """One event of a stream."""
+        """Read one event of a stream."""
         ...
 
 
 def count(body: object, *names: str) -> int | None:
-    """A whole number of 0 or more at the end of this path, None if it is not there."""
+    """Whole number of 0 or more at the end of a path; None if there is none."""
     for name in names:
         body = body.get(name) if isinstance(body, dict) else None
     return body if isinstance(body, int) and not isinstance(body, bool) and body >= 0 else None
 
 
 def dicts(value: object) -> list[dict[str, Any]]:
-    """The objects of a list, whatever else it holds."""
+    """The objects of a list; other items are left out."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def inner(body: dict[str, Any], name: str) -> dict[str, Any]:
-    """The object under this name, an empty one if there is none."""
+    """The object under a name; an empty one if there is none."""
     value = body.get(name)
     return value if isinstance(value, dict) else {}

@@ -1,4 +1,4 @@
-"""`Metering`: what the caller holds."""
+"""The metering gateway that a caller opens: sessions of agents, their usage and limits."""
 
 from __future__ import annotations
 
@@ -28,30 +28,26 @@ def _always(_: Usage) -> bool:
 
 
 class Metering:
-    """The gateway. Use it as `async with Metering(...) as gateway`, and only from that event loop's
-    thread.
+    """The gateway, an asynchronous context manager for one event loop's thread.
 
-    models   which model answers for the name that an agent asks for; "*" stands for every other
-    name. The value is a
-             `culmen.llm.spec.ModelSpec` (as `culmen.llm.roles.ModelBook(file).model(name)` gives
-             it), or a `Provider`:
-             then the agent chooses among its models. Addresses, keys, prices and rate limits come
-             with them.
-    folder   where transcripts go, `agent-NAME.jsonl` each; it is made
-    port     of 127.0.0.1; 0: the system chooses; None: none
-    socket   path of a Unix socket (a jail without a network reaches it by
-    `culmen.agents.gateway.relay`);
-             None: none
-    permit   asked before each request whether so much may be spent: the most it may cost, with
-    everything in flight and
-             everything spent that `take` has not told yet, over all agents. It may be set later.
-    limits   see `culmen.agents.gateway.account.GatewayLimits`
-    hosted_tools   let agents use the tools that providers run themselves (web search and the like).
-    They cost extra,
-             which is not counted, and they reach the network, which a jail forbids; so they are
-             removed by default.
+    models         the model for each name that an agent requests; "*" stands for every other name.
+                   The value is a `culmen.llm.spec.ModelSpec`, as
+                   `culmen.llm.roles.ModelBook(file).model(name)` returns it, or a `Provider`: the
+                   agent then chooses among its models. Addresses, keys, prices and rate limits are
+                   those of the value.
+    folder         folder of the transcripts, one `agent-NAME.jsonl` each; it is created
+    port           port of 127.0.0.1; 0: chosen by the system; None: no port
+    socket         path of a Unix socket, or None; a jail without a network reaches it by
+                   `culmen.agents.gateway.relay`
+    permit         called before each request with the most that may be pending over all agents:
+                   this request, requests in flight, and cost that `take` has not returned yet.
+                   False refuses the request. It may be set later.
+    limits         see `culmen.agents.gateway.account.GatewayLimits`
+    hosted_tools   let agents use tools that providers run themselves (web search and the like).
+                   They are removed by default: they cost extra, which is not counted, and they
+                   reach the network, which a jail forbids.
 
-    Raises `UserError` on entry for a port or path that cannot be had, and for a model without
+    Raises `UserError` on entry for a port or path that is not available, and for a model without an
     address, key or price.
     """
 
@@ -116,11 +112,11 @@ class Metering:
         budget: Budget | None = None,
         models: Mapping[str, ModelSpec | Provider] | None = None,
     ) -> str:
-        """A token for one agent's session: give it to the agent in place of a key.
+        """A token for one agent's session, to be given to the agent in place of a key.
 
-        `budget` limits calls, tokens and dollars of this session (its other fields are the caller's
-        affair), `models` are open to this agent instead of the gateway's. Raises `UserError` for a
-        model without address, key or price.
+        `budget` limits calls, tokens and dollars of this session; its other fields are not enforced
+        here. `models` are open to this agent instead of the gateway's. Raises `UserError` for a
+        model without an address, key or price.
         """
         token = f"sk-culmen-{secrets.token_urlsafe(32)}"
         table = self._models if models is None else checked(models)
@@ -128,11 +124,10 @@ class Metering:
         return token
 
     def env(self, token: str, kind: str, base_url: str | None = None) -> dict[str, str]:
-        """The environment variables that lead an agent of this kind here: openai | anthropic |
-        gemini.
+        """Environment variables that lead an agent to the gateway.
 
-        `base_url` is the address as the agent sees it, without a path (default: `url`): inside a
-        jail its relay's.
+        `kind` is openai | anthropic | gemini. `base_url` is the gateway's address as the agent sees
+        it, without a path (default: `url`); inside a jail it is the relay's address.
         """
         base = (base_url or self.url).rstrip("/")
         if not base:
@@ -148,11 +143,11 @@ class Metering:
         return {key: token, address: base + path}
 
     def usage(self, token: str) -> Usage:
-        """What this session has cost so far."""
+        """Cost of this session so far."""
         return self._accounts[token].spent
 
     def take(self, token: str) -> Usage:
-        """What it has cost since the last time this was asked."""
+        """Cost of this session since the last call of this method."""
         return self._accounts[token].take()
 
     def report(self, token: str) -> MeteredUsage:
@@ -160,33 +155,36 @@ class Metering:
         return self._accounts[token].report()
 
     def close(self, token: str) -> None:
-        """The stop switch: requests in flight end, every later one is refused. Usage can still be
-        asked for.
+        """Close the session: requests in flight end, and every later one is refused.
 
-        What the requests that ended so have cost is counted as soon as the event loop runs: `await
-        settled(token)`.
+        Its usage stays available. The cost of requests in flight is counted as soon as the event
+        loop runs: `await settled(token)`.
         """
         self._accounts[token].close()
 
     async def exhausted(self, token: str) -> str:
-        """Wait until a budget does not hold this session's requests any more (calls, tokens,
-        dollars; run: that of the whole run), or the session is closed (""). Some agents try again
-        for minutes: better end them then."""
+        """Wait until a budget no longer holds this session's requests; return the budget's name.
+
+        The name is calls, tokens, dollars, or run (the budget of the whole run); "" if the session
+        is closed. Some agents retry for minutes, so a caller should then end the agent.
+        """
         account = self._accounts[token]
         await account.ended.wait()
         return account.stopped
 
     async def settled(self, token: str) -> Usage:
-        """Wait until nothing of this session is in flight; what it has cost."""
+        """Wait until nothing of this session is in flight; return its cost."""
         return await self._accounts[token].settled()
 
     def account(self, token: str) -> AgentAccount | None:
-        """The account behind a token, None if there is none."""
+        """Account behind a token; None if there is none."""
         return self._accounts.get(token)
 
     def permitted(self, extra: Usage) -> tuple[str, bool]:
-        """Why the run as a whole does not allow this ("" if it does), and whether that is final: it
-        would not either if nothing in flight cost anything."""
+        """Reason to refuse a request under the run's budget ("" if it fits), and finality.
+
+        A refusal is final if the request would not fit even if nothing in flight cost anything.
+        """
         pending = total(account.pending() for account in self._accounts.values()) + extra
         if self.permit(pending):
             return "", False
@@ -206,7 +204,7 @@ class Metering:
             account.unwritten += 1
 
     def _scrubber(self) -> Callable[[str], str]:
-        """Takes keys and tokens out of texts."""
+        """Function that removes keys and tokens from texts."""
         entries = [
             entry for account in self._accounts.values() for entry in account.models.values()
         ]

@@ -1,12 +1,11 @@
-"""Inside a jail without a network: 127.0.0.1:PORT leads to a Unix socket, for as long as a command
-runs.
+"""Relay in a jail without a network: 127.0.0.1:PORT leads to a Unix socket.
 
     python -m culmen.agents.gateway.relay SOCKET PORT -- COMMAND...
 
-Needs nothing but the standard library, and the file can be run on its own. Exits as the command
-does (128 + n if signal n ended it), with 125 if it cannot listen and 127 if there is no such
-command. Signals are passed on to the command; should the relay itself be killed, the kernel kills
-the command.
+The relay runs for as long as the command. It needs only the standard library, and the file can be
+run on its own. Its exit status is the command's (128 + n if signal n ended it), 125 if it cannot
+listen, and 127 if there is no such command. Signals are passed on to the command; if the relay
+itself is killed, the kernel kills the command.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(argv: list[str]) -> int:
-    """Run the relay; returns the exit status."""
+    """Run the relay; return the exit status."""
     if len(argv) < 4 or argv[2] != "--" or not argv[1].isdigit():
         print("usage: relay SOCKET PORT -- COMMAND...", file=sys.stderr)  # noqa: T201 (a program of its own)
         return 2
@@ -79,9 +78,7 @@ def _accept(listener: socket.socket, path: str) -> None:
 
 
 def _connect(client: socket.socket, path: str) -> None:
-    """Carry bytes both ways until both sides have ended; half-closed connections stay open the
-    other way.
-    """
+    """Carry bytes both ways until both sides have ended; a half-closed connection stays open."""
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with client, server:
         try:

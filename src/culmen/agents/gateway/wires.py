@@ -1,4 +1,4 @@
-"""OpenAI's chat completions."""
+"""The four wire formats: OpenAI's chat completions and responses, Anthropic's, Google's."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ from culmen.llm.spec import ModelSpec
 
 
 class ChatReader:
-    """Reads replies; see `culmen.agents.gateway.formats.ReplyReader`. Of several choices the first
-    is kept.
-    """
+    """A `culmen.agents.gateway.formats.ReplyReader`; the first of several choices is kept."""
 
     def __init__(self) -> None:
         self.heard, self.complete = ReplyRecord(), False
@@ -83,7 +81,7 @@ class ChatFormat(WireFormat):
 
 
 def only_usage(body: dict[str, Any]) -> bool:
-    """Whether an event is the one that `include_usage` adds: no choices, only the count."""
+    """True for the event that `include_usage` adds: no choices, only the token counts."""
     return body.get("choices") == [] and isinstance(body.get("usage"), dict)
 
 
@@ -93,9 +91,7 @@ _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
 class ResponsesReader:
-    """Reads replies; see `culmen.agents.gateway.formats.ReplyReader`. Items are taken whole, when
-    each is done.
-    """
+    """A `culmen.agents.gateway.formats.ReplyReader`; each item is read when it is complete."""
 
     def __init__(self) -> None:
         self.heard, self.complete = ReplyRecord(), False
@@ -170,8 +166,9 @@ _KINDS = {
 
 
 class MessagesReader:
-    """A `culmen.agents.gateway.formats.ReplyReader`. Counts of a later event replace those of an
-    earlier one.
+    """A `culmen.agents.gateway.formats.ReplyReader`.
+
+    Counts of a later event replace those of an earlier one.
     """
 
     def __init__(self) -> None:
@@ -180,9 +177,7 @@ class MessagesReader:
 
     @property
     def tokens(self) -> Tokens | None:
-        """What is known so far; the parts read from and written to the cache are told apart from
-        the rest.
-        """
+        """Tokens known so far; cache reads and writes are counted separately in the protocol."""
         if "input_tokens" not in self._counts:
             return None
         read, written = (
@@ -275,7 +270,7 @@ _STATUS = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
-# the sign of a quota that does not come back soon; without it Google's own client tries for minutes
+# mark of a quota that does not return soon; without it Google's own client retries for minutes
 _SPENT = {
     "@type": "type.googleapis.com/google.rpc.QuotaFailure",
     "violations": [{"subject": "culmen", "description": "budget", "quotaId": "BudgetPerDay"}],
@@ -296,10 +291,10 @@ _HOSTED = (
 
 
 class GeminiReader:
-    """A `culmen.agents.gateway.formats.ReplyReader`. Every event is a whole reply in small; the
-    last count holds.
+    """A `culmen.agents.gateway.formats.ReplyReader`.
 
-    Thoughts are output; what tools of the provider read is input.
+    Every event has the form of a whole reply; the last count holds. Thoughts count as output, and
+    text read by the provider's tools counts as input.
     """
 
     def __init__(self) -> None:

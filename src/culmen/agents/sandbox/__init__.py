@@ -1,1 +1,1 @@
-"""Agent sessions, acting: repository, queue, sandbox, adapters."""
+"""Effects of agent sessions: repository, queue, sandbox, adapters."""

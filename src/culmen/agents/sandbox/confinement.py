@@ -1,5 +1,6 @@
-"""Which way agents can be confined on this machine: found out by trying, not by looking for a
-program.
+"""Confinement of agents: the method that works on this machine, and the command lines.
+
+The method is found by a trial, not by a search for programs.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ _SECONDS = 30.0
 
 @dataclass(frozen=True)
 class ConfinementMethod:
-    """`name` and `proc` as in `sandbox.Cage`; `isolation` is what people are told: jailed |
-    restricted | none.
+    """A method of confinement.
+
+    `name` and `proc` are the `way` and `proc` of `Confinement`; `isolation` is the name shown to
+    people: jailed | restricted | none.
     """
 
     name: str
@@ -43,8 +46,9 @@ class ConfinementMethod:
 
 
 def choose(settings: SandboxSettings) -> ConfinementMethod:
-    """The strongest way that holds. Raises IsolationError if there is none and the settings do not
-    waive it.
+    """The strongest method that holds.
+
+    Raises IsolationError if there is none and the settings do not waive it.
     """
     if settings.sandbox != "auto":
         return ConfinementMethod("", True, "restricted" if settings.sandbox == "agent" else "none")
@@ -60,7 +64,7 @@ def choose(settings: SandboxSettings) -> ConfinementMethod:
 
 
 def attempt(way: ConfinementMethod) -> str:
-    """Send a small program in that tries to get out; why this way will not do, "" if it will."""
+    """Run a probe that tries to escape; return the method's failures, "" if there is none."""
     if bubblewrap.program() is None:
         return "bubblewrap is not installed"
     with (
@@ -105,9 +109,9 @@ def attempt(way: ConfinementMethod) -> str:
 
 
 def prepare(cage: Confinement) -> None:
-    """The folders a cage needs beside its tree; those of an earlier try are kept.
+    """Create the folders that a confinement needs beside its tree; existing ones are kept.
 
-    They lie side by side in a folder that no agent can write, so none can be swapped for a link.
+    They lie side by side in a folder that no agent can write, so none can be replaced by a link.
     """
     layout, agent = cage.layout, cage.agent
     for folder in (layout.home(agent), layout.temporary(agent), layout.shared(agent)):
@@ -115,12 +119,12 @@ def prepare(cage: Confinement) -> None:
     os.chmod(layout.work(agent), 0o700)
 
 
-# Where an agent's processes live: namespaces of their own in which only its work tree and HOME can
-# be written.
+# The world of an agent's processes: namespaces of their own in which only its work tree and HOME
+# can be written.
 
 TREE, HOME, GATEWAY = "/repo", "/home/agent", "/run/culmen/gateway"
 SCRIPTS = Path(__file__).parent / "scripts"
-MARK = "CULMEN_AGENT"  # names the session a process belongs to, so that strays can be found
+MARK = "CULMEN_AGENT"  # variable that names a process's session, so that strays can be found
 PORT = 4180  # of the relay, in a network namespace of its own
 _ETC_ONLINE = ("resolv.conf", "hosts", "ssl", "ca-certificates", "pki", "gai.conf", "host.conf")
 _FIRST_UID, _UIDS = 46_000, 19_000
@@ -128,10 +132,10 @@ _FIRST_UID, _UIDS = 46_000, 19_000
 
 @dataclass(frozen=True)
 class Confinement:
-    """How one session is confined.
+    """Confinement of one session.
 
-    way      "uid" (we are root: a host uid of its own), "user" (a user namespace of its own), "" (not at all)
-    proc     whether a fresh /proc can be mounted
+    way      "uid" (as root: a host uid of its own), "user" (a user namespace of its own), "" (none)
+    proc     True if a fresh /proc can be mounted
     """
 
     layout: Layout
@@ -146,33 +150,34 @@ class Confinement:
 
     @property
     def tree(self) -> str:
-        """The work tree as the agent sees it."""
+        """The work tree's path as the agent sees it."""
         return TREE if self.way else str(self.layout.tree(self.agent).resolve())
 
     @property
     def home(self) -> str:
-        """Its HOME as it sees it."""
+        """HOME as the agent sees it."""
         return HOME if self.way else str(self.layout.home(self.agent).resolve())
 
     @property
     def owner(self) -> int | None:
-        """The user that owns the agent's files, None for us."""
+        """The user that owns the agent's files; None for the current user."""
         return uid_of(self.layout.run, self.agent) if self.way == "uid" else None
 
     @property
     def mark(self) -> str:
-        """Value of MARK in the environment of its processes."""
+        """Value of MARK in the environment of the agent's processes."""
         return mark(self.layout.run, self.agent)
 
 
 def mark(run: Path, agent: int) -> str:
-    """Names one session on this machine."""
+    """Name of one session, unique on this machine."""
     return f"{zlib.crc32(os.fsencode(run.resolve())):08x}-{agent}"
 
 
 def uid_of(run: Path, agent: int) -> int:
-    """A host uid that no person has: processes are counted by it, so neighbours cannot starve one
-    another.
+    """A host uid for one agent that no person has.
+
+    The kernel counts processes by uid, so agents with their own cannot starve one another.
     """
     return _FIRST_UID + (zlib.crc32(os.fsencode(run.resolve())) + agent) % _UIDS
 
@@ -180,7 +185,7 @@ def uid_of(run: Path, agent: int) -> int:
 def environment(
     cage: Confinement, extra: Mapping[str, str], path: Iterable[str] = ()
 ) -> dict[str, str]:
-    """All that an agent's process finds in its environment."""
+    """The complete environment of an agent's process."""
     folders = [*path, os.path.dirname(sys.executable), "/usr/local/bin", "/usr/bin", "/bin"]
     return {
         "PATH": ":".join(dict.fromkeys(folders)),
@@ -198,8 +203,9 @@ def environment(
 
 
 def command(cage: Confinement, argv: Iterable[str], relay_port: int = 0) -> list[str]:
-    """The whole command line that runs `argv` in the cage, its calls led to the gateway if
-    `relay_port` is given.
+    """The complete command line that runs `argv` in the confinement.
+
+    With `relay_port` its model calls are led to the gateway.
     """
     inner = list(argv)
     if relay_port and cage.socket is not None:
@@ -208,9 +214,8 @@ def command(cage: Confinement, argv: Iterable[str], relay_port: int = 0) -> list
         inner = [sys.executable, "-I", "-S", relay, where, str(relay_port), "--", *inner]
     limits = {
         "uid": cage.owner,
-        "processes": cage.settings.processes
-        if cage.way
-        else 0,  # as you, the limit would count all you run
+        # unconfined, the limit would count all processes of the user
+        "processes": cage.settings.processes if cage.way else 0,
         "file_mb": cage.settings.file_mb,
         "die": not cage.way,
     }
@@ -256,15 +261,13 @@ def _bubblewrap(cage: Confinement) -> list[str]:
 
 
 def _masks(hidden: Iterable[str], shown: Iterable[str]) -> list[str]:
-    """Cover what must not be seen where it lies in a folder that is shown (a project that is its
-    own environment).
-    """
+    """Options that cover hidden paths inside visible folders (a project that is its own venv)."""
     line: list[str] = []
     covered = [bubblewrap.HIDDEN + "/"]
     bases = [os.path.realpath(path).rstrip("/") + "/" for path in (*shown, "/usr")]
     for path in sorted({os.path.realpath(path) for path in hidden}):
         if not any(path.startswith(base) for base in bases) or path.startswith(tuple(covered)):
-            continue  # below a cover there is nothing, and nothing can be made
+            continue  # nothing exists or can be created below a cover
         if os.path.isdir(path) and not any(
             base.startswith(path.rstrip("/") + "/") for base in bases
         ):
@@ -276,11 +279,11 @@ def _masks(hidden: Iterable[str], shown: Iterable[str]) -> list[str]:
 
 
 def port_of(base_url: str) -> int:
-    """The port in the address of a relay, 0 if there is none."""
+    """The port in the address of a relay; 0 if there is none."""
     return int(base_url.rpartition(":")[2]) if base_url else 0
 
 
 def free_port() -> int:
-    """A port of this machine's loopback that nobody has, for a relay that is not confined."""
+    """A free port of this machine's loopback, for a relay that is not confined."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]

@@ -1,12 +1,13 @@
-"""The file queue: an agent leaves requests in its tree, culmen reads them. Files work in every
-sandbox, sockets do not.
+"""The file queue: an agent leaves requests in its tree, and culmen reads them.
 
-A request is one small JSON file, queue/NAME.json, put there by renaming it:
+Files work in every sandbox, sockets do not. A request is one small JSON file, queue/NAME.json, put
+there by renaming it:
 
-    {"path": "candidates/a03/x.py", "note": "...", "parents": ["3f2a..."]}     evaluate this file, or folder of parts
-    {"paths": ["candidates/a03/x.py", ...], ...}                               evaluate all of these, side by side
-    {"report": "..."}                                                          tell culmen something
-    {"finish": "..."}                                                          the agent's own word that it is done
+    {"path": "candidates/a03/x.py", "note": "...", "parents": ["3f2a..."]}
+                                                evaluate this file, or folder of parts
+    {"paths": ["candidates/a03/x.py", ...]}     evaluate all of these in parallel
+    {"report": "..."}                           report an observation to culmen
+    {"finish": "..."}                           end the agent's work, with its last message
 
 The answer to aNN's request NAME is view/results/aNN-NAME.json; for the k-th of `paths`,
 aNN-NAME.k.json.
@@ -48,9 +49,7 @@ _PATH_CHARS = 1000
 
 
 class QueueRequest(msgspec.Struct, frozen=True):
-    """One request as the agent wrote it; exactly one of path, paths, report, finish says what it
-    is.
-    """
+    """One request as the agent wrote it; exactly one of path, paths, report, finish is set."""
 
     path: str = ""
     paths: tuple[str, ...] = ()
@@ -62,8 +61,11 @@ class QueueRequest(msgspec.Struct, frozen=True):
 
 @dataclass
 class QueueScan:
-    """What one look at the queue found. `taken` are requests that are dealt with once the rest is
-    durable; `refused` are tickets turned away, with the word."""
+    """Result of one scan of the queue.
+
+    `taken` are requests that are settled once the rest is durable; `refused` maps a refused ticket
+    to the reason.
+    """
 
     experiments: list[Experiment] = field(default_factory=list[Experiment])
     reports: list[str] = field(default_factory=list[str])
@@ -73,7 +75,10 @@ class QueueScan:
 
 
 def parse(data: bytes) -> QueueRequest:
-    """A request from its bytes, texts bounded. Refused: garbage, bad_request."""
+    """A request from its bytes, texts bounded.
+
+    Raises IntakeRefused: garbage, bad_request.
+    """
     try:
         request = msgspec.json.decode(data, type=QueueRequest)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -97,8 +102,9 @@ def parse(data: bytes) -> QueueRequest:
 
 
 def printable(text: str, most: int) -> str:
-    """A text cut to `most` characters, without what could not be stored or would act on a
-    terminal.
+    """A text cut to `most` characters, without characters that act on a terminal.
+
+    Characters that cannot be stored as UTF-8 are replaced.
     """
     kept = text[:most].encode("utf-8", "replace").decode("utf-8")
     return "".join(
@@ -107,19 +113,22 @@ def printable(text: str, most: int) -> str:
 
 
 class RequestQueue:
-    """The queue of one agent. `part` is the name of the task's only part, "" if it has several;
-    `faults` is how many requests it got wrong before."""
+    """The queue of one agent.
+
+    `part` is the name of the task's only part, "" if it has several; `faults` is the number of the
+    agent's earlier invalid requests.
+    """
 
     def __init__(self, tree: Path, agent: int, part: str, faults: int = 0) -> None:
         self._tree, self._agent, self._part = tree, agent, part
         self._faults, self._reports = faults, 0
 
     def look(self, known: Callable[[str], bool], patient: bool = False) -> QueueScan:
-        """Read what is there, oldest name first, `BATCH` experiments at most; `known` tickets were
-        handed over before.
+        """Read the queue, oldest name first, at most about `BATCH` experiments.
 
-        Touches nothing but what is no request. A queue that is missing or swapped for a link is an
-        empty one. More than `PENDING` requests are turned away, unless we are `patient`.
+        `known` returns True for tickets that were handed over before. Only entries that are not
+        requests are removed. A missing queue, or a link in its place, counts as empty. Requests
+        beyond `PENDING` are refused, unless `patient`.
         """
         batch = QueueScan()
         try:
@@ -137,7 +146,7 @@ class RequestQueue:
         return batch
 
     def remove(self, names: Iterable[str]) -> None:
-        """Take requests that were dealt with out of the queue."""
+        """Remove settled requests from the queue."""
         with contextlib.suppress(IntakeRefused, OSError), safe.folder(self._tree, (QUEUE,)) as fd:
             for name in names:
                 _unlink(fd, name)
@@ -175,9 +184,7 @@ class RequestQueue:
         self._wrong(experiment, batch) if experiment.fault else batch.experiments.append(experiment)
 
     def _wrong(self, experiment: Experiment, batch: QueueScan) -> None:
-        """A request with a fault is an experiment for the record; an agent that makes nothing else
-        is turned away.
-        """
+        """Record an invalid request as an experiment; after `FAULTS` of them, refuse it."""
         self._faults += 1
         if self._faults > FAULTS:
             batch.refused[experiment.ticket] = experiment.fault
@@ -225,8 +232,9 @@ class RequestQueue:
 
 
 def _requests(fd: int) -> list[str]:
-    """Names of requests in the open folder, sorted; other entries are removed, hidden ones (being
-    written) are not.
+    """Names of requests in the open folder, sorted.
+
+    Other entries are removed, except hidden files (requests being written), up to a number.
     """
     names: list[str] = []
     hidden = 0

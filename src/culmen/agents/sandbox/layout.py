@@ -1,10 +1,10 @@
-"""Where things of agent sessions lie in a run folder.
+"""Files of agent sessions in a run folder.
 
-RUN/control/repo.git      the shared repository; no agent ever sees it
-RUN/control/aNN/          what culmen knows of one session: see `records`
-RUN/view/                 what agents read: mounted read-only as .culmen
-RUN/work/aNN/             tree, home and tmp of one agent; the only places it can write
-RUN/transcripts/          what the programs said
+RUN/control/repo.git      the shared repository; not visible to agents
+RUN/control/aNN/          culmen's records of one session
+RUN/view/                 files for agents to read: mounted read-only as .culmen
+RUN/work/aNN/             tree, home and tmp of one agent; it can write nowhere else
+RUN/transcripts/          output of the programs
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ QUEUE = "queue"
 
 
 def tag(agent: int) -> str:
-    """a00, a01, ...: the agent's name in paths."""
+    """The agent's name in paths: a00, a01, ..."""
     return f"a{agent:02d}"
 
 
@@ -39,15 +39,15 @@ class Layout:
 
     @property
     def view(self) -> Path:
-        """The view all agents share."""
+        """The view that all agents share."""
         return self.run / "view"
 
     def control(self, agent: int) -> Path:
-        """Records of one session."""
+        """Folder of the records of one session."""
         return self.run / "control" / tag(agent)
 
     def work(self, agent: int) -> Path:
-        """Folder that holds one agent's places."""
+        """Folder that holds one agent's tree, home and temporary files."""
         return self.run / "work" / tag(agent)
 
     def tree(self, agent: int) -> Path:
@@ -55,23 +55,23 @@ class Layout:
         return self.work(agent) / "tree"
 
     def home(self, agent: int) -> Path:
-        """Its HOME."""
+        """One agent's HOME."""
         return self.work(agent) / "home"
 
     def temporary(self, agent: int) -> Path:
-        """Its /tmp."""
+        """One agent's /tmp."""
         return self.work(agent) / "tmp"
 
     def shared(self, agent: int) -> Path:
-        """Its /dev/shm."""
+        """One agent's /dev/shm."""
         return self.work(agent) / "shm"
 
     def transcript(self, agent: int) -> Path:
-        """What its program said, a line for each sign of life."""
+        """Output of one agent's program, a line for each event."""
         return self.run / "transcripts" / f"{tag(agent)}.jsonl"
 
     def make(self) -> None:
-        """The folders every session needs; closed to other users."""
+        """Create the folders that every session needs, closed to other users."""
         self.run.mkdir(parents=True, exist_ok=True)
         for name in ("control", "work", "transcripts"):
             folder = self.run / name
@@ -79,11 +79,11 @@ class Layout:
             os.chmod(folder, 0o700)
 
 
-# Small durable records of a session, so that what was done before a crash is not done again.
+# Small durable records of a session, so that work from before a crash is not repeated.
 
 
 def write_record(path: Path, value: dict[str, Any]) -> None:
-    """Replace a record; durable on return, and never half there."""
+    """Replace a record atomically; it is durable on return."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.new")
     with temporary.open("wb") as file:
@@ -99,7 +99,7 @@ def write_record(path: Path, value: dict[str, Any]) -> None:
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
-    """A record, None if there is none."""
+    """A record; None if there is none."""
     try:
         return msgspec.json.decode(path.read_bytes())
     except FileNotFoundError:
@@ -107,9 +107,7 @@ def read_record(path: Path) -> dict[str, Any] | None:
 
 
 class RecordLog:
-    """Records one after another, a JSON line each; a torn last line (the machine went down) is
-    dropped.
-    """
+    """A log of records, one JSON line each; a torn last line (power failure) is dropped."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -134,8 +132,9 @@ class RecordLog:
             os.truncate(self._path, sound)
 
     def add(self, record: dict[str, Any], *, sync: bool = True) -> None:
-        """Append one. On return it outlives this process; with `sync`, or after `sync()`, the
-        machine too.
+        """Append a record.
+
+        On return it outlives this process; with `sync`, or after `sync()`, a power failure too.
         """
         self._file.write(msgspec.json.encode(record) + b"\n")
         self._file.flush()
@@ -144,9 +143,9 @@ class RecordLog:
             self.sync()
 
     def sync(self) -> None:
-        """Make what was added durable; may be called on another thread."""
+        """Make the appended records durable; may be called on another thread."""
         os.fdatasync(self._file.fileno())
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self._file.close()

@@ -1,4 +1,4 @@
-"""What agents cost, counted by the metering gateway; started when the first agent needs it."""
+"""Meter of agents' model calls: the metering gateway, started at the first metered agent."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ NOTHING = Usage()
 
 
 class SessionMeter:
-    """The gateway of one run. `models` is a `--model` text or mapping (None or offline: none) and a
-    models file.
+    """The gateway of one run.
 
-    `permit` says whether the run as a whole may spend so much more.
+    `models` is a `--model` text or mapping (None or offline: no models) and a models file. `permit`
+    returns True if the run as a whole may spend this much more.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class SessionMeter:
 
     @property
     def socket(self) -> Path | None:
-        """Where sandboxes reach the gateway; None while there is none."""
+        """The gateway's socket for sandboxes; None before the gateway is started."""
         return Path(self._place) / "gateway" if self._place else None
 
     async def open(
@@ -50,11 +50,10 @@ class SessionMeter:
         limits: Mapping[str, float],
         ring: Callable[[], None],
     ) -> tuple[str, str]:
-        """A token for this agent, and the name of the model it is to ask for ("" for its own
-        default); `ring` is called when a budget is spent.
+        """A token for this agent, and the name of the model to request ("" for its own default).
 
-        ("", name) if nothing here could answer it: no model is configured. Raises UserError for a
-        model without address, key or price.
+        `ring` is called when a budget is spent. The token is "" if no model is configured. Raises
+        UserError for a model without an address, key or price.
         """
         answering, name = self._answering(model, wires)
         if answering is None:
@@ -68,32 +67,31 @@ class SessionMeter:
         return self._tokens[agent], name
 
     def usage(self, agent: int) -> Usage:
-        """Everything this agent has cost, earlier processes of the run included."""
+        """Cost of this agent, including earlier processes of the run."""
         if agent not in self._earlier:
             self._earlier[agent] = NOTHING if agent in self._tokens else written(self._file(agent))
         live = self._gateway.usage(self._tokens[agent]) if agent in self._tokens else NOTHING
         return self._earlier[agent] + live
 
     def remember(self, agent: int) -> None:
-        """Read what earlier processes spent for this agent; before its session is opened."""
+        """Read the cost of this agent in earlier processes; called before its session is opened."""
         self._earlier[agent] = written(self._file(agent))
 
     def told(self, agent: int) -> None:
-        """What was used so far has been reported: the gateway need not count it as pending any
-        more.
-        """
+        """Note that the usage so far was reported, so that it no longer counts as pending."""
         if agent in self._tokens:
             self._gateway.take(self._tokens[agent])
 
     def stopped(self, agent: int) -> str:
-        """Which of the agent's limits (calls | tokens | dollars), or the run's (budget), refused
-        its last request.
+        """Limit that refused the agent's last request.
+
+        The agent's limits are calls | tokens | dollars, the run's is budget; "" if none did.
         """
         word = self._gateway.report(self._tokens[agent]).stopped if agent in self._tokens else ""
         return "budget" if word == "run" else word
 
     async def shut(self, agent: int) -> None:
-        """No more calls by this agent; return when all it made are counted."""
+        """Refuse further calls of this agent; return when all its calls are counted."""
         if agent in self._tokens:
             self._gateway.close(self._tokens[agent])
             await self._gateway.settled(self._tokens[agent])
@@ -116,9 +114,8 @@ class SessionMeter:
         self._place = tempfile.mkdtemp(prefix="culmen-gateway-")  # paths of sockets must be short
         gateway = Metering({}, self._folder, port=None, socket=self.socket, permit=self._permit)
         started = await gateway.__aenter__()
-        os.chmod(
-            f"{self._place}/gateway", 0o666
-        )  # its folder is ours alone: only sandboxes that are given it reach it
+        # its folder is closed to other users: only sandboxes with the socket mounted reach it
+        os.chmod(f"{self._place}/gateway", 0o666)
         return started
 
     async def _alarm(self, token: str, ring: Callable[[], None]) -> None:
@@ -126,8 +123,10 @@ class SessionMeter:
         ring()
 
     def _answering(self, model: str, wires: tuple[str, ...]) -> tuple[Any, str]:
-        """Who answers: a model named for the agent, the run's, or the provider that the program is
-        made for.
+        """The model or provider that answers an agent, and the name to request.
+
+        It is the agent's own model, else the run's, else the provider for which the program is
+        made.
         """
         from culmen.llm.roles import ModelBook
         from culmen.llm.spec import PROVIDERS, ModelSpec
@@ -155,7 +154,7 @@ class SessionMeter:
 
 
 def written(file: Path) -> Usage:
-    """The usage in a transcript of the gateway; a torn line counts for nothing."""
+    """Usage in a transcript of the gateway; torn lines are skipped."""
     found: list[Usage] = []
     try:
         with file.open("rb") as rows:

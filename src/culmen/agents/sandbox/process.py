@@ -1,4 +1,4 @@
-"""A sandbox that runs: its pipes, and the end of every process in it as one thing."""
+"""A running sandbox: its pipes, its limits, and the end of all its processes together."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from culmen.agents.sandbox.settings import WORD_CHARS, SandboxSettings
 from culmen.core.errors import UserError
 from culmen.evaluate.jail import procfs
 
-LINE = 8 << 20  # bytes that a pipe's reader holds
+LINE = 8 << 20  # bytes in the buffer of a pipe's reader
 _PATIENCE = 10.0
 
 
 class SandboxProcess:
-    """Started by `start`. The kernel ends all of it when this process dies."""
+    """A sandbox started by `start`; the kernel ends all of it when this process dies."""
 
     def __init__(self, process: asyncio.subprocess.Process, init: int, mark: str) -> None:
         self._process, self._init, self._mark = process, init, mark
@@ -44,8 +44,9 @@ class SandboxProcess:
         stdin: bool = False,
         cwd: Path | None = None,
     ) -> SandboxProcess:
-        """Start a command line made by `sandbox.command`; `cwd` is for one that is not confined.
-        Raises OSError.
+        """Start a command line made by `sandbox.command`.
+
+        `cwd` is the folder for a command that is not confined. Raises OSError.
         """
         jailed = cwd is None
         reader, writer = os.pipe() if jailed else (-1, -1)
@@ -69,23 +70,26 @@ class SandboxProcess:
 
     @property
     def pid(self) -> int:
-        """The outermost process."""
+        """Id of the outermost process."""
         return self._process.pid
 
     @property
     def pipes(self) -> Pipes:
-        """For an adapter."""
+        """The pipes for an adapter."""
         process = self._process
         assert process.stdout is not None and process.stderr is not None
         return Pipes(process.stdout, process.stderr, process.wait, process.stdin)
 
     @property
     def over(self) -> bool:
-        """Whether the process that was started is gone."""
+        """True if the started process has ended."""
         return self._process.returncode is not None
 
     async def end(self) -> None:
-        """End every process of it, and return when they are gone. A second call does nothing."""
+        """End every process of the sandbox, and return when they are gone.
+
+        A second call does nothing.
+        """
         async with self._ending:
             if self._pidfd >= 0:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -104,9 +108,7 @@ class SandboxProcess:
 
 
 def end_strays(mark: str) -> None:
-    """End what is left of a session: of a driver that was killed, or of one that is not
-    confined.
-    """
+    """End the rest of a session: of a driver that was killed, or of an unconfined one."""
     for _ in range(200):
         strays = procfs.marked(f"{MARK}={mark}\0")
         if not strays:
@@ -118,9 +120,7 @@ def end_strays(mark: str) -> None:
 
 
 def _init(reader: int) -> int:
-    """The process that all others of the sandbox descend from, as bubblewrap tells it; 0 if it
-    could not start.
-    """
+    """Pid of the sandbox's first process, as bubblewrap reports it; 0 if it could not start."""
     with os.fdopen(reader, "rb") as file:
         data = file.read(4096)
     try:
@@ -133,17 +133,16 @@ def _gone(pidfd: int) -> None:
     import select
 
     poll = select.poll()
-    poll.register(
-        pidfd, select.POLLIN
-    )  # readable when the process has ended, which the first one does last
+    # readable when the process has ended; the first process of a sandbox ends last
+    poll.register(pidfd, select.POLLIN)
     poll.poll(_PATIENCE * 1000)
 
 
-# Limits that no system call holds for a whole session: memory and processes of a tree, space of a
-# few folders.
+# Limits that no system call enforces for a whole session: memory and processes of a tree, space of
+# a few folders.
 
-_LOOK, _LOOK_AT_DISK = 0.5, 10.0  # seconds between looks
-_ENTRIES = 500_000  # more files than that are too many, whatever their size
+_LOOK, _LOOK_AT_DISK = 0.5, 10.0  # seconds between measurements
+_ENTRIES = 500_000  # files after which the disk limit counts as broken, whatever their size
 
 
 async def watch(
@@ -153,10 +152,9 @@ async def watch(
     going: Callable[[], bool],
     over: Callable[[], bool],
 ) -> str:
-    """Return when a limit is broken: memory | processes | disk, or "stopped" when the run no longer
-    goes on.
+    """Return when a limit is broken: memory | processes | disk.
 
-    Returns "" when it is `over` by itself.
+    Returns "stopped" when the run no longer goes on, and "" when the process has ended by itself.
     """
     places, next_disk = tuple(folders), time.monotonic()
     while not over():
@@ -178,7 +176,7 @@ async def watch(
 
 
 def below(pid: int, most: int) -> int:
-    """Processes that descend from `pid`, counted no further than just over `most`."""
+    """Number of descendants of `pid`; counting stops just above `most`."""
     count, queue = 0, [pid]
     while queue and count <= most:
         found = procfs.children(queue.pop())
@@ -188,8 +186,9 @@ def below(pid: int, most: int) -> int:
 
 
 def space(folders: Iterable[Path]) -> float:
-    """Bytes on disk below these folders; infinity if there are too many files to count. Links are
-    not followed.
+    """Bytes on disk below these folders; infinity if there are too many files to count.
+
+    Links are not followed.
     """
     total, entries = 0, 0
     for folder in folders:
@@ -205,20 +204,21 @@ def space(folders: Iterable[Path]) -> float:
                             total += entry.stat(follow_symlinks=False).st_blocks * 512
                         if entries > _ENTRIES:
                             return float("inf")
-            except OSError:  # gone meanwhile, or closed to us
+            except OSError:  # removed in the meantime, or not readable
                 continue
     return total
 
 
-# The program behind a session: started in its sandbox, listened to, nudged, ended.
+# The program behind a session: started in its sandbox, read, nudged, ended.
 
-_TRANSCRIPT = 16 << 20  # bytes; after that, signs are only counted
-_FAREWELL = 2.0  # seconds an adapter gets to finish reading once its program is gone
+_TRANSCRIPT = 16 << 20  # bytes; later events are not written
+_FAREWELL = 2.0  # seconds for an adapter to finish reading after its program has ended
 
 
 class ProgramHost:
-    """Runs one adapter's program. `ring` is called when it has ended; `going` says whether the run
-    goes on.
+    """Host of one adapter's program.
+
+    `ring` is called when the program has ended; `going` returns True while the run goes on.
     """
 
     def __init__(
@@ -243,7 +243,10 @@ class ProgramHost:
         self.failure: BaseException | None = None
 
     async def start(self) -> None:
-        """Start it. Raises UserError if it is not installed, OSError if it cannot be started."""
+        """Start the program.
+
+        Raises UserError if it is not installed, OSError if it cannot be started.
+        """
         plan = self._adapter.plan(self._job)
         cage = self._cage = replace(self._cage, visible=plan.visible, network=plan.network)
         confinement.prepare(cage)
@@ -266,17 +269,17 @@ class ProgramHost:
 
     @property
     def seconds(self) -> float:
-        """Since it was first started."""
+        """Seconds since the first start."""
         return time.monotonic() - self._began
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, by itself or not."""
+        """True if the program has ended, by itself or not."""
         return self.parting is not None and not self._again
 
     @property
     def claimed(self) -> dict[str, float]:
-        """What its program says it used, over all its processes."""
+        """Usage by the program's own count, over all its processes."""
         last = self.parting.claimed if self.parting else {}
         return {
             name: self._claims.get(name, 0.0) + last.get(name, 0.0)
@@ -284,8 +287,9 @@ class ProgramHost:
         }
 
     async def nudge(self, text: str) -> bool:
-        """Say something to it in the same session, by starting it again if it listens no other
-        way.
+        """Send a message in the same session, by a restart if the program has no other way.
+
+        Return False if that is not possible.
         """
         if self.over or self._talk is None:
             return False
@@ -311,7 +315,7 @@ class ProgramHost:
         return not self.over
 
     async def end(self, cause: str = "") -> None:
-        """End every process; `cause` is why, if it has not ended by itself."""
+        """End every process; `cause` is the reason if the program has not ended by itself."""
         if not self.over:
             self.cause = self.cause or cause
         await self._stop()
@@ -336,7 +340,7 @@ class ProgramHost:
     async def _listen(self, running: SandboxProcess) -> None:
         assert self._talk is not None
         parting = await self._talk.run()
-        if self._running is running:  # by itself
+        if self._running is running:  # the program has ended by itself
             await asyncio.shield(running.end())
         self.parting = self.parting or parting
         self._write(ProgramEvent("life", f"ended: {parting.ended} {parting.why}"), force=True)
@@ -356,7 +360,7 @@ class ProgramHost:
             await self.end(cause)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        """A bug of ours must not look like an agent that says nothing."""
+        """Keep the error of a task: a bug in culmen must not look like a silent agent."""
         if not task.cancelled() and task.exception() is not None:
             self.failure = self.failure or task.exception()
             self._ring()
@@ -374,9 +378,8 @@ class ProgramHost:
             "kind": sign.kind,
             "text": printable(sign.text, WORD_CHARS),
         }
-        with contextlib.suppress(
-            OSError
-        ):  # a full disk costs a line of the transcript, not the session
+        # a full disk costs a line of the transcript, not the session
+        with contextlib.suppress(OSError):
             if not self._file.exists() or self._file.stat().st_size < _TRANSCRIPT:
                 with self._file.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(row) + "\n")

@@ -1,9 +1,8 @@
-"""The shared repository: a bare git directory that only culmen touches, by plumbing that reads no
-work tree.
+"""The shared repository: a bare git directory that only culmen touches.
 
-Files go in through `git fast-import` as bytes and come out through `git cat-file`, so no hook,
-filter, attribute, setting or .git of an agent ever acts. RUN/control/repo.git has the branch
-`trunk`, and refs/agents/aNN for each agent.
+It has no work tree. Files are written by `git fast-import` as bytes and read by `git cat-file`, so
+no hook, filter, attribute, setting or .git of an agent ever acts. RUN/control/repo.git has the
+branch `trunk`, and refs/agents/aNN for each agent.
 """
 
 from __future__ import annotations
@@ -45,18 +44,16 @@ _SUBJECT = 100  # characters of a commit's first line
 
 @dataclass(frozen=True)
 class CommitStamp:
-    """Who and when: `name` of the author, `time` in Unix seconds. culmen is always the
-    committer.
-    """
+    """Author and time of a commit, in Unix seconds; the committer is always culmen."""
 
     name: str
     time: int
 
 
 def git(folder: Path, *words: str, data: bytes | None = None, bare: bool = True) -> bytes:
-    """Run one git command on a git directory (or, not `bare`, in a work tree); returns its stdout.
+    """Run one git command on a git directory or, if not `bare`, in a work tree.
 
-    Raises UserError where git is missing, Unavailable where it fails (disk full, damaged
+    Returns stdout. Raises UserError if git is missing, Unavailable if it fails (disk full, damaged
     repository).
     """
     program = shutil.which("git")
@@ -91,9 +88,7 @@ class SharedRepository:
         self.folder = folder
 
     def ready(self, files: Mapping[str, bytes], stamp: CommitStamp, message: str) -> str:
-        """The trunk's commit; makes the repository, with `files` as its first commit, if there is
-        none.
-        """
+        """Commit of the trunk; a missing repository is created with `files` as first commit."""
         if not (self.folder / "HEAD").exists():
             self.folder.parent.mkdir(parents=True, exist_ok=True)
             git(
@@ -113,18 +108,18 @@ class SharedRepository:
         return first
 
     def head(self, ref: str = TRUNK) -> str:
-        """The commit of a ref, "" if there is none."""
+        """Commit of a ref; "" if there is none."""
         return git(self.folder, "for-each-ref", "--format=%(objectname)", ref).decode().strip()
 
     def has(self, commit: str) -> bool:
-        """Whether this commit is here."""
+        """True if the repository has this commit."""
         if not re.fullmatch("[0-9a-f]{40,64}", commit):
             return False
         said = git(self.folder, "cat-file", "--batch-check", data=commit.encode() + b"\n").decode()
         return said.split()[1:2] == ["commit"]
 
     def listing(self, commit: str) -> dict[str, str]:
-        """Path -> name of the content, of a commit's files."""
+        """Content names of a commit's files, by path."""
         found: dict[str, str] = {}
         for entry in git(self.folder, "ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0"):
             about, _, path = entry.partition(b"\t")
@@ -133,7 +128,7 @@ class SharedRepository:
         return found
 
     def contents(self, names: Iterable[str]) -> dict[str, bytes]:
-        """Name of a content -> its bytes."""
+        """Bytes of contents, by name."""
         wanted = list(dict.fromkeys(names))
         if not wanted:
             return {}
@@ -161,10 +156,9 @@ class SharedRepository:
         changes: Mapping[str, bytes | None],
         parents: tuple[str, ...] = (),
     ) -> str:
-        """Write a commit that changes its first parent by these files (None: removed); moves no
-        branch.
+        """Write a commit that changes its first parent by these files (None: removed).
 
-        The same arguments make the same commit.
+        No branch is moved. The same arguments make the same commit.
         """
         ref = "refs/culmen/new"
         stream = [f"commit {ref}\n", f"author {_person(stamp.name)} {stamp.time} +0000\n"]
@@ -184,9 +178,8 @@ class SharedRepository:
         encoded = b"".join(
             part if isinstance(part, bytes) else part.encode("utf-8") for part in stream
         )
-        reset = (
-            b"reset " + ref.encode() + b"\n\n"
-        )  # else fast-import would go on from where the ref stands
+        # else fast-import would continue from the ref's commit
+        reset = b"reset " + ref.encode() + b"\n\n"
         git(
             self.folder,
             "fast-import",
@@ -204,12 +197,12 @@ class SharedRepository:
         git(self.folder, "update-ref", "--stdin", data=lines.encode())
 
     def contains(self, commit: str, ref: str = TRUNK) -> bool:
-        """Whether the commit is one of the ref's history."""
+        """True if the commit is in the ref's history."""
         return commit in git(self.folder, "rev-list", ref).decode().split()
 
 
 def message(subject: str, trailers: Mapping[str, str]) -> str:
-    """A commit message: one line, then trailers, none of which can look like something else."""
+    """A commit message: one line, then trailers; every text is made harmless."""
     lines = [
         f"{_word(name)}: {_line(value)}"
         for name, value in trailers.items()
@@ -243,15 +236,16 @@ def _data(content: bytes) -> bytes:
     return b"data %d\n" % len(content) + content + b"\n"
 
 
-# Merging what an agent changed into a trunk that moved on, on paths and texts alone.
+# Merge of an agent's changes into a trunk that moved on, by paths and texts alone.
 
 SHARED = "reflections.md"
 
 
 @dataclass
 class Merged:
-    """What to change in the trunk: path -> bytes to write, None to remove; `conflicts` are paths
-    kept twice.
+    """Changes for the trunk after a merge.
+
+    `changes` maps a path to its new bytes, None to remove it; `conflicts` are paths kept twice.
     """
 
     changes: dict[str, bytes | None] = field(default_factory=dict[str, bytes | None])
@@ -259,13 +253,14 @@ class Merged:
 
 
 def blob(data: bytes) -> str:
-    """The name that git gives to a file of these bytes."""
+    """Git's name for a file of these bytes."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def allowed(path: str, agent: str) -> bool:
-    """Whether an agent's change of this path is taken: its own candidates and notes, and the shared
-    reflections.
+    """True if an agent may change this path.
+
+    Permitted are its own candidates and notes, and the shared reflections.
     """
     return path.startswith(f"candidates/{agent}/") or path in (f"notes/{agent}.md", SHARED)
 
@@ -277,12 +272,12 @@ def merge(
     agent: str,
     read: Callable[[str], bytes],
 ) -> Merged:
-    """Take `changes` made from `base` into `trunk` (both path -> git's name of the content, which
-    `read` fetches).
+    """Merge `changes` made from `base` into `trunk`.
 
-    A path the trunk has not touched since takes the change. reflections.md is united line by line.
-    Anything else that both have changed stays as the trunk has it, with the agent's version beside
-    it under conflicts/aNN/.
+    `base` and `trunk` map a path to git's name of the content, which `read` fetches. A path that
+    the trunk has not touched since takes the change. reflections.md is united line by line. Any
+    other path that both have changed keeps the trunk's version, with the agent's version beside it
+    under conflicts/aNN/.
     """
     merged = Merged()
     for path, new in changes.items():
@@ -302,10 +297,10 @@ def merge(
 
 
 def union(base: bytes, ours: bytes, theirs: bytes) -> bytes:
-    """Three-way merge by lines in which both sides' additions are kept, ours first.
+    """Three-way merge by lines that keeps both sides' additions, ours first.
 
-    A line of the base goes if either side removed it; equal insertions at the same place are kept
-    once.
+    A line of the base is removed if either side removed it; equal insertions at the same place are
+    kept once.
     """
     old = _lines(base)
     sides = [_edits(old, _lines(text)) for text in (ours, theirs)]
@@ -337,7 +332,7 @@ def _edits(old: list[str], new: list[str]) -> _Edits:
 
 
 def _lines(data: bytes) -> list[str]:
-    """Lines, the last one ended too, so that what is added does not run into it."""
+    """Lines of a text, each with a line end, so that appended lines stay separate."""
     text = data.decode("utf-8", "surrogateescape")
     if text and not text.endswith("\n"):
         text += "\n"

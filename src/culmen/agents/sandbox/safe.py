@@ -1,8 +1,8 @@
-"""Reading what an agent left, as if every path were a trap.
+"""Reading of an agent's files, as if every path were a trap.
 
-An agent may swap any file, folder or link of its tree for another while we look. So every step of a
-path is opened relative to the folder before it, links are never followed, and what was opened is
-looked at, not what a name said.
+An agent may swap any file, folder or link of its tree for another at any time. So every step of a
+path is opened relative to the folder before it, links are never followed, and checks are made on
+the opened file, not on its name.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ _LONGEST, _DEEPEST = 200, 12
 
 
 class IntakeRefused(Exception):
-    """This is not taken; the text is one word that says why."""
+    """A refused file or request; its text is one word, the reason."""
 
 
 def split(path: str) -> tuple[str, ...]:
-    """The names on the way of a relative path. Refused: bad_name, outside (absolute, or with
-    ..).
+    """The names in a relative path.
+
+    Raises IntakeRefused: bad_name, outside (absolute, or with ..).
     """
     if path.startswith("/"):
         raise IntakeRefused("outside")
@@ -39,8 +40,9 @@ def split(path: str) -> tuple[str, ...]:
 
 
 def sound(name: str) -> bool:
-    """Whether a file name can be kept: printable, valid as UTF-8, not too long, nothing that git
-    reads as its own.
+    """True if a file name can be kept.
+
+    It is printable, valid UTF-8, not too long, and not a name that git treats as its own.
     """
     return (
         name.isprintable()
@@ -54,7 +56,10 @@ def sound(name: str) -> bool:
 
 @contextmanager
 def folder(root: Path | str, names: tuple[str, ...] = ()) -> Iterator[int]:
-    """A descriptor of the folder `names` below `root`. Refused: missing, link, not_a_folder."""
+    """A descriptor of the folder `names` below `root`.
+
+    Raises IntakeRefused: missing, link, not_a_folder.
+    """
     fd = os.open(root, _FOLDER)
     try:
         for name in names:
@@ -67,8 +72,9 @@ def folder(root: Path | str, names: tuple[str, ...] = ()) -> Iterator[int]:
 
 
 def read(root: Path | str, path: str, limit: int) -> bytes:
-    """A regular file's bytes. Refused: as `split` and `folder`, and not_a_file, hard_link,
-    too_large.
+    """Bytes of a regular file.
+
+    Raises IntakeRefused: as `split` and `folder`, and not_a_file, hard_link, too_large.
     """
     *way, name = split(path)
     with folder(root, tuple(way)) as fd:
@@ -76,11 +82,10 @@ def read(root: Path | str, path: str, limit: int) -> bytes:
 
 
 def read_at(fd: int, name: str, limit: int) -> bytes:
-    """The same for a name in an open folder."""
+    """Bytes of a regular file in an open folder; see `read`."""
     try:
-        _regular(
-            os.stat(name, dir_fd=fd, follow_symlinks=False), limit
-        )  # before opening: that may act on a device
+        # before opening, which may act on a device
+        _regular(os.stat(name, dir_fd=fd, follow_symlinks=False), limit)
     except OSError as error:
         raise _refusal(error) from None
     file = _opened(name, _FILE, fd)
@@ -93,16 +98,16 @@ def read_at(fd: int, name: str, limit: int) -> bytes:
         raise _refusal(error) from None
     finally:
         os.close(file)
-    if len(data) > limit:  # it grew while we read
+    if len(data) > limit:  # the file grew during the read
         raise IntakeRefused("too_large")
     return data
 
 
 def write(root: Path | str, path: str, data: bytes, owner: int | None) -> None:
-    """Put a file where an agent may have laid links: no step is followed, and what was there is
-    replaced.
+    """Write a file in a folder in which an agent may have laid links.
 
-    Raises OSError, and Refused for a bad name.
+    No link is followed, and an existing file is replaced. Raises OSError, and IntakeRefused for a
+    bad name.
     """
     *way, name = split(path)
     fd = os.open(root, _FOLDER)
@@ -136,7 +141,7 @@ def _give(name: str, fd: int, owner: int | None) -> None:
 
 
 def text(data: bytes) -> str:
-    """Bytes as text. Refused: not_text."""
+    """Bytes as text. Raises IntakeRefused: not_text."""
     try:
         decoded = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -152,10 +157,10 @@ def walk(
     most: int = 10_000,
     skip: Callable[[tuple[str, ...]], bool] = lambda _: False,
 ) -> Iterator[tuple[str, bool]]:
-    """Paths below a folder, and whether each is a file that could be read; links are not followed.
+    """Paths below a folder, and True for each regular file; links are not followed.
 
-    Entered are folders whose way `skip` does not refuse. After `most` entries it ends with the path
-    "...", False.
+    Folders for which `skip` returns True are not entered. After `most` entries the walk ends with
+    the path "...", False.
     """
     count = 0
     queue = [names]
@@ -175,7 +180,7 @@ def walk(
             if count > most:
                 yield "...", False
                 return
-            if not sound(name):  # named in reports, where it must not act on a terminal
+            if not sound(name):  # the name appears in reports and must not act on a terminal
                 yield "".join(char if char.isprintable() else "?" for char in "/".join(way)), False
             elif stat.S_ISDIR(mode) and len(way) < _DEEPEST:
                 queue.append(way)
@@ -191,7 +196,7 @@ def _entries(fd: int, most: int) -> list[tuple[str, int]]:
                 break
             try:
                 found.append((entry.name, entry.stat(follow_symlinks=False).st_mode))
-            except OSError:  # gone meanwhile
+            except OSError:  # removed in the meantime
                 continue
     return sorted(found)
 

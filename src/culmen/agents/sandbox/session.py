@@ -1,5 +1,6 @@
-"""One agent's session, acting: its work tree, queue, program or tools, and what it used. See
-`core/session.py`.
+"""Effects of one agent's session: work tree, queue, program or tools, and usage.
+
+See `core/session.py`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from culmen.evaluate.jail.kernel import libc
 
 
 class AgentSession:
-    """The session of one agent, found as an earlier process left it."""
+    """The session of one agent, restored from the records of an earlier process."""
 
     def __init__(self, place: SessionContext, agent: int) -> None:
         self._place, self.agent = place, agent
@@ -62,17 +63,18 @@ class AgentSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was opened, by this or an earlier process."""
+        """True if the session was opened, by this or an earlier process."""
         return self._opened is not None
 
     @property
     def record(self) -> Mapping[str, Any]:
-        """What was written down when it was opened."""
+        """The record of the session's opening."""
         return self._opened or {}
 
     async def open(self, ask: Open, files: Mapping[str, bytes], base: str) -> Opened:
-        """Make the work tree from `files` and start the program. A session that was opened before
-        stays as it is.
+        """Create the work tree from `files` and start the program.
+
+        A session that is open stays unchanged.
         """
         if self._opened is not None:
             return msgspec.convert(self._opened["opened"], Opened)
@@ -89,9 +91,8 @@ class AgentSession:
         layout.tree(self.agent).parent.mkdir(parents=True)
         confinement.prepare(cage)
         if view is not None:
-            await asyncio.to_thread(
-                place.view.restore
-            )  # unconfined agents may have written into it
+            # unconfined agents may have written into the view
+            await asyncio.to_thread(place.view.restore)
         await asyncio.to_thread(
             worktree.make, layout.tree(self.agent), self.agent, {**files, **texts}, None, view
         )
@@ -115,11 +116,11 @@ class AgentSession:
         return opened
 
     async def wait(self, ask: Wait) -> Custom:
-        """Until there is something to tell."""
+        """Wait until there is an event to report."""
         return await self._waiting.wait(ask)
 
     async def tool(self, call: Tool) -> Custom:
-        """One tool call."""
+        """Make one tool call."""
         if self._tools is None:
             self._tools = SandboxTools(
                 self._cage(), self._control / "tools.jsonl", self._place.going
@@ -127,24 +128,24 @@ class AgentSession:
         return Custom(plain(await self._tools.use(call)))
 
     async def nudge(self, ask: Nudge) -> Custom:
-        """Once, even if it is asked for again after a crash: then there is nobody to hear it."""
+        """Send a message to the program; after a crash it has none, and nothing is sent."""
         self._waiting.stir()
         host = self._waiting.host
         delivered = host is not None and await host.nudge(ask.text)
         return Custom(plain(Done(delivered)))
 
     def answered(self) -> None:
-        """Results were written for it: its clock starts again."""
+        """Restart the idle clock because results were written for the agent."""
         self._waiting.stir()
 
     @property
     def alive(self) -> bool:
-        """Whether somebody may read an answer."""
+        """True if the program may still read an answer."""
         host = self._waiting.host
         return self._waiting.over is None and (host is None or not host.over)
 
     async def end(self, ask: EndSession) -> Custom:
-        """End every process; say what it left and what it used since the last wait."""
+        """End every process; return the texts that it left and the usage since the last wait."""
         known = records.read_record(self._control / "ended.json")
         if known is not None:
             return Custom(known["ended"], msgspec.convert(known["usage"], Usage))
@@ -167,7 +168,7 @@ class AgentSession:
         return Custom(known["ended"], usage)
 
     async def stop(self, reason: str) -> None:
-        """End every process; waits that are under way return."""
+        """End every process; waits in flight return."""
         self._waiting.over = self._waiting.over or Waited(ended="finished", word=reason)
         if self._waiting.host is not None:
             await self._waiting.host.end(reason)
@@ -176,7 +177,7 @@ class AgentSession:
         self._waiting.ring()
 
     async def close(self) -> None:
-        """Let everything go; records stay."""
+        """Close all resources; keep the records."""
         if self._waiting.host is not None:
             await self._waiting.host.end("stopped")
         if self._tools is not None:
@@ -199,7 +200,7 @@ class AgentSession:
     async def _start(
         self, adapter: Adapter, ask: Open, cage: sandbox.Confinement, opened: Opened
     ) -> Opened:
-        """Start the program; what stands in the way is said, not raised."""
+        """Start the program; a failure is the `fault` of the result and is not raised."""
         meter, layout = self._place.meter, self._place.layout
         try:
             token, model = "", ask.model
@@ -234,7 +235,7 @@ class AgentSession:
 
 
 def _adapter(kind: str) -> Adapter | str:
-    """The adapter of that name, or why there is none."""
+    """The adapter of that name, or the reason for its absence."""
     try:
         return catalog.named(kind)
     except UserError as error:
@@ -248,16 +249,19 @@ def _version(adapter: Adapter) -> str:
         return ""
 
 
-# What a session has to tell, one wait after another, each answered once and for all.
+# Events of a session, one wait after another; each wait has one fixed answer.
 
-_POLL = 1.0  # seconds between looks at the queue where nothing rang
-_REPORT = 10.0  # seconds that usage waits at most before it is told
+_POLL = 1.0  # seconds between scans of the queue without a notification
+_REPORT = 10.0  # seconds until new usage is reported, at most
 NO_PROCESS = ("builtin", "offline")
 
 
 class SessionWaits:
-    """The waits of one agent's session. `host` is its program in this process, None if it has none
-    here; `kind` and `limits` are those it was opened with, "" while it was not."""
+    """The waits of one agent's session.
+
+    `host` is its program in this process, None if there is none. `kind` and `limits` are those of
+    its opening; `kind` is "" before it.
+    """
 
     def __init__(self, place: SessionContext, agent: int, log: Path) -> None:
         self._place, self._agent = place, agent
@@ -267,9 +271,8 @@ class SessionWaits:
         self._queue = RequestQueue(
             place.layout.tree(agent), agent, place.part, sum(bool(one.get("fault")) for one in told)
         )
-        del self._log.records[
-            :-1
-        ]  # earlier waits are in the journal: only the last can be asked for again
+        # earlier waits are in the journal: only the last one can be repeated
+        del self._log.records[:-1]
         self._changed = asyncio.Event()
         self._bell: DirectoryWatcher | None = None
         self._unreported, self._quiet = 0.0, time.monotonic()
@@ -279,7 +282,7 @@ class SessionWaits:
         self._settling: asyncio.Future[None] | None = None
 
     async def wait(self, ask: Wait) -> Custom:
-        """Until there is something to tell; the same wait is always answered the same."""
+        """Wait until there is an event to report; a repeated wait has the same answer."""
         for record in self._log.records:
             if record["nth"] == ask.nth:
                 return Custom(record["waited"], msgspec.convert(record["usage"], Usage))
@@ -287,9 +290,8 @@ class SessionWaits:
             await self._settling
         try:
             waited, done = await self._next()
-        except (
-            asyncio.CancelledError
-        ):  # the run ends, or the search: nobody waits for this agent any more
+        # the run or the search ends, and this agent is no longer awaited
+        except asyncio.CancelledError:
             if self.host is not None:
                 await self.host.end("stopped")
             raise
@@ -310,27 +312,30 @@ class SessionWaits:
         return Custom(record["waited"], usage)
 
     def _settle(self, done: list[str]) -> None:
-        """What need not keep the agent waiting: the next wait waits for it. (Should the power fail
-        before, an experiment may be asked for again under its old ticket.)"""
+        """Finish the work that need not delay the agent; the next wait awaits it.
+
+        After a power failure before its end, an experiment may be requested again under its old
+        ticket.
+        """
         self._log.sync()
         self._queue.remove(done)
 
     def ring(self) -> None:
-        """Something has changed: look again."""
+        """Wake the wait in flight."""
         self._changed.set()
 
     def stir(self) -> None:
-        """It was spoken to, or answered: its clock starts again."""
+        """Restart the idle clock."""
         self._quiet = time.monotonic()
 
     def usage(self) -> Usage:
-        """What was used and no wait has told."""
+        """Usage that no wait has reported."""
         if self.kind in ("", *NO_PROCESS):
             return Usage()
         return self._place.meter.usage(self._agent) - self._reported()
 
     async def close(self) -> None:
-        """Let everything go; records stay."""
+        """Close all resources; keep the records."""
         if self._settling is not None:
             await self._settling
             self._settling = None
@@ -340,15 +345,14 @@ class SessionWaits:
         self._log.close()
 
     async def _next(self) -> tuple[Waited, list[str]]:
-        """What to tell next, and the requests that are then dealt with."""
+        """The next event, and the requests that it settles."""
         if self._bell is None:
             self._bell = DirectoryWatcher(self._place.layout.tree(self._agent) / QUEUE, self.ring)
         while True:
             self._changed.clear()
-            over = (
-                self._ended()
-            )  # looked at before the queue: what was asked before the end is still found
-            patient = self.kind in NO_PROCESS  # nobody reads there that a request was turned away
+            # read before the queue, so that requests made before the end are still found
+            over = self._ended()
+            patient = self.kind in NO_PROCESS  # such agents do not read that a request was refused
             batch = await asyncio.to_thread(self._queue.look, self._handed.__contains__, patient)
             if told := self._heard(batch):
                 return told, batch.taken
@@ -367,7 +371,7 @@ class SessionWaits:
                 )
 
     def _heard(self, batch: QueueScan) -> Waited | None:
-        """A look at the queue as something to tell, None if nothing is."""
+        """The event in a scan of the queue; None if there is none."""
         self._place.view.refuse(self._agent, batch.refused)
         if batch.finish is not None:
             self.over = Waited(ended="finished", word=batch.finish)
@@ -377,7 +381,7 @@ class SessionWaits:
         return Waited(tuple(batch.experiments), tuple(batch.reports), ended, word)
 
     def _ended(self) -> Waited | None:
-        """Whether and how the session is over; a limit that is reached ends it."""
+        """The end of the session, None while it goes on; a limit that is reached ends it."""
         host = self.host
         if self.over is not None or self.kind in NO_PROCESS:
             return self.over
@@ -393,7 +397,7 @@ class SessionWaits:
         return self._parted(host)
 
     def _parted(self, host: ProgramHost) -> Waited:
-        """How a program that is gone has ended."""
+        """The end of a session whose program has exited."""
         parting = host.parting
         assert parting is not None
         if host.cause:
@@ -402,14 +406,15 @@ class SessionWaits:
         return Waited(ended=parting.ended, word=printable(word, WORD_CHARS))
 
     def _limit(self, host: ProgramHost) -> str:
-        """The limit that this session has reached, "" if none."""
+        """The limit that this session has reached; "" if none."""
         if host.seconds >= self.limits.get("seconds", float("inf")):
             return "seconds"
         return self._place.meter.stopped(self._agent)
 
     def _idle(self) -> float | None:
-        """Seconds without a sign of life, if they are as many as the limit; who waits for us does
-        not idle.
+        """Seconds without a sign of life if they reach the limit; else None.
+
+        An agent that waits for results does not idle.
         """
         if self.host is None or not all(map(self._place.view.answered, self._handed)):
             return None
@@ -425,20 +430,23 @@ class SessionWaits:
         return now - self._unreported >= _REPORT
 
     def _reported(self) -> Usage:
-        """What all waits together have told."""
+        """Usage that all waits together have reported."""
         return (
             msgspec.convert(self._log.records[-1]["total"], Usage) if self._log.records else Usage()
         )
 
 
-# Rings when something happens in a folder: inotify, and nothing where the kernel has none left
-# (callers also poll).
+# Notification of changes in a folder by inotify; none if the kernel has no watch left (callers
+# also poll).
 
 _MOVED_TO, _CREATE, _DONT_FOLLOW = 0x80, 0x100, 0x02000000
 
 
 class DirectoryWatcher:
-    """Calls `ring` from the running event loop when a file is moved into `folder` or made there."""
+    """Watcher that calls `ring` when a file is created in `folder` or moved into it.
+
+    The call is made from the running event loop.
+    """
 
     def __init__(self, folder: Path, ring: Callable[[], None]) -> None:
         self._ring = ring
@@ -460,7 +468,7 @@ class DirectoryWatcher:
         self._ring()
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop watching."""
         if self.works:
             self._loop.remove_reader(self._fd)
             self.works = False
@@ -469,13 +477,15 @@ class DirectoryWatcher:
             self._fd = -1
 
 
-# What all sessions of a run share.
+# Shared by all sessions of a run.
 
 
 @dataclass
 class SessionContext:
-    """`going` says whether the search goes on, `unconfined` why agents that should be confined
-    cannot be, here.
+    """Context of all sessions of a run.
+
+    `going` returns True while the search goes on. `unconfined` is the error for agents that must be
+    confined and cannot be, None if they can.
     """
 
     layout: Layout
@@ -489,7 +499,7 @@ class SessionContext:
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """What no agent may see, wherever it lies."""
+        """Paths that no agent may see: the run's folder and the evaluator's files."""
         evaluator = self.task.evaluator
         files = [path for path in (evaluator.path, evaluator.verifier) if path]
         folders = list(dict.fromkeys(str(Path(path).parent) for path in files))
@@ -498,6 +508,6 @@ class SessionContext:
 
     @property
     def part(self) -> str:
-        """The task's only part, "" if it has several or none is known."""
+        """Name of the task's only part; "" if it has several or none is known."""
         names = {name for seed in self.task.seeds for name in seed}
         return names.pop() if len(names) == 1 else ""

@@ -1,4 +1,4 @@
-"""What a user may set about agent sessions, and the bounds that nobody may."""
+"""Settings of agent sessions, and fixed bounds."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ CANDIDATE_FILES = 64
 REQUEST_BYTES = 256 * 1024  # one request of the queue
 TOGETHER = 256  # paths in one request
 NOTE_CHARS = 4000
-WORD_CHARS = 20_000  # a report, a last word, a tool's text
-BATCH = 64  # experiments after which no further request is looked at
-PENDING = 1000  # requests waiting; the rest is turned away
-FAULTS = 200  # experiments of one session that are on record though they were refused unread
-REPORTS = 100  # of one process of the session
-REFUSALS = 5000  # answers to requests that were turned away; after those, silence
-SCAN = 20_000  # entries looked at in one folder
+WORD_CHARS = 20_000  # a report, a last message, a tool's text
+BATCH = 64  # experiments of one scan after which no further request is read
+PENDING = 1000  # waiting requests; the rest is refused
+FAULTS = 200  # invalid requests of one session that are recorded as experiments
+REPORTS = 100  # reports of one process of the session
+REFUSALS = 5000  # answers to refused requests; later ones are not answered
+SCAN = 20_000  # entries read in one folder
 COMMIT_FILES, COMMIT_FILE_BYTES, COMMIT_BYTES = 2000, 1 << 20, 20 << 20
-LEFT_CHARS = 40_000  # of reflections and notes, as handed to the deterministic side
+LEFT_CHARS = 40_000  # characters of reflections and notes that the strategy receives
 
 
 class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a user may set.
+    """Settings of a user for agent sessions.
 
-    sandbox        auto: confined by namespaces, or no session is opened; none: as you, with your
-    rights; agent: as
-                   none, trusting the program's own sandbox
+    sandbox        auto: confined by namespaces, or no session is opened
+                   none: with the user's own rights
+                   agent: as none, trusting the program's own sandbox
     memory_mb      of all processes of a session together
     processes      processes and threads of a session
     file_mb        largest single file
@@ -47,7 +47,10 @@ class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> SandboxSettings:
-        """From plain data, other keys ignored; raises UserError for a value that does not fit."""
+        """Settings from plain data, other keys ignored.
+
+        Raises UserError for an invalid value.
+        """
         known = {
             name: values[name] for name in cls.__struct_fields__ if values.get(name) is not None
         }

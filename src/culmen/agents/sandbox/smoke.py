@@ -1,6 +1,4 @@
-"""Does an agent work here? One small question to it, in its sandbox, answered by the model that is
-configured.
-"""
+"""A smoke test of an agent: one small question in its sandbox, with the configured model."""
 
 from __future__ import annotations
 
@@ -26,8 +24,9 @@ LIMITS = {"seconds": 300.0, "idle": 120.0, "calls": 5.0}
 
 
 class SmokeTest(msgspec.Struct, frozen=True):
-    """What came of it: `word` is its last, `why` what went wrong; `usage` is the gateway's
-    count.
+    """Result of a smoke test.
+
+    `word` is the agent's last message, `why` the fault; `usage` is the gateway's count.
     """
 
     agent: str
@@ -43,8 +42,9 @@ class SmokeTest(msgspec.Struct, frozen=True):
 
 
 async def smoke(agent: str, model: str = "", models: str | None = None) -> SmokeTest:
-    """Ask an agent one thing. `model` is a `--model` text ("": the program's own), `models` a
-    models file.
+    """Ask an agent one question.
+
+    `model` is a `--model` text ("": the program's own default), `models` a models file.
     """
     began = time.monotonic()
     if agent == "offline":
@@ -65,7 +65,7 @@ def _task() -> Task:
 
 
 async def _asked(agent: str, model: str, models: str | None) -> SmokeTest:
-    """The built-in agent is as good as its model."""
+    """Test of the built-in agent: a call of its model."""
     from culmen.llm.gateway import ModelGateway
     from culmen.llm.roles import ModelBook
 

@@ -1,12 +1,10 @@
-"""Tools of an agent without a process: performed by a small program that lives in the agent's
-sandbox.
+"""Tools of an agent without a process, run by a small program in the agent's sandbox.
 
     command (command)              read (path, offset, limit: lines)      list (path)
     write (path, text)             edit (path, old, new: once)            append (path, text)
 
-A call that was answered before a crash is answered the same way again. A command that was cut off
-by one is not run a second time: it gets the fault `interrupted`, since half of it may have been
-done.
+A call that was answered before a crash has the same answer again. A command that a crash cut off is
+not run a second time: it has the fault `interrupted`, since half of it may have been done.
 """
 
 from __future__ import annotations
@@ -28,9 +26,9 @@ from culmen.agents.sandbox.process import SandboxProcess, watch
 from culmen.agents.sandbox.settings import WORD_CHARS
 from culmen.core.session import Tool, ToolOutput, plain
 
-SECONDS = 600.0  # the most a command gets, whatever is asked
+SECONDS = 600.0  # longest time of a command, whatever its request
 _GRACE = 10.0
-_LAST = 16  # calls that may be asked for again; earlier ones are in the journal
+_LAST = 16  # calls that may be repeated; earlier ones are in the journal
 _LARGEST = 1 << 20  # characters of a file that is written
 _ARGUMENTS = {
     "command": ("command",),
@@ -43,7 +41,7 @@ _ARGUMENTS = {
 
 
 class SandboxTools:
-    """The tools of one session. `log` remembers what must not be done twice."""
+    """The tools of one session; `log` records calls that must not be made twice."""
 
     def __init__(self, cage: sandbox.Confinement, log: Path, going: Callable[[], bool]) -> None:
         self._cage, self._log, self._going = cage, RecordLog(log), going
@@ -54,7 +52,7 @@ class SandboxTools:
         self._turn = asyncio.Lock()
 
     async def use(self, call: Tool) -> ToolOutput:
-        """One call; calls of one agent come one after another."""
+        """Make one call; calls of one agent run one after another."""
         async with self._turn:
             return await self._use(call)
 
@@ -120,7 +118,7 @@ class SandboxTools:
             asyncio.LimitOverrunError,
             ValueError,
         ) as error:
-            await self.end()  # whatever it was, the next call gets a fresh sandbox
+            await self.end()  # the next call gets a fresh sandbox
             cause, self._cause = self._cause, ""
             what = (
                 f"the sandbox was ended: {cause}"
@@ -129,7 +127,7 @@ class SandboxTools:
             )
             return ToolOutput(what, cause or "lost")
         except asyncio.CancelledError:
-            await self.end()  # else its answer would be taken for the next call's
+            await self.end()  # else its answer would be read as the next call's
             raise
         text = told.text if whole else printable(told.text, WORD_CHARS)
         return ToolOutput(text, printable(told.fault, 40), told.code)
@@ -172,13 +170,13 @@ class SandboxTools:
             await asyncio.gather(guard, return_exceptions=True)
 
     async def close(self) -> None:
-        """End it for good."""
+        """End the sandbox and close the log."""
         await self.end()
         self._log.close()
 
 
 def _unfit(call: Tool) -> ToolOutput | None:
-    """What is wrong with a call, before anything is done."""
+    """The fault of an invalid call; None for a valid one."""
     names = _ARGUMENTS.get(call.tool)
     if names is None:
         return ToolOutput(

@@ -1,14 +1,13 @@
-"""What agents read: the common history, results, programs, leaderboard. Mounted read-only, and only
-ever a copy.
+"""The shared view for agents: history, results, programs, leaderboard; a read-only copy.
 
-    past_experiments.jsonl    one row an experiment, of all agents and seeds
-    results/TICKET.json       the row an agent waits for
+    past_experiments.jsonl    one row an experiment, of all agents and initial programs
+    results/TICKET.json       the row for which an agent waits
     programs/ID/PART          every candidate's texts
     leaderboard.md
-    closing/aNN               why no more experiments are taken from this agent
+    closing/aNN               reason for which this agent's experiments are refused
     evaluate, history         the programs that agents call
 
-The journal is the truth; all of this is made again from it at every start.
+The journal is authoritative; the view is rebuilt from it at every start.
 """
 
 from __future__ import annotations
@@ -32,9 +31,11 @@ _SCRIPTS = Path(__file__).parent / "scripts"
 
 
 class SharedView:
-    """The view of one run, in `folder`; `about` is what scripts want to know of the task. With
-    `keep` it can `restore` itself, which agents that are not confined make necessary. All methods
-    may be called on any thread."""
+    """The view of one run, in `folder`; methods may be called on any thread.
+
+    `about` holds the task's facts for the scripts. With `keep` the view can be restored, which is
+    needed if agents are not confined.
+    """
 
     def __init__(self, folder: Path, about: Mapping[str, Any], keep: bool = False) -> None:
         self.folder, self._about = folder, about
@@ -45,7 +46,7 @@ class SharedView:
         self.leaderboard = ""
 
     def make(self, answers: Iterable[AnswerExperiments]) -> None:
-        """Make it from nothing but these answers, in order."""
+        """Build the view from these answers alone, in order."""
         with self._lock:
             shutil.rmtree(self.folder, ignore_errors=True)
             self._known.clear()
@@ -60,14 +61,14 @@ class SharedView:
                 self.answer(answer)
 
     def restore(self) -> None:
-        """Write all of it anew, whatever became of the files."""
+        """Rebuild the view if it keeps its answers, whatever the state of the files."""
         if self._kept is not None:
             with self._lock:
                 answers, self._kept = self._kept, []
                 self.make(answers)
 
     def answer(self, answer: AnswerExperiments) -> None:
-        """Add what was answered; what is there already is not added again."""
+        """Add an answer; rows that are present are not added again."""
         with self._lock:
             if self._kept is not None:
                 self._kept.append(answer)
@@ -77,7 +78,7 @@ class SharedView:
                 file.write("".join(map(line, rows)).encode())
             for candidate, parts in answer.parts.items():
                 self._program(candidate, parts)
-            for row in rows:  # last: who finds a result finds the rest
+            for row in rows:  # last: an agent that finds a result must find the rest
                 self._result(row.ticket, line(row))
             if answer.closing:
                 self._write(f"closing/{tag(answer.agent)}", answer.closing)
@@ -86,9 +87,7 @@ class SharedView:
                 self._write("leaderboard.md", answer.leaderboard)
 
     def refuse(self, agent: int, refused: Mapping[str, str]) -> None:
-        """Answer requests that never became experiments; an agent that goes on for ever hears
-        nothing any more.
-        """
+        """Answer refused requests, at most `REFUSALS` of one agent; later ones get no answer."""
         for ticket, reason in refused.items():
             self._refusals[agent] = count = self._refusals.get(agent, 0) + 1
             if count <= REFUSALS:
@@ -97,7 +96,7 @@ class SharedView:
                     self._result(ticket, msgspec.json.encode(row).decode() + "\n")
 
     def answered(self, ticket: str) -> bool:
-        """Whether this experiment is in the history."""
+        """True if this experiment is in the history."""
         return ticket in self._known
 
     def _result(self, ticket: str, text: str) -> None:
@@ -114,8 +113,7 @@ class SharedView:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._write(str(path.relative_to(self.folder)), text)
             except (safe.IntakeRefused, FileExistsError, NotADirectoryError, IsADirectoryError):
-                # a part whose name is no path, or runs into another's; it is in the journal all the
-                # same
+                # a part whose name is not a path, or collides with another; the journal has it
                 continue
 
     def _write(self, name: str, text: str, mode: int = 0o644) -> None:
@@ -132,8 +130,6 @@ def _key(row: ExperimentRow) -> str:
 
 
 def line(row: ExperimentRow) -> str:
-    """A row as a line of JSON with every field, defaults too: agents query it with small
-    scripts.
-    """
+    """A row as a line of JSON with every field, so that small scripts can query it."""
     fields: dict[str, Any] = {name: getattr(row, name) for name in row.__struct_fields__}
     return msgspec.json.encode(fields).decode() + "\n"

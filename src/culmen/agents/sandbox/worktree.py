@@ -1,5 +1,6 @@
-"""One agent's work tree: made from the trunk, with a git of its own that is thrown away, and read
-again at the end.
+"""One agent's work tree: made from the trunk, and read again at the end.
+
+It has a git of its own that is thrown away.
 """
 
 from __future__ import annotations
@@ -24,20 +25,22 @@ import runpy
 here = os.path.dirname(os.path.abspath(__file__))
 runpy.run_path(os.path.join(here, ".culmen", "evaluate"), run_name="__main__")
 """
-_PRIVATE = (".git", VIEW, QUEUE, ".agent")  # at the top of a tree; neither committed nor reported
+_PRIVATE = (".git", VIEW, QUEUE, ".agent")  # top-level names, neither committed nor reported
 _CLUTTER = ("__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache", ".DS_Store")
 _EXCLUDED = "".join(f"/{name}\n" for name in (VIEW, QUEUE, ".agent")) + "__pycache__/\n"
 _REPORTED = 100
+# links into the view, unless a text of that name is given
 VIEWED = (
     "past_experiments.jsonl",
     "leaderboard.md",
-)  # links into the view, unless a text of that name is given
+)
 
 
 @dataclass
 class TreeChanges:
-    """What an agent left: `changes` that may be committed (None: removed), and paths that were
-    `dropped`.
+    """Changes in an agent's work tree.
+
+    `changes` may be committed (None: removed); `dropped` are paths that may not, with reasons.
     """
 
     changes: dict[str, bytes | None] = field(default_factory=dict[str, bytes | None])
@@ -45,8 +48,9 @@ class TreeChanges:
 
 
 def texts_of(texts: Mapping[str, str]) -> dict[str, bytes]:
-    """Files that culmen puts into every tree: those given, the names of TASK.md that agents look
-    for, the client.
+    """Files that culmen puts into every tree.
+
+    The given texts, TASK.md under the names that agents look for, and the client.
     """
     files = {path: text.encode("utf-8", "replace") for path, text in texts.items()}
     if "TASK.md" in files:
@@ -57,9 +61,9 @@ def texts_of(texts: Mapping[str, str]) -> dict[str, bytes]:
 def make(
     tree: Path, agent: int, files: Mapping[str, bytes], owner: int | None, view: Path | None
 ) -> None:
-    """Write a fresh work tree that belongs to user `owner` (None: to us).
+    """Write a fresh work tree that belongs to user `owner` (None: the current user).
 
-    `view` is where .culmen leads; None leaves an empty folder for it to be mounted on.
+    `view` is the target of .culmen; None leaves an empty folder for a mount.
     """
     shutil.rmtree(tree, ignore_errors=True)
     for folder in (f"candidates/{tag(agent)}", "notes", QUEUE):
@@ -82,7 +86,7 @@ def make(
 
 
 def give(folder: Path, owner: int | None) -> None:
-    """Let a user own a folder and all below it; links are not followed."""
+    """Make a user the owner of a folder and its contents; links are not followed."""
     if owner is None:
         return
     for here, folders, files in os.walk(folder):
@@ -92,9 +96,7 @@ def give(folder: Path, owner: int | None) -> None:
 
 
 def _scratch_git(tree: Path) -> None:
-    """A repository for the agent to use as it likes. Nobody reads it: what counts is what lies in
-    the tree.
-    """
+    """Create a repository for the agent's own use; culmen reads only the files of the tree."""
     git(tree, "init", "--quiet", "--template=", "--initial-branch=work", bare=False)
     (tree / ".git" / "info").mkdir(exist_ok=True)
     (tree / ".git" / "info" / "exclude").write_text(_EXCLUDED)
@@ -105,11 +107,10 @@ def _scratch_git(tree: Path) -> None:
 
 
 def left(tree: Path, agent: int, base: Mapping[str, str], texts: Mapping[str, str]) -> TreeChanges:
-    """Compare a tree with the `base` it was made from and the `texts` put into it (path -> git's
-    name of the content).
+    """Changes in a tree since its `base` and the `texts` put into it.
 
-    Only allowed paths are read; sizes and numbers are bounded; what is not allowed and not as it
-    was is dropped.
+    Both map a path to git's name of the content. Only permitted paths are read; sizes and numbers
+    are bounded. Other changed paths are dropped.
     """
     found = TreeChanges()
     if not tree.is_dir():  # its session was never opened
@@ -122,7 +123,7 @@ def left(tree: Path, agent: int, base: Mapping[str, str], texts: Mapping[str, st
 
 
 def _own(tree: Path, name: str, base: Mapping[str, str], found: TreeChanges) -> None:
-    """What the agent may change: read what is there, remove what is gone."""
+    """Collect the changes that the agent may make: files to read and files to remove."""
     room, kept = COMMIT_BYTES, set[str]()
     for path, regular in _allowed(tree, name):
         kept.add(path)
@@ -149,7 +150,7 @@ def _own(tree: Path, name: str, base: Mapping[str, str], found: TreeChanges) -> 
 
 
 def _allowed(tree: Path, name: str) -> Iterable[tuple[str, bool]]:
-    """Paths that may be committed; the two single files are named whether they are there or not."""
+    """Paths that may be committed, and True for each regular file; reflections come first."""
     yield repository.SHARED, True
     try:
         with safe.folder(tree, ("notes",)) as fd:
@@ -163,7 +164,7 @@ def _allowed(tree: Path, name: str) -> Iterable[tuple[str, bool]]:
 
 
 def _others(tree: Path, name: str, put: Mapping[str, str], found: TreeChanges) -> None:
-    """Report what is not allowed in, unless it is as culmen put it there."""
+    """Collect paths that the agent may not change, unless they are unchanged."""
 
     def skip(way: tuple[str, ...]) -> bool:
         return way[0] in _PRIVATE or _clutter(way)

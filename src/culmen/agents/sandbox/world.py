@@ -1,5 +1,6 @@
-"""Performs the effects of agent sessions: see `core/session.py` for what they mean, `layout.py` for
-what lies where.
+"""The session world: performs the effects of agent sessions.
+
+See `core/session.py` for their meaning and `layout.py` for the files.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from culmen.core.session import (
 from culmen.core.task import Task
 from culmen.core.usage import Usage
 
-HARMLESS = "offline"  # the kind of agent that runs nothing of anybody's
+HARMLESS = "offline"  # the kind of agent that runs no foreign code
 _REFLECTIONS = (
     b"# Reflections\n\nWhat agents tried, what helped, what did not. Add to it; it is merged.\n"
 )
@@ -51,9 +52,9 @@ class SessionWorld:
 
     run       the run's folder
     models    a `--model` text (or mapping) and a models file, for agents' model calls
-    permit    whether the run as a whole may spend so much more on them
-    going     whether the search goes on; when it does not, programs that still run are ended
-    history   payloads of the `session.answer` effects that the journal holds as finished, in order
+    permit    True if the run as a whole may spend this much more on model calls
+    going     True while the search goes on; afterwards, running programs are ended
+    history   payloads of the finished `session.answer` effects in the journal, in order
     """
 
     def __init__(
@@ -76,8 +77,9 @@ class SessionWorld:
         self._starting, self._git, self._writing = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
 
     async def perform(self, request: CustomRequest) -> Custom:
-        """One effect. Raises `Unavailable` where the disk is full: nothing is lost, the run can be
-        resumed.
+        """Perform one effect.
+
+        Raises `Unavailable` if the disk is full: all records are kept, and the run can be resumed.
         """
         try:
             return await self._perform(request.kind.partition(".")[2], request.payload)
@@ -115,10 +117,9 @@ class SessionWorld:
         await self._meter.close()
 
     async def _ready(self, kind: str) -> SessionContext:
-        """What all sessions share; made at the first effect, from the journal where there was a run
-        before.
+        """Context of all sessions, made at the first effect; from the journal in a resumed run.
 
-        Raises IsolationError where an agent of this kind would have to be confined and cannot.
+        Raises IsolationError if an agent of this kind must be confined and cannot be.
         """
         async with self._starting:
             if self._place is None:
@@ -151,7 +152,7 @@ class SessionWorld:
         )
 
     def _end_strays(self) -> None:
-        """What a process that was killed may have left at the very moment it started an agent."""
+        """End processes of a driver that was killed while it started an agent."""
         for folder in (self._layout.run / "control").glob("a*"):
             if folder.name[1:].isdigit():
                 end_strays(mark(self._layout.run, int(folder.name[1:])))
@@ -184,7 +185,7 @@ class SessionWorld:
         return {path: contents[name] for path, name in listing.items()}
 
     async def _answer(self, ask: AnswerExperiments, place: SessionContext) -> Custom:
-        async with self._writing:  # one after another, in the order in which they were asked for
+        async with self._writing:  # one after another, in the order of the requests
             await asyncio.to_thread(place.view.answer, ask)
         session = self._sessions.get(ask.agent)
         if session is not None:
@@ -192,9 +193,7 @@ class SessionWorld:
         return Custom(plain(Done(session is not None and session.alive)))
 
     async def _commit(self, ask: Commit) -> Committed:
-        """Commit what is allowed of the work tree, merge it into the trunk, and throw the tree
-        away.
-        """
+        """Commit the permitted files of a work tree, merge them into the trunk, delete the tree."""
         async with self._git:
             file = self._layout.control(ask.agent) / "commit.json"
             known, head = layout.read_record(file), await asyncio.to_thread(self._repo.head)
@@ -212,7 +211,7 @@ class SessionWorld:
             return done
 
     def _made(self, ask: Commit, before: str) -> dict[str, Any]:
-        """The commits, made and not yet on the trunk, which is `before`."""
+        """Record of the new commits, which are not yet on the trunk; the trunk is at `before`."""
         assert self._place is not None
         session = self._session(ask.agent, self._place)
         ended = layout.read_record(self._layout.control(ask.agent) / "ended.json") or {}

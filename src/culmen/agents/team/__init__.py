@@ -1,5 +1,6 @@
-"""The agents as the strategy sees them: values and effects, no files, processes or network.
+"""The agents as the strategy sees them: values and effects without I/O.
 
-An agent learns only from the lab and its workspace; whatever touches the world is an effect
-(`culmen.core.session`). So a replay of the journal is the whole session again, without any agent.
+An agent's only sources are the lab and its workspace; every access to files, processes or the
+network is an effect (`culmen.core.session`). A replay of the journal therefore repeats a whole
+session without agents.
 """

@@ -1,8 +1,7 @@
-"""The built-in agent: a loop on culmen's own model gateway, with tools, limits and a conversation
-of bounded length.
+"""The built-in agent: a loop on culmen's model gateway with tools.
 
-Every reply and every tool call is an effect, so a run that was cut off goes on in the middle of a
-session.
+Its conversation is of bounded length. Every reply and every tool call is an effect, so an
+interrupted run resumes in the middle of a session.
 """
 
 from __future__ import annotations
@@ -24,27 +23,26 @@ from culmen.core.session import ExperimentRow
 from culmen.core.wording import clip, fence
 
 ROLE = "agent"
-_PATIENCE = 3  # replies in a row that are no use
-_LEAVE = 3  # replies that an agent gets after its desk is closed
+_PATIENCE = 3  # consecutive replies without an action
+_LEAVE = 3  # replies that an agent may make after its workspace is closed
 
 
 @dataclass(frozen=True)
 class BuiltinAgent:
-    """Asks the model behind the role `agent`; without any model the offline agent works in its
-    place.
+    """Agent driven by the model of the role `agent`; without a model, the offline agent.
 
-    `context` is how many characters of conversation are kept.
+    `context` is the number of characters of conversation that are kept.
     """
 
     context: int = 120_000
 
     @property
     def manual(self) -> str:
-        """How experiments are asked for."""
+        """Explanation of how to request experiments."""
         return "Candidates are evaluated by culmen, never by you: use the tool `evaluate`."
 
     async def work(self, lab: Lab, desk: AgentWorkspace) -> str:
-        """Until the model finishes, its limits are used up, or its replies are no use."""
+        """Work until the model finishes, its limits are used up, or its replies hold no actions."""
         tools = WorkspaceTools(lab, desk)
         talk = ModelConversation(texts.fill("builtin"), await tools.briefing(), self.context)
         wasted = closed = 0
@@ -71,7 +69,7 @@ class BuiltinAgent:
     async def _turn(
         self, desk: AgentWorkspace, tools: WorkspaceTools, talk: ModelConversation, text: Text
     ) -> bool:
-        """Do what one reply asks for and tell what came of it; whether there was anything to do."""
+        """Perform the actions of one reply and answer with the results; True if there were any."""
         asked, complaint = read_actions(text.text)
         if text.fault and not asked:
             complaint = f"the reply was {text.fault.replace('_', ' ')}"
@@ -94,7 +92,7 @@ def _no_model(text: Text) -> bool:
 
 
 def _standing(desk: AgentWorkspace) -> str:
-    """Where things stand, at the end of every answer."""
+    """State of the limits and the best score, appended to every answer."""
     if desk.closing:
         return texts.fill("closing", why=REASONS.get(desk.closing, desk.closing))
     best, limit = desk.history.best, desk.limits.get("experiments")
@@ -109,8 +107,7 @@ def _standing(desk: AgentWorkspace) -> str:
     return f"({used} used; {score}.)"
 
 
-# What a model asks for in a reply: fenced blocks of JSON, one action each, which any model can
-# write.
+# Actions in a model's reply: fenced blocks of JSON, one action each, which any model can write.
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*)$")
 _THOUGHT = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
@@ -151,7 +148,7 @@ class _Block(NamedTuple):
 
 
 def read_actions(reply: str) -> tuple[list[Action], str]:
-    """The actions of a reply in order, and what is wrong with it ("" if nothing is)."""
+    """The actions of a reply in order, and a complaint ("" if there is none)."""
     text = without_thoughts(reply)
     blocks = _blocks(text) or ([_Block("json", text)] if text.lstrip().startswith("{") else [])
     actions: list[Action] = []
@@ -184,19 +181,17 @@ def read_actions(reply: str) -> tuple[list[Action], str]:
 
 
 def without_thoughts(reply: str) -> str:
-    """The reply without the thinking that some models put in front."""
+    """The reply without the reasoning that some models put in front."""
     return _THOUGHT.sub("", reply, count=1)
 
 
 def _json(block: _Block) -> dict[str, Any] | str | None:
-    """The object of an action block, None for another block, a complaint for one that was meant and
-    cannot be read.
-    """
+    """The object of an action block; a complaint if it is invalid; None for another block."""
     if block.tag not in ("", "json", "action", "tool"):
         return None
     meant = block.tag in ("action", "tool") or '"tool"' in block.text
     try:
-        value = json.loads(block.text, strict=False)  # line breaks in texts are what models write
+        value = json.loads(block.text, strict=False)  # models write line breaks in strings
     except (ValueError, RecursionError) as error:
         return f"an action is not valid JSON: {error}" if meant else None
     if not isinstance(value, dict) or "tool" not in value:
@@ -228,7 +223,7 @@ def _action(raw: dict[str, Any]) -> Action | str:
 
 
 def _value(name: str, value: Any) -> Any:
-    """The argument in its type, None if it has no such value."""
+    """The argument in its type; None if the value does not fit."""
     if name in _LISTS:
         items = cast(list[Any], value) if isinstance(value, list) else [value]
         return (
@@ -241,7 +236,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _blocks(text: str) -> list[_Block]:
-    """Fenced blocks; one that is left open ends with the text."""
+    """Fenced blocks of a text; an unclosed block ends with the text."""
     blocks: list[_Block] = []
     marks, tag, lines = "", "", list[str]()
     for line in text.split("\n"):
@@ -262,19 +257,20 @@ def _blocks(text: str) -> list[_Block]:
     return [*blocks, _Block(tag, "".join(f"{one}\n" for one in lines))] if marks else blocks
 
 
-# What an agent and its model say to each other, kept to a length: what was long ago is left out,
-# then summed up.
+# The conversation between an agent and its model, of bounded length: old messages are shortened,
+# then summarised.
 
 Message = dict[str, str]
 _RECENT = 6  # messages that are never shortened
 _LONG = 400  # characters beyond which an old message is cut
-_KEPT = 160  # and what is kept of it
-_PIECE = 8  # a message is at most this part of the room
+_KEPT = 160  # characters that are kept of a cut message
+_PIECE = 8  # a message takes at most one part in this many of the room
 
 
 class ModelConversation:
-    """System and first message stay; then replies and answers take turns. `room` is in
-    characters.
+    """A conversation of at most `room` characters.
+
+    The system prompt and the first message stay; then replies and answers alternate.
     """
 
     def __init__(self, system: str, first: str, room: int) -> None:
@@ -283,28 +279,29 @@ class ModelConversation:
             _message("user", clip(first, room * 2 // 5)),
         ]
         self._tail: list[Message] = []
+        # `_most` leaves room for one more exchange
         self._room, self._most = (
             room,
             room - 2 * (room // _PIECE),
-        )  # there is always room for one more exchange
+        )
 
     @property
     def messages(self) -> list[Message]:
-        """Everything, as it would be sent now."""
+        """All messages, as they would be sent now."""
         return [*self._head, *self._tail]
 
     @property
     def full(self) -> bool:
-        """Whether leaving out what is old no longer suffices: then `summed_up` is needed."""
+        """True if shortening old messages no longer suffices: then `summed_up` is needed."""
         return self._size() > self._most
 
     def said(self, reply: str) -> None:
-        """The model's reply."""
+        """Add the model's reply."""
         self._tail.append(_message("assistant", clip(reply, self._room // _PIECE) or "(nothing)"))
         self._shorten()
 
     def answered(self, text: str) -> None:
-        """What came of it."""
+        """Add the answer to the model's reply."""
         self._tail.append(_message("user", clip(text, self._room // _PIECE)))
         self._shorten()
 
@@ -316,7 +313,7 @@ class ModelConversation:
         return [*self.messages, _message("user", request)]
 
     def summed_up(self, summary: str) -> None:
-        """Put a summary in the place of all but the last answer."""
+        """Replace all messages except the last answer by a summary."""
         last = self._tail[-1]["content"] if self._tail and self._tail[-1]["role"] == "user" else ""
         kept = clip(summary, self._room // _PIECE) or "(no summary could be had)"
         text = f"# What you did so far, in your own words\n\n{kept}\n\n{last}".strip()
@@ -339,7 +336,7 @@ def _message(role: str, content: str) -> Message:
     return {"role": role, "content": content}
 
 
-# The tools of the built-in agent: those of its work tree are effects, the history is asked here.
+# The tools of the built-in agent: those of its work tree are effects, the history is read here.
 
 _TREE = ("command", "read", "write", "append", "edit", "list")
 _SHOWN = 8_000  # characters of one result
@@ -349,13 +346,16 @@ _BRIEF = ("n", "agent", "candidate", "path", "score", "certified", "status", "re
 
 
 class WorkspaceTools:
-    """Performs actions at a desk. `word` is what the agent finished with, "" while it has not."""
+    """Tools that perform a model's actions in a workspace.
+
+    `word` is the agent's last message, set by the tool `finish`; "" before.
+    """
 
     def __init__(self, lab: Lab, desk: AgentWorkspace) -> None:
         self._lab, self._desk, self.word = lab, desk, ""
 
     async def briefing(self) -> str:
-        """The first message: the task, what others wrote, and the best so far."""
+        """The first message: the task, reflections of earlier agents, and the best so far."""
         parts = [(await self._desk.tool("read", path="TASK.md")).text]
         parts.append(texts.leaderboard(self._desk.history))
         reflections = await self._desk.tool("read", path="reflections.md")
@@ -367,7 +367,7 @@ class WorkspaceTools:
         return "\n\n".join(parts)
 
     async def perform(self, action: Action) -> str:
-        """What came of it, as text for the model."""
+        """Perform an action; return its result as text for the model."""
         given = action.arguments
         if action.tool in _TREE:
             return _titled(action, await self._tree(action.tool, given))
@@ -394,7 +394,7 @@ class WorkspaceTools:
         return f"{outcome}\n{told.text}" if told.text else outcome
 
     async def _evaluate(self, given: dict[str, Any]) -> str:
-        """Take the files as they are now, and have them evaluated side by side."""
+        """Evaluate the current contents of files in parallel."""
         asked = await self._desk.take(
             given["files"], given.get("note", ""), given.get("parents", ())
         )
@@ -431,7 +431,7 @@ def _titled(action: Action, text: str) -> str:
 
 
 def _rows(rows: Sequence[ExperimentRow], details: bool = False) -> str:
-    """Rows as JSON lines; with what the evaluator said of each, where details matter."""
+    """Rows as JSON lines; with metrics and the evaluator's feedback if `details`."""
     lines: list[str] = []
     for row in rows[:_ROWS]:
         fields = {name: value for name in _BRIEF if (value := getattr(row, name)) not in (None, "")}

@@ -1,6 +1,4 @@
-"""What all desks of a run share: the history, who judges candidates, what is left for whom, and
-when all must stop.
-"""
+"""State shared by all agents of a run: history, evaluations, shares of budgets, end."""
 
 from __future__ import annotations
 
@@ -18,19 +16,24 @@ from culmen.core.ports import Lab
 from culmen.core.session import AnswerExperiments, ExperimentRow, plain
 
 _FEEDBACK = 4000  # characters of a row's feedback
-_MARGIN = 3.0  # seconds kept for ending a session and committing it
+_MARGIN = 3.0  # seconds reserved for ending a session and committing it
 _BUDGETS = {
     "experiments": "evaluations",
     "tokens": "tokens",
     "dollars": "dollars",
     "calls": "calls",
 }
-SEEDS = -1  # the agent of the rows of seeds, and of what a person handed in
+SEEDS = -1  # agent of the rows of initial programs and of candidates handed in by a person
 
 
 class TeamTerms(NamedTuple):
-    """What holds for all agents: the score at which to stop, how many work in all and at once, and
-    how many in a row without a certified gain end the run (None: no number does)."""
+    """Settings that hold for all agents.
+
+    threshold   score at which to stop; None: the task's target
+    agents      number of agents in all
+    parallel    number of agents at work at once
+    plateau     number of consecutive agents without a certified gain that ends the run; None: none
+    """
 
     threshold: float | None = None
     agents: int = 10
@@ -39,14 +42,16 @@ class TeamTerms(NamedTuple):
 
 
 class LiveProgram(Protocol):
-    """Whoever must be told when all have to stop."""
+    """A running program that is notified when all agents must stop."""
 
     async def farewell(self) -> None: ...
 
 
 class Coordinator:
-    """One per run. `stopping` is why no more experiments are taken from anybody, "" while they
-    are.
+    """Coordinator of the agents of one run.
+
+    `stopping` is the reason for which experiments of all agents are refused; "" while they are
+    accepted.
     """
 
     def __init__(self, lab: Lab, terms: TeamTerms) -> None:
@@ -55,34 +60,34 @@ class Coordinator:
         self.stopping = ""
         self.begun = self._handed = 0
         self.programs: list[LiveProgram] = []
-        self._open: dict[int, dict[str, float]] = {}  # what agents at work may still use, by agent
-        self._slowest = self._usual = 0.0  # seconds of an experiment: the slowest, and lately
+        self._open: dict[int, dict[str, float]] = {}  # remaining limits of agents at work, by agent
+        self._slowest = self._usual = (
+            0.0  # seconds of an experiment: the longest, and a recent mean
+        )
         self._barren = 0
         self._board = ""
-        self.whole = False  # whether any agent did its work to an end
-        self.admitted: set[str] = set()  # what agents said of playing the evaluator, word by word
-        self._asked: set[float] = set()  # rewards for which the verifier was asked
+        self.whole = False  # True if any agent completed its work
+        self.admitted: set[str] = set()  # sentences in which agents admit to gaming the evaluator
+        self._asked: set[float] = set()  # rewards for which the verifier was called
 
     @property
     def threshold(self) -> float | None:
-        """The score at which to stop: the one set, else the task's target."""
+        """Score at which to stop: the team's threshold, else the task's target."""
         return self.task.objective.target if self.terms.threshold is None else self.terms.threshold
 
     @property
     def price(self) -> int:
-        """Evaluations of one experiment."""
+        """Evaluations of one experiment: one per training case."""
         return max(1, len(self.task.split("train")))
 
     async def seeds(self) -> None:
-        """Evaluate and certify what the run starts from, so that agents find it in the history and
-        on disk.
-        """
+        """Evaluate and certify the initial programs, so that agents find them in the history."""
         await self.lab.gather(
             *(self._given(f"seed-{number}", seed) for number, seed in enumerate(self.lab.seeds))
         )
 
     async def take_up(self) -> None:
-        """The same with candidates that a person has handed in since the last call."""
+        """Evaluate and certify the candidates that a person has handed in since the last call."""
         for candidate in self.lab.handed():
             self._handed += 1
             await self._given(f"{texts.PERSON}-{self._handed}", candidate, "handed in by a person")
@@ -102,10 +107,10 @@ class Coordinator:
         await self.answer(SEEDS, self.enter(row, rollout))
 
     async def judge(self, candidate: Candidate) -> Rollout | None:
-        """Measure a candidate on all training cases; None if the budget has no room.
+        """Evaluate a candidate on all training cases; None if the budget has no room.
 
-        One that would lead is looked at again: by the task's verifier, or where scores are noisy
-        once more.
+        A candidate that would lead is evaluated again: by the task's verifier, or, if scores are
+        noisy, a second time.
         """
         if self.lab.lacks(evaluations=self.price):
             return None
@@ -124,9 +129,7 @@ class Coordinator:
         )
 
     def enter(self, row: ExperimentRow, rollout: Rollout | None) -> ExperimentRow:
-        """Put an experiment into the history, its measurements filled in; sees whether the
-        threshold is reached.
-        """
+        """Add an experiment and its evaluations to the history; stop at the threshold."""
         if rollout is not None:
             row = measured(row, rollout, self.history)
             self._slowest = max(self._slowest, row.seconds)
@@ -148,7 +151,7 @@ class Coordinator:
         return row
 
     async def answer(self, agent: int, row: ExperimentRow, closing: str = "") -> None:
-        """Write a row where agents read it; the leaderboard with it when that has changed."""
+        """Write a row for an agent to read, and the leaderboard if it has changed."""
         board = texts.leaderboard(self.history)
         changed, self._board = board != self._board, board
         known = self.history.candidates.get(row.candidate)
@@ -162,15 +165,16 @@ class Coordinator:
         await self.lab.effect("session.answer", **plain(told))
 
     def begin(self, own: Mapping[str, float | None]) -> tuple[int, dict[str, float]]:
-        """The next agent's number and limits: its `own`, never more than is left; where none is
-        set, an even share of what is left among the agents to come. Limits that nothing sets are
-        left out."""
+        """The next agent's number and limits.
+
+        A limit is the agent's `own`, at most the rest of the budget; without one, an even share of
+        the rest among the agents to come. Unlimited budgets are left out.
+        """
         number, self.begun = self.begun, self.begun + 1
         to_come = max(1, self.terms.agents - number)
         limits = {name: self._share(name, own.get(name), to_come) for name in _BUDGETS}
-        turns = math.ceil(
-            to_come / self.terms.parallel
-        )  # agents that work at once share the money, not the time
+        # agents that work at once share the money, not the time
+        turns = math.ceil(to_come / self.terms.parallel)
         limits["seconds"] = min(own.get("seconds") or math.inf, max(0.0, self.time_left / turns))
         limits["idle"] = own.get("idle") or math.inf
         finite = {name: value for name, value in limits.items() if value < math.inf}
@@ -178,7 +182,7 @@ class Coordinator:
         return number, finite
 
     def _share(self, name: str, own: float | None, to_come: int) -> float:
-        """What one of the agents to come may use of a budget: whole units, but for dollars."""
+        """One agent's share of a budget among `to_come` agents: whole units, except dollars."""
         left = self.lab.left(_BUDGETS[name]) / (self.price if name == "experiments" else 1)
         left = max(0.0, left - sum(held.get(name, 0.0) for held in self._open.values()))
         share = left / to_come
@@ -187,20 +191,20 @@ class Coordinator:
         return min(left, share if own is None else own)
 
     def stop(self, reason: str) -> None:
-        """Take no more experiments from anybody, and tell the programs that are at work."""
+        """Refuse further experiments of all agents, and notify the running programs."""
         if reason and not self.stopping:
             self.stopping = reason
             for program in self.programs:
                 self.lab.spawn(program.farewell())
 
     def used(self, agent: int, name: str, amount: float) -> None:
-        """An agent at work has used some of what it may use: that much less is held for it."""
+        """Reduce an agent's reservation by an amount it has used."""
         held = self._open.get(agent)
         if held is not None and name in held:
             held[name] = max(0.0, held[name] - amount)
 
     def finish(self, agent: int, gained: bool) -> None:
-        """An agent is done: what it left unused is free again."""
+        """Release the unused limits of an agent that is done; stop at a plateau."""
         self._open.pop(agent, None)
         self._barren = 0 if gained else self._barren + 1
         if self.terms.plateau is not None and self._barren >= self.terms.plateau:
@@ -208,29 +212,32 @@ class Coordinator:
 
     @property
     def time_left(self) -> float:
-        """Seconds in which agents may still begin something: a last experiment, and putting things
-        in order, must fit in before the search is told to end, which keeps time to confirm the
-        slowest candidate."""
+        """Seconds in which agents may still begin an action; negative once they are over.
+
+        A last experiment and the end of the session must fit in before the search is asked to end,
+        which in turn reserves time to confirm the slowest candidate.
+        """
         return self.lab.left("seconds") - 1.25 * self._slowest - 2 * self._usual - _MARGIN
 
     def spent(self) -> str:
-        """The budget for want of which no experiment can be made, "" for none."""
+        """The budget that has no room for another experiment; "" if there is none."""
         return self.lab.lacks(evaluations=self.price) or ("seconds" if self.time_left <= 0 else "")
 
     def exhausted(self) -> str:
-        """The budget for want of which no further agent is worth starting, "" for none."""
+        """The budget that has no room for another agent; "" if there is none."""
         return self.spent() or next(
             (name for name in ("calls", "tokens", "dollars") if self.lab.left(name) <= 0), ""
         )
 
     def _worth_another_look(self, rollout: Rollout, reward: float) -> bool:
-        """Whether it would lead or reach the threshold, and a second look tells more than the
-        first.
+        """True if a second evaluation adds evidence about a possible leader.
+
+        A possible leader beats the best so far or reaches the threshold.
         """
         objective, threshold = self.task.objective, self.threshold
         reached = threshold is not None and reward >= objective.reward(threshold)
         if reward in self._asked or not (reached or self.history.beats(objective.score(reward))):
-            return False  # the very score was certified before: the same output by another text
+            return False  # this very score was verified before: another program, the same output
         asked = self.history.exact and all(one.strict is not None for one in rollout.observations)
         more = not asked if self.history.exact else not self.task.deterministic
         return more and not self.lab.lacks(evaluations=self.price)
@@ -253,9 +260,7 @@ class Coordinator:
 
 
 def measured(row: ExperimentRow, rollout: Rollout, history: History) -> ExperimentRow:
-    """The row with what the observations say: the mean score, the worst certified value, the worst
-    status.
-    """
+    """The row with a rollout's results: mean score, worst certified score, worst status."""
     seen = rollout.observations
     worst = next((one for one in seen if not one.ok), seen[-1])
     scores = [one.score for one in seen if one.score is not None]

@@ -1,6 +1,4 @@
-"""All experiments of a run, by every agent, as they can be asked about: filters, the best,
-differences.
-"""
+"""All experiments of a run, by every agent: filters, the best, differences."""
 
 from __future__ import annotations
 
@@ -28,8 +26,10 @@ _SIGNS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class History:
-    """Rows in the order in which they were measured. What counts is the certified score where the
-    task has a verifier (`exact`), else the score."""
+    """Rows in the order of their evaluation, and the best of them.
+
+    The best has the best certified score if the task has a verifier (`exact`), else the best score.
+    """
 
     def __init__(self, objective: Objective, exact: bool) -> None:
         self.objective, self.exact = objective, exact
@@ -40,9 +40,7 @@ class History:
         self._rollouts: dict[str, Rollout] = {}
 
     def add(self, row: ExperimentRow, rollout: Rollout | None = None) -> None:
-        """One more row; `rollout` is what was measured, None for an experiment that was turned
-        away.
-        """
+        """Add a row; `rollout` holds the evaluations, None for an experiment that was refused."""
         self.rows.append(row)
         self.digest = fingerprint(
             self.digest, row.ticket, row.candidate, repr((row.score, row.certified))
@@ -54,21 +52,20 @@ class History:
             self.best = row
 
     def counts(self, row: ExperimentRow) -> float | None:
-        """The score that counts for thresholds and the best: certified where the task has a
-        verifier.
-        """
+        """The score for thresholds and the best: the certified score if the task has a verifier."""
         return row.certified if self.exact else row.score
 
     def beats(self, score: float | None) -> bool:
-        """Whether this is better than the best so far."""
+        """True if a score is better than the best so far."""
         standing = None if self.best is None else self.counts(self.best)
         if score is None or standing is None:
             return score is not None
         return self.objective.reward(score) > self.objective.reward(standing)
 
     def reward(self, row: ExperimentRow) -> float | None:
-        """What rows are ranked by, higher is better: the certified score if there is one, else the
-        score.
+        """Reward by which rows are ranked, higher is better; None for a row without a rank.
+
+        It uses the certified score if there is one, else the score.
         """
         if row.reason == "not_certified":
             return None
@@ -76,12 +73,14 @@ class History:
         return None if score is None else self.objective.reward(score)
 
     def rollout(self, candidate: str) -> Rollout | None:
-        """What was last measured of a candidate."""
+        """The latest rollout of a candidate; None if there is none."""
         return self._rollouts.get(candidate)
 
     def top(self, k: int, rows: Sequence[ExperimentRow] | None = None) -> list[ExperimentRow]:
-        """The `k` best rows, each candidate once, the earlier first on a tie. Nothing uncertified
-        ranks above what the verifier vouches for."""
+        """The `k` best rows, one per candidate, the earlier first on a tie.
+
+        An uncertified row never ranks above the best certified row if the task has a verifier.
+        """
         best_of_all = None if self.best is None else self.counts(self.best)
         cap = (
             math.inf
@@ -101,17 +100,19 @@ class History:
         return [row for _, row in ranked[:k]]
 
     def find(self, conditions: Sequence[str] = ()) -> list[ExperimentRow]:
-        """Rows that meet all conditions: `score>2.5`, `status=ok`, `agent=3`, `note~spiral`,
-        `metrics.gap<0.1`.
+        """Rows that meet all conditions.
 
-        Raises ValueError for a text that is no condition.
+        Conditions: `score>2.5`, `status=ok`, `agent=3`, `note~spiral`, `metrics.gap<0.1`. Raises
+        ValueError for a text that is not a condition.
         """
         tests = [_condition(text) for text in conditions]
         return [row for row in self.rows if all(test(row) for test in tests)]
 
     def resolve(self, name: str) -> str:
-        """The id of a candidate named by its id, the beginning of it, a ticket, or the path of its
-        file; "" if there is none."""
+        """Id of a candidate by its id, a unique prefix of it, a ticket, or the path of its file.
+
+        A prefix has at least 4 characters. The result is "" if there is no such candidate.
+        """
         for row in reversed(self.rows):
             if row.candidate and name in (row.candidate, row.ticket, row.path):
                 return row.candidate
@@ -119,9 +120,7 @@ class History:
         return found[0] if len(found) == 1 else ""
 
     def diff(self, one: str, other: str) -> str:
-        """How two candidates differ, as a unified diff; "" if one of them is not known or they are
-        equal.
-        """
+        """Unified diff of two candidates; "" if one of them is unknown or they are equal."""
         pair = [self.candidates.get(self.resolve(name)) for name in (one, other)]
         if pair[0] is None or pair[1] is None:
             return ""

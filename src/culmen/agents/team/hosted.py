@@ -1,6 +1,4 @@
-"""An agent that is a program of its own: it asks for experiments through the file queue, culmen
-answers.
-"""
+"""An agent that is a program: it requests experiments through the file queue."""
 
 from __future__ import annotations
 
@@ -13,20 +11,22 @@ from culmen.agents.team.workspace import AgentWorkspace
 from culmen.core.ports import Lab
 from culmen.core.session import Waited
 
-_LEAVE = 10  # signs of life after the desk is closed until the agent is sent away
+_LEAVE = 10  # reports from the program after its workspace is closed, before the session ends
 
 
 @dataclass(frozen=True)
 class HostedAgent:
-    """Waits, answers, nudges up to `nudges` times when nothing happens, and sends home who does not
-    go by itself.
+    """An agent whose work is done by a program.
+
+    It evaluates the program's experiments, sends up to `nudges` messages to an idle program, and
+    ends a program that does not exit by itself.
     """
 
     nudges: int = 1
     manual: str = ""
 
     async def work(self, lab: Lab, desk: AgentWorkspace) -> str:
-        """Serve the program until it ends or has to."""
+        """Serve the program until it ends or must end; return its last message."""
         running: list[Awaitable[Any]] = []
         left, farewells = self.nudges, _LEAVE
         desk.attend()
@@ -38,7 +38,7 @@ class HostedAgent:
             if waited.ended:
                 break
             if _idles(desk, waited):
-                if running:  # it waits for us
+                if running:  # the program waits for experiments
                     await _all(running)
                     continue
                 if left == 0:
@@ -66,6 +66,6 @@ def _pass_on(lab: Lab, desk: AgentWorkspace, reports: Sequence[str]) -> None:
 
 
 async def _all(running: list[Awaitable[Any]]) -> None:
-    """Until everything that was asked for is answered."""
+    """Wait until all requested experiments are answered."""
     while running:
         await running.pop(0)

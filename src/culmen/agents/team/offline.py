@@ -1,10 +1,9 @@
-"""An agent without a model: it plans experiments with the run's proposer and reports what came of
-them.
+"""An agent without a model: it plans experiments with the run's proposer.
 
-It goes deep while that pays and wide when it does not: after a batch with a gain fewer candidates
-are worked on side by side, after one without a gain more. A batch is either proposals for the best
-candidates, or a generation of changes of the best one's numbers, whichever gained more for its time
-so far. What it leaves in the reflections is counted.
+It narrows its work after a batch with a gain and widens it after a batch without one: fewer or more
+candidates are developed in parallel. A batch is either proposals for the best candidates or a
+generation of changes of the best candidate's numbers, chosen by past gains per time. Its
+reflections report counts of its results.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from culmen.core.session import ExperimentRow
 from culmen.core.wording import number
 
 _WIDEST = 8
-_BARREN = 20  # batches in a row without anything new to try
-_PATIENCE = 60  # experiments in a row without a gain; at least half of its own are always allowed
+_BARREN = 20  # consecutive batches without a new candidate
+_PATIENCE = 60  # consecutive experiments without a gain, or half of all its own if that is more
 _SHOWN = 3  # other candidates shown to the proposer
 _BREADTH = re.compile(r"Breadth at the end: (\d+)")
 
 
 @dataclass
 class _Diary:
-    """What happened, for decisions and for the reflections."""
+    """Record of the batches, for decisions and for the reflections."""
 
     breadth: int
     batches: int = 0
@@ -46,19 +45,21 @@ class _Diary:
     seconds: dict[str, float] = field(default_factory=lambda: {"propose": 0.0, "tune": 0.0})
 
     def worth(self, way: str) -> float:
-        """Batches with a gain (one of less than a hundredth counts as part of one) for the time
-        they took, from an even start."""
+        """Gains per second of a way to make a batch, with one added to both for an even start.
+
+        A gain of less than a hundredth counts in part.
+        """
         return (self.gains[way] + 1.0) / (self.seconds[way] + 1.0)
 
 
 @dataclass(frozen=True)
 class OfflineAgent:
-    """Works with whatever proposer the run has; without a model that is the offline one."""
+    """Agent that works with the run's proposer; without a model that is the offline proposer."""
 
     manual: str = ""
 
     async def work(self, lab: Lab, desk: AgentWorkspace) -> str:
-        """Batches of experiments until the desk closes, nothing new is found, or patience ends."""
+        """Run batches of experiments until the workspace closes, novelty ends, or patience ends."""
         diary = _Diary(await self._read(lab, desk), first=desk.history.best)
         tuning = NumberTuning(size=max(6, 2 * lab.workers))
         while not desk.closing and diary.barren < _BARREN and not self._tired(desk, diary):
@@ -81,9 +82,7 @@ class OfflineAgent:
         return word
 
     async def _read(self, lab: Lab, desk: AgentWorkspace) -> int:
-        """The breadth that the last agent ended with, as its reflections say; else one line of work
-        per worker.
-        """
+        """Breadth in the last agent's reflections; else one line of work per worker."""
         told = await desk.tool("read", path="reflections.md")
         found = _BREADTH.findall(told.text)
         return max(1, min(_WIDEST, int(found[-1]) if found else lab.workers))
@@ -92,11 +91,10 @@ class OfflineAgent:
         return diary.since >= max(_PATIENCE, len(desk.rows) // 2)
 
     def _plan(self, lab: Lab, desk: AgentWorkspace, diary: _Diary) -> list[Brief]:
-        """One brief for each of the best candidates, as many as the breadth says; the others lend
-        ideas.
+        """One brief for each of the `breadth` best candidates; other candidates lend ideas.
 
-        With fewer candidates than lines the best is worked on several times; with none at all a
-        first one is asked for.
+        With fewer candidates than lines of work the best is repeated; without candidates every
+        brief asks for a first one.
         """
         top = desk.history.top(diary.breadth + _SHOWN)
         diary.widest = max(diary.widest, diary.breadth)
@@ -120,7 +118,7 @@ class OfflineAgent:
         return Brief(history.candidates[row.candidate], seen, history.reward(row), shown)
 
     async def _propose(self, lab: Lab, desk: AgentWorkspace, diary: _Diary) -> None:
-        """A batch of proposals; closes the desk where the budget has no room for them."""
+        """Make a batch of proposals; close the workspace if the budget has no room for them."""
         briefs = self._plan(lab, desk, diary)
         short = next((name for brief in briefs if (name := lab.lacks(brief=brief))), "")
         if short:
@@ -131,7 +129,7 @@ class OfflineAgent:
     async def _tune(
         self, lab: Lab, desk: AgentWorkspace, tuning: NumberTuning, best: ExperimentRow
     ) -> None:
-        """One generation of changes of the best candidate's numbers."""
+        """Evaluate one generation of changes of the best candidate's numbers."""
         generation = await tuning.generation(lab, desk.history.candidates[best.candidate])
         new = {one.id: one for one in generation if one.id not in desk.history.candidates}
         await lab.gather(*(self._experiment(desk, one) for one in new.values()))
@@ -141,8 +139,9 @@ class OfflineAgent:
         )
 
     async def _try(self, lab: Lab, desk: AgentWorkspace, brief: Brief) -> None:
-        """Have a candidate proposed. What the proposer evaluates on the way are experiments,
-        too.
+        """Have a candidate proposed and evaluated.
+
+        Evaluations that the proposer requests on the way are experiments, too.
         """
 
         async def run(candidate: Candidate) -> Rollout:
@@ -162,7 +161,7 @@ class OfflineAgent:
                 await self._experiment(desk, candidate)
 
     async def _experiment(self, desk: AgentWorkspace, candidate: Candidate) -> None:
-        """Write the file, then have it evaluated."""
+        """Write the candidate's files and evaluate it."""
         path = desk.next_path(candidate.parts)
         for name, text in candidate.parts.items():
             place = path if len(candidate.parts) == 1 else f"{path}/{name}"
@@ -172,7 +171,7 @@ class OfflineAgent:
     def _learn(
         self, desk: AgentWorkspace, diary: _Diary, way: str, before: int, best: ExperimentRow | None
     ) -> None:
-        """Narrower after a gain, wider after none; and what the way of the batch is worth."""
+        """Narrow the breadth after a gain, widen it after none; credit the way of the batch."""
         gain = desk.history.best is not best
         new = [row for row in desk.rows[before:] if row.status != "refused"]
         diary.batches += 1
@@ -188,7 +187,7 @@ class OfflineAgent:
                 diary.better[name] = diary.better.get(name, 0) + _improves(desk, row)
 
     async def _reflect(self, desk: AgentWorkspace, diary: _Diary, word: str) -> None:
-        """What was tried and what came of it, from the rows alone."""
+        """Append the agent's attempts and their results to the reflections, from the rows alone."""
         rows = [row for row in desk.rows if row.status != "refused"]
         failed: dict[str, int] = {}
         for row in rows:
@@ -221,7 +220,7 @@ class OfflineAgent:
 
 
 def _rise(desk: AgentWorkspace, before: ExperimentRow | None) -> float:
-    """By how much the best has risen, relative to what it was."""
+    """Rise of the best reward, relative to the best reward before."""
     history = desk.history
     now = None if history.best is None else history.reward(history.best)
     then = None if before is None else history.reward(before)
@@ -231,7 +230,7 @@ def _rise(desk: AgentWorkspace, before: ExperimentRow | None) -> float:
 
 
 def _improves(desk: AgentWorkspace, row: ExperimentRow) -> bool:
-    """Whether it scored more than the best of its parents."""
+    """True if a row's reward is higher than the best of its first parent."""
     reward = desk.history.reward(row)
     parents = [one for one in desk.history.rows if row.parents and one.candidate == row.parents[0]]
     rewards = [level for one in parents if (level := desk.history.reward(one)) is not None]
@@ -256,14 +255,17 @@ def _list(failed: dict[str, int]) -> str:
 # A line of work on the numbers of one candidate: generations of CMA-ES, each a batch of
 # experiments.
 
-_STALLED = 4  # generations without a gain after which a line begins anew
-_STEP, _LEAST = 0.1, 0.001  # initial deviation, in the size of each number or its list
+_STALLED = 4  # generations without a gain after which a line restarts
+# first and smallest initial deviation, relative to the size of each number or its list
+_STEP, _LEAST = 0.1, 0.001
 
 
 @dataclass
 class NumberTuning:
-    """One line: it begins at the best candidate, and again there with half the step when it gets no
-    further.
+    """A line of work on the numbers of the best candidate.
+
+    After `_STALLED` generations without a gain it restarts: at the same candidate with half the
+    step, at a new best one with twice the step.
     """
 
     size: int
@@ -275,7 +277,7 @@ class NumberTuning:
     rewards: list[list[float | None]] = field(default_factory=list[list[float | None]])
 
     async def generation(self, lab: Lab, best: Candidate) -> list[Candidate]:
-        """The next candidates to try; none where there is nothing to tune."""
+        """The next candidates to try; none if there is no number to tune."""
         if self.parent is None or (self.stalled >= _STALLED and best.id == self.parent.id):
             self._begin(lab, best, self.step if self.parent is None else self.step / 2)
         elif self.stalled >= _STALLED:
@@ -296,7 +298,7 @@ class NumberTuning:
         return [Candidate.of(parts, ((self.parent or best).id,), origin) for parts in edits.parts]
 
     def tell(self, rewards: Sequence[float | None], gain: bool) -> None:
-        """What the generation scored, in its order, and whether one of them leads now."""
+        """Record a generation's rewards, in its order; `gain` is True if one of them leads now."""
         self.rewards.append(list(rewards))
         self.stalled = 0 if gain else self.stalled + 1
 
@@ -305,22 +307,23 @@ class NumberTuning:
         self.rewards, self.step = [], step if step >= _LEAST else _STEP
 
 
-# The lab as the proposer of an agent sees it: what it evaluates is an experiment of that agent.
+# The lab for the proposer of an agent: its evaluations are experiments of that agent.
 
 _RunExperiment = Callable[[Candidate], Awaitable[Rollout]]
 _Remaining = Callable[[str], float]
 
 
 class _ExperimentLab:
-    """Passes everything on to a lab but evaluations, which `run` makes, and what is left, which is
-    the agent's.
+    """A lab whose evaluations are made by `run` and whose budgets are the agent's.
+
+    Everything else is passed on to the lab behind it.
     """
 
     def __init__(self, lab: Lab, run: _RunExperiment, left: _Remaining) -> None:
         self._lab, self._run, self._left = lab, run, left
 
     def left(self, budget: str) -> float:
-        """What remains of the agent's part of a budget."""
+        """Amount left of the agent's share of a budget."""
         return min(self._lab.left(budget), self._left(budget))
 
     async def evaluate(
@@ -331,9 +334,7 @@ class _ExperimentLab:
         *,
         certify: bool = False,
     ) -> Rollout:
-        """One experiment, on all training cases; nothing was measured if the agent's desk is
-        closed.
-        """
+        """Make one experiment on all training cases; no observations if the workspace is closed."""
         return await self._run(candidate)
 
     def __getattr__(self, name: str) -> Any:
@@ -341,5 +342,5 @@ class _ExperimentLab:
 
 
 def experiment_lab(lab: Lab, run: _RunExperiment, left: _Remaining) -> Lab:
-    """A lab on which `run` evaluates candidates, with no more of a budget than `left` says."""
+    """A lab on which `run` evaluates candidates and `left` bounds every budget."""
     return cast(Lab, _ExperimentLab(lab, run, left))

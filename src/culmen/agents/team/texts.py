@@ -1,6 +1,4 @@
-"""What agents read: the task, the first message, the leaderboard. Templates lie beside this
-file.
-"""
+"""Texts for agents: task, first message, leaderboard; their templates lie in `templates/`."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from culmen.agents.team.history import History
 
 BOARD = 20  # candidates on the leaderboard
-PERSON = "person"  # whoever handed in a candidate, and how the tickets of such candidates begin
+PERSON = "person"  # author of candidates handed in by a person, and prefix of their tickets
 
 _UNITS = {
     "experiments": "experiments",
@@ -35,13 +33,15 @@ Candidates are evaluated by culmen, never by you. Ask for it in this folder:
 
     python run_experiments.py FILE... --note "what you try and why" --parents ID,ID
 
-Files named together are evaluated side by side. A JSON row comes back for each. `--best`, `--history --top 5`,
-`--history --filter "score>2.5"`, `--history --diff ID ID` and `--history --show ID` ask about everything measured so
+Files named together are evaluated side by side. A JSON row comes back for each. `--best`, \
+`--history --top 5`,
+`--history --filter "score>2.5"`, `--history --diff ID ID` and `--history --show ID` ask about \
+everything measured so
 far; `--report TEXT` tells culmen something, `--finish TEXT` ends your work. `--help` says more."""
 
 
 def tag(agent: int) -> str:
-    """a00, a01, ...: an agent's name in paths."""
+    """An agent's name in paths: a00, a01, ..."""
     return f"a{agent:02d}"
 
 
@@ -54,8 +54,10 @@ def task(
     threshold: float | None,
     how: str = "",
 ) -> str:
-    """TASK.md for one of `agents`, of which `parallel` work at once; `how` says how experiments are
-    asked for, "" for the client in the work tree."""
+    """TASK.md for one of `agents`, of which `parallel` work at once.
+
+    `how` explains how to request experiments; "" for the client in the work tree.
+    """
     return fill(
         "task",
         goal=task.goal.strip() or "Find the best candidate.",
@@ -77,7 +79,7 @@ def task(
 
 
 def leaderboard(history: History, k: int = BOARD) -> str:
-    """The best candidates as a table, by certified score where the task has a verifier."""
+    """The `k` best candidates as a table, by certified score if the task has a verifier."""
     lines = ["# Leaderboard", ""]
     lines.append(
         f"{len(history.rows)} experiments so far. "
@@ -104,7 +106,7 @@ def leaderboard(history: History, k: int = BOARD) -> str:
 
 
 def fill(name: str, **slots: str) -> str:
-    """A template with its slots filled; a line that is nothing but an empty slot leaves no gap."""
+    """A template with its slots filled; a line that holds only an empty slot is removed."""
     text = _template(name)
     for slot, value in slots.items():
         if not value.strip():
@@ -151,7 +153,7 @@ def _certified(task: Task) -> str:
 
 
 def _evaluator(task: Task) -> str:
-    """What the task lets agents read of its evaluator."""
+    """The part of the evaluator that the task lets agents read."""
     if not task.evaluator.shown:
         return ""
     return (
@@ -170,7 +172,9 @@ def _first(task: Task) -> str:
             if several
             else ""
         )
-        return f"{form}\nThe programs that the search began with are in the history as agent -1.".strip()
+        return (
+            f"{form}\nThe programs that the search began with are in the history as agent -1."
+        ).strip()
     return f"There is no first program: write one. {wording.stub(task)}".strip()
 
 

@@ -1,4 +1,4 @@
-"""The desk: where one agent has experiments run, asks about those of all, and uses its tools."""
+"""One agent's workspace: its experiments, limits, model calls, tools and session."""
 
 from __future__ import annotations
 
@@ -42,16 +42,18 @@ if TYPE_CHECKING:
     from culmen.core.ports import Lab
 
 S = TypeVar("S", bound=msgspec.Struct)
-_BARRED = 3  # experiments rejected for playing the evaluator, after which an agent has to go
-_FUTILE = 3  # looks at the queue in a row that find nothing, after which a request is lost
+_BARRED = 3  # experiments rejected for gaming the evaluator after which an agent must end
+_FUTILE = 3  # consecutive reads of an empty queue after which a request counts as lost
 _PAID = ("tokens", "dollars", "calls")
 
 
 class AgentWorkspace:
-    """One agent's turn. `limits` are what it may use (experiments, seconds, idle, tokens, dollars,
-    calls), `rows` its own experiments, `taken` how many of them were not turned away; `ended` is
-    why its session is over as far as its world knows, "" while it is not; `told` whether its
-    program knows that the desk is closed.
+    """Workspace of one agent, for one session.
+
+    limits   most that the agent may use: experiments, seconds, idle seconds, tokens, dollars, calls
+    rows     its own experiments
+    taken    number of its experiments that were not refused
+    ended    reason for which its session has ended by itself; "" while it goes on
     """
 
     def __init__(
@@ -73,40 +75,39 @@ class AgentWorkspace:
         self._led = registry.history.best
         self._ending: Awaitable[Ended] | None = None
         self._listening: Awaitable[Waited] | None = None
+        # `told`: the program was notified that its experiments are refused
         self._closed, self.told = "", False
 
     @property
     def tag(self) -> str:
-        """a00, a01, ...: its name in paths."""
+        """The agent's name in paths: a00, a01, ..."""
         return texts.tag(self.agent)
 
     @property
     def history(self) -> History:
-        """Everything measured so far, by all agents."""
+        """All experiments so far, by all agents."""
         return self._registry.history
 
     @property
     def gained(self) -> bool:
-        """Whether the best so far is better than when this agent began, by its own doing."""
+        """True if this agent's own experiment has improved the best since the agent began."""
         best = self.history.best
         return best is not self._led and any(row is best for row in self.rows)
 
     @property
     def closing(self) -> str:
-        """Why no more experiments are taken from this agent, "" while they are."""
+        """Reason for which this agent's experiments are refused; "" while they are accepted."""
         return self._closed or self._registry.stopping or self._used_up() or self._registry.spent()
 
     @property
     def reason(self) -> str:
-        """Why the agent ended: what its world says, the limit after which it was told to go, or its
-        own word.
-        """
+        """Reason for the agent's end: of the session, of its notification, or "finished"."""
         if self.ended in ("finished", "idle") and self.told:
             return self.closing
         return self.ended or self.closing or "finished"
 
     def left(self, budget: str) -> float:
-        """What remains for this agent of a budget of the run; infinity where it has no limit."""
+        """Amount of a budget of the run that this agent may still use; infinity without a limit."""
         limit = self.limits.get("experiments" if budget == "evaluations" else budget, float("inf"))
         if budget == "seconds":
             return max(0.0, limit - (self._lab.elapsed - self._began))
@@ -114,12 +115,13 @@ class AgentWorkspace:
         return max(0.0, limit - used) * (self._registry.price if budget == "evaluations" else 1)
 
     def close(self, reason: str) -> None:
-        """Take no more experiments from this agent."""
+        """Refuse further experiments of this agent."""
         self._closed = self._closed or reason
 
     async def open(self, how: str = "") -> Opened:
-        """Make its work tree, and start its program if it has one. `how` says how experiments are
-        asked for.
+        """Create the agent's work tree, and start its program if it has one.
+
+        `how` explains in TASK.md how to request experiments.
         """
         await self._registry.take_up()
         terms = self._registry.terms
@@ -138,34 +140,37 @@ class AgentWorkspace:
         return await self._ask(request, Opened)
 
     def next_path(self, parts: Mapping[str, str]) -> str:
-        """A place for a new candidate: a file, or a folder of parts."""
+        """Path for a new candidate: a file, or a folder of parts."""
         self._files += 1
         suffix = PurePosixPath(next(iter(parts))).suffix if len(parts) == 1 else ""
         return f"candidates/{self.tag}/e{self._files:03d}{suffix}"
 
     async def experiments(self, asked: Sequence[Experiment]) -> list[ExperimentRow]:
-        """Evaluate these side by side; the rows are in the history and before the agent on return,
-        in this order.
+        """Evaluate experiments in parallel; return their rows in the same order.
+
+        On return the rows are in the history and have been written for the agent.
         """
         return await self._lab.gather(*(self._experiment(one) for one in asked))
 
     async def attempt(self, candidate: Candidate, path: str, note: str = "") -> ExperimentRow:
-        """Evaluate a candidate that is known by more than its text."""
+        """Evaluate a candidate whose origin and parents are known, not only its text."""
         ticket = f"{self.tag}-{self._asked}"
         return await self._run(
             Experiment(ticket, path, candidate.parts, note, candidate.parents), candidate
         )
 
     async def tool(self, tool: str, seconds: float = 120.0, **arguments: Any) -> ToolOutput:
-        """One tool call in its work tree."""
+        """Make one tool call in the agent's work tree."""
         self._tools += 1
         return await self._ask(Tool(self.agent, self._tools, tool, arguments, seconds), ToolOutput)
 
     async def take(
         self, files: Sequence[str], note: str = "", parents: Sequence[str] = ()
     ) -> list[Experiment]:
-        """Files of its work tree as experiments, through the same queue that programs use; those
-        that other requests in the queue ask for come after them."""
+        """Files of the work tree as experiments, read through the queue that programs use.
+
+        Experiments of other requests in the queue follow those of `files`.
+        """
         tickets: list[str] = []
         for path in files:
             self._queued += 1
@@ -188,9 +193,7 @@ class AgentWorkspace:
         return [*asked, *found.values()]
 
     async def command(self, command: str, seconds: float) -> ToolOutput:
-        """A shell command; experiments that it asks for, by running the client, are made while it
-        waits for them.
-        """
+        """Run a shell command; evaluate the experiments that it requests through the client."""
         running = [True]
         self._lab.spawn(self._serve(running))
         told = await self.tool("command", seconds, command=command)
@@ -198,8 +201,9 @@ class AgentWorkspace:
         return told
 
     async def _serve(self, running: list[bool]) -> None:
-        """Make the experiments asked for while a command runs; the last wait stays open for what
-        comes next.
+        """Evaluate the experiments that a running command requests.
+
+        The last wait stays open for the next caller.
         """
         while running:
             waited = await self._listen()
@@ -209,14 +213,15 @@ class AgentWorkspace:
             await self.experiments(waited.experiments)
 
     async def _listen(self) -> Waited:
-        """What the queue says next; at most one wait is under way."""
+        """The next reading of the queue; at most one wait is in flight."""
         if self._listening is None:
             self._listening = self._lab.spawn(self.wait())
         return await self._listening
 
     async def write(self, role: str, **slots: Any) -> Text | None:
-        """Ask the model of a role; None if the agent's limits or the budget have no room, which
-        closes the desk.
+        """Ask the model of a role for a text.
+
+        Without room in the agent's limits or the budget, close the workspace and return None.
         """
         short = self._used_up() or self._lab.lacks(role=role, **slots)
         if short:
@@ -226,7 +231,7 @@ class AgentWorkspace:
         return text
 
     async def wait(self) -> Waited:
-        """Until its program asks for experiments, has spent something, idles or ends."""
+        """Wait until the program requests experiments, reports usage, idles or ends."""
         self._waits += 1
         waited = await self._ask(Wait(self.agent, self._seen, self._waits), Waited)
         self._seen += len(waited.experiments)
@@ -235,31 +240,31 @@ class AgentWorkspace:
         return waited
 
     def attend(self) -> None:
-        """There is a program here that must be told when all have to stop."""
+        """Register this workspace's program to be notified when all agents must stop."""
         self._registry.programs.append(self)
 
     async def farewell(self) -> None:
-        """Tell a live program, once, that no more experiments are taken from it."""
+        """Notify a running program, once, that its experiments are refused from now on."""
         if not (self.told or self.ended):
             self.told = True
             await self.nudge(texts.fill("closed", why=REASONS.get(self.closing, self.closing)))
 
     async def nudge(self, text: str) -> None:
-        """Say something to a live program."""
+        """Send a message to a running program."""
         self._nudges += 1
         await self._lab.effect("session.nudge", **plain(Nudge(self.agent, self._nudges, text)))
 
     async def end(self, reason: str) -> Ended:
-        """End every process of the session; once, whoever asks."""
+        """End every process of the session; repeated calls share one effect."""
         if self._ending is None:
             self._ending = self._lab.spawn(self._ask(EndSession(self.agent, reason), Ended))
         return await self._ending
 
     def confess(self, *told: str) -> None:
-        """Journal what the agent itself says of playing the evaluator: its candidates carry the
-        sign from then on.
+        """Record the agent's own admissions of gaming the evaluator, found in texts that it left.
 
-        `told` are texts that it left, some of them with what others wrote before it.
+        Its candidates are marked from then on. Admissions of earlier agents in the same texts are
+        skipped.
         """
         said = [
             one.sentence for text in told for one in admissions.found(text) if one.name == "admits"
@@ -273,9 +278,7 @@ class AgentWorkspace:
             self._lab.note(admissions.ADMISSION, agent=self.agent, evidence=own, candidates=scored)
 
     async def commit(self, reason: str) -> Committed:
-        """Commit what is allowed and merge it into the trunk; the agent's limits are free for
-        others.
-        """
+        """Commit the permitted files and merge them into the trunk; release the agent's limits."""
         self._registry.finish(self.agent, self.gained)
         scored = self.history.top(1, self.rows)
         best = None if self.history.best is None else self.history.counts(self.history.best)
@@ -295,7 +298,7 @@ class AgentWorkspace:
         return await self._run(asked, None if asked.fault else self._candidate(asked))
 
     async def _run(self, asked: Experiment, candidate: Candidate | None) -> ExperimentRow:
-        """Judge a candidate unless there is a reason not to, and tell everybody."""
+        """Evaluate a candidate unless it is refused; write the row for the agent."""
         refusal = asked.fault if candidate is None else self.closing
         self._asked += 1
         if not refusal:
@@ -322,8 +325,9 @@ class AgentWorkspace:
         return row
 
     def _candidate(self, asked: Experiment) -> Candidate:
-        """The candidate in what the agent gave: a lone text is the task's only part, missing parts
-        are the seed's.
+        """Candidate of an experiment.
+
+        A single text is the task's only part; missing parts are taken from the initial program.
         """
         task, parts = self._lab.task, dict(asked.parts)
         names = (
@@ -363,7 +367,7 @@ class AgentWorkspace:
         return read(done.data, reply)
 
 
-# The protocol of agents, and the words for how one ends.
+# The protocol of agents, and phrases for the reasons of their end.
 
 REASONS = {
     "threshold": "the threshold is reached",
@@ -386,9 +390,11 @@ REASONS = {
 
 
 class Agent(Protocol):
-    """One agent's turn. `work` returns its own word at the end; why it ended is on the desk.
-    `manual` says in its TASK.md how experiments are asked for, "" for the client that lies in every
-    work tree."""
+    """An agent that works in a workspace.
+
+    `work` returns the agent's last message; the reason for its end is in the workspace. `manual`
+    explains in TASK.md how to request experiments; "" for the client that lies in every work tree.
+    """
 
     @property
     def manual(self) -> str: ...

@@ -1,9 +1,8 @@
-"""A Harbor task folder: instruction.md, task.toml, environment/, tests/test.sh. The candidate is a
-script for it.
+"""A Harbor task folder: instruction.md, task.toml, environment/, tests/test.sh.
 
-The script runs in a fresh container of the task's image; then tests/ is copied in and tests/test.sh
-writes the reward to /logs/verifier. As the format has it, both share that container, so scores are
-self-reported. solution/ is not read. Layout and keys: harborframework.com/docs/tasks.
+The candidate is a script. It runs in a fresh container of the task's image; then tests/ is copied
+in and tests/test.sh writes the reward to /logs/verifier. By the format, both share that container,
+so scores are self-reported. solution/ is not read. Layout and keys: harborframework.com/docs/tasks.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ SCRIPT = "solve.sh"
 WHY = "Harbor's verifier runs in the container that the candidate had before it"
 _STUB = "#!/bin/bash\n# does what the instruction says\n"
 _SECONDS = 600.0  # where the task names no time limit
-_KEPT = 4000  # characters of what solution and tests print
+_KEPT = 4000  # characters kept of the output of solution and tests
 _RIGHTS = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
 
 
 def fits(folder: Path) -> bool:
-    """Whether the folder has Harbor's files."""
+    """True if the folder has Harbor's files."""
     return (folder / "instruction.md").is_file() and (folder / "tests" / "test.sh").is_file()
 
 
 def read_folder(folder: Path, goal: str = "") -> Task:
-    """The task of such a folder; raises `TaskError`."""
+    """The task of such a folder; raise `TaskError` if it cannot be read."""
     file = folder / "task.toml"
     try:
         table: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -88,8 +87,9 @@ def read_folder(folder: Path, goal: str = "") -> Task:
 
 
 class HarborJudge:
-    """Runs a candidate and the task's tests in one container; `score` is called as a Python
-    scorer's.
+    """Runs a candidate and the task's tests in one container.
+
+    `score` has the signature of a Python scorer.
     """
 
     def __init__(self, words: list[str]) -> None:
@@ -104,7 +104,7 @@ class HarborJudge:
             raise OSError(f"{error}; or build it: podman build -t {self._image} {built}") from None
 
     def score(self, parts: dict[str, str]) -> dict[str, Any]:
-        """The reward of a candidate, or None and why."""
+        """The reward of a candidate, or None and the reason."""
         from culmen.evaluate.jail import container
 
         container.sweep()
@@ -167,7 +167,7 @@ class HarborJudge:
         solved = self._inside(name, f"exec {_shell(f'/solution/{SCRIPT}')}", seconds=self._solve)
         self._inside(
             name, "kill -9 -1"
-        )  # what it left running; this shell and the first process stay
+        )  # its leftover processes; this shell and the first process stay
         self._inside(name, "rm -rf /tests /logs/verifier; mkdir -p /logs/verifier")
         self._call("cp", os.path.join(self._folder, "tests"), f"{name}:/tests")
         tested = self._inside(name, f"exec {_shell('/tests/test.sh')}", seconds=self._verify)
@@ -212,7 +212,10 @@ def _shell(script: str) -> str:
 
 
 def _reward(text: str) -> dict[str, Any]:
-    """What the tests wrote: a number, or an object of numbers with `reward` or only one."""
+    """The reward that the tests wrote.
+
+    A number, or an object of numbers with `reward` or a single key.
+    """
     try:
         found = json.loads(text)
     except ValueError:

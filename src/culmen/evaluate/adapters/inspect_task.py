@@ -1,9 +1,8 @@
-"""An `inspect_ai` task as evaluator: the candidate is the task's text parameters, its scorer gives
-the score.
+"""An `inspect_ai` task as evaluator: the candidate is the task's text parameters.
 
-Samples are cases. `inspect_ai.eval` runs a sample in the scorer's process of a task folder, which
-stays; not in a process forked from one in which inspect has run, as that of a Python function. The
-models asked are inspect's own.
+The task's scorer computes the score. Samples are cases. `inspect_ai.eval` runs a sample in the
+scorer's process of a task folder, which stays; it cannot run in a fork of a process in which
+inspect has run, such as that of a Python function. The models are inspect's own.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ SPLITS = ("train", "val", "test")
 
 
 class ModelAway(ConnectionError):
-    """The model that a task asks did not serve; nobody's fault here."""
+    """The model that a task asks was not available; not the candidate's fault."""
 
 
 class SampleFailed(Exception):
@@ -33,11 +32,11 @@ class SampleFailed(Exception):
 class InspectEvaluator:
     """Scores the text parameters of an inspect_ai task, one sample (or all of them) at a time.
 
-    `task` is a function decorated with `@task`, or "FILE.py@NAME". `model` is a name as inspect has
-    it, or one of its models. `parameters` names those that are the candidate's parts, by default
-    all that have a text as default; `arguments` are the others. `scorer` and `key` choose among
-    several scorers, and among the values of one that gives a dict. Higher is better: "C" counts 1,
-    "P" 0.5, "I" and "N" 0, numbers as they are. `more` goes to `inspect_ai.eval`.
+    `task` is a function decorated with `@task`, or "FILE.py@NAME". `model` is an inspect model or
+    its name. `parameters` names those that are the candidate's parts, by default all with a text as
+    default; `arguments` are the others. `scorer` and `key` choose among several scorers, and among
+    the values of a scorer that returns a dict. Higher is better: "C" counts 1, "P" 0.5, "I" and "N"
+    0, numbers count as themselves. `more` goes to `inspect_ai.eval`.
 
     Raises UserError if inspect_ai is missing, or if no such task or parameter exists.
     """
@@ -83,8 +82,9 @@ class InspectEvaluator:
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        """The samples: `id`, `input` as text, and `split` from a sample's metadata where it is
-        train, val or test.
+        """The samples as cases: `id`, `input` as text, and `split`.
+
+        The split is the one in a sample's metadata if that is train, val or test.
         """
         found = []
         for number, sample in enumerate(self._made(self.initial).dataset, 1):
@@ -101,8 +101,9 @@ class InspectEvaluator:
     def __call__(
         self, candidate: str | Mapping[str, str], case: Case | None = None
     ) -> dict[str, Any]:
-        """The score of a candidate on one sample, or its mean over all. Raises SampleFailed,
-        ModelAway.
+        """The score of a candidate on one sample, or its mean over all.
+
+        Raises SampleFailed and ModelAway.
         """
         parts = {self._parameters[0]: candidate} if isinstance(candidate, str) else dict(candidate)
         samples = self._evaluated(parts, case)
@@ -117,7 +118,7 @@ class InspectEvaluator:
         }
 
     def score(self, parts: dict[str, str], case: Case | None) -> dict[str, Any]:
-        """The same under the name and with the arguments that an evaluator.py has."""
+        """The score of a candidate, with the name and arguments of an evaluator.py's function."""
         return self(parts, case)
 
     def _made(self, parts: Mapping[str, str]) -> Any:
@@ -155,7 +156,7 @@ class InspectEvaluator:
         return samples
 
     def _score(self, sample: Any) -> tuple[float, dict[str, float]]:
-        """The chosen value, and all as metrics."""
+        """The chosen value, and all values as metrics."""
         from inspect_ai.scorer import value_to_float  # pyright: ignore[reportMissingImports]
 
         metrics = {
@@ -211,7 +212,7 @@ def _found(place: str) -> Callable[..., Any]:
 
 
 def _failure(fault: Any) -> Exception:
-    """What an error in a log means: a model that is away, or a sample that failed."""
+    """The exception for an error in a log: an unavailable model, or a failed sample."""
     from culmen.evaluate.jail.culprit import AWAY
 
     last = fault.traceback.strip().splitlines()[-1] if fault.traceback else fault.message
@@ -224,9 +225,7 @@ def _failure(fault: Any) -> Exception:
 
 
 def _words(samples: list[Any]) -> str:
-    """What was asked, answered and wanted, and the scorer's explanations, of at most ten
-    samples.
-    """
+    """Questions, answers, targets and scorer's explanations of at most ten samples."""
     told = []
     for sample in samples[:10]:
         asked = sample.input if isinstance(sample.input, str) else sample.input[-1].text
@@ -244,8 +243,9 @@ def _words(samples: list[Any]) -> str:
 
 
 def main() -> None:
-    """`python -m culmen.evaluate.adapters.inspect_task FILE.py@NAME > cases.jsonl` writes the
-    samples as cases.
+    """Write the samples as cases.
+
+    `python -m culmen.evaluate.adapters.inspect_task FILE.py@NAME > cases.jsonl`
     """
     import msgspec
 

@@ -1,9 +1,9 @@
 """An unmodified ShinkaEvolve folder: `evaluate.py` and `initial.*`.
 
-`evaluate.py` is called as ShinkaEvolve's runner does, with the program's path and a folder for
+`evaluate.py` is called as by ShinkaEvolve's runner, with the program's path and a folder for
 `metrics.json` and `correct.json`; the program itself is behind OpenEvolve's proxy. Higher
-`combined_score` is better. Where the program has EVOLVE-BLOCK markers only text between them may
-change, as there.
+`combined_score` is better. If the program has EVOLVE-BLOCK markers, only text between them may
+change, as in ShinkaEvolve.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ def initial_programs(folder: Path) -> list[Path]:
 
 
 def fits(folder: Path) -> bool:
-    """Whether there is an `evaluate.py` that speaks of shinka, or that has an `initial.*` beside
-    it.
-    """
+    """True if there is an `evaluate.py` that mentions shinka or has an `initial.*` beside it."""
     file = folder / EVALUATOR
     if (folder / "evaluator.py").is_file() or not file.is_file():
         return False
@@ -43,7 +41,7 @@ def fits(folder: Path) -> bool:
 
 
 def read_folder(folder: Path, goal: str = "") -> Task:
-    """The task of such a folder; raises `TaskError`."""
+    """The task of such a folder; raise `TaskError` if it cannot be read."""
     programs, evaluator = initial_programs(folder), folder / EVALUATOR
     if len(programs) != 1:
         found = ", ".join(path.name for path in programs) or "none"
@@ -63,8 +61,9 @@ def read_folder(folder: Path, goal: str = "") -> Task:
 
 
 def contract(module: reading.Module) -> str:
-    """`CONTRACT` for a module that has ShinkaEvolve's main and no function of another contract,
-    else "".
+    """The contract of an evaluator: `CONTRACT` or "".
+
+    `CONTRACT` for a module with ShinkaEvolve's main and without a function of another contract.
     """
     main = module.names.get(_MAIN)
     if main is None or main.params is None or "score" in module.names or "evaluate" in module.names:
@@ -73,8 +72,9 @@ def contract(module: reading.Module) -> str:
 
 
 def _check(evaluator: Path) -> None:
-    """Raises `TaskError` unless the file can be called with a program's path and a folder for
-    results.
+    """Raise `TaskError` unless the file can be called for a program.
+
+    The call has the program's path and a folder for results.
     """
     module = reading.read_module(evaluator)
     if module.has(_MAIN) or "__main__" in reading.read_text(evaluator):
@@ -97,8 +97,9 @@ def _markers(program: Path) -> str:
 
 
 def _settings(folder: Path, program: Path) -> list[Path]:
-    """Files that only ShinkaEvolve's own runner reads: its scripts and its YAML files, which belong
-    to no evaluator.
+    """Files that only ShinkaEvolve's own runner reads, which are not part of the evaluator.
+
+    Its scripts and its YAML files.
     """
     spoken = reading.spoken(reading.read_text(folder / EVALUATOR))
     found = [*folder.glob("run_evo*.py"), *folder.glob("*.y*ml")]

@@ -1,7 +1,7 @@
-"""ShinkaEvolve's contract, inside the jail: call `evaluate.py`, read what it wrote.
+"""ShinkaEvolve's contract, inside the jail: call `evaluate.py`, read its results.
 
-The program's path leads to a stub (see `openevolve.evaluator_process`), and the folder of the
-results is one that the program's own process never sees.
+The program's path leads to a stub (see `openevolve.evaluator_process`), and the program's own
+process never sees the folder of the results.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ _ARGUMENTS = {"program_path", "results_dir"}
 
 
 class BrokenContract(Exception):
-    """The evaluator does not keep ShinkaEvolve's contract; the text says where."""
+    """The evaluator breaks ShinkaEvolve's contract; the text has the place."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what}. {CONTRACT}")
 
 
 def prepare() -> None:
-    """Let `shinka.core` be a stand-in with `run_shinka_eval`; other modules of an installed shinka
-    stay as they are.
+    """Make `shinka.core` a stand-in with `run_shinka_eval`.
+
+    Other modules of an installed shinka remain.
     """
     if STANDINS not in sys.path:
         sys.path.insert(0, STANDINS)
@@ -48,14 +49,15 @@ def prepare() -> None:
 
 
 def check(module: ModuleType, path: str) -> None:
-    """Raises NameError for an evaluator that can be called neither way."""
+    """Raise NameError for an evaluator that can be called neither way."""
     if not _callable(module) and "__main__" not in Path(path).read_text(encoding="utf-8"):
         raise NameError("evaluate.py has no main(program_path, results_dir) and is no script")
 
 
 def evaluate(module: ModuleType, path: str, program: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(metrics, artifacts) of a program as OpenEvolve's would be: `combined_score` is None if it is
-    not correct.
+    """(metrics, artifacts) of a program, in OpenEvolve's form.
+
+    `combined_score` is None if the program is not correct.
     """
     results = tempfile.mkdtemp(prefix="results-")
     if _callable(module):
@@ -74,7 +76,7 @@ def evaluate(module: ModuleType, path: str, program: str) -> tuple[dict[str, Any
 
 
 def _callable(module: ModuleType) -> bool:
-    """Whether main takes the two arguments by name and needs no others."""
+    """True if main takes the two arguments by name and requires no others."""
     main = getattr(module, "main", None)
     if not inspect.isfunction(main):
         return False
@@ -117,7 +119,10 @@ def _read(path: Path) -> dict[str, Any]:
 def _verdict(
     correct: dict[str, Any], metrics: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """`private` metrics and `extra_data` are left out: what is kept, models may see."""
+    """(metrics, artifacts) without `private` metrics and `extra_data`.
+
+    Models may see everything that is kept.
+    """
     public = metrics.get("public")
     found = {**(public if isinstance(public, dict) else {})}
     found |= {key: value for key, value in metrics.items() if isinstance(value, int | float)}

@@ -1,8 +1,7 @@
-"""An evaluator that is any program: it is asked in JSON, by lines on its standard input or by HTTP
-on the loopback.
+"""Evaluators in any language: a program or a server that answers questions in JSON.
 
-This runs in the scorer's process, which no candidate's code enters, and takes the place of a Python
-function `score`.
+A program gets them by lines on its standard input, a server by HTTP on the loopback. This runs in
+the scorer's process, which no candidate's code enters, and replaces a Python function `score`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from http.client import HTTPConnection
 
 LIMIT = 16 << 20  # bytes of an answer
-_KEPT = 20_000  # bytes of what a program says on its standard error
+_KEPT = 20_000  # bytes kept of a program's standard error
 CONTRACT = (
     'the contract: each question is one JSON object with an "id"; its answer is one JSON '
     "object on one line with the "
@@ -34,9 +33,7 @@ Judge = Callable[..., dict[str, Any]]
 
 
 class NotSpoken(BaseException):
-    """The evaluator did not keep the contract, or ended: it is broken, whatever the candidate
-    did.
-    """
+    """The evaluator broke the contract, or ended; the candidate is not at fault."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what}; {CONTRACT}")
@@ -47,7 +44,10 @@ class Refused(Exception):
 
 
 def judge(program: list[str], url: str) -> Judge:
-    """What asks the program, or the server at `url`. Raises OSError if neither can be reached."""
+    """The judge that asks the program, or the server at `url`.
+
+    Raises OSError if it cannot be reached.
+    """
     if program and program[0].startswith("harbor:"):
         from culmen.evaluate.adapters.harbor import HarborJudge
 
@@ -74,7 +74,7 @@ def judge(program: list[str], url: str) -> Judge:
 
 
 def fault(url: str) -> str:
-    """Why a URL cannot be asked, "" if it can: plain HTTP on the loopback only."""
+    """The reason that a URL cannot be asked, "" for plain HTTP on the loopback."""
     try:
         parts = urlsplit(url)
         local = parts.hostname == "localhost" or ip_address(parts.hostname or "").is_loopback
@@ -122,8 +122,9 @@ def _shown(line: bytes) -> str:
 
 
 class SpokenProgram:
-    """A program that is started once and asked line by line; one that ended or spoke out of turn is
-    started anew.
+    """A program that is started once and asked line by line.
+
+    It is started anew after it ended or sent a line that is not an answer.
     """
 
     def __init__(self, command: list[str]) -> None:
@@ -135,8 +136,9 @@ class SpokenProgram:
         self._start()
 
     def ask(self, question: bytes) -> bytes:
-        """The line that answers. Raises NotSpoken; what the program says on its standard error is
-        printed.
+        """The answer, one line; raise NotSpoken if there is none.
+
+        The program's standard error is printed.
         """
         if self._process.poll() is not None:
             self._start()
@@ -150,7 +152,7 @@ class SpokenProgram:
         if line.endswith(b"\n") and _speaks(line, question):
             self._tell()
             return line
-        # whatever it says later would be taken for the answer to another question
+        # any later line would count as the answer to another question
         self._process.kill()
         status = self._process.wait()
         self._tell()
@@ -167,16 +169,15 @@ class SpokenProgram:
         self._errors = _StandardError(self._process)
 
     def _tell(self) -> None:
-        """Print what it said on its standard error since the last question."""
+        """Print the program's standard error since the last question."""
         sys.stdout.write(self._errors.take().decode("utf-8", "replace"))
 
 
 class _StandardError:
-    """What a process writes to its standard error, read all the time so that the process never
-    waits for a reader.
+    """The standard error of a process, read continuously so that the process never waits.
 
-    What was written before an answer is taken with that answer: it is in the pipe by then, and
-    `take` empties the pipe.
+    Text written before an answer is taken with that answer: it is in the pipe by then, and `take`
+    empties the pipe.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -186,7 +187,7 @@ class _StandardError:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def take(self) -> bytes:
-        """What was said since the last time, at most 20,000 bytes."""
+        """The text since the last call, at most 20,000 bytes."""
         with self._lock:
             self._drain()
             said = bytes(self._said)
@@ -203,7 +204,7 @@ class _StandardError:
                 open_ = self._drain()
 
     def _drain(self) -> bool:
-        """Whether the pipe is still open at the other end."""
+        """Read all available bytes; return True if the pipe is still open at the other end."""
         try:
             while piece := os.read(self._pipe.fileno(), 1 << 16):
                 self._said += piece[: max(0, _KEPT - len(self._said))]
@@ -213,7 +214,7 @@ class _StandardError:
 
 
 def _speaks(line: bytes, question: bytes) -> bool:
-    """Whether a line is an answer to this question at all."""
+    """True if a line is an answer to this question."""
     try:
         return json.loads(line)["id"] == json.loads(question)["id"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -221,7 +222,7 @@ def _speaks(line: bytes, question: bytes) -> bool:
 
 
 class SpokenServer:
-    """A server on the loopback that is sent each question as a POST and answers with status 200."""
+    """A server on the loopback: each question is a POST, an answer has status 200."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -237,7 +238,7 @@ class SpokenServer:
         return connection
 
     def ask(self, question: bytes) -> bytes:
-        """The body of the answer. Raises NotSpoken, and OSError if the server is away."""
+        """The body of the answer; raise NotSpoken, or OSError if the server cannot be reached."""
         from http.client import HTTPException
 
         with contextlib.closing(self._connect()) as connection:

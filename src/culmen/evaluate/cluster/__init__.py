@@ -33,9 +33,9 @@ def make(
     *,
     level: str | None = None,
 ) -> Backend:
-    """The backend a run asked for, with its usual number of `workers` for 0.
+    """The backend that a run requests, with its usual number of `workers` for 0.
 
-    `tell` gets messages while it waits for nodes. Raises `UserError` where its extra is not
+    A callback gets messages while it waits for nodes. Raises `UserError` if its extra is not
     installed or it cannot run this task.
     """
 
@@ -97,7 +97,7 @@ def parse(
     defaults: Mapping[str, Any],
     old: BackendChoice | None = None,
 ) -> BackendChoice | None:
-    """The command line's choice, else the run's, else the task's [resources]; None without any.
+    """The command line's choice, else the run's, else the task's [resources], else None.
 
     Raises `UserError` for invalid values.
     """
@@ -118,9 +118,7 @@ def parse(
 
 
 def as_choice(value: Any) -> BackendChoice:
-    """A choice from what `Study` was given or a journal kept: a name, a mapping, a choice, or
-    None.
-    """
+    """A choice from an argument of `Study` or from a journal: a name, mapping, choice or None."""
     if isinstance(value, BackendChoice):
         return value
     found = (
@@ -133,8 +131,11 @@ def as_choice(value: Any) -> BackendChoice:
 
 
 def usual_workers(backend: Any) -> int:
-    """Default number of evaluations at once: one per core of this machine, up to 8. 0 on Ray: as
-    many as the cluster has room for when the run first starts."""
+    """Default number of evaluations at once.
+
+    One per core of this machine, up to 8. On Ray 0: the cluster's capacity at the run's first
+    start.
+    """
     return (
         0
         if isinstance(backend, BackendChoice) and backend.name == "ray"
@@ -143,7 +144,7 @@ def usual_workers(backend: Any) -> int:
 
 
 def check(choice: BackendChoice) -> None:
-    """Raise `UserError` where the backend's extra is not installed."""
+    """Raise `UserError` if the backend's extra is not installed."""
     _understood(choice)
     package = _PACKAGES.get(choice.name)
     if package is not None and importlib.util.find_spec(package) is None:
@@ -181,7 +182,7 @@ def _pairs(settings: str | None) -> dict[str, str]:
 
 
 def _plain(table: Mapping[str, Any]) -> dict[str, str]:
-    """A [resources] table as the command line would write it."""
+    """A [resources] table in the notation of the command line."""
     flat = {name: str(value) for name, value in table.items() if not isinstance(value, Mapping)}
     return flat | {f"custom.{name}": str(value) for name, value in table.get("custom", {}).items()}
 

@@ -1,8 +1,8 @@
-"""Messages to and from nodes, as plain bytes: the task with its folder, once; then jobs and their
-observations.
+"""Messages to and from nodes, as plain bytes.
 
-The parcel is named by its SHA-256, and a node checks that name and every file of the evaluator.
-Cases travel with the task, so a job only names its case.
+First the task with its folder, once; then jobs and their observations. The parcel is named by its
+SHA-256, and a node checks that name and every file of the evaluator. Cases travel with the task, so
+a job only names its case.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from culmen.evaluate.taskfiles.reading import evaluator_digest, sha256
 
 T = TypeVar("T")
 
-ASKED = (
-    "~"  # between an evaluation's number and that of a question which its evaluator asks a model
-)
+# between an evaluation's number and that of a question which its evaluator asks a model
+ASKED = "~"
 
 MAX_FILES, MAX_BYTES = 5000, 256 * 2**20
 _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -40,8 +39,11 @@ _ERRORS: dict[str, type[UserError]] = {
 
 
 class TaskBundle(msgspec.Struct, frozen=True):
-    """A task and its folder: `base` is the folder's path on the driver, `files` the sizes of its
-    files by path below it; their bytes follow in that order."""
+    """A task and its folder.
+
+    `base` is the folder's path on the driver, `files` the sizes in bytes of its files by path below
+    it; their contents follow in that order.
+    """
 
     task: Task
     base: str
@@ -51,11 +53,11 @@ class TaskBundle(msgspec.Struct, frozen=True):
 
 
 class NodeTerms(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a node evaluates: at most `workers` at once, at no weaker isolation than `level` ("":
-    any).
+    """Conditions of evaluation on a node.
 
-    `require` is what the user asked for; `scoring` was determined by the first node; `seconds` is
-    the time limit of an evaluation.
+    At most `workers` at once, at an isolation level not weaker than `level` ("": any). `require` is
+    the level required by the user; `scoring` was determined by the first node; `seconds` is the
+    time limit of an evaluation.
     """
 
     workers: int = 1
@@ -77,7 +79,7 @@ class EvaluationJob(msgspec.Struct, frozen=True):
 
 
 class NodeReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A node's reply: ready (level, scoring), an observation, or an error that the user can fix."""
+    """A node's reply: ready (level, scoring), an observation, or an error for the user."""
 
     level: str = ""
     scoring: Scoring = Scoring()
@@ -87,7 +89,7 @@ class NodeReply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def pack(task: Task) -> bytes:
-    """The parcel of a task. Raises `TaskError` for a folder that is too large to send."""
+    """The parcel of a task; raise `TaskError` for a folder that is too large to send."""
     base = _base(task)
     sizes, chunks, size = dict[str, int](), list[bytes](), 0
     for path in _walk(base):
@@ -109,12 +111,12 @@ def pack(task: Task) -> bytes:
 
 
 def digest(parcel: bytes) -> str:
-    """The parcel's name."""
+    """The parcel's name, its SHA-256."""
     return hashlib.sha256(parcel).hexdigest()
 
 
 def unpack(parcel: bytes, name: str, folder: Path) -> Task:
-    """Write the folder below `folder`; the task with its paths as they are here.
+    """Write the folder below `folder`; return the task with its paths on this machine.
 
     Raises `TaskError` if the parcel is damaged, or the node has another version of culmen or
     Python.
@@ -136,7 +138,7 @@ def unpack(parcel: bytes, name: str, folder: Path) -> Task:
 
 
 def encoded(candidate: Candidate, case: Case | None, seed: int, certify: bool, epoch: int) -> bytes:
-    """A job as bytes: of the candidate only its texts."""
+    """A job as bytes; of the candidate it has only the texts."""
     return dump(
         EvaluationJob(
             candidate.id, candidate.parts, None if case is None else case.id, seed, certify, epoch
@@ -204,7 +206,7 @@ def _moved(task: Task, base: str, home: str) -> Task:
 
 
 def _check(task: Task) -> None:
-    """The evaluator on this node is the one the run began with, file by file."""
+    """Raise an error unless the evaluator on this node equals the run's, file by file."""
     evaluator = task.evaluator
     for path in evaluator.options.get("readable", ()):
         if not os.path.exists(path):

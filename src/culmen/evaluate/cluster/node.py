@@ -1,4 +1,4 @@
-"""The evaluator of a node, with one fork-server and scorers as `LocalBackend` has them.
+"""The evaluator of a node, with one fork-server and scorers as in `LocalBackend`.
 
 Carriers send it the task and then jobs, all as bytes; it opens no journal and gets no key. On a Ray
 cluster one actor per node holds it, and Ray places errands: tasks that hold an evaluation's
@@ -42,8 +42,9 @@ _LISTEN_SECONDS = 20.0
 
 
 class NodeAsker:
-    """Takes what one evaluation asks models to the driver. `waited` are the seconds that its
-    answers took.
+    """Passes the questions of one evaluation to models on to the driver.
+
+    `waited` is the time in seconds that the answers took.
     """
 
     def __init__(
@@ -69,9 +70,10 @@ class NodeAsker:
 
 
 class NodeEvaluator:
-    """One task on one node. `begin` comes first; every answer is bytes (`messages.NodeReply`).
+    """One task on one node; `begin` comes first, and every answer is bytes.
 
-    What evaluators ask models is fetched by `asked`, and the replies come by `answer`.
+    The bytes are a `messages.NodeReply`. `asked` fetches the questions of evaluators to models;
+    `answer` delivers the replies.
     """
 
     def __init__(self) -> None:
@@ -88,12 +90,13 @@ class NodeEvaluator:
 
     @property
     def idle_seconds(self) -> float:
-        """Seconds without work, since it began."""
+        """Seconds without work, since the last work or the start."""
         return 0.0 if self._running or self._backend is None else time.monotonic() - self._rested
 
     async def begin(self, parcel: bytes, name: str, terms: bytes) -> bytes:
-        """Unpack, check, and start the jail; the level in force and how far scores can be trusted,
-        or a mistake.
+        """Unpack, check, and start the jail.
+
+        Returns the level in force and the scores' level of trust, or an error for the user.
         """
         forget_secrets()
         agreed = messages.load(terms, NodeTerms)
@@ -117,14 +120,17 @@ class NodeEvaluator:
 
     @property
     def shares_processes(self) -> bool:
-        """Whether the evaluator runs beside the candidate, where what ends one process can change a
-        score.
+        """True if the evaluator shares a process with the candidate.
+
+        Then a signal that ends one process can change a score.
         """
         return self._backend is not None and self._backend.task.evaluator.form == "legacy"
 
     async def evaluate(self, number: str, job: bytes, seconds: float) -> bytes:
-        """One evaluation within so many seconds, and within those of the terms besides what models
-        take; one that is cancelled, or too late, is lost."""
+        """One evaluation within `seconds`, and within those of the terms plus the time of models.
+
+        A cancelled or late evaluation is lost.
+        """
         asker = NodeAsker(number, self._outbox, self.replies)
         work = self._evaluate(messages.load(job, EvaluationJob), asker)
         task = self._running[number] = asyncio.create_task(work)
@@ -155,11 +161,11 @@ class NodeEvaluator:
         return found + self.asked_now()
 
     def asked_now(self) -> list[tuple[str, bytes]]:
-        """Those that are there."""
+        """Questions since the last call, without waiting."""
         return [self._outbox.get_nowait() for _ in range(self._outbox.qsize())]
 
     def answer(self, key: str, reply: bytes) -> None:
-        """The reply to a question; nobody may wait for it any more."""
+        """Deliver the reply to a question; ignored if the question was given up."""
         future = self.replies.get(key)
         if future is not None and not future.done():
             future.set_result(reply)
@@ -190,12 +196,12 @@ class NodeEvaluator:
                 self._epoch = epoch
 
     def cancel(self, number: str) -> None:
-        """End an evaluation; its processes end at once."""
+        """Cancel an evaluation; its processes end at once."""
         if number in self._running:
             self._running[number].cancel()
 
     async def close(self) -> None:
-        """End every process and remove every file."""
+        """End every process and remove every file of this node."""
         for task in self._running.values():
             task.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
@@ -206,13 +212,13 @@ class NodeEvaluator:
 
 
 def forget_secrets() -> None:
-    """Remove API keys from this process's environment: none is needed here."""
+    """Remove API keys from this process's environment, which needs none."""
     for name in [n for n in os.environ if _SECRET.search(n) and not _OURS.match(n)]:
         del os.environ[name]
 
 
 def _own_folder() -> tuple[Path, int]:
-    """A new private folder, held by a lock; folders whose owner is dead are removed."""
+    """A new private folder and the descriptor of its lock; folders of dead owners are removed."""
     place = Path(tempfile.gettempdir())
     for old in place.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
@@ -238,7 +244,7 @@ _APPEAR_SECONDS = 3.0  # seconds that the driver may take to see a new node and 
 
 
 class NodeActor:
-    """A `NodeEvaluator` as a Ray actor. Calls that come before it has begun wait."""
+    """A `NodeEvaluator` as a Ray actor; calls before its start wait."""
 
     def __init__(self) -> None:
         self._node = NodeEvaluator()
@@ -253,7 +259,7 @@ class NodeActor:
         return self._greeting
 
     async def evaluate(self, number: str, job: bytes, seconds: float) -> bytes:
-        """See `NodeEvaluator`; an actor that is going to rest has no task any more."""
+        """See `NodeEvaluator`; an actor that is about to rest takes no task any more."""
         if self._greeting is None or self._over:
             return messages.dump(NodeReply(lost="no_evaluator"))
         return await self._node.evaluate(number, job, seconds)
@@ -271,8 +277,10 @@ class NodeActor:
         self._node.cancel(number)
 
     async def hold(self, rest: float) -> None:
-        """Returns when there was nothing to do for `rest` seconds, with everything ended, so that
-        the node may be given back; 0: never. Its failure means that this actor is gone."""
+        """Return after `rest` seconds without work (0: never), with everything ended.
+
+        The node may then be given back. If this call fails, the actor is lost.
+        """
         await self._end_of_rest()
         while not rest or self._node.idle_seconds < rest:
             await asyncio.sleep(min(rest or _IDLE_LOOK_SECONDS, _IDLE_LOOK_SECONDS))
@@ -281,7 +289,7 @@ class NodeActor:
         asyncio.get_running_loop().call_later(_GOING_SECONDS, os._exit, 0)
 
     async def _end_of_rest(self) -> None:
-        """A caller during shutdown waits for its end, and starts another actor."""
+        """Let a caller during shutdown wait for its end; the caller then starts another actor."""
         if self._over:
             await asyncio.Event().wait()
 
@@ -293,10 +301,10 @@ class NodeActor:
 def errand(
     prefix: str, namespace: str, number: str, job: bytes, seconds: float, patience: float
 ) -> bytes:
-    """Hand a job to this node's evaluator, and wait for it; `patience` is how long it may take to
-    be ready.
+    """Pass a job to this node's evaluator, and wait for the answer.
 
-    Where there is none, the answer is `ASLEEP` with the node's id.
+    `patience` is the time in seconds for the evaluator to get ready. Without an evaluator the
+    answer is `ASLEEP` with the node's id.
     """
     import ray  # pyright: ignore[reportMissingImports]
     from ray.exceptions import GetTimeoutError, RayActorError  # pyright: ignore[reportMissingImports]

@@ -1,9 +1,9 @@
-"""Evaluations on a Ray cluster: Ray places errands by their resources, one actor per node
-evaluates.
+"""Evaluations on a Ray cluster.
 
-Nodes may come and go. A new node gets its actor, and with it the task, once. All waits are bounded:
-an overdue errand is abandoned, and a cluster that has had no node for the work for `wait` seconds
-ends the session, which can be resumed.
+Ray places errands by their resources; one actor per node evaluates. Nodes may come and go. A new
+node gets its actor, and with it the task, once. All waits are bounded: an overdue errand is
+abandoned, and a cluster without a suitable node for `wait` seconds ends the session, which can be
+resumed.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ _LOOK_SECONDS = 1.0
 _SILENT_SECONDS = 5.0
 _LOOKS = 500  # most checks per second, over all waiting evaluations, whether to go on waiting
 _NAPS = 50  # nodes without an evaluator that one evaluation may meet in a row
-_PATIENCE = (
-    150.0  # how long an errand waits for the actor of its node, which loads packages when it starts
-)
+# how long an errand waits for the actor of its node, which loads packages when it starts
+_PATIENCE = 150.0
 _FAILURES = {
     "OutOfMemoryError": "node_out_of_memory",
     "WorkerCrashedError": "worker_died",
@@ -54,7 +53,9 @@ _CALLS = 1000
 
 
 class RayNodes:
-    """`alive` are the resources of the nodes that are alive, by id; `able` those that can take an
+    """The nodes of the cluster and their evaluators.
+
+    `alive` maps the id of each live node to its resources; `able` has those that can take an
     evaluation.
     """
 
@@ -103,7 +104,7 @@ class RayNodes:
             raise self._trouble
 
     async def look(self) -> None:
-        """Query the cluster's nodes. Raises `Unavailable` if it does not answer."""
+        """Query the cluster's nodes; raise `Unavailable` if it does not answer."""
         import ray  # pyright: ignore[reportMissingImports]
 
         try:
@@ -124,7 +125,7 @@ class RayNodes:
             self._drop(gone)
 
     async def first(self) -> bytes:
-        """Start the evaluator on one node, or on another if that one dies; returns its answer."""
+        """Start the evaluator on one node, or on another if that one dies; return its answer."""
         ends, tried, last = time.monotonic() + _BEGIN_SECONDS, set[str](), "no node stayed alive"
         while time.monotonic() < ends and len(tried) < _TRIES:
             await self.look()
@@ -183,8 +184,9 @@ class RayNodes:
         return task
 
     async def _greet(self, node: str, actor: Any) -> bytes:
-        """Send the task, then wait until the actor ends; a user error that it reports stops the
-        run.
+        """Send the task; note the actor's end.
+
+        A user error in its answer stops the run.
         """
         import ray  # pyright: ignore[reportMissingImports]
 
@@ -205,7 +207,7 @@ class RayNodes:
         return answer
 
     async def _listen(self, actor: Any) -> None:
-        """Have answered what this node's evaluators ask models, as long as it lives."""
+        """Answer the questions of this node's evaluators to models, during the node's life."""
         import ray  # pyright: ignore[reportMissingImports]
 
         while True:
@@ -229,7 +231,7 @@ class RayNodes:
                 self._resting.add(node)
 
     def wake(self, node: str) -> None:
-        """Restart the evaluator of a resting node, which has work."""
+        """Restart the evaluator of a resting node that has work."""
         self._resting.discard(node)
         if node in self.able and node not in self._actors and self._tending is not None:
             self._begin(node)
@@ -241,12 +243,12 @@ class RayNodes:
                 task.cancel()
 
     def cancel(self, number: str) -> None:
-        """End an evaluation, wherever it runs."""
+        """End an evaluation on any node."""
         for actor in list(self._actors.values()):
             actor.cancel.remote(number)
 
     async def close(self) -> None:
-        """End the evaluators, if possible by their own clean-up."""
+        """End the evaluators, by their own clean-up if possible."""
         if self._tending is not None:
             self._tending.cancel()
         actors = list(self._actors.values())
@@ -326,8 +328,10 @@ class RayCarrier:
         self._tell, self._told = tell or (lambda _: None), False
 
     async def open(self, parcel: bytes, name: str) -> bytes:
-        """Raises `UserError` naming the resource that no node has, or the address where no cluster
-        answers.
+        """Connect and start the first evaluator.
+
+        Raises `UserError`, naming the resource that every node lacks or the address without a
+        cluster.
         """
         address = await self._address()
         await self._connect(address)
@@ -373,8 +377,9 @@ class RayCarrier:
         self._connected, self._namespace = found == self._namespace, found
 
     async def _first(self, nodes: RayNodes) -> bytes:
-        """Wait for a node with the resources of an evaluation; the wait is visible to an
-        autoscaler.
+        """Wait for a node with the resources of an evaluation.
+
+        The wait is visible to an autoscaler.
         """
         import ray  # pyright: ignore[reportMissingImports]
 
@@ -396,11 +401,11 @@ class RayCarrier:
         return greeting
 
     def _may_grow(self, nodes: RayNodes) -> bool:
-        """Whether to wait: always, except for the one node that we started ourselves."""
+        """True if nodes may still join: always, except for a single node started by the driver."""
         return self._local is None or not nodes.alive
 
     def _idle_since(self, started: float) -> bool:
-        """Whether work has had no node for too long. Reports the wait once."""
+        """True if work has had no node for too long; the wait is reported once."""
         nodes = self._nodes
         assert nodes is not None
         if nodes.able:
@@ -456,8 +461,11 @@ class RayCarrier:
         return answer
 
     async def _patiently(self, future: asyncio.Future[bytes], patience: float) -> bytes:
-        """Wait for an errand. It is abandoned if within its time no errand returned, or more
-        returned than can have been queued before it."""
+        """Wait for an errand.
+
+        It is abandoned if within its time no errand returned, or more returned than can have been
+        queued before it.
+        """
         nodes = self._nodes
         assert nodes is not None
         served, ahead, since = self._served, self._flying, time.monotonic()
@@ -493,7 +501,7 @@ class RayCarrier:
             ) from None
         except failures.RayError as error:
             raise Lost(_FAILURES.get(type(error).__name__, "node_died")) from None
-        except (ConnectionError, RuntimeError) as error:  # of the client, whose server is gone
+        except (ConnectionError, RuntimeError) as error:  # of the client, if its server has ended
             raise unreachable(error) from None
 
     async def close(self) -> None:

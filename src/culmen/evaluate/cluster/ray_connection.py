@@ -1,5 +1,6 @@
-"""The driver's connection to a Ray cluster: from one of its machines, or from outside through Ray's
-client server.
+"""The driver's connection to a Ray cluster.
+
+From one of the cluster's machines, or from outside through Ray's client server.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _REACH_SECONDS = 20.0
 _FUTURE_SECONDS = 120.0
 _TRIES = 5
 _REFUSED = ("Initialization failure", "Starting Ray client server failed")
-# A machine whose cable is pulled says nothing. Ray waits seven minutes for it; its servers allow a
-# question a minute.
+# A machine with a pulled cable sends nothing. Ray waits seven minutes for it; its servers allow a
+# keep-alive message a minute.
 _ALIVE = {
     "RAY_grpc_client_keepalive_time_ms": "61000",
     "RAY_grpc_client_keepalive_timeout_ms": "15000",
@@ -37,17 +38,18 @@ _ALIVE = {
 
 
 def outside(address: str) -> bool:
-    """Whether the connection goes through Ray's client server, where every call that waits may
-    hang.
+    """True if the connection goes through Ray's client server.
+
+    There, every call that waits may hang.
     """
     return address.startswith("ray://")
 
 
 async def connect(address: str, namespace: str, own: Mapping[str, str], shown: str) -> str:
-    """Connect with these variables set; the namespace in force, which is another where the program
-    was connected.
+    """Connect with these variables set; return the namespace in force.
 
-    Raises `Unavailable` if no cluster answers or access is denied.
+    It is another one if the program was already connected. Raises `Unavailable` if no cluster
+    answers or access is denied.
     """
     try:
         await _reached(address)
@@ -123,8 +125,9 @@ def _told(error: Exception) -> str:
 
 
 def _hush() -> None:
-    """Keep Ray's reports of dead workers off standard output, which may be a document; statuses
-    report them.
+    """Keep Ray's reports of dead workers off standard output, which may be a document.
+
+    Statuses report them.
     """
     worker = importlib.import_module("ray._private.worker")
     if hasattr(worker, "print_to_stdstream"):
@@ -132,7 +135,7 @@ def _hush() -> None:
 
 
 async def _reached(address: str) -> None:
-    """Raise OSError where nothing listens at HOST:PORT; Ray itself would try for minutes."""
+    """Raise OSError if HOST:PORT does not listen; Ray itself would retry for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         _, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), _REACH_SECONDS)
@@ -140,9 +143,7 @@ async def _reached(address: str) -> None:
 
 
 def listing() -> list[dict[str, Any]]:
-    """The cluster's nodes, as `ray.nodes` has them. Raises ConnectionError if the connection is
-    closed.
-    """
+    """The cluster's nodes, as from `ray.nodes`; raise ConnectionError if disconnected."""
     import ray  # pyright: ignore[reportMissingImports]
 
     if not ray.is_initialized():  # else Ray raises an exception that has no type
@@ -151,8 +152,9 @@ def listing() -> list[dict[str, Any]]:
 
 
 async def aside(work: Callable[[], T], seconds: float) -> T:
-    """Run a function on a thread for at most `seconds`; passes on its errors, and raises
-    `TimeoutError`.
+    """Run a function on a thread for at most `seconds`.
+
+    Passes on its errors; raises `TimeoutError`.
     """
     given: Future[T] = Future()
 
@@ -167,15 +169,19 @@ async def aside(work: Callable[[], T], seconds: float) -> T:
 
 
 async def future_of(ref: Any, address: str) -> asyncio.Future[Any]:
-    """A future of a reference's value. From outside the cluster the request is slow and made on
-    another thread.
+    """A future of a reference's value.
+
+    From outside the cluster the request is slow, so another thread makes it.
     """
     return _mirrored(await aside(ref.future, _FUTURE_SECONDS) if outside(address) else ref.future())
 
 
 def _mirrored(given: Future[T]) -> asyncio.Future[T]:
-    """A future of this loop. Unlike asyncio's own, cancelling it leaves the given one alone: Ray's
-    client fails on a cancelled future."""
+    """A future of this loop for another future.
+
+    Unlike with asyncio's own, cancelling it does not cancel the other: Ray's client fails on a
+    cancelled future.
+    """
     loop = asyncio.get_running_loop()
     mirror: asyncio.Future[T] = loop.create_future()
 
@@ -218,7 +224,7 @@ class RayThread:
 
 @contextlib.contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables that Ray reads while it connects; they are removed afterwards."""
+    """Set environment variables that Ray reads while connecting; remove them afterwards."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -249,7 +255,7 @@ _KEPT = (
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
 LOOPBACK = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"
-}  # Ray's own switch for "this machine only", whatever its name
+}  # Ray's own switch for "this machine only", despite its name
 
 
 def environment(token: str) -> dict[str, str]:
@@ -259,7 +265,10 @@ def environment(token: str) -> dict[str, str]:
 
 
 class LocalCluster:
-    """Started and ended by the driver; `address` is on the loopback, `token` is private."""
+    """A cluster started and ended by the driver.
+
+    `address` is on the loopback, `token` is private.
+    """
 
     def __init__(self) -> None:
         self.address, self.token = "", secrets.token_hex(32)
@@ -267,7 +276,7 @@ class LocalCluster:
         self._folder = tempfile.TemporaryDirectory(prefix="culmen-ray-")
 
     async def start(self) -> None:
-        """Raises `Unavailable` with the end of Ray's output."""
+        """Start the cluster; raise `Unavailable`, with the end of Ray's output, if that fails."""
         log = Path(self._folder.name, "log")
         with log.open("wb") as complaints:
             self._process = await asyncio.create_subprocess_exec(
@@ -297,7 +306,7 @@ class LocalCluster:
             )
 
     async def close(self) -> None:
-        """End it and all its processes."""
+        """End the cluster and all its processes."""
         process, self._process = self._process, None
         if process is not None:
             assert process.stdin is not None

@@ -1,9 +1,8 @@
-"""The driver's side of a backend whose evaluations run elsewhere: sends jobs, retries, attributes
-failures.
+"""The driver's side of a backend whose evaluations run elsewhere.
 
-A `Carrier` (Ray or Slurm) carries bytes to nodes and back. Evaluations that a worker or a node took
-down with it are tried again; after that they are `lost`, which no strategy holds against a
-candidate. The journal stays here.
+It sends jobs, retries, and attributes failures. A `Carrier` (Ray or Slurm) carries bytes to nodes
+and back. Evaluations that ended with their worker or node are repeated; after that they are `lost`,
+which no strategy counts against a candidate. The journal stays on the driver.
 """
 
 from __future__ import annotations
@@ -29,15 +28,16 @@ from culmen.evaluate.jail.evaluation import GRACE_SECONDS, allowed_seconds
 from culmen.evaluate.local import VERIFIER_PATIENCE
 
 NODE_SLOTS = 64  # evaluations at once on one node, at most: each has a user of its own there
-_ATTEMPTS = 2  # a node retries once what its own jail lost
+_ATTEMPTS = 2  # a node repeats an evaluation lost by its own jail once
 _START = 30.0
-# seconds that models may take of one evaluation, before whoever carries it is thought dead
+# seconds of models in one evaluation, after which its carrier counts as dead
 _ASKING = 86_400.0
 
 
 class Lost(Exception):
-    """An evaluation was lost through no fault of its candidate; the word says what failed: node,
-    worker, ...
+    """An evaluation was lost through no fault of its candidate.
+
+    The text is the failing part in one word: node, worker, ...
     """
 
 
@@ -45,25 +45,21 @@ Asked = Callable[[str, bytes], Awaitable[bytes]]
 
 
 async def nobody(_key: str, _question: bytes) -> bytes:
-    """Answers where there is no backend yet."""
+    """The answer to questions before a backend is set."""
     return messages.dump({"failed": {"reason": "cancelled"}})
 
 
 class Carrier(Protocol):
     """Carries bytes to nodes and back.
 
-    asked    is set before `open`: what an evaluator on a node asks models is handed to it, by a
-    key, and what it gives
-             goes back to that node
-
-    open     connect, bring the parcel to one node, and return its answer. Raises `UserError` for
-    what a person can
-             fix, also for a resource that no node has. Nodes that join later start with the `terms`
-             of that time
-    carry    one job, named `number`, to a node that has room, with at most `seconds` of work there;
-    the bytes of its
-             answer. Raises `Lost`, and `UserError` if no node will ever come. Cancelling it ends
-             the work on the node
+    asked    is set before `open`: gets a key and a question of an evaluator on a node to a model;
+             its result goes back to that node
+    open     connect, send the parcel to one node, and return its answer. Raises `UserError` for
+             errors that the user can correct, also for a resource that every node lacks. Nodes that
+             join later start with the `terms` of that time
+    carry    one job, named `number`, to a node with room, with at most `seconds` of work there; the
+             bytes of its answer. Raises `Lost`, and `UserError` if no node will ever come.
+             Cancelling it ends the work on the node
     room     number of evaluations that the present nodes can run at once; 0: unknown
     close    end everything everywhere
     """
@@ -82,8 +78,11 @@ class Carrier(Protocol):
 
 
 class _Questions:
-    """What one evaluation elsewhere asks models, answered in the context of the task that performs
-    it. `trouble` gets the error that ends the run."""
+    """The questions to models of one evaluation elsewhere.
+
+    They are answered in the context of the task that performs it. `trouble` gets the error that
+    ends the run.
+    """
 
     def __init__(self) -> None:
         self.trouble: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -110,7 +109,7 @@ class _Questions:
             return {"failed": {"reason": "provider_away"}}
 
     async def end(self, carrying: asyncio.Future[bytes]) -> None:
-        """Give up what is not done."""
+        """Cancel the unfinished tasks."""
         tasks = [carrying, *self._running]
         for task in tasks:
             task.cancel()
@@ -121,10 +120,12 @@ class _Questions:
 
 
 class RemoteBackend:
-    """Evaluates `task` through the carrier, up to `workers` at once; 0: as many as there is room
-    for at the start. See `core.ports.Backend`."""
+    """Evaluates `task` through the carrier, up to `workers` at once; see `core.ports.Backend`.
 
-    attempts = 1  # `evaluate` tries again by itself
+    0 workers: the capacity of the nodes at the start.
+    """
+
+    attempts = 1  # `evaluate` repeats by itself
 
     def __init__(
         self,
@@ -143,8 +144,10 @@ class RemoteBackend:
         self._name = secrets.token_hex(4)
 
     async def start(self) -> str:
-        """Open the carrier; returns the isolation level of the first node, which the others must
-        reach. Passes on the errors of its start."""
+        """Open the carrier; return the isolation level of the first node.
+
+        The other nodes must reach that level. Errors of the carrier's start are passed on.
+        """
         self._seal.check()
         terms = NodeTerms(
             min(self.workers or NODE_SLOTS, NODE_SLOTS),
@@ -175,8 +178,10 @@ class RemoteBackend:
     async def evaluate(
         self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False
     ) -> Observation:
-        """One evaluation; every failure is a status. Raises `EvaluatorChanged`, and `Unavailable`
-        if the cluster is gone for good."""
+        """One evaluation; every failure is a status.
+
+        Raises `EvaluatorChanged`, and `Unavailable` if the cluster does not come back.
+        """
         self._seal.check()
         job = messages.encoded(candidate, case, seed, certify, self._epoch)
         reason = ""
@@ -201,7 +206,7 @@ class RemoteBackend:
         )
 
     async def _carried(self, number: str, job: bytes) -> bytes:
-        """Carry one job, and have answered meanwhile what its evaluator asks models."""
+        """Carry one job; answer the questions of its evaluator to models meanwhile."""
         questions = self._asking[number] = _Questions()
         seconds = self.seconds + (
             _ASKING if ASKER.get() is not None else 0.0
@@ -215,7 +220,7 @@ class RemoteBackend:
             await questions.end(carrying)
 
     async def _asked(self, key: str, question: bytes) -> bytes:
-        """The reply for a node, of the task that performs the evaluation."""
+        """The reply for a node, from the task that performs the evaluation."""
         questions = self._asking.get(key.rpartition(messages.ASKED)[0])
         if questions is None:
             return messages.dump({"failed": {"reason": "cancelled"}})
@@ -223,7 +228,7 @@ class RemoteBackend:
 
     @property
     def seconds(self) -> float:
-        """The longest that one evaluation may take on a node, with its second try there."""
+        """Upper bound in seconds of one evaluation on a node, with its second attempt there."""
         limits, evaluator = self.task.limits, self.task.evaluator
         judging = limits.scorer_seconds * (1 + (VERIFIER_PATIENCE if evaluator.verifier else 0))
         once = allowed_seconds(self.task, evaluator.form) + judging + 2 * GRACE_SECONDS

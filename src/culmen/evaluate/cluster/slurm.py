@@ -1,11 +1,11 @@
-"""Evaluations in Slurm jobs: each job is a worker with one jail that takes evaluations from a
-shared folder.
+"""Evaluations in Slurm jobs.
 
-A job per evaluation would cost seconds each; so a job serves many. Slurm decides where and when
-jobs run, and submitit writes and submits them. A job that ends (time limit, preemption, a node that
-dies) is submitted again, and its worker's evaluations are tried elsewhere. All waits are bounded:
-jobs that Slurm will never start, workers that always die early, and a wait longer than `wait` end
-the session.
+Each job is a worker with one jail that takes evaluations from a shared folder. Slurm would add
+seconds to a job per evaluation, so a job serves many. Slurm decides on the place and time of jobs;
+submitit writes and submits them. A job that ends (time limit, preemption, a node that dies) is
+submitted again, and its worker's evaluations are repeated elsewhere. All waits are bounded: jobs
+that Slurm will never start, workers that always die early, and a wait longer than `wait` end the
+session.
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ _STILLBORN = 3  # workers in a row that end before they begin
 # seconds between tries of jobs that Slurm refuses, or that end at once, while others work
 _LONGEST_DELAY = 300.0
 _SOONEST, _LATEST = 1.0, 15.0  # seconds between queries of the queue; longer where nothing changes
-_BEGIN_SECONDS = (
-    300.0  # for a job that runs to become a worker: packages may come from a slow file system
-)
+# for a job that runs to become a worker: packages may come from a slow file system
+_BEGIN_SECONDS = 300.0
 _HOPELESS_LOOKS = 3  # seconds that a reason must persist: some are transient
 _SELDOM = 30.0  # seconds between two messages about a queue from which some jobs have come
 _COMMAND_SECONDS = 120.0  # for a command of Slurm's; its own time-outs are shorter
@@ -64,24 +63,21 @@ _KEPT = (
     "SHELL",
 )
 _PREFIXES = ("SLURM_CONF", "MODULE")
-_HABITS = (
-    "ACCOUNT",
-    "PARTITION",
-    "QOS",
-    "CONSTRAINT",
-    "RESERVATION",
-    "WCKEY",
-)  # SBATCH_...: win over the batch script
-# Waits for the end of its input, that is of the driver; then ends all jobs and removes the folder.
-_GUARD = """
-folder=$1 name=$2 cluster=$3 user=$(id -u)
-left() { case $cluster in slurm) squeue -h -u "$user" -n "$name" ;; *) ls "$folder/workers" ;; esac; }
-cat > /dev/null
-touch "$folder/stop"
-[ "$cluster" = slurm ] && scancel -u "$user" -n "$name"
-tries=0; while [ $tries -lt 150 ] && [ -n "$(left)" ]; do sleep 0.3; tries=$((tries + 1)); done
-rm -rf "$folder"
-"""
+# SBATCH_...: win over the batch script
+_HABITS = ("ACCOUNT", "PARTITION", "QOS", "CONSTRAINT", "RESERVATION", "WCKEY")
+# Waits for the end of its input, so of the driver; then ends all jobs and removes the folder.
+_GUARD = (
+    "\n"
+    "folder=$1 name=$2 cluster=$3 user=$(id -u)\n"
+    'left() { case $cluster in slurm) squeue -h -u "$user" -n "$name" ;; *) ls '
+    '"$folder/workers" ;; esac; }\n'
+    "cat > /dev/null\n"
+    'touch "$folder/stop"\n'
+    '[ "$cluster" = slurm ] && scancel -u "$user" -n "$name"\n'
+    'tries=0; while [ $tries -lt 150 ] && [ -n "$(left)" ]; do sleep 0.3; tries=$((tries + '
+    "1)); done\n"
+    'rm -rf "$folder"\n'
+)
 
 _ACTIVE = {
     "PENDING",
@@ -120,7 +116,7 @@ _HOPELESS = {
 
 
 class JobState(NamedTuple):
-    """A job's state and node as `squeue` prints them; `reason` is why it waits or ended."""
+    """A job's state and node as `squeue` prints them; `reason` is that of its wait or end."""
 
     state: str
     reason: str = ""
@@ -137,9 +133,11 @@ class JobState(NamedTuple):
 
 
 class JobQueue:
-    """Submits, lists and cancels the jobs of one session: by submitit, by `squeue`, which works
-    without accounting, and by `scancel`. A guard process ends all jobs and removes the folder when
-    this process ends, however it does."""
+    """Submits, lists and cancels the jobs of one session.
+
+    By submitit, by `squeue`, which works without accounting, and by `scancel`. A guard process ends
+    all jobs and removes the folder when this process ends for any reason.
+    """
 
     def __init__(self, folder: Path, choice: BackendChoice, slots: int, life: float) -> None:
         self._folder, self._choice, self._slots, self._life = folder, choice, slots, life
@@ -153,7 +151,7 @@ class JobQueue:
         ] = {}  # submitit's job of a worker, and when it was submitted
 
     async def open(self) -> None:
-        """Raises `UserError` for options that submitit does not accept."""
+        """Set up submitit; raise `UserError` for options that it does not accept."""
         self._guard = await self._guarding(asyncio.subprocess.PIPE)
         with _refusals():
             asked = parameters(self._choice, self._slots, self._name)
@@ -180,8 +178,9 @@ class JobQueue:
         )
 
     async def submit(self, worker: str) -> None:
-        """Submit one more job. Raises `UserError` with Slurm's message, `Unavailable` if it does
-        not answer.
+        """Submit one more job.
+
+        Raises `UserError` with Slurm's message, `Unavailable` if Slurm does not answer.
         """
         words = (serve, str(self._folder), worker, self._slots, self._life)
         try:
@@ -227,7 +226,7 @@ class JobQueue:
         return states
 
     async def cancel(self, worker: str) -> None:
-        """End this job, also if it still waits."""
+        """End this job, also if it is still pending."""
         job = self._jobs[worker][0]
         if self._real:
             await asyncio.to_thread(self._call, "scancel", str(job.job_id))
@@ -235,7 +234,7 @@ class JobQueue:
             job.cancel(check=False)
 
     def forget(self, worker: str) -> str:
-        """Note that this job ended; returns the end of its standard error."""
+        """Note that this job ended; return the end of its standard error."""
         job, _ = self._jobs.pop(worker)
         with contextlib.suppress(OSError):
             return (job.stderr() or "")[-800:]
@@ -258,7 +257,7 @@ class JobQueue:
         return done.stdout if done.returncode == 0 else None
 
     async def close(self) -> None:
-        """End all jobs, wait for that, and remove the folder."""
+        """End all jobs, wait for their end, and remove the folder."""
         guard, self._guard = self._guard, None
         if guard is None or guard.returncode is not None:
             guard = await self._guarding(subprocess.DEVNULL)
@@ -275,8 +274,11 @@ class JobQueue:
 
 
 def environment(texts: Mapping[str, str]) -> dict[str, str]:
-    """Environment of Slurm's commands, and so of the jobs: a fixed list without keys, and the
-    user's SBATCH_ variables that the backend's settings do not override."""
+    """Environment of Slurm's commands, and so of the jobs.
+
+    A fixed list without keys, and the user's SBATCH_ variables that the backend's settings do not
+    override.
+    """
     habits = [f"SBATCH_{name}" for name in _HABITS if name.lower() not in texts]
     return {
         n: v for n, v in os.environ.items() if n in _KEPT or n in habits or n.startswith(_PREFIXES)
@@ -284,7 +286,7 @@ def environment(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def parameters(choice: BackendChoice, slots: int, name: str) -> dict[str, Any]:
-    """Options for submitit of one job with this many slots."""
+    """submitit's options for one job with this number of slots."""
     needs, cores = choice.needs, max(1, math.ceil(choice.needs.cpu * slots))
     found: dict[str, Any] = {"job_name": name, "time": choice.minutes, "cpus_per_task": cores}
     if needs.gpu:
@@ -304,8 +306,10 @@ def _executor(real: bool, folder: str, visible: Mapping[str, str]) -> Any:
     import submitit  # pyright: ignore[reportMissingImports]
 
     class CleanSlurmExecutor(submitit.SlurmExecutor):
-        """Submits with these variables alone, since a job inherits the environment of `sbatch`; in
-        a session of its own, so that Ctrl-C does not interrupt it."""
+        """Submits with these variables alone, since a job inherits the environment of `sbatch`.
+
+        It runs in a session of its own, so that Ctrl-C does not interrupt it.
+        """
 
         def _make_submission_command(self, submission_file_path: Path) -> list[str]:
             pairs = [f"{name}={value}" for name, value in visible.items()]
@@ -323,7 +327,7 @@ def _executor(real: bool, folder: str, visible: Mapping[str, str]) -> Any:
 
 @contextlib.contextmanager
 def _refusals() -> Iterator[None]:
-    """Errors of submitit and `sbatch` as a `UserError`."""
+    """Convert errors of submitit and `sbatch` to a `UserError`."""
     try:
         yield
     except TimeoutError:
@@ -340,8 +344,10 @@ def _refusals() -> Iterator[None]:
 
 
 class SlurmJobs:
-    """Keeps `wanted` jobs in the queue, and tracks their workers. `lose` is called with lost
-    evaluations and the reason, `tell` with the state of the queue."""
+    """Keeps `wanted` jobs in the queue, and tracks their workers.
+
+    One callback gets lost evaluations and the reason, the other the state of the queue.
+    """
 
     def __init__(
         self,
@@ -386,7 +392,7 @@ class SlurmJobs:
         self._spool.admit(worker)
 
     def departed(self) -> bool:
-        """Whether a worker has left since the last call: its job is over, or soon will be."""
+        """True if a worker has left since the last call: its job has ended, or soon will."""
         present = set(self._spool.names("workers"))
         away = {
             worker
@@ -400,7 +406,7 @@ class SlurmJobs:
         return news
 
     async def begin(self) -> None:
-        """Submit all jobs. Raises `UserError` with Slurm's message if it refuses the first."""
+        """Submit all jobs; raise `UserError` with Slurm's message if it refuses the first."""
         await self._submit()
         await self._fill()
 
@@ -415,7 +421,7 @@ class SlurmJobs:
             raise
 
     async def _fill(self) -> None:
-        """Submit missing jobs. Refused ones are tried again later."""
+        """Submit missing jobs; refused ones are submitted again later."""
         while len(self._jobs) < self._wanted and time.monotonic() >= self._not_before:
             try:
                 await self._submit()
@@ -434,8 +440,10 @@ class SlurmJobs:
         self._not_before = time.monotonic() + self._delay
 
     async def look(self) -> None:
-        """Read the queue and act on it. Raises `UserError` if jobs will never start, `Unavailable`
-        if none started in time."""
+        """Read the queue and act on it.
+
+        Raises `UserError` if jobs will never start, `Unavailable` if none started in time.
+        """
         states = await self._queue.states()
         changed = states is not None and self._states != states
         self.pause = _SOONEST if changed else min(self.pause * 1.5, _LATEST)
@@ -453,7 +461,7 @@ class SlurmJobs:
         await self._fill()
 
     def _silent(self, job: str, now: JobState | None) -> bool:
-        """Whether its worker lost its pulse, or the job runs without ever starting a worker."""
+        """True if a job's worker lost its pulse, or the job runs without a worker for too long."""
         workers = self._jobs[job]
         if workers or now is None or now.state != "RUNNING":
             self._running.pop(job, None)
@@ -514,7 +522,7 @@ class SlurmJobs:
             raise Unavailable(f"no worker for {self._wait:g} s: {stands}", where="Slurm", fix=fix)
 
     def _report(self, silent: bool) -> None:
-        """Report changes of the queue: always while no worker runs, else seldom."""
+        """Report changes of the queue: always while no worker runs, else rarely."""
         working, now = any(self._jobs.values()), time.monotonic()
         waits = any(job.state in ("PENDING", "CONFIGURING") for job in self._states.values())
         text = "Slurm does not answer."
@@ -529,7 +537,7 @@ class SlurmJobs:
 
 
 def hopeless(jobs: Mapping[str, JobState]) -> str:
-    """Why none of these jobs will ever start, however long one waits; "" if one might."""
+    """The reason that none of these jobs will ever start; "" if one might."""
     reasons = {job.reason for job in jobs.values() if job.state == "PENDING"}
     if not jobs or len(reasons) != 1 or any(job.state != "PENDING" for job in jobs.values()):
         return ""
@@ -552,7 +560,7 @@ def summary(jobs: Mapping[str, JobState]) -> str:
 
 
 class SlurmCarrier:
-    """See `remote.Carrier`. `workers` is the number of evaluations at once, over all jobs."""
+    """See `remote.Carrier`; `workers` is the number of evaluations at once, over all jobs."""
 
     def __init__(
         self, choice: BackendChoice, workers: int, tell: Callable[[str], None] | None = None
@@ -573,7 +581,9 @@ class SlurmCarrier:
         self._news = asyncio.Event()
 
     async def open(self, parcel: bytes, name: str) -> bytes:
-        """Raises `UserError` with Slurm's message if it refuses the jobs, `Unavailable` if none
+        """Submit the jobs and wait for the first worker.
+
+        Raises `UserError` with Slurm's message if it refuses the jobs, `Unavailable` if none
         starts.
         """
         choice = self._choice
@@ -610,7 +620,7 @@ class SlurmCarrier:
             ) from None
 
     def _life(self) -> float:
-        """The seconds of a job in which its worker takes new evaluations."""
+        """Seconds of a job in which its worker takes new evaluations."""
         life, seconds = 60.0 * self._choice.minutes or math.inf, self._agreed.seconds
         if life < seconds:
             self._tell(
@@ -661,8 +671,10 @@ class SlurmCarrier:
             raise self._trouble
 
     async def _serve(self, jobs: SlurmJobs, first: asyncio.Future[bytes]) -> None:
-        """Keep the pulse, collect answers, admit workers. Never blocks: workers take a missing
-        pulse for the driver's end."""
+        """Keep the pulse, collect answers, admit workers.
+
+        Never blocks: to workers a missing pulse means that the driver has ended.
+        """
         beaten, pause = 0.0, _PAUSE
         try:
             while self._trouble is None:
@@ -684,7 +696,7 @@ class SlurmCarrier:
             )
 
     async def _watch(self, jobs: SlurmJobs) -> None:
-        """Check the queue from time to time, and at once when a worker left."""
+        """Check the queue at intervals, and at once after a worker left."""
         while self._trouble is None:
             try:
                 await jobs.look()
@@ -710,7 +722,7 @@ class SlurmCarrier:
         return admitted
 
     def _hear(self) -> None:
-        """Have answered what evaluators ask."""
+        """Answer the questions of evaluators."""
         for key in self._spool.names("asks") if self._waiting else ():
             question = self._spool.get(f"asks/{key}")
             if question is not None and self._spool.drop(f"asks/{key}"):
@@ -735,7 +747,7 @@ class SlurmCarrier:
         return len(found)
 
     def _lose(self, numbers: Iterable[str], reason: str) -> None:
-        """Mark these as lost, except those already answered."""
+        """Mark these evaluations as lost, except those already answered."""
         self._collect()
         for number in numbers:
             future = self._waiting.get(number)
@@ -754,7 +766,7 @@ class SlurmCarrier:
 
 
 def check_greeting(greeting: bytes, agreed: NodeTerms) -> None:
-    """Raise a user error that a worker reports, or that its node is less isolated than the run."""
+    """Raise a user error from a worker, or for a node that is less isolated than the run."""
     answer = messages.load(greeting, NodeReply)
     if answer.error is not None:
         raise messages.raised(answer.error)

@@ -1,17 +1,16 @@
-"""The program of a Slurm job: evaluates on its node, taking jobs from a shared folder until it is
-stopped.
+"""The program of a Slurm job: evaluates jobs from a shared folder until it is stopped.
 
-    parcel-SHA  terms  pulse  stop jobs/NUMBER  held/WORKER/NUMBER  done/NUMBER  cancel/NUMBER
-    workers/WORKER  pulses/WORKER  gone/WORKER/NUMBER asks/KEY  replies/KEY: what an evaluator asks
-    models, and what they say
+    parcel-SHA  terms  pulse  stop
+    jobs/NUMBER  held/WORKER/NUMBER  done/NUMBER  cancel/NUMBER
+    workers/WORKER  pulses/WORKER  gone/WORKER/NUMBER
+    asks/KEY  replies/KEY: questions of an evaluator to models, and the replies
 
 Jobs are files; a worker takes one by renaming it. Files appear whole: they are written elsewhere
 and renamed. Clocks of different machines are never compared; a live side keeps changing its pulse,
 and the other watches it. A worker can take jobs only while the driver keeps its folder in held/:
-made when it is admitted, moved away when it counts as gone. So no unwatched worker ever takes a
-job.
+made at its admission, moved away when it counts as gone. So no unwatched worker ever takes a job.
 
-Before its time is up a worker takes nothing new and ends when it has answered. When Slurm ends it
+Before its time is up a worker takes no new job and ends after its last answer. When Slurm ends it
 earlier (cancelled, preempted, over its limit) all processes of the job get a SIGTERM, candidates
 too: their results then count as lost, not as failures.
 """
@@ -62,7 +61,7 @@ class Spool:
         self._pulses: dict[str, tuple[str, float]] = {}
 
     def make(self) -> None:
-        """Create it."""
+        """Create the folder and its subfolders."""
         self.root.mkdir(parents=True, mode=0o700)
         for name in _FOLDERS:
             (self.root / name).mkdir(mode=0o700)
@@ -88,7 +87,7 @@ class Spool:
         draft.rename(self.root / place)
 
     def get(self, place: str) -> bytes | None:
-        """A file's content, None if it is not there."""
+        """A file's content, None if it does not exist."""
         try:
             return (self.root / place).read_bytes()
         except OSError:
@@ -102,7 +101,7 @@ class Spool:
             return []
 
     def claim(self, number: str, worker: str) -> bytes | None:
-        """Take a job; False if another worker was faster."""
+        """Take a job; return its content, None if another worker was faster."""
         held = f"held/{worker}/{number}"
         with contextlib.suppress(OSError):
             (self.root / "jobs" / number).rename(self.root / held)
@@ -115,18 +114,18 @@ class Spool:
         (self.root / "held" / worker).mkdir(mode=0o700)
 
     def admitted(self, worker: str) -> bool:
-        """Whether a worker is admitted."""
+        """True if a worker is admitted."""
         return (self.root / "held" / worker).is_dir()
 
     def expel(self, worker: str) -> list[str]:
-        """Remove a worker; returns the jobs that it held and had not answered."""
+        """Remove a worker; return the jobs that it held without an answer."""
         with contextlib.suppress(OSError):
             (self.root / "held" / worker).rename(self.root / "gone" / worker)
         self.drop(f"workers/{worker}")
         return self.names(f"gone/{worker}")
 
     def drop(self, place: str) -> bool:
-        """Remove a file; whether it was there."""
+        """Remove a file; return True if it existed."""
         try:
             (self.root / place).unlink()
         except OSError:
@@ -148,11 +147,10 @@ class Spool:
 
 
 def serve(folder: str, job: str, slots: int, life: float) -> None:
-    """Evaluate up to `slots` at once; returns when the driver has stopped or its pulse has, or when
-    Slurm says so.
+    """Evaluate up to `slots` at once, until the driver or Slurm ends the job.
 
-    `life` is the number of seconds in which new work is taken. A job that Slurm starts again is
-    another worker.
+    Returns when the driver has stopped or lost its pulse, or on Slurm's signal. `life` is the
+    number of seconds in which new work is taken. A job that Slurm starts again is another worker.
     """
     asyncio.run(_Worker(Spool(Path(folder)), f"{job}.{secrets.token_hex(3)}", slots, life).serve())
 
@@ -220,7 +218,7 @@ class _Worker:
             await asyncio.sleep(pause)
 
     def _converse(self) -> None:
-        """Pass on what evaluators ask, and what came back."""
+        """Pass on the questions of evaluators, and deliver the replies."""
         for key, question in self._node.asked_now():
             self._spool.put(f"asks/{key}", question)
         for key in self._spool.names("replies") if self._node.replies else ():
@@ -230,7 +228,7 @@ class _Worker:
                 self._node.answer(key, reply)
 
     def _dismissed(self) -> bool:
-        """Whether the driver has stopped, is dead, or has removed this worker."""
+        """True if the driver has stopped, is dead, or has removed this worker."""
         admitted, spool = self._spool.admitted(self._name), self._spool
         if self._admitted and not admitted:
             return True
@@ -261,12 +259,12 @@ class _Worker:
         self._spool.drop(f"held/{self._name}/{number}")
 
     def _doubtful(self, answer: NodeReply) -> bool:
-        """Whether a signal to the whole job may have caused this result."""
+        """True if a signal to the whole job may have caused this result."""
         seen = answer.observation
         return seen is not None and (seen.status is not Status.OK or self._node.shares_processes)
 
     async def _give_back(self) -> None:
-        """Return all jobs still held as lost, to be tried elsewhere."""
+        """Return all jobs still held as lost, to be repeated elsewhere."""
         for number in list(self._tasks):
             self._node.cancel(number)
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

@@ -1,8 +1,8 @@
-"""Scan candidates and their evaluations for signs of gaming (signs.py), and act on them as the
-run's policy says.
+"""Signs of gaming in candidates and their evaluations (signs.py), and the policy on them.
 
     warn    the observation carries its signs
-    reject  a candidate with a grave sign in its text is not run; one whose evaluation shows one loses its score
+    reject  a candidate with a grave sign in its text is not run; one with a grave sign in its
+            evaluation loses its score
     stop    the same, and the engine ends the search
 
 Signs are journaled with the observation, so a replay sees the same.
@@ -31,7 +31,7 @@ _REMEMBERED = 4096  # candidates whose texts need not be scanned again
 
 
 def parse_policy(name: str | None) -> str:
-    """The policy of that name, "warn" for none; raises `UserError` for any other."""
+    """The policy of that name, "warn" for none; raise `UserError` for any other."""
     if name is None or name in POLICIES:
         return name or POLICIES[0]
     raise UserError(
@@ -40,8 +40,9 @@ def parse_policy(name: str | None) -> str:
 
 
 class ToleranceCheck(Protocol):
-    """Finds out whether a score rests on a tolerance of the evaluator (see
-    `culmen.audit.tightened`).
+    """A check of scores for dependence on the evaluator's tolerance.
+
+    See `culmen.audit.tightened`.
     """
 
     async def check(
@@ -52,12 +53,11 @@ class ToleranceCheck(Protocol):
 
 
 class IntegrityBackend(Backend):
-    """Wraps a backend: adds signs to its observations and refuses candidates as one of `POLICIES`
-    says.
+    """Wraps a backend: adds signs to its observations and applies one of `POLICIES`.
 
-    Where the task has a verifier, a score beyond the best known value is certified at once; where
-    it has none, what `tolerances` makes checks the observations that are to be, with up to `checks`
-    further evaluations.
+    With a verifier, a score beyond the best known value is certified at once. Without one, the
+    check made by `tolerances` verifies selected observations, with up to `checks` further
+    evaluations.
     """
 
     def __init__(
@@ -117,9 +117,7 @@ class IntegrityBackend(Backend):
     async def _checked(
         self, candidate: Candidate, case: Case | None, seed: int, seen: Observation, most: int
     ) -> Observation:
-        """The observation after a look at the evaluator's tolerances, where there is anything to
-        look with.
-        """
+        """The observation after a check of the evaluator's tolerances, if there is a check."""
         if self._make_check is None:
             return seen
         self._check = self._check or self._make_check()
@@ -128,9 +126,8 @@ class IntegrityBackend(Backend):
     async def _ask(
         self, candidate: Candidate, case: Case | None, seed: int, certify: bool
     ) -> Observation:
-        more = (
-            {"certify": True} if certify else {}
-        )  # backends of tasks without a verifier need not know
+        # backends of tasks without a verifier need not know
+        more = {"certify": True} if certify else {}
         seen = await self.backend.evaluate(candidate, case, seed, **more)
         for _ in range(1, self.backend.attempts):
             if seen.status is not Status.LOST:
@@ -188,8 +185,11 @@ def _refusal(grave: Sign) -> str:
 
 
 def reapply_policy(finished: Mapping[str, Any], policy: str) -> dict[str, Any]:
-    """Another run's results under this policy; those that only the other policy refused, and those
-    of candidates that were found out later, are left out, to be evaluated."""
+    """Another run's results under this policy, without those to be evaluated again.
+
+    Left out are results that only the other policy refused, and results of candidates with a grave
+    sign found later.
+    """
     kept: dict[str, Any] = {}
     late = {
         one.candidate for one in finished.values() if isinstance(one, Observation) and _late(one)
@@ -206,7 +206,7 @@ def reapply_policy(finished: Mapping[str, Any], policy: str) -> dict[str, Any]:
 
 
 def _late(observation: Observation) -> bool:
-    """Whether its grave sign is one that other observations of the same candidate need not show."""
+    """True if its grave sign need not appear in other observations of the same candidate."""
     return observation.grave is not None and observation.grave.name == "forgiven"
 
 
@@ -231,12 +231,12 @@ class EvaluatorSeal:
         for path in filter(None, own):
             if path not in self._expected and os.path.isfile(
                 path
-            ):  # a task made by hand is sealed as it is now
+            ):  # a task made by hand is sealed in its present state
                 self._expected[path] = sha256(Path(path))
         self._seen: dict[str, Identity] = {}
 
     def check(self) -> None:
-        """Raises EvaluatorChanged, naming the first file that changed or is missing."""
+        """Raise EvaluatorChanged for the first file that changed or is missing."""
         for path, expected in self._expected.items():
             identity = _identity(path)
             if identity is not None and identity == self._seen.get(path):

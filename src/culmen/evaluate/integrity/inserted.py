@@ -1,16 +1,11 @@
-"""The loops that the offline proposer writes into programs: functions that stand alone, inserted by
-their source text.
+"""The loops that the offline proposer writes into programs: functions that stand alone, inserted by their source text.
 
 They lie beside the signs because a candidate that holds one as it is shows none by it.
 """
 
 
-def refine_by_gradient(
-    score, start, reduce="sum", sign=1, calls=1000, seconds=0.5, step=0.1, pairs=4, seed=0
-):
-    """The numbers in `start` moved along slopes of sign * reduce(score(.)), from mirrored pairs at
-    right angles.
-    """
+def refine_by_gradient(score, start, reduce="sum", sign=1, calls=1000, seconds=0.5, step=0.1, pairs=4, seed=0):
+    """The numbers in `start` moved along slopes of sign * reduce(score(.)), from mirrored pairs at right angles."""
     import time
 
     import numpy as np
@@ -34,16 +29,9 @@ def refine_by_gradient(
     speed, square, turns, ways = np.zeros_like(x), np.zeros_like(x), 0, []
     begin, used = time.process_time(), vars(refine_by_gradient).setdefault("used", {})
     looks, (done, took) = 1, used.get(score.__code__, (0, 0.0))
-    room, time_left = (
-        min(calls, 2 * calls - done),
-        min(seconds, 2 * seconds - took),
-    )  # one place gets twice that
+    room, time_left = min(calls, 2 * calls - done), min(seconds, 2 * seconds - took)  # one place gets twice that
     room = room if x.size else 0
-    while (
-        spent := max(
-            looks / max(room, 1), 2 * (time.process_time() - begin) / max(time_left, 1e-9) - 1
-        )
-    ) < 1:
+    while (spent := max(looks / max(room, 1), 2 * (time.process_time() - begin) / max(time_left, 1e-9) - 1)) < 1:
         width, slope, turns = scale * (1 - spent) ** 1.5 + 1e-3 * scale, 0, turns + 1
         for _ in range(max(1, int(pairs))):
             if not ways:
@@ -65,9 +53,7 @@ def refine_by_gradient(
 def refine_by_climbing(
     score, start, reduce="sum", sign=1, calls=1000, seconds=0.5, step=0.1, moved=2, heat=0.0, seed=0
 ):
-    """A few numbers in `start` changed at a time, kept when sign * reduce(score(.)) rises, or by
-    chance while hot.
-    """
+    """A few numbers in `start` changed at a time, kept when sign * reduce(score(.)) rises, or by chance while hot."""
     import time
 
     import numpy as np
@@ -91,23 +77,14 @@ def refine_by_climbing(
     warmth, width = heat * abs(top), step
     begin, used = time.process_time(), vars(refine_by_climbing).setdefault("used", {})
     looks, (done, took) = 1, used.get(score.__code__, (0, 0.0))
-    room, time_left = (
-        min(calls, 2 * calls - done),
-        min(seconds, 2 * seconds - took),
-    )  # one place gets twice that
-    while (
-        spent := max(
-            looks / max(room, 1), 2 * (time.process_time() - begin) / max(time_left, 1e-9) - 1
-        )
-    ) < 1:
+    room, time_left = min(calls, 2 * calls - done), min(seconds, 2 * seconds - took)  # one place gets twice that
+    while (spent := max(looks / max(room, 1), 2 * (time.process_time() - begin) / max(time_left, 1e-9) - 1)) < 1:
         trial, places = x.copy(), rng.integers(max(x.size, 1), size=max(1, int(moved)))
         trial[places] += width * scale * rng.standard_normal(places.size)
         value, looks = gain(trial), looks + 1
         width *= 1.3 if value > now else 0.98
         width = step if width < 1e-7 * step else width
-        if value > now or rng.random() < np.exp(
-            min(0.0, (value - now) / (warmth * (1 - spent) ** 2 + 1e-12))
-        ):
+        if value > now or rng.random() < np.exp(min(0.0, (value - now) / (warmth * (1 - spent) ** 2 + 1e-12))):
             x, now = trial, value
         if now > top:
             best, top = x.copy(), now

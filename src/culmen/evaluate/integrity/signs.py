@@ -1,9 +1,10 @@
-"""Signs that a candidate games the evaluator instead of solving the problem: pure functions, each
-sign with its evidence.
+"""Signs that a candidate games the evaluator: pure functions, each sign with its evidence.
 
-    of_parts(parts, ScanContext.of(task))         what its text does (a scan of syntax trees; nothing is run)
-    of_observation(observation, objective)        what its evaluation shows
-    of_prose(text)                                admissions in an agent's reflections, notes or comments
+    of_parts(parts, task, ScanContext.of(task))   signs in its text (a scan of syntax trees; nothing
+                                                  is run)
+    of_observation(observation, objective)        signs in its evaluation
+    of_prose(text)                                admissions in an agent's reflections, notes or
+                                                  comments
 
 Signs are advice: a text can hide anything from a scan, and honest programs may look odd. Scores are
 protected by process isolation (docs/security.md) and exact verifiers (docs/certified.md).
@@ -43,11 +44,11 @@ def sign(name: str, evidence: str, part: str = "", line: int = 0) -> Sign:
 
 
 class ScanContext(msgspec.Struct, frozen=True):
-    """Facts of the task for a scan: names of files that candidates must not use, and contents of
-    its initial programs.
+    """Facts of the task for a scan.
 
-    `numbers` are those that seeds already hold, `known` the arrays of best solutions that the task
-    ships, `own` the signs of the seeds themselves, which say nothing of a candidate.
+    Names of files that candidates must not use, and contents of its initial programs: `numbers` are
+    the constants of the initial programs, `known` the arrays of best solutions that the task ships,
+    `own` the signs of the initial programs themselves, which are no evidence against a candidate.
     """
 
     evaluator: frozenset[str] = frozenset()
@@ -59,7 +60,7 @@ class ScanContext(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, task: Task) -> ScanContext:
-        """The names of a task; reads `known*.json` beside it, if there are any."""
+        """The facts of a task; reads `known*.json` beside it, if there are any."""
         files = {Path(path).name for path in (task.evaluator.path, task.evaluator.verifier) if path}
         folder = Path(task.evaluator.path).parent if task.evaluator.path else None
         seeds = (
@@ -81,12 +82,12 @@ class ScanContext(msgspec.Struct, frozen=True):
 
 
 def is_python(part: str, task: Task) -> bool:
-    """Whether a part is Python."""
+    """True if a part is Python."""
     return part.endswith((".py", ".pyw")) or ("." not in part and task.surface.language == "python")
 
 
 def of_parts(parts: Mapping[str, str], task: Task, names: ScanContext) -> tuple[Sign, ...]:
-    """Signs in the texts of a candidate, without those that the initial programs show too."""
+    """Signs in the texts of a candidate, without those that the initial programs also show."""
     return tuple(each for each in _scan(parts, task, names) if _gist(each) not in names.own)
 
 
@@ -112,9 +113,11 @@ def _scan(parts: Mapping[str, str], task: Task, names: ScanContext) -> list[Sign
 
 
 def without_inserted(text: str) -> str:
-    """The text with `pass` for each loop that the offline proposer inserted: a function that is,
-    byte for byte, one of `inserted`, at any indentation. Its lines stay as empty ones; what a
-    comment or a name claims counts for nothing."""
+    """The text with `pass` for each loop that the offline proposer inserted.
+
+    Such a loop is a function that equals one of `inserted` byte for byte, at any indentation. Its
+    lines become empty ones; comments and names do not count as evidence.
+    """
     if not any(f"def {name}(" in text for name in _inserted()):
         return text
     tree, lines = _parsed(text), text.split("\n")
@@ -138,9 +141,7 @@ _ODD_LINES = re.compile(r"[\r\f]")  # Python's parser may count lines differentl
 
 @cache
 def _inserted() -> dict[str, str]:
-    """The source of every loop that the offline proposer inserts, by name, without the last line's
-    end.
-    """
+    """Source by name of each loop that the offline proposer inserts, without last newline."""
     functions = (inserted.refine_by_gradient, inserted.refine_by_climbing)
     return {each.__name__: inspect.getsource(each).rstrip("\n") for each in functions}
 
@@ -181,13 +182,14 @@ def _flat(data: object) -> Iterable[float]:
             yield from _flat(item)
 
 
-# -- what an evaluation shows
+# -- signs of an evaluation
 # ------------------------------------------------------------------------------
 
 
 def of_observation(observation: Observation, objective: Objective) -> tuple[Sign, ...]:
-    """Signs in the numbers of one evaluation: the verifier's value against the score, a score
-    beyond the best known.
+    """Signs in the numbers of one evaluation.
+
+    The verifier's value against the score; a score beyond the best known.
     """
     score, certified = observation.score, observation.certified
     if score is None:
@@ -239,10 +241,10 @@ def _short_worth_reading(text: str) -> bool:
 
 
 def of_prose(text: str) -> tuple[Sign, ...]:
-    """Sentences that admit to gaming the evaluator (`admits`) or speak of staying within a
-    tolerance (`mentions`).
+    """Signs of sentences that admit to gaming the evaluator, or mention its tolerance.
 
-    A sentence that says it is not done does not count.
+    `admits` is an admission, `mentions` is about staying within a tolerance. A sentence that denies
+    the act does not count.
     """
     return tuple(sign(name, sentence, line=line) for name, sentence, line in admissions.found(text))
 
@@ -366,13 +368,12 @@ _HEAD = re.compile(r"^(?:@.*\n)*(?:async +)?(?:def|class)\b", re.M)
 
 @lru_cache(maxsize=8)
 def _pieces(text: str) -> tuple[str, ...]:
-    """The text in pieces that are programs by themselves, one for each function or class; () if it
-    is not Python.
+    """The text in pieces that are programs by themselves, one for each function or class.
 
-    A child shares most pieces with its parents, and these need no parsing. Pieces that parse are
-    Python together as well, statement by statement: each begins at the margin, with nothing left
-    open before it. Where one does not (a string holds such a line, an `else` follows), the text is
-    one piece.
+    () if the text is not Python. A child shares most pieces with its parents, and these need no
+    parsing. Pieces that parse are Python together as well, statement by statement: each begins at
+    the margin, with nothing left open before it. If one does not parse (a string holds such a line,
+    an `else` follows), the text is one piece.
     """
     if not _ODD_LINES.search(text):
         places = [0, *(head.start() for head in _HEAD.finditer(text) if head.start()), len(text)]
@@ -403,8 +404,9 @@ def numbers(text: str) -> set[float]:
 
 
 def literals(text: str) -> list[tuple[int, list[float]]]:
-    """Line and numbers (of nine digits or more) of every outermost list, tuple or dict that holds
-    at least `MANY`.
+    """(line, numbers of nine digits or more) of every outermost list, tuple, dict or set.
+
+    Only those with at least `MANY` numbers.
     """
     tree = _parsed(text) if len(_LONG.findall(text)) >= MANY else None
     found: list[tuple[int, list[float]]] = []
@@ -450,8 +452,9 @@ def _parsed(text: str) -> ast.Module | None:
 
 
 class _Walker:
-    """Visits a syntax tree as `ast.NodeVisitor` does, several times as fast: what has no children
-    is passed over.
+    """Visits a syntax tree like `ast.NodeVisitor`, several times as fast.
+
+    Nodes without children are skipped.
     """
 
     _methods: dict[type[ast.AST], Callable[[Any, Any], None]]
@@ -514,7 +517,7 @@ _HOLDS = {ast.Constant: (), ast.MatchSingleton: ()}
 
 @lru_cache(256)
 def _children(kind: type[ast.AST]) -> tuple[str, ...]:
-    """The fields of a kind of node that hold nodes worth a visit: no texts, no operators."""
+    """The fields of a kind of node with nodes worth a visit: no texts, no operators."""
     if kind in _HOLDS:
         return _HOLDS[kind]
     return tuple(name for name in kind._fields if name not in _TEXTS)
@@ -522,23 +525,26 @@ def _children(kind: type[ast.AST]) -> tuple[str, ...]:
 
 _Known = tuple[
     frozenset[tuple[str, str]], frozenset[str]
-]  # names with what they stand for, and tiny numbers
+]  # names with their meaning, and names of tiny numbers
 
 
 class _Piece(NamedTuple):
-    """What a piece of a program gave: its signs, and what is known after it, if that is more."""
+    """The result of a piece of a program.
+
+    Its signs, and the names known after it if there are more than before.
+    """
 
     found: tuple[Found, ...]
     after: _Known | None
 
 
-_SHORT = 10_000  # characters of a piece about which something is kept
+_SHORT = 10_000  # characters of a piece whose result is kept, at most
 _MOST_PIECES = 4096
 _PIECES: dict[object, _Piece] = {}
 
 
 class _Reader(_Walker):
-    """Collects signs, tracking which names stand for modules and which for tiny numbers."""
+    """Collects signs, tracking names of modules and names of tiny numbers."""
 
     def __init__(
         self, evaluator: frozenset[str], answers: frozenset[str], prints: bool, text: str
@@ -556,8 +562,8 @@ class _Reader(_Walker):
     def read(self) -> None:
         """Visit the whole text, piece by piece.
 
-        What a piece gave is kept by its source and by what was known before it. Where the rest of
-        the program matters (`_divides`), nothing is kept.
+        The result of a piece is kept by its source and the names known before it. If it depends on
+        the rest of the program (`_divides`), it is not kept.
         """
         fixed, before, above = (self._evaluator, self._answers, self._prints), self._known(), 0
         for source in _pieces(self._text):
@@ -762,8 +768,9 @@ class _Reader(_Walker):
         return _divisors(tree) if tree else frozenset()
 
     def _small(self, node: ast.AST) -> bool:
-        """A tiny positive number, a name for one that is no step of a difference quotient, or a
-        share of either.
+        """True for a tiny positive number, a name of one, or a share of either.
+
+        A name that is the step of a difference quotient does not count.
         """
         if isinstance(node, ast.Name):
             return node.id in self._tiny and node.id not in self._divides
@@ -775,9 +782,7 @@ class _Reader(_Walker):
 
 
 def _divisors(tree: ast.Module) -> frozenset[str]:
-    """Names that something is divided by: a tiny one among them is the step of a difference
-    quotient.
-    """
+    """Names in divisors: a tiny one among them is the step of a difference quotient."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
@@ -786,7 +791,7 @@ def _divisors(tree: ast.Module) -> frozenset[str]:
 
 
 def _is_share(node: ast.AST) -> bool:
-    """A tiny number that is rather a share of something: 0.001 * width."""
+    """True for a tiny number that is rather a share of another value: 0.001 * width."""
     return isinstance(node, ast.Constant) and isinstance(node.value, float) and node.value > 1e-5
 
 

@@ -1,1 +1,1 @@
-"""Confined processes for candidates: the fork server, the confinement, the scorer."""
+"""Confined processes for candidates: fork-server, confinement, scorer."""

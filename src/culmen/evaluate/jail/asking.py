@@ -1,8 +1,7 @@
-"""`ask(...)` in an evaluator's process: its questions to models go over the channel on which it is
-asked itself.
+"""`ask(...)` in an evaluator's process: questions to models over the evaluation's channel.
 
-Out: M (JSON: a question). In: N (JSON: its number and the reply). Any number side by side; see
-`answering`.
+Out: M (JSON: a question). In: N (JSON: its number and the reply). Any number may be in flight; see
+`conversed` in scorer_pool.py.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ LIMIT = 32 << 20  # bytes of a question or a reply
 
 
 class AskFailed(Exception):
-    """The provider refused a question for good; `kind` is bad_request, too_long or refused.
-    Evaluators may catch it.
+    """The provider refused a question permanently; evaluators may catch this.
+
+    `kind` is bad_request, too_long or refused.
     """
 
     def __init__(self, kind: str, message: str = "") -> None:
@@ -36,22 +36,22 @@ class ChatReply(dict[str, Any]):
 
     @property
     def message(self) -> dict[str, Any]:
-        """The assistant's message, to go into the next question's messages."""
+        """The assistant's message, for the messages of the next question."""
         return self["choices"][0]["message"]
 
     @property
     def text(self) -> str:
-        """What it says, "" where it only calls tools."""
+        """The text of the reply, "" if it consists of tool calls only."""
         return self.message["content"] or ""
 
     @property
     def tool_calls(self) -> list[dict[str, Any]]:
-        """The tools it wants called."""
+        """The reply's tool calls."""
         return self.message.get("tool_calls") or []
 
 
 class ModelAsk:
-    """What an evaluator gets as `ask`: usable from several threads at once."""
+    """The object that an evaluator gets as `ask`; usable from several threads at once."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel, self._sending = channel, threading.Lock()
@@ -62,11 +62,11 @@ class ModelAsk:
     def __call__(
         self, messages: str | list[dict[str, Any]], role: str = ROLE, **options: Any
     ) -> ChatReply:
-        """The reply of the model that has this role to a text or a list of chat messages.
+        """The reply of the model of this role to a text or a list of chat messages.
 
-        `options` go to the provider as they are (tools, tool_choice, temperature, max_tokens,
-        response_format, ...). Raises `AskFailed` for what the provider refuses. An outage ends the
-        evaluation, which then counts as lost.
+        `options` are passed to the provider unchanged (tools, tool_choice, temperature, max_tokens,
+        response_format, ...). Raises `AskFailed` if the provider refuses the question. An outage
+        ends the evaluation, which then counts as lost.
         """
         listed = (
             [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
@@ -81,7 +81,7 @@ class ModelAsk:
         return self._reply(number)
 
     def _reply(self, number: int) -> ChatReply:
-        """One of those who wait reads for all of them."""
+        """Wait for a reply; one of the waiting threads reads for all of them."""
         while True:
             with self._news:
                 if number in self._replies:
@@ -105,17 +105,17 @@ class ModelAsk:
         return ChatReply(reply)
 
     async def later(self, *args: Any, **options: Any) -> ChatReply:
-        """The same for coroutine functions, which get this as their `ask`."""
+        """The reply of `__call__` as a coroutine: the `ask` of coroutine functions."""
         return await asyncio.to_thread(self, *args, **options)
 
     def end(self) -> None:
-        """The evaluation is over: threads that it left behind can ask no more."""
+        """Refuse further questions: the evaluation is over, though its threads may live on."""
         with self._sending:
             self._over = True
 
 
 def wants(function: Callable[..., Any]) -> bool:
-    """Whether a function has a parameter `ask`."""
+    """True if a function has a parameter `ask`."""
     try:
         return "ask" in inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -123,7 +123,7 @@ def wants(function: Callable[..., Any]) -> bool:
 
 
 def form_of(function: Callable[..., Any], ask: ModelAsk) -> Callable[..., Any]:
-    """What a function gets as `ask`: coroutine functions one to be awaited."""
+    """The object for a function's parameter `ask`: awaitable for a coroutine function."""
     called = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         type(function).__call__
     )
@@ -131,7 +131,7 @@ def form_of(function: Callable[..., Any], ask: ModelAsk) -> Callable[..., Any]:
 
 
 def settled(result: Any) -> Any:
-    """The result of a function, of a coroutine function what it gives."""
+    """The result of a function; the awaited result of a coroutine function."""
     if not inspect.isawaitable(result):
         return result
 

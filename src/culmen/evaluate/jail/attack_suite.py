@@ -1,5 +1,6 @@
-"""The programs of attacks/ on this machine: which win, which are held. `culmen doctor --attack`
-runs what tests run.
+"""The programs of attacks/ on this machine, and their outcomes.
+
+`culmen doctor --attack` runs the same attacks as the tests.
 """
 
 from __future__ import annotations
@@ -50,9 +51,7 @@ def header(text: str, name: str) -> set[str]:
 
 
 class Decoys:
-    """A run folder, a task folder with a hidden answer, listeners, a bystander process with a
-    key.
-    """
+    """A run folder, a task folder with a hidden answer, listeners, and a process with a key."""
 
     def __init__(self, folder: Path, source: str) -> None:
         self.run_folder, self.task_folder = folder / "run", folder / "task"
@@ -63,7 +62,7 @@ class Decoys:
         (self.task_folder / "seed.py").write_text("def honest(): pass")
         self.evaluator = self.task_folder / "evaluator.py"
         token = secrets.token_hex(8)
-        self.secret = f"hidden-{token}"  # as a whole in no file: the jail may show this one
+        self.secret = f"hidden-{token}"  # whole in no file, since the jail may show this one
         self.evaluator.write_text(source.replace("{secret}", token))
         for path in (self.run_folder / "journal", self.task_folder / "seed.py", self.evaluator):
             path.chmod(0o666)
@@ -98,7 +97,7 @@ class Decoys:
         self.before = self.state()
 
     def target(self) -> dict[str, Any]:
-        """All that an attacker could wish to know."""
+        """Everything that an attacker could wish to know."""
         return {
             "values": [3.0, 1.0, 2.0],
             "orchestrator": os.getpid(),
@@ -116,9 +115,7 @@ class Decoys:
         }
 
     def state(self) -> dict[str, tuple[str, int, int, int]]:
-        """Every file: what is in it, its mode, its owner and when it was changed; folders without
-        their times.
-        """
+        """Every file with its text, mode, owner and time of change (ns); folders have no time."""
         found = {}
         for path in (
             self.run_folder,
@@ -138,7 +135,7 @@ class Decoys:
         return found
 
     def visited(self) -> list[str]:
-        """Listeners that somebody reached."""
+        """Names of the listeners that were reached."""
         reached = []
         for name, listener in self.listeners.items():
             try:
@@ -149,11 +146,11 @@ class Decoys:
         return reached
 
     def untouched(self) -> None:
-        """Assert that nothing changed and nobody called."""
+        """Assert that no file changed and no listener was reached."""
         assert not self.harm(), self.harm()
 
     def harm(self) -> str:
-        """What was changed, reached or killed; "" if nothing was."""
+        """The changed files, reached listeners and killed processes; "" if there are none."""
         after = self.state()
         changed = [
             path
@@ -178,11 +175,10 @@ class Decoys:
 
 
 def run_suite(tell: Callable[[str, str], None] | None = None, image: str = "") -> dict[str, Any]:
-    """Run all attacks at the level in force, or in a container of `image`: `level`, and by attack
-    HELD, or WON and what.
+    """Run all attacks at the level in force, or in a container of `image`.
 
-    Nothing is run below level restricted, where attacks would do to this machine what they try.
-    `tell` is called with each result.
+    The result has `level` and, by attack, HELD or WON with the harm. Nothing runs below level
+    restricted, where attacks would succeed on this machine. The callback gets each result.
     """
     return asyncio.run(_run_suite(tell or (lambda *_: None), image))
 

@@ -1,5 +1,6 @@
-"""The command line that starts the fork-server in namespaces of its own, seeing only what Python
-needs, read-only.
+"""The bubblewrap command that starts the fork-server in namespaces of its own.
+
+The fork-server sees only the files that Python needs, read-only.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def program() -> str | None:
 
 
 def python_folders() -> tuple[str, ...]:
-    """Folders this interpreter, its libraries and culmen live in, outermost only."""
+    """Folders of this interpreter, its libraries and culmen, outermost only."""
     paths = {
         sys.prefix,
         sys.base_prefix,
@@ -61,7 +62,7 @@ def python_folders() -> tuple[str, ...]:
 
 
 def readable(extra: Iterable[str] = ()) -> tuple[str, ...]:
-    """What a candidate may read and execute at level restricted."""
+    """Paths that a candidate may read and execute at level restricted."""
     etc = tuple(f"/etc/{name}" for name in _ETC)
     return (
         "/usr",
@@ -75,12 +76,11 @@ def readable(extra: Iterable[str] = ()) -> tuple[str, ...]:
 def around_hidden(
     folders: Iterable[str], extra: Iterable[str], shut: Iterable[str] = ()
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The same folders with the built-in tasks and `shut` cut out: (folders that may only be
-    listed, what may be read).
+    """The folders without the built-in tasks and `shut`: (listable folders, readable paths).
 
-    A rule of Landlock holds for all below, so what lies beside the way to a hidden folder is named
-    one by one. Links count as what they lead to: a rule follows them, and `lib64` of a virtual
-    environment is its `lib`.
+    A Landlock rule holds for everything below its path, so the neighbours of a hidden folder and of
+    its parents are named one by one. Links count as their targets: a rule follows them, and `lib64`
+    of a virtual environment is its `lib`.
     """
     hidden = {os.path.realpath(path) for path in (HIDDEN, *shut)}
     listed, read, seen = [], list(extra), set[str]()
@@ -99,10 +99,10 @@ def around_hidden(
 
 
 def command(inner: list[str], extra: Iterable[str] = (), *, user: bool, proc: bool) -> list[str]:
-    """`inner` inside bubblewrap; `user`: with a user namespace (we are not root), `proc`: with a
-    fresh /proc.
+    """`inner` inside bubblewrap.
 
-    `extra` paths are visible read-only; the built-in tasks are hidden but for those.
+    `user`: with a user namespace (we are not root); `proc`: with a fresh /proc. `extra` paths are
+    visible read-only; the built-in tasks are hidden, except those in `extra`.
     """
     line = [
         program() or "bwrap",
@@ -149,8 +149,9 @@ def system() -> list[str]:
 
 
 def shown(paths: Iterable[str], extra: Iterable[str] = ()) -> list[str]:
-    """Arguments that show these paths read-only at their own places, without the built-in tasks but
-    for `extra`.
+    """Arguments that show these paths read-only at their own places.
+
+    The built-in tasks are hidden, except those in `extra`.
     """
     line: list[str] = []
     made: set[str] = set()
@@ -166,8 +167,9 @@ def shown(paths: Iterable[str], extra: Iterable[str] = ()) -> list[str]:
 
 
 def parents(path: str, made: set[str]) -> list[str]:
-    """Bubblewrap makes missing parents closed to others; make them open ourselves, outermost
-    first.
+    """Arguments that make missing parents open to others, outermost first.
+
+    Bubblewrap itself makes them closed to others.
     """
     line: list[str] = []
     for parent in reversed(Path(path).parents):

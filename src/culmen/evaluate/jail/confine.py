@@ -1,7 +1,7 @@
-"""Confines a freshly forked child before it reads a candidate. If any step fails, the child ends.
+"""Confinement of a freshly forked child before it reads a candidate.
 
-Order matters: mounts need the capabilities that are given up next, Landlock forbids mounts, seccomp
-comes last.
+If any step fails, the child ends. The order matters: mounts need capabilities that are given up
+next, Landlock forbids mounts, seccomp comes last.
 """
 
 from __future__ import annotations
@@ -47,23 +47,20 @@ _PROC_FILES = (
 
 @dataclass(frozen=True)
 class JailPolicy:
-    """How children are confined: facts about the fork-server's own jail.
+    """Confinement of children: facts about the fork-server's own jail.
 
     level     name of the isolation level
-    switch    how a child gets another identity: "uid" (the fork-server is root: a host uid of its
-    own for every slot,
-              from `first_uid`), "user" (a user namespace of its own) or "" (it stays who it is)
-    proc      whether a fresh /proc can be mounted
-    readable  folders candidates may read
-    shut      folders that a `blind` child must not see, though they lie in what the fork-server
-    sees
-    spared    folders below those that it may see all the same
-    unshut    what a `blind` child may read at level restricted, and `listed` what it may only list
+    switch    source of a child's identity: "uid" (the fork-server is root: a host uid for each
+              slot, from `first_uid`), "user" (a user namespace of its own) or "" (unchanged)
+    proc      a fresh /proc can be mounted
+    readable  folders that candidates may read
+    shut      folders hidden from a `blind` child, though visible to the fork-server
+    spared    folders below those that stay visible
+    unshut    paths that a `blind` child may read at level restricted; `listed`: may only list
     search    keep the right to read files closed to others (root with interpreter or evaluator in
-    such a folder);
-              mounts or Landlock still decide what is visible
+              such a folder); mounts or Landlock still decide on visibility
     scratch   folder of the work folders, removed at the end; "" at level namespaces
-    baseline  bytes of data the fork-server itself has mapped
+    baseline  bytes of data that the fork-server itself has mapped
     """
 
     level: str
@@ -85,8 +82,8 @@ class JailPolicy:
 class ForkRequest:
     """One child to fork, and its limits; sizes in megabytes, `work` the work folder.
 
-    blind     see only what candidates beside a proxy may see
-    connects  may connect Unix sockets below the work folder, also where candidates may make none
+    blind     see no more than candidates beside a proxy may see
+    connects  may connect Unix sockets below the work folder, also if candidates may make none
     """
 
     id: int
@@ -102,8 +99,9 @@ class ForkRequest:
 
 
 def enter(cage: JailPolicy, job: ForkRequest) -> None:
-    """Confine the calling process for `job`. Raises OSError; the caller must then leave without
-    running anything.
+    """Confine the calling process for `job`.
+
+    Raises OSError; the caller must then exit without running anything.
     """
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -124,7 +122,7 @@ def enter(cage: JailPolicy, job: ForkRequest) -> None:
 
 
 def _filtered(job: ForkRequest) -> None:
-    """The filter of level restricted; who answers its questions is the fork-server."""
+    """Install the filter of level restricted; the fork-server answers its questions."""
     listener = SyscallFilter(
         apart=True,
         streams=job.connects,
@@ -146,12 +144,14 @@ def _second_layer(job: ForkRequest) -> None:
 
 
 def own_descriptors(channel: int, log: int, line: int = -1, desk: int = -1) -> None:
-    """0 is empty, 1 and 2 are the log, 3 the channel, 4 the line if there is one, 5 the desk if
-    there is one; nothing else stays open."""
+    """Arrange this process's descriptors and close all others.
+
+    0 is empty, 1 and 2 are the log, 3 is the channel, 4 the line and 5 the desk, if given.
+    """
     null = os.open(os.devnull, os.O_RDONLY)
     wanted = [(null, 0), (log, 1), (log, 2), (channel, CHANNEL), (line, LINE), (desk, DESK)]
     wanted = [(source, target) for source, target in wanted if source >= 0]
-    # above all targets, so that no dup2 closes what the next one needs
+    # above all targets, so that no dup2 closes the source of a later one
     parked = [(fcntl.fcntl(source, fcntl.F_DUPFD, DESK + 1), target) for source, target in wanted]
     for source, target in parked:
         os.dup2(source, target, inheritable=True)
@@ -163,8 +163,9 @@ def own_descriptors(channel: int, log: int, line: int = -1, desk: int = -1) -> N
 
 
 def _own_mounts(cage: JailPolicy, job: ForkRequest) -> None:
-    """A private work folder with a size limit; /tmp and /dev/shm live in it, so one limit holds for
-    all of them.
+    """Mount a private work folder with a size limit.
+
+    /tmp and /dev/shm live in it, so one limit holds for all three.
     """
     kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
     uid = cage.first_uid + job.slot if cage.switch == "uid" else 0
@@ -176,7 +177,7 @@ def _own_mounts(cage: JailPolicy, job: ForkRequest) -> None:
         folder = f"{WORK}/{hidden}"
         os.mkdir(folder)
         os.chmod(folder, 0o1777)
-        for path in cage.readable:  # what lies below /tmp on this machine must stay in sight
+        for path in cage.readable:  # readable folders below /tmp must stay visible
             if (
                 path.startswith(f"{target}/")
                 and os.path.isdir(path)
@@ -218,8 +219,10 @@ def _shut(cage: JailPolicy) -> None:
 
 
 def _other_identity(cage: JailPolicy, job: ForkRequest) -> None:
-    """Processes are counted per uid and user namespace: without one of its own a fork bomb starves
-    its neighbours.
+    """Give the child an identity of its own.
+
+    Processes are counted per uid and user namespace: with a shared one, a fork bomb starves its
+    neighbours.
     """
     if cage.switch == "uid":
         uid = cage.first_uid + job.slot
@@ -237,10 +240,9 @@ def _other_identity(cage: JailPolicy, job: ForkRequest) -> None:
 
 
 def set_limits(cage: JailPolicy, job: ForkRequest, *, hard: bool = True) -> None:
-    """The limits of the operating system; processes of a user who keeps his uid are counted on top
-    of what runs.
+    """Set the operating system's limits; with `hard` the child can never raise them again.
 
-    `hard`: the child can never raise them again.
+    If the child keeps the user's uid, the user's running processes are added to the process limit.
     """
     data = cage.baseline + job.memory_mb * _MB
     cpu = math.ceil(job.seconds * (os.cpu_count() or 1)) + 1
@@ -270,9 +272,7 @@ def set_limits(cage: JailPolicy, job: ForkRequest, *, hard: bool = True) -> None
 
 
 def surroundings(cage: JailPolicy, job: ForkRequest) -> None:
-    """A fixed environment, the work folder as current folder, and random numbers that depend on the
-    seed alone.
-    """
+    """Set a fixed environment, the work folder as current folder, and the random seed."""
     os.environ.clear()
     os.environ.update(cage.environment)
     temporary = "/tmp" if cage.level == "namespaces" else job.work

@@ -1,9 +1,9 @@
-"""A fork-server inside a container of docker or podman: the strong level where this machine has no
-jail of its own.
+"""A fork-server inside a container of docker or podman.
 
-One container serves all workers of a run, with a fresh confined child for every evaluation, so none
-pays for the start of a container. Our modules go in over standard input; nothing of this machine is
-mounted but what the task names.
+The strong level for machines without a jail of their own. One container serves all workers of a
+run, with a fresh confined child for every evaluation, so no evaluation waits for the start of a
+container. culmen's modules go in over standard input; of this machine only the files that the task
+names are mounted.
 """
 
 from __future__ import annotations
@@ -37,24 +37,12 @@ from culmen.evaluate.jail.relay import Relay, RelayBroken
 PROGRAMS = ("podman", "docker")
 EVALUATOR = "docker:"  # how an evaluator that is an image is written, whichever program runs it
 CONTAINED = (EVALUATOR, "harbor:")  # evaluators that start containers
-ENVIRONS = (
-    "PATH",
-    "XDG_RUNTIME_DIR",
-    "DOCKER_HOST",
-    "DOCKER_CONTEXT",
-    "CONTAINER_HOST",
-)  # what the programs read
-_BASE_MB = 1024  # for the fork-server, what it preloads, and shared libraries
+# names in the programs' environment
+ENVIRONS = ("PATH", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST")
+_BASE_MB = 1024  # for the fork-server, its preloaded packages, and shared libraries
 _FILES = 1024  # descriptors of one process at most
-_RIGHTS = (
-    "SETUID",
-    "SETGID",
-    "KILL",
-    "CHOWN",
-    "FOWNER",
-    "DAC_OVERRIDE",
-    "SYS_PTRACE",
-)  # the fork-server's; children have none
+# the fork-server's; children have none
+_RIGHTS = ("SETUID", "SETGID", "KILL", "CHOWN", "FOWNER", "DAC_OVERRIDE", "SYS_PTRACE")
 _FOLDERS = ("jail", "adapters")
 _LOCK = "culmen-container-*.lock"
 _CODE = f"""
@@ -73,7 +61,10 @@ main()
 
 
 def find(image: str) -> str:
-    """The program that has this image. Raises JailFailed with the command that gets it."""
+    """The program that has this image.
+
+    Raises JailFailed, with the command that gets the image, if neither has it.
+    """
     if not image:
         raise JailFailed(
             'no image is named: write image = "python:3.12-slim", say, into [evaluator] of '
@@ -105,8 +96,9 @@ def confined(
     files_mb: int,
     cpus: int,
 ) -> list[str]:
-    """The start of a command line that runs an image without network, rights, or anything to write
-    to but `folder`, which lies in memory; the image and what it is to run follow.
+    """The start of a command line that runs an image without network and rights.
+
+    Only `folder`, which lies in memory, is writable; the image and its command follow.
     """
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     files = _FILES if most == resource.RLIM_INFINITY else min(_FILES, most)
@@ -157,8 +149,7 @@ def confined(
 class ContainerJail(Jail):
     """A fork-server in a container of `image`, for `workers` children at once within `limits`.
 
-    `levels` are the ways in which children are confined inside, strongest first; `inner` is the one
-    that works.
+    `levels` are the confinements to try inside, strongest first; `inner` is the one that works.
     """
 
     levels = ("restricted", "limits")
@@ -185,8 +176,9 @@ class ContainerJail(Jail):
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start the container. Raises JailFailed where none can be started, TaskError for a bad
-        package.
+        """Start the container.
+
+        Raises JailFailed if none can be started, TaskError for a bad package.
         """
         self._program = await asyncio.to_thread(self._prepare)
         code = _bundle(self._setup())
@@ -259,7 +251,7 @@ class ContainerJail(Jail):
         try:
             await relay.run()
         except (RelayBroken, ValueError, TypeError, KeyError):
-            pass  # nothing that such a container says is believed any more
+            pass  # no further message of such a container is trusted
         finally:
             self.drop()
 
@@ -326,7 +318,7 @@ class ContainerJail(Jail):
 
 
 class EvaluatorContainer:
-    """An evaluator that is an image: `docker:IMAGE` and the words that its entry point is given."""
+    """An evaluator that is an image: `docker:IMAGE` and the arguments of its entry point."""
 
     _limits: ClassVar[dict[str, int]] = {
         "memory_mb": 4096,
@@ -341,9 +333,7 @@ class EvaluatorContainer:
         self._lock: BinaryIO | None = None
 
     def line(self) -> list[str]:
-        """The command that starts a new container of it, after the last one was removed. Raises
-        OSError.
-        """
+        """The command that starts a new container, after removing the last one; raise OSError."""
         if self._lock is not None:
             release(self._program, self._name, self._lock)
         sweep()
@@ -358,19 +348,19 @@ class EvaluatorContainer:
 
 
 def new_name() -> str:
-    """A name for a container of ours."""
+    """A new name for a container of culmen."""
     return f"culmen-container-{secrets.token_hex(6)}"
 
 
 def claim(name: str) -> BinaryIO:
-    """A lock that is held as long as the container's owner lives."""
+    """Take a lock that is held as long as the container's owner lives."""
     lock = open(os.path.join(tempfile.gettempdir(), f"{name}.lock"), "wb")  # noqa: SIM115 - it stays open
     fcntl.flock(lock, fcntl.LOCK_EX)
     return lock
 
 
 def release(program: str, name: str, lock: BinaryIO) -> None:
-    """End and remove a container, and give up its lock."""
+    """End and remove a container, and release its lock."""
     _remove(program, name)
     lock.close()
     with contextlib.suppress(OSError):
@@ -378,7 +368,10 @@ def release(program: str, name: str, lock: BinaryIO) -> None:
 
 
 def _bundle(setup: dict[str, Any]) -> bytes:
-    """What runs inside, as a zip file: our modules without culmen's own imports, and the set-up."""
+    """The code that runs inside, as a zip file.
+
+    culmen's modules, without those of `culmen` and `culmen.evaluate` themselves, and the set-up.
+    """
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("setup.json", json.dumps(setup))
@@ -396,7 +389,7 @@ def _modules(root: Path) -> Iterable[Path]:
 
 
 def _feed(pipe: Any, data: bytes) -> None:
-    with contextlib.suppress(OSError):  # it ended at once; why is in what it said
+    with contextlib.suppress(OSError):  # it ended at once; its messages have the reason
         pipe.write(data)
         pipe.flush()
 
@@ -409,14 +402,13 @@ def _call(*words: str) -> subprocess.CompletedProcess[str]:
 
 def _remove(program: str, name: str) -> None:
     """End and remove a container, if it is still there."""
-    at_once = (
-        ("--time", "0") if os.path.basename(program) == "podman" else ()
-    )  # docker does not wait
+    # docker does not wait
+    at_once = ("--time", "0") if os.path.basename(program) == "podman" else ()
     _call(program, "rm", "--force", "--volumes", *at_once, name)
 
 
 def sweep() -> None:
-    """Remove containers whose owner was killed: nobody holds their lock any more."""
+    """Remove containers whose owner was killed: their lock is free."""
     for path in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), _LOCK)):
         try:
             with open(path, "rb") as lock:
@@ -426,4 +418,4 @@ def sweep() -> None:
                         _remove(program, os.path.basename(path).removesuffix(".lock"))
                 os.unlink(path)
         except OSError:
-            continue  # in use, or somebody else's
+            continue  # in use, or another user's

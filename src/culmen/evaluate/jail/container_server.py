@@ -1,8 +1,7 @@
-"""The first process of a container: starts the fork-server there, and carries what its children
-send and get.
+"""The first process of a container: starts the fork-server, carries its children's data.
 
-It has no key and no network. It is root without the rights of root but for a few: to give each
-child another user, to end it and to remove its files. A child is never root.
+It has no key and no network. It is root with only the rights to give each child another user, to
+end it and to remove its files. A child is never root.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from culmen.evaluate.jail import bubblewrap, zygote
 from culmen.evaluate.jail.confine import WORK, JailPolicy
 from culmen.evaluate.jail.relay import Relay, Stream
 
-PLACE = f"{WORK}/.culmen"  # where the host puts our modules, and `setup.json`
+PLACE = f"{WORK}/.culmen"  # folder of culmen's modules and `setup.json`, filled by the host
 JOBS = f"{WORK}/jobs"
 _OUTSIDE = {"proc", "sys", "dev", "run", WORK.lstrip("/")}
-_LAST_WORDS = 1.0  # seconds in which what a child sent before it ended is carried
+_LAST_WORDS = 1.0  # seconds to carry the data that a child sent before its end
 _PACKET = 1 << 16
 
 
 def main() -> None:
-    """Entry point: the host's frames come on descriptor 0, ours leave by 1."""
+    """Entry point: the host's frames arrive on descriptor 0, this side's leave by 1."""
     with open(f"{PLACE}/setup.json") as file:
         setup: dict[str, Any] = json.load(file)
     setup["packages"] += [
@@ -43,7 +42,7 @@ def main() -> None:
 
 
 def _fork_server(setup: dict[str, Any]) -> tuple[socket.socket, bytes]:
-    """The strongest fork-server that starts here, and its first word."""
+    """The strongest fork-server that starts here, and its first message."""
     why, word = "", b""
     for level in setup["levels"]:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -83,7 +82,7 @@ def _with_policy(setup: dict[str, Any], level: str) -> dict[str, Any]:
         unshut=free,
         listed=listed,
         search=level == "restricted"
-        and bool(visible or shut),  # what is mounted may be closed to others
+        and bool(visible or shut),  # mounted files may be closed to others
         scratch=JOBS,
         environment=dict(os.environ),
     )
@@ -96,7 +95,7 @@ def _with_policy(setup: dict[str, Any], level: str) -> dict[str, Any]:
 
 
 class _Server:
-    """Carries between the host and the fork-server's children."""
+    """Carries data between the host and the fork-server's children."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -105,8 +104,9 @@ class _Server:
         self._lines: dict[int, socket.socket] = {}
 
     async def serve(self, hello: bytes) -> None:
-        """Until the host or the fork-server is gone; the container ends with this process, and all
-        in it.
+        """Serve until the host or the fork-server has gone.
+
+        The container, with all its processes, ends with this one.
         """
         loop = asyncio.get_running_loop()
         self._relay.send(0, hello)
@@ -140,7 +140,7 @@ class _Server:
         )
 
     def _line(self, number: int) -> socket.socket:
-        """One end of the line that joins two children; whoever asks second gets the other."""
+        """One end of the line that joins two children; the second caller gets the other."""
         if number in self._lines:
             return self._lines.pop(number)
         here, self._lines[number] = socket.socketpair()

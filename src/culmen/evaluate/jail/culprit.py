@@ -31,15 +31,8 @@ AWAY = {
     "PermissionDeniedError",
     "RemoteDisconnected",
 }
-_REFUSED = (
-    401,
-    402,
-    403,
-    408,
-    409,
-    425,
-    429,
-)  # of the account or the moment, not of what was asked
+# faults of the account or the moment, not of the question
+_REFUSED = (401, 402, 403, 408, 409, 425, 429)
 _CODE = r"(?:40[1-389]|425|429|5\d\d)\b"
 _SAYS_AWAY = re.compile(
     rf"\berror code: {_CODE}|\b(?:http|status)(?:[ _-]?(?:status|error))?(?:[ _-]?code)?[ "
@@ -79,10 +72,10 @@ _NETWORK = re.compile(
 
 
 def is_away(error: BaseException, parts: Mapping[str, str], heard: str = "") -> bool:
-    """True if an exception tells of a service, as a model, that does not serve now.
+    """True if an exception reports a service, such as a model, that is not available now.
 
-    Known by its class or status code or, unless it is a complaint about data, by its text, if that
-    is found neither in the `parts` of the candidate nor in its output `heard`.
+    Recognised by its class or status code or, unless it is a complaint about data, by its text, if
+    that is found neither in the `parts` of the candidate nor in its output `heard`.
     """
     if _raised_by(error, parts):
         return False
@@ -129,8 +122,8 @@ def _raised_by(error: BaseException, parts: Mapping[str, str]) -> bool:
 def is_candidates(file: str, parts: Mapping[str, str]) -> bool:
     """True if a traceback's file is the candidate's.
 
-    That is text that was executed, a jail's file, one that begins or ends with a part, and one
-    that is gone by now.
+    That is: executed text, a file of a jail, a file that begins or ends with a part, and a file
+    that no longer exists.
     """
     if file.startswith(("<string", "<program", "<candidate", "<unknown")) or errors.is_jailed(file):
         return True
@@ -145,12 +138,12 @@ def is_candidates(file: str, parts: Mapping[str, str]) -> bool:
     return any(content.startswith(text) or content.endswith(text) for text in texts)
 
 
-# The same of a traceback's text, which is all that comes out of another process.
+# The same for a traceback's text: the only trace of an exception in another process.
 
 _FRAME = re.compile(r'File "([^"]+)", line \d+')
 _CAUSED = "\nThe above exception was the direct cause of the following exception:\n"
 _MEANWHILE = "\nDuring handling of the above exception, another exception occurred:\n"
-_IN_PROGRAM = "\nin the program:\n"  # what a proxy adds to an exception of the program
+_IN_PROGRAM = "\nin the program:\n"  # a proxy's addition to an exception of the program
 _BROKEN = re.compile(
     r"^(?:NameError|UnboundLocalError|SyntaxError|IndentationError|TabError"
     r"|ModuleNotFoundError: No module named '([\w.]+)'"

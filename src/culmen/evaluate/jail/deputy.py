@@ -1,11 +1,10 @@
-"""The fork-server does for its children what they may do in their work folder only, and the kernel
-cannot tell apart.
+"""System calls of children that the fork-server makes for them, inside their work folders.
 
-The filter of a child (seccomp.py) hands these calls over: changes of modes and times, and, from a
-proxied evaluator, connecting a Unix socket. Nothing is ever waved through: paths are read from the
-child once, opened anew below its work folder, and the call is made here on what was opened. So it
-does not matter what else the child does meanwhile, nor that its number may belong to another
-process by then: only its own work folder can change.
+The kernel cannot restrict these calls to one folder: changes of modes and times and, from a proxied
+evaluator, connecting a Unix socket. The filter of a child (seccomp.py) hands them over. No call is
+ever let through: paths are read from the child once, opened anew below its work folder, and the
+call is made here on the opened file. So the child's other actions meanwhile do not matter, nor that
+its number may belong to another process by then: only its own work folder can change.
 
 Structures and request numbers: include/uapi/linux/seccomp.h and seccomp_unotify(2); openat2(2).
 """
@@ -51,8 +50,9 @@ class _Question(NamedTuple):
 
 
 class Deputy:
-    """Answers what the processes of one child ask, through the descriptor `listener`, which it
-    owns.
+    """Answers the questions of one child's processes, through the descriptor `listener`.
+
+    It owns the descriptor.
     """
 
     def __init__(self, listener: int, work: str) -> None:
@@ -61,17 +61,17 @@ class Deputy:
         self._names = {work, os.path.realpath(work)}
 
     def close(self) -> None:
-        """From now on nothing is answered; what is asked fails."""
+        """Stop answering: from now on the calls fail."""
         os.close(self.listener)
         os.close(self._work)
 
     def answer(self) -> None:
-        """Answer one question, if one is still there."""
+        """Answer one question, if one is still pending."""
         buffer = bytearray(_QUESTION.size)
         try:
             self._control(_RECEIVE, buffer)
         except OSError:
-            return  # whoever asked is gone
+            return  # the asking process has ended
         number, process, _, call, _, _, *arguments = _QUESTION.unpack(buffer)
         question = _Question(number, process, _NAMES.get(call, ""), tuple(arguments))
         failure = 0
@@ -85,7 +85,7 @@ class Deputy:
             return
 
     def _control(self, request: int, data: bytes | bytearray) -> None:
-        """ioctl(2) on the listener; the ends of other children interrupt it."""
+        """ioctl(2) on the listener, repeated if the end of another child interrupts it."""
         while True:
             try:
                 fcntl.ioctl(self.listener, request, data)
@@ -132,8 +132,9 @@ class Deputy:
             os.close(fd)
 
     def _connect(self, question: _Question) -> None:
-        """Put a connected socket in the place of the child's. Never waits: with a full queue the
-        call fails.
+        """Replace the child's socket by a connected one.
+
+        Never waits: with a full queue the call fails.
         """
         size = question.descriptor(2)
         if not 2 < size <= _ADDRESS:
@@ -154,14 +155,15 @@ class Deputy:
             self._control(_ADD_DESCRIPTOR, struct.pack("QIIII", *values))
 
     def _open(self, question: _Question, folder: int, path: int | None, *, follow: bool) -> int:
-        """What a call is about: the argument number `path` below the descriptor `folder`, or that
-        descriptor itself.
+        """The file of a call, opened.
+
+        It is the argument number `path` below the descriptor `folder`, or that descriptor itself.
         """
         text = "" if path is None else self._text(question.process, question.arguments[path])
         return self._below(self._whole(question.process, folder, text), follow=follow)
 
     def _whole(self, process: int, folder: int, path: str) -> str:
-        """The whole path, as the process sees it."""
+        """The absolute path, as the process sees it."""
         if path.startswith("/"):
             return path
         if not path and folder == _AT_CWD:
@@ -172,9 +174,7 @@ class Deputy:
         return f"{base}/{path}" if path else base
 
     def _below(self, path: str, *, follow: bool) -> int:
-        """Open a path that lies in the work folder and leads nowhere else. Raises PermissionError
-        for any other.
-        """
+        """Open a path inside the work folder; raise PermissionError for any other."""
         rest = next(
             (
                 path[len(name) :].lstrip("/")
@@ -195,7 +195,7 @@ class Deputy:
         return check(fd, "openat2")
 
     def _text(self, process: int, address: int) -> str:
-        """A path in the memory of a process; it may end where readable memory does."""
+        """A path in the memory of a process; it may end at the end of readable memory."""
         found = b""
         while b"\0" not in found and len(found) < _LONGEST:
             start = address + len(found)

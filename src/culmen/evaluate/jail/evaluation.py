@@ -1,6 +1,4 @@
-"""One evaluation in one child of the fork-server, from request to end; and the requests to such a
-child.
-"""
+"""One evaluation in one child of the fork-server, and the requests to such a child."""
 
 from __future__ import annotations
 
@@ -29,14 +27,14 @@ from culmen.evaluate.outcome import EvaluationOutcome
 # how long past its deadline a child may stay unreported before the fork-server counts as dead
 GRACE_SECONDS = 10.0
 _LAST_WORDS_SECONDS = 0.25
-_DRAIN_SECONDS = (
-    1.0  # data that a child sent before it ended still counts; it is in the socket's buffer
-)
+# data that a child sent before it ended still counts; it is in the socket's buffer
+_DRAIN_SECONDS = 1.0
 
 
 class JailedEvaluation:
-    """A context manager: leaving it, for whatever reason, kills the child and closes its channel
-    and its log.
+    """One evaluation, as a context manager.
+
+    Leaving it, for any reason, kills the child and closes its channel and its log.
     """
 
     def __init__(
@@ -80,8 +78,9 @@ class JailedEvaluation:
 
     @property
     def _own_seed(self) -> int:
-        """The child's random seed: an evaluator beside the candidate shares it, a scorer must
-        not.
+        """The child's random seed.
+
+        An evaluator beside the candidate shares its seed with it, a scorer must not.
         """
         return (
             self.seed if self.form in ("legacy", "function", "check") else candidate_seed(self.seed)
@@ -94,11 +93,11 @@ class JailedEvaluation:
 
     @property
     def printed(self) -> str:
-        """What the candidate wrote to stdout and stderr."""
+        """The candidate's output on stdout and stderr."""
         return self.log.close()
 
     async def perform(self, slot: int, judges: ScorerPool) -> EvaluationOutcome | bytes:
-        """Fork, talk, wait for the end. Bytes are an output that the scorer must still judge."""
+        """Fork, exchange, wait for the end; bytes are an output still to be judged."""
         if (unfit := outcome.of_texts(self.candidate)) is not None:
             return unfit
         self.number, end = self.jail.submit(
@@ -170,9 +169,7 @@ class JailedEvaluation:
         return outcome.of_exception(payload if kind == "E" else b"")
 
     async def _drive(self, judges: ScorerPool) -> EvaluationOutcome | None:
-        """Form serve: the scorer talks to the program itself; None if the program ended
-        meanwhile.
-        """
+        """Form serve: the scorer calls the program itself; None if the program ended meanwhile."""
         try:
             answer = await judges.ask(
                 case=self.case,
@@ -199,9 +196,11 @@ class JailedEvaluation:
 
 
 def candidate_seed(seed: int) -> int:
-    """The candidate's random seed, derived one way from the evaluator's: a candidate that knew that
-    one would know the cases or the noise drawn with it. Slow enough that trying all values takes
-    days."""
+    """The candidate's random seed, derived from the evaluator's by a one-way function.
+
+    A candidate that knew the evaluator's seed would know the cases or the noise drawn with it. The
+    function is slow enough that trying all values takes days.
+    """
     return int.from_bytes(hashlib.pbkdf2_hmac("sha256", str(seed).encode(), b"candidate", 500, 4))
 
 

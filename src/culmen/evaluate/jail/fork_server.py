@@ -1,5 +1,4 @@
-"""The orchestrator's side of the fork-server (zygote.py): starts it, hands it requests, reports how
-children ended.
+"""The orchestrator's side of the fork-server (zygote.py): start, requests, results.
 
 Also the orchestrator's ends of a child's channel and of its log.
 """
@@ -24,9 +23,8 @@ from culmen.core.errors import TaskError
 from culmen.evaluate.jail import bubblewrap, procfs, wire
 from culmen.evaluate.jail.confine import REMOVE, WORK, ForkRequest, JailPolicy
 
-START_SECONDS = (
-    120.0  # a fork-server imports what the task asks for, which may be large and on a cold disk
-)
+# a fork-server imports the task's packages, which may be large and on a cold disk
+START_SECONDS = 120.0
 _PACKET = 1 << 16
 _CODE = (
     "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.zygote import main; main()"
@@ -52,13 +50,15 @@ MARK = "CULMEN_JAIL"  # names the fork-server a process came from, so that stray
 
 
 class JailFailed(Exception):
-    """The fork-server cannot be started at this level on this machine; the text says why."""
+    """The fork-server cannot be started at this level on this machine; the text is the reason."""
 
 
 @dataclass(frozen=True)
 class ChildExit:
-    """How a child ended: `end` exit | timeout | memory | killed | jail_error | zygote_died; `code`
-    as Popen's.
+    """The end of a child.
+
+    `end` is exit | timeout | memory | killed | jail_error | zygote_died; `code` as Popen's; `cpu`
+    in seconds of processor time.
     """
 
     end: str
@@ -69,10 +69,11 @@ class ChildExit:
 
 
 class Jail:
-    """One fork-server at one level. Not thread-safe: it belongs to the event loop that started it.
+    """One fork-server at one level.
 
-    Children see the paths `visible` and `shut`, those submitted as `blind` only the former. Each
-    has a folder of its own if `folders`.
+    Not thread-safe: it belongs to the event loop that started it. Children see the paths `visible`
+    and `shut`, those submitted as `blind` only the former. Each has a folder of its own if
+    `folders`.
     """
 
     def __init__(
@@ -100,8 +101,9 @@ class Jail:
         self._control: socket.socket | None = None
 
     async def start(self) -> None:
-        """Start the fork-server. Raises JailFailed where this level is not available, TaskError for
-        a bad package.
+        """Start the fork-server.
+
+        Raises JailFailed if this level is not available, TaskError for a bad package.
         """
         failure = JailFailed("not tried")
         for proc in (True, False) if self.level == "namespaces" else (True,):
@@ -210,8 +212,9 @@ class Jail:
         )
 
     def _behind_closed_doors(self) -> bool:
-        """Whether other users cannot read our Python; bubblewrap opens the path to a folder, not
-        the folder.
+        """True if other users cannot read this Python.
+
+        Bubblewrap opens the path to a folder, not the folder itself.
         """
         way = _open_to_all if self.level != "namespaces" else _open_itself
         return not all(map(way, bubblewrap.python_folders()))
@@ -219,8 +222,9 @@ class Jail:
     def submit(
         self, channel: socket.socket, log: int, line: tuple[int, ...] = (), **limits: Any
     ) -> tuple[int, asyncio.Future[ChildExit]]:
-        """Fork a child that owns `channel`, `log` and perhaps a `line`; its number and the future
-        of its end.
+        """Fork a child that owns `channel`, `log` and perhaps a `line`.
+
+        Returns its number and the future of its end.
         """
         self._count += 1
         number = self._count
@@ -238,18 +242,18 @@ class Jail:
         return number, future
 
     def line(self) -> tuple[socket.socket, socket.socket]:
-        """The two ends of what joins two children, to be submitted with one each."""
+        """The two ends of a connection between two children, to be submitted with one each."""
         return socket.socketpair()
 
     def kill(self, number: int) -> None:
-        """End a child at once; its future resolves when it is gone."""
+        """Kill a child at once; its future resolves after its end."""
         if number in self._ends and self._control is not None:
             with contextlib.suppress(OSError):
                 self._control.send(json.dumps({"op": "kill", "id": number}).encode())
 
     @property
     def alive(self) -> bool:
-        """Whether the fork-server still answers."""
+        """True if the fork-server still answers."""
         return self._control is not None
 
     def _listen(self) -> None:
@@ -268,7 +272,7 @@ class Jail:
             future.set_result(ChildExit(**message))
 
     def drop(self) -> None:
-        """Drop a fork-server that is dead or no longer works."""
+        """Discard a fork-server that is dead or no longer works."""
         if self._control is not None:
             with contextlib.suppress(RuntimeError):
                 asyncio.get_running_loop().remove_reader(self._control)
@@ -280,7 +284,7 @@ class Jail:
         self._ends.clear()
 
     async def close(self) -> None:
-        """End the fork-server and everything below it, and remove what is left on disk."""
+        """End the fork-server and all its descendants, and remove their files from disk."""
         self.drop()
         process, self._process = self._process, None
         if process is not None:
@@ -320,7 +324,7 @@ def _open_itself(path: str) -> bool:
 
 
 def _open_to_all(path: str) -> bool:
-    """Whether any user may pass every folder on the way to `path`."""
+    """True if any user may pass every folder on the path to `path`."""
     while path != "/":
         if not _open_itself(path):
             return False
@@ -336,15 +340,16 @@ _BREATH_SECONDS = 0.01  # a candidate that floods its log costs at most one chun
 
 
 async def read_frame(channel: socket.socket, limit: int) -> tuple[str, bytes]:
-    """One frame from a non-blocking socket. Raises EOFError when the other side is gone, TooLarge
-    above `limit`.
+    """Read one frame from a non-blocking socket.
+
+    Raises EOFError if the other side has gone, TooLarge above `limit` bytes.
     """
     kind, length = wire.parse_header(await _exactly(channel, wire.HEADER_SIZE), limit)
     return kind, await _exactly(channel, length)
 
 
 async def write_frame(channel: socket.socket, kind: str, payload: bytes) -> None:
-    """One frame to a non-blocking socket. Raises EOFError when the other side is gone."""
+    """Write one frame to a non-blocking socket; raise EOFError if the other side has gone."""
     try:
         await asyncio.get_running_loop().sock_sendall(channel, wire.frame(kind, payload))
     except OSError as error:
@@ -365,8 +370,9 @@ async def _exactly(channel: socket.socket, size: int) -> bytes:
 
 
 class OutputLog:
-    """The read end of a candidate's stdout and stderr: keeps the first `limit` bytes, drains the
-    rest slowly.
+    """The read end of a candidate's stdout and stderr.
+
+    Keeps the first `limit` bytes; drains the rest slowly.
     """
 
     def __init__(self, limit: int) -> None:
@@ -378,7 +384,7 @@ class OutputLog:
         self._loop.add_reader(self._read, self._drain)
 
     def handed_over(self) -> None:
-        """Close our copy of the write end."""
+        """Close this side's copy of the write end."""
         if self.write >= 0:
             os.close(self.write)
             self.write = -1
@@ -400,7 +406,7 @@ class OutputLog:
         self._loop.add_reader(self._read, self._drain)
 
     def cut(self) -> str:
-        """The text since the last cut, all of what was written so far; reading goes on."""
+        """The text written since the last cut; reading continues."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -413,8 +419,9 @@ class OutputLog:
         return text
 
     def close(self) -> str:
-        """Stop reading; the text kept, with a note if something was cut. Further calls give the
-        same text.
+        """Stop reading; return the text kept, with a note if some was dropped.
+
+        Further calls return the same text.
         """
         if self._read < 0:
             return self._text()
@@ -437,9 +444,7 @@ class OutputLog:
 
 
 def clean(text: str, limit: int = 20_000) -> str:
-    """Text that every database and terminal takes, at most `limit` characters, cut in the
-    middle.
-    """
+    """Text that every database and terminal accepts, cut in the middle to `limit` characters."""
     text = (
         text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{REPLACEMENT CHARACTER}")
     )

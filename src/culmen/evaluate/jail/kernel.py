@@ -1,12 +1,10 @@
-"""Confinement by the kernel: Linux calls that Python 3.11 lacks, and Landlock (seccomp.py has the
-other half).
+"""Confinement by the kernel: Linux calls that Python 3.11 lacks, and Landlock.
 
-The calls go through libc; every failure raises OSError. The scorer's process imports this file,
-too: it stays light.
+seccomp.py has the other half. The calls go through libc; every failure raises OSError. The
+scorer's process imports this file, too, so it stays light.
 
-Landlock   a process limits its own file, network and signal access, without privileges (Linux 5.13
-and later).
-           Structures and constants: Documentation/userspace-api/landlock.rst of the Linux kernel.
+Landlock: a process limits its own file, network and signal access, without privileges (Linux 5.13
+and later). Structures and constants: Documentation/userspace-api/landlock.rst of the Linux kernel.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ LINUX = hasattr(
 
 
 def check(result: int, what: str) -> int:
-    """The result of a libc call; a negative one becomes the OSError it stands for."""
+    """The result of a libc call; raise OSError if it is negative."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -47,7 +45,7 @@ def check(result: int, what: str) -> int:
 
 
 def prctl(option: int, *values: int | ctypes.c_void_p) -> int:
-    """prctl(2); nothing where there is none."""
+    """prctl(2); no-op on systems without it."""
     if not LINUX:
         return 0
     words = [v if isinstance(v, ctypes.c_void_p) else ctypes.c_ulong(v) for v in values]
@@ -89,9 +87,7 @@ class _CapData(ctypes.Structure):
 
 
 def keep_capabilities(*kept: int) -> None:
-    """Give up every capability but `kept` (numbers below 32), which are also inherited over
-    exec.
-    """
+    """Give up every capability except `kept` (numbers below 32), inherited over exec."""
     bits = sum(1 << number for number in kept)
     data = (_CapData * 2)(_CapData(bits, bits, bits), _CapData(0, 0, 0))
     check(libc.capset(ctypes.byref(_CapHeader(_CAPABILITY_V3, 0)), ctypes.byref(data)), "capset")
@@ -102,9 +98,9 @@ def keep_capabilities(*kept: int) -> None:
 def die_with(fd: int) -> None:
     """Have the kernel kill this process when the other end of the pipe `fd` closes.
 
-    Unlike PR_SET_PDEATHSIG it is not tied to the thread that started us, and it needs no thread of
-    ours: the pipe carries no data, so its only event is the death of everyone who holds the other
-    end.
+    Unlike PR_SET_PDEATHSIG this is not tied to the thread that started the process, and it needs no
+    thread here: the pipe carries no data, so its only event is the death of every holder of the
+    other end.
     """
     if not hasattr(fcntl, "F_SETSIG"):
         threading.Thread(
@@ -152,23 +148,23 @@ def landlock_version() -> int:
 
 
 def landlock_scopes_signals() -> bool:
-    """Whether signals to processes outside can be refused (ABI 6, Linux 6.12)."""
+    """True if signals to processes outside can be refused (ABI 6, Linux 6.12)."""
     return landlock_version() >= 6
 
 
 def landlock_guards_truncation() -> bool:
-    """Whether cutting off a file takes a right of its own (ABI 3, Linux 6.2)."""
+    """True if truncating a file takes a right of its own (ABI 3, Linux 6.2)."""
     return landlock_version() >= 3
 
 
 def restrict_paths(
     readable: Iterable[str], writable: Iterable[str], listable: Iterable[str] = ()
 ) -> None:
-    """From now on only read and execute below `readable` and anything below `writable`; no TCP, no
-    foreign signals.
+    """Restrict this process by Landlock; raise OSError if that fails.
 
-    Below `listable` names can be seen and nothing read. Paths that do not exist are passed over.
-    Layers add up: a later call can only take more away. Raises OSError.
+    Only reading and executing remains below `readable`, everything below `writable`; no TCP, no
+    signals to processes outside. Names below `listable` can be listed, not read. Paths that do not
+    exist are ignored. Layers add up: a later call can only remove rights.
     """
     version = landlock_version()
     rights = (1 << _RIGHTS_BY_ABI.get(version, 16)) - 1

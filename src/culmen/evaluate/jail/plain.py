@@ -1,6 +1,4 @@
-"""Small conversions that both sides of the jail use; nothing here imports more than the standard
-library.
-"""
+"""Small conversions for both sides of the jail; imports only the standard library."""
 
 from __future__ import annotations
 
@@ -13,9 +11,8 @@ from types import ModuleType
 from typing import Any
 
 TRACE_CHARS = 6000
-_OURS = (
-    os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
-)  # culmen
+# culmen
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _THEIRS = os.path.join(_OURS, "tasks") + os.sep  # evaluators of built-in tasks are as a user's
 
 
@@ -39,8 +36,11 @@ def number(value: Any) -> Any:
 
 
 def last_lines(error: BaseException) -> str:
-    """The end of the traceback, without frames of ours and the import system's, and without earlier
-    exceptions that have no other."""
+    """The end of a traceback, at most `TRACE_CHARS` characters.
+
+    Frames of culmen and of the import system are left out, and earlier exceptions that consist of
+    such frames only.
+    """
     told = traceback.TracebackException.from_exception(error)
     _shorten(told)
     return "".join(told.format())[-TRACE_CHARS:]
@@ -62,8 +62,9 @@ def _shorten(told: traceback.TracebackException) -> None:
 
 
 def load_file(path: str, fallback: str) -> ModuleType:
-    """Import a file under its own name (so that its classes can be pickled), or `fallback` where
-    that is taken.
+    """Import a file as a module of its own name, so that its classes can be pickled.
+
+    The name is `fallback` if the file's own is taken or not an identifier.
     """
     name = os.path.splitext(os.path.basename(path))[0]
     name = name if name.isidentifier() and name not in sys.modules else fallback

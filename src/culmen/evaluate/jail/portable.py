@@ -1,9 +1,8 @@
-"""Children without Linux: one process of its own for each evaluation, with the limits that any
-POSIX system has.
+"""Children without Linux: a process for each evaluation, with the limits of POSIX.
 
-Weak: a child runs as you do. Its time and memory are watched from here, and its whole process group
-is killed; a process that leaves the group survives. On macOS `sandbox-exec` closes network, other
-processes and files besides.
+Weak: a child runs as the user. Its time and memory are watched from here, and its whole process
+group is killed; a process that leaves the group survives. On macOS `sandbox-exec` also closes
+network, other processes and files.
 """
 
 from __future__ import annotations
@@ -39,30 +38,30 @@ LEVELS = ("seatbelt", "portable")
 _CODE = (
     "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.portable import main; main()"
 )
-_PAUSE, _WEIGHED = (
-    0.02,
-    0.5,
-)  # seconds between looks at whether a child has ended, and at its memory
+# seconds between checks of a child's end, and of its memory
+_PAUSE, _WEIGHED = 0.02, 0.5
 _UNIT = 1 if sys.platform != "darwin" else 1024  # bytes on macOS, kilobytes elsewhere
 # The language is that of sandbox-exec(1); later rules win.
-_PROFILE = """(version 1)(deny default)
-(allow process-fork)(allow process-exec)(allow sysctl-read)(allow mach-lookup)(allow signal (target same-sandbox))
-(allow file-read*)(deny file-read* (subpath "/Users") (subpath "/private/tmp") (subpath "/private/var/folders"))
-(allow file-read-metadata)
-{readable}
-(deny file-read* (subpath {hidden}))
-(allow file-read* file-write* (subpath {work}))
-(allow file-write* (literal "/dev/null") (literal "/dev/tty"))
-"""
+_PROFILE = (
+    "(version 1)(deny default)\n"
+    "(allow process-fork)(allow process-exec)(allow sysctl-read)(allow mach-lookup)(allow signal "
+    "(target same-sandbox))\n"
+    '(allow file-read*)(deny file-read* (subpath "/Users") (subpath "/private/tmp") '
+    '(subpath "/private/var/folders"))\n'
+    "(allow file-read-metadata)\n"
+    "{readable}\n"
+    "(deny file-read* (subpath {hidden}))\n"
+    "(allow file-read* file-write* (subpath {work}))\n"
+    '(allow file-write* (literal "/dev/null") (literal "/dev/tty"))\n'
+)
 Begin = Callable[[ForkRequest, int, int, int], int]
 
 
 class PortableJail(Jail):
-    """Starts each child by `begin(job, channel, log, line)`, which returns its process number, else
-    as an interpreter.
+    """Starts each child as an interpreter, or by `begin(job, channel, log, line)`.
 
-    There is no fork-server: forking an interpreter that has loaded a system's own libraries is not
-    safe everywhere.
+    `begin` returns the child's process number. There is no fork-server: forking an interpreter that
+    has loaded a system's own libraries is not safe on every system.
     """
 
     def __init__(
@@ -161,7 +160,7 @@ class PortableJail(Jail):
         return process.pid
 
     async def _watch(self, pid: int, job: ForkRequest, future: asyncio.Future[ChildExit]) -> None:
-        """Until the child has ended; by itself, or because its time or memory is up."""
+        """Wait until the child has ended, by itself or at its time or memory limit."""
         end, begun, looked = "exit", time.monotonic(), time.monotonic()
         while (ended := os.wait4(pid, os.WNOHANG))[0] == 0:
             now = time.monotonic()
@@ -175,7 +174,7 @@ class PortableJail(Jail):
                     end = "memory"
                     _kill(pid)
             await asyncio.sleep(_PAUSE if now - begun > 1 else _PAUSE / 10)
-        _kill(pid)  # what it has left behind in its group
+        _kill(pid)  # its leftovers in its group
         self._children.pop(job.id, None)
         self._ends.pop(job.id, None)
         code = os.waitstatus_to_exitcode(ended[1])
@@ -190,8 +189,9 @@ class PortableJail(Jail):
 
 
 def profile(work: str, visible: tuple[str, ...]) -> str:
-    """What sandbox-exec lets a child do: read the system and Python, write to its work folder, no
-    network.
+    """The sandbox-exec profile of a child.
+
+    It may read the system and Python and write to its work folder; no network.
     """
     from culmen.evaluate.jail.bubblewrap import python_folders
 
@@ -213,8 +213,9 @@ def _kill(group: int) -> None:
 
 
 def main() -> NoReturn:
-    """Entry point of a child: argv = the job as JSON, and the descriptors of channel, log and
-    line.
+    """Entry point of a child.
+
+    argv = the job as JSON, and the descriptors of channel, log and line.
     """
     job = ForkRequest(**json.loads(sys.argv[1]))
     own_descriptors(*(int(word) for word in sys.argv[2:5]))

@@ -1,5 +1,6 @@
-"""A candidate that tries to escape: runs inside the jail and reports what it managed. `quick` is
-for every start.
+"""A candidate that tries to escape: it runs inside the jail and reports its attempts.
+
+`quick` runs at every start.
 """
 
 import contextlib
@@ -10,17 +11,17 @@ import socket
 
 
 def quick(target):
-    """name -> whether the attempt was stopped."""
+    """name -> True if the attempt was stopped; a fast subset."""
     return {name: attempt(target) for name, attempt in QUICK.items()}
 
 
 def run(target):
-    """All attempts."""
+    """name -> True if the attempt was stopped, for all attempts."""
     return {name: tried(attempt, target) for name, attempt in {**QUICK, **MORE}.items()}
 
 
 def tried(attempt, target):
-    """Whether it was stopped, also where the system has no such call."""
+    """True if the attempt was stopped, also if the system has no such call."""
     try:
         return attempt(target)
     except AttributeError:
@@ -45,7 +46,7 @@ def spin(target):
 
 
 def stopped(attempt):
-    """Whether an operation was refused."""
+    """True if an operation was refused."""
     try:
         attempt()
     except OSError:
@@ -103,7 +104,7 @@ def unix_sockets(target):
 
 
 def change_mode(target):
-    """Of a file that the user owns; root's candidates have a uid of their own."""
+    """Change the mode of a file that the user owns; root's candidates have a uid of their own."""
     return stopped(lambda: os.chmod(target["secret"], 0o666)) and stopped(
         lambda: os.utime(target["secret"])
     )
@@ -130,7 +131,7 @@ def foreign_keys(target):
 
 
 def others_limits(target):
-    """Setting the limits of another process as they are, so that a success harms nobody."""
+    """Set the limits of another process to their present values: success does no harm."""
     number, word = {"x86_64": 302}.get(os.uname().machine, 261), ctypes.c_ulong * 2
     libc, limits = ctypes.CDLL(None, use_errno=True), word(1 << 20, 1 << 20)
     same = libc.syscall(

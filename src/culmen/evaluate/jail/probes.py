@@ -1,6 +1,4 @@
-"""Isolation levels, and which one is in force: start a jail, run a program that tries to escape,
-report what it did.
-"""
+"""Isolation levels, and the one in force: programs that try to escape from a started jail."""
 
 from __future__ import annotations
 
@@ -32,15 +30,8 @@ from culmen.evaluate.jail.portable import PortableJail
 from culmen.evaluate.jail.scorer_pool import ScorerPool
 from culmen.evaluate.outcome import EvaluationOutcome
 
-LEVELS = (
-    "namespaces",
-    "container",
-    "restricted",
-    "seatbelt",
-    "limits",
-    "portable",
-    "none",
-)  # strongest first
+# strongest first
+LEVELS = ("namespaces", "container", "restricted", "seatbelt", "limits", "portable", "none")
 
 LOSSES = {
     "namespaces": "nothing of what the probes look at",
@@ -83,7 +74,7 @@ T = TypeVar("T")
 
 
 def rank(level: str) -> int:
-    """0 for the strongest; an unknown name raises IsolationError."""
+    """Rank of a level, 0 for the strongest; raise IsolationError for an unknown name."""
     if level not in LEVELS:
         raise IsolationError(
             f"there is no isolation level {level!r}", fix=f"use one of {', '.join(LEVELS)}"
@@ -92,20 +83,19 @@ def rank(level: str) -> int:
 
 
 def named(level: str) -> str:
-    """The level, if there is one of that name; else IsolationError."""
+    """The level of this name; raise IsolationError if there is none."""
     return LEVELS[rank(level)]
 
 
 def separates(level: str) -> bool:
-    """Whether a candidate at this level can neither see nor touch other processes and their
-    files.
-    """
+    """True if a candidate at this level cannot access other processes and their files."""
     return rank(level) <= rank("restricted")
 
 
 def require_level(level: str, require: str | None, why: dict[str, str]) -> None:
-    """Raise IsolationError if `level` is below `require`; `why` says why the stronger ones
-    failed.
+    """Raise IsolationError if `level` is below `require`.
+
+    `why` maps each stronger level to the reason that it failed.
     """
     if require is not None and rank(level) > rank(require):
         reasons = "; ".join(f"{name}: {text}" for name, text in why.items())
@@ -116,17 +106,16 @@ def require_level(level: str, require: str | None, why: dict[str, str]) -> None:
 
 @dataclass
 class Targets:
-    """Things on this machine that a candidate must not reach; `values` describes them to the
-    probe.
-    """
+    """Decoys on this machine that a candidate must not reach; `values` locates them."""
 
     values: dict[str, Any]
 
 
 @contextlib.asynccontextmanager
 async def targets(*, victim: bool) -> AsyncIterator[Targets]:
-    """A secret file, listening sockets and (with `victim`) a process holding a key, all harmless
-    decoys.
+    """Harmless decoys, removed at the end.
+
+    A secret file, listening sockets and (with `victim`) a process holding a key.
     """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="culmen-probe-")))
@@ -169,9 +158,7 @@ async def targets(*, victim: bool) -> AsyncIterator[Targets]:
 
 
 async def verify(jail: Jail) -> None:
-    """The fast subset, for every start: raises JailFailed where a jail starts but does not
-    confine.
-    """
+    """Run the fast subset of probes; raise JailFailed if the started jail does not confine."""
     async with targets(victim=False) as aims:
         results = await _probe(jail, "quick", aims)
     broken = [name for name, held in results.items() if not held]
@@ -191,8 +178,9 @@ async def _probe(jail: Jail, entry: str, aims: Targets, limits: Limits = _LIMITS
 
 
 async def probe(level: str, image: str = "") -> dict[str, str]:
-    """All probes at one level: name -> PASS or NOT ENFORCED. Raises JailFailed where the level is
-    not available.
+    """All probes at one level: name -> PASS or NOT ENFORCED.
+
+    Raises JailFailed if the level is not available.
     """
     jail = ContainerJail(image, _LIMITS, 1) if level == "container" else plain_jail(level)
     try:
@@ -227,9 +215,7 @@ def _sleeping(nap: str) -> bool:
 
 
 def _segment(key: int) -> bool:
-    """Whether a System V segment of this key is left in the machine's own namespace (and remove
-    it).
-    """
+    """True if a System V segment of this key is left in the machine's namespace; remove it."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]:
             if int(line.split()[0]) == key:
@@ -239,9 +225,7 @@ def _segment(key: int) -> bool:
 
 
 def tried_levels(image: str = "") -> list[str]:
-    """The levels that there can be on this system, strongest first; a container only with an
-    image.
-    """
+    """The possible levels of this system, strongest first; container only with an image."""
     known = [name for name in LEVELS[:-1] if name != "container" or image]
     if kernel.LINUX:
         return [name for name in known if name not in portable.LEVELS]
@@ -249,8 +233,9 @@ def tried_levels(image: str = "") -> list[str]:
 
 
 def plain_jail(level: str, *arguments: Any) -> Jail:
-    """A jail of this machine's own mechanisms, not yet started; `arguments` are packages, visible
-    and shut folders.
+    """A jail by this machine's own mechanisms, not yet started.
+
+    `arguments` are packages, visible folders and shut folders.
     """
     return PortableJail(level, *arguments) if level in portable.LEVELS else Jail(level, *arguments)
 
@@ -284,14 +269,17 @@ async def _all(image: str) -> dict[str, Any]:
 
 
 def level() -> str:
-    """The strongest level that holds on this machine now; under a second."""
+    """The strongest level that holds on this machine now; takes less than a second."""
     return _run(_first())
 
 
 def report(image: str = "") -> dict[str, Any]:
-    """For `doctor`: python, kernel, mechanisms present, the level in force, and every probe at
-    every level; in a container only with its `image`, and never as the level in force, which no
-    task has asked for."""
+    """The report for `doctor`.
+
+    Python, kernel, mechanisms present, the level in force, and every probe at every level. The
+    container level is probed only with an `image`, and is never the level in force, since no task
+    has requested it.
+    """
     tried = _run(_all(image))
     return {
         "python": platform.python_version(),

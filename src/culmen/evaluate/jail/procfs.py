@@ -1,4 +1,4 @@
-"""Looking at processes through /proc, or `ps` on systems without it: children, threads, memory."""
+"""Processes seen through /proc, or `ps` on systems without it: children, threads, memory."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ def children(pid: int) -> list[int]:
 
 
 def marked(mark: str) -> list[int]:
-    """Processes that were started (or forked from one that was started) with `mark` in their
-    environment.
-    """
+    """Processes with `mark` in the environment that they, or a process they forked from, got."""
     found: list[int] = []
     if not _here():
         return found
@@ -57,7 +55,7 @@ def group_kb(group: int) -> int:
 
 
 def descriptors() -> int:
-    """How many files this process has open; 0 where that cannot be known."""
+    """Number of open files of this process; 0 if it cannot be read."""
     for folder in ("/proc/self/fd", "/dev/fd"):
         with contextlib.suppress(OSError):
             return len(os.listdir(folder))
@@ -80,7 +78,7 @@ def _listed() -> list[tuple[int, ...]]:
 
 
 def threads() -> int:
-    """Number of threads of this process, also those that Python does not know."""
+    """Number of threads of this process, including those not started by Python."""
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:
@@ -88,7 +86,7 @@ def threads() -> int:
 
 
 def data_bytes() -> int:
-    """Bytes of data this process has mapped (VmData), 0 where that cannot be read."""
+    """Bytes of data that this process has mapped (VmData), 0 if it cannot be read."""
     try:
         with open("/proc/self/statm", "rb", 0) as file:
             return int(file.read().split()[5]) * _PAGE_KB * 1024
@@ -99,7 +97,7 @@ def data_bytes() -> int:
 def memory(roots: list[int], limit_kb: Callable[[int], int]) -> dict[int, int]:
     """Kilobytes in use by the tree below each root.
 
-    Resident pages are summed, which counts shared pages once per process; only where that passes
+    Resident pages are summed, which counts shared pages once per process; only if that exceeds
     `limit_kb(root)` the kernel is asked for the exact, slower share of each process.
     """
     table = _table()
@@ -120,7 +118,7 @@ def memory(roots: list[int], limit_kb: Callable[[int], int]) -> dict[int, int]:
 
 
 def resident_kb(pid: int) -> int:
-    """Kilobytes of memory that one process occupies; 0 if it is gone."""
+    """Kilobytes of memory that one process occupies; 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/statm", "rb", 0) as file:
             return int(file.read().split()[1]) * _PAGE_KB
@@ -129,8 +127,9 @@ def resident_kb(pid: int) -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Seconds of processor time that a process and the children it has waited for have used; 0 if
-    it is gone.
+    """Seconds of processor time of a process and of the children that it has waited for.
+
+    0 if the process has ended.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -141,7 +140,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def _own(pid: int, table: dict[int, tuple[int, int]], owner: dict[int, int]) -> int:
-    """Which root `pid` descends from, 0 if from none."""
+    """The root that `pid` descends from, 0 if it descends from none."""
     path = []
     while pid not in owner and pid in table and len(path) <= len(table):
         path.append(pid)
@@ -167,7 +166,7 @@ def _table() -> dict[int, tuple[int, int]]:
 
 
 def _share_kb(pid: int, resident_kb: int) -> int:
-    """Proportional set size; the resident size where it may not be read."""
+    """Proportional set size in kilobytes; the resident size if that may not be read."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as file:
             return next(

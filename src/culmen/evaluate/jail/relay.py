@@ -1,9 +1,9 @@
-"""Many connections over one pair of pipes, the same on both sides: how culmen talks with children
-inside a container.
+"""Many connections over one pair of pipes: the link between culmen and a container.
 
-Every frame is length, number and kind. A stream's data is sent only as far as the other side has
-room, so that a program which floods its log, or reads nothing, holds up nobody else and fills no
-memory. The container's side is not trusted: a frame that breaks these rules ends the connection.
+Both sides are the same. Every frame is length, number and kind. A stream's data are sent only as
+far as the other side has room, so a program that floods its log, or never reads, delays no other
+stream and fills no memory. The container's side is not trusted: a frame that breaks these rules
+ends the connection.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ _DATA, _END, _TAKEN = b"d", b"e", b"a"
 
 
 class RelayBroken(Exception):
-    """The other side sent what no honest one sends."""
+    """The other side broke the protocol."""
 
 
 class Relay:
-    """One side, reading from `source` and writing to `sink`, which it owns. `told(number, payload)`
-    gets messages.
+    """One side of the link, reading from `source` and writing to `sink`, which it owns.
+
+    A callback `(number, payload)` receives messages.
     """
 
     def __init__(self, source: int, sink: int, told: Callable[[int, bytes], None]) -> None:
@@ -40,7 +41,7 @@ class Relay:
             os.set_blocking(fd, False)
 
     async def run(self) -> None:
-        """Read and write until the other side is gone. Raises RelayBroken."""
+        """Read and write until the other side has gone; raise RelayBroken."""
         writing = self.spawn(self._write())
         buffer = bytearray()
         try:
@@ -72,14 +73,12 @@ class Relay:
         self._outgoing.put_nowait(_HEAD.pack(len(payload), number, kind) + payload)
 
     def open(self, number: int, fd: int, *, reads: bool = True, writes: bool = True) -> Stream:
-        """Join a descriptor, which is ours from now on, to the stream of that number on the other
-        side.
-        """
+        """Join a descriptor, owned from now on, to the stream of that number on the other side."""
         stream = self._streams[number] = Stream(self, number, fd, reads, writes)
         return stream
 
     def forget(self, number: int) -> None:
-        """A stream was closed; what still comes for it is dropped."""
+        """Remove a closed stream; further data for it are dropped."""
         self._streams.pop(number, None)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -118,7 +117,7 @@ class Stream:
         self._draining = relay.spawn(self._drain()) if writes else None
 
     def take(self, kind: bytes, payload: bytes) -> None:
-        """A frame from the other side."""
+        """Handle a frame from the other side."""
         if kind == _TAKEN:
             self._waiting -= int.from_bytes(payload, "little")
             if self._waiting < _WINDOW:
@@ -157,7 +156,7 @@ class Stream:
             try:
                 await (write(self._fd, data) if not broken else asyncio.sleep(0))
             except OSError:
-                broken = True  # nobody reads here any more; the other side goes on all the same
+                broken = True  # the reader here has gone; the other side continues
             self._unread -= len(data)
             self._relay.send(self.number, len(data).to_bytes(4, "little"), _TAKEN)
         _hang_up(self._fd)
@@ -171,7 +170,7 @@ def _hang_up(fd: int) -> None:
 
 
 async def read(fd: int) -> bytes:
-    """What there is, at most a chunk; nothing at the end or where the descriptor is broken."""
+    """Available bytes, at most a chunk; empty at the end or if the descriptor is broken."""
     while True:
         try:
             return os.read(fd, _CHUNK)
@@ -184,7 +183,7 @@ async def read(fd: int) -> bytes:
 
 
 async def write(fd: int, data: bytes) -> None:
-    """All of it. Raises OSError where nobody reads any more."""
+    """Write all bytes; raise OSError if the reader has gone."""
     rest = memoryview(data)
     while rest:
         try:

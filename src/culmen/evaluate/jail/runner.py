@@ -1,8 +1,7 @@
-"""The candidate's side, inside the jail: takes the request, runs the program, sends plain data
-back.
+"""The candidate's side, inside the jail: run the program, send plain data back.
 
-Once candidate code runs, nothing in this process is trusted: it may be patched or bypassed, and all
-that gains is the ability to send other plain data, which the scorer judges like any output.
+Once candidate code runs, nothing in this process is trusted. It may be patched or bypassed; that
+only allows it to send other plain data, which the scorer judges like any output.
 
 Frames out: K jail ready · J jail failed · R result · E exception · X left without a result. In: Q
 request · C call.
@@ -34,7 +33,7 @@ REQUEST_LIMIT = 1 << 30  # requests come from the orchestrator, which we trust
 
 
 def main(work: str) -> NoReturn:
-    """Serve one request on the channel, then leave at once."""
+    """Serve one request on the channel, then exit at once."""
     channel = socket.socket(fileno=CHANNEL)
     wire.send(channel, "K")
     _, payload = wire.receive(channel, REQUEST_LIMIT)
@@ -72,7 +71,7 @@ def _form(name: str) -> Callable[[socket.socket, dict[str, Any], Path], None]:
 
 
 def write_parts(folder: Path, parts: dict[str, str]) -> None:
-    """Each part as a file of its name; names that lead outside raise ValueError."""
+    """Write each part as a file of its name; raise ValueError for names that lead outside."""
     for name, text in parts.items():
         path = folder / name
         if name.startswith("/") or ".." in path.parts or "\0" in name:
@@ -101,8 +100,10 @@ def load(folder: Path, part: str) -> ModuleType:
 def arguments(
     entry: Callable[..., Any], has_input: bool, value: Any
 ) -> tuple[list[Any], dict[str, Any]]:
-    """How `entry` gets the case: whole if it takes one argument, else a dict by keyword and a list
-    by position.
+    """Positional and keyword arguments of `entry` for a case.
+
+    A case is passed whole if `entry` takes one argument, else a dict by keyword and a list by
+    position.
     """
     if not has_input:
         return [], {}
@@ -125,7 +126,7 @@ def arguments(
 
 
 def run_call(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
-    """Form call: import, run the entry once, send what it returned."""
+    """Form call: import, run the entry once, send its result."""
     entry = getattr(load(work, request["module"]), request["entry"])
     positional, named = arguments(entry, request["has_input"], request["input"])
     result = entry(*positional, **named)
@@ -144,7 +145,7 @@ def run_serve(channel: socket.socket, request: dict[str, Any], work: Path) -> No
         name, positional = wire.decode(payload)
         try:
             answer = wire.encode(getattr(module, name or request["entry"])(*positional))
-        except Exception as error:  # noqa: BLE001 - whatever the function raises is the scorer's to judge
+        except Exception as error:  # noqa: BLE001 - the scorer judges every exception of the function
             wire.send(channel, "E", describe(error))
         else:
             wire.send(channel, "R", answer)
@@ -169,12 +170,13 @@ class ExitStatus(Exception):
 
 
 class OutputLimit(Exception):
-    """The command printed more than is kept."""
+    """The command printed more than the limit."""
 
 
 def run_command(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
-    """Run it once: stdin is the case's input, {part} and {input} in the arguments stand for
-    files.
+    """Run the command once.
+
+    stdin is the case's input; {part} and {input} in the arguments stand for files.
     """
     feed(work, request)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # the command has our uid; it need not see our memory
@@ -197,9 +199,7 @@ def run_command(channel: socket.socket, request: dict[str, Any], work: Path) -> 
 
 
 def feed(work: Path, request: dict[str, Any]) -> None:
-    """Put the case's input where stdin and {input} find it: text as it is, anything else as
-    JSON.
-    """
+    """Write the case's input for stdin and {input}: a text unchanged, anything else as JSON."""
     value = request["input"]
     text = (
         "" if not request["has_input"] else value if isinstance(value, str) else json.dumps(value)
@@ -208,15 +208,16 @@ def feed(work: Path, request: dict[str, Any]) -> None:
 
 
 def substitute(word: str, parts: dict[str, str]) -> str:
-    """One argument with its placeholders filled in; other braces stay."""
+    """One argument with its placeholders filled in; other braces are kept."""
     for name in parts:
         word = word.replace("{" + name + "}", name)
     return word.replace("{input}", _STDIN)
 
 
 def collect(work: Path, wanted: list[str], known: set[str], room: int) -> dict[str, str]:
-    """Texts of the `wanted` files, or of whatever new files there are; no binaries, `room` bytes in
-    all.
+    """Texts of the `wanted` files, or of all new files if none are named.
+
+    No binaries; `room` bytes in total.
     """
     names = wanted or sorted(_new_files(work, known))
     files: dict[str, str] = {}

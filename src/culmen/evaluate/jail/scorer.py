@@ -1,9 +1,8 @@
-"""The scorer's process: loads the user's evaluator once and judges plain data. It never imports a
-candidate.
+"""The scorer's process: loads the user's evaluator once and judges plain data.
 
-In: S (JSON: case, seed, parts, seconds) followed by D (the output as bytes), or by a descriptor of
-the candidate's channel for the form serve. Out: H after loading, then one A (JSON) per S; before it
-M, what the evaluator asks models, each of which is answered by N.
+It never imports a candidate. In: S (JSON: case, seed, parts, seconds) followed by D (the output as
+bytes), or by a descriptor of the candidate's channel for the form serve. Out: H after loading, then
+one A (JSON) per S; before it M, the evaluator's questions to models, each answered by N.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from culmen.evaluate.jail.culprit import is_away
 from culmen.evaluate.jail.plain import last_lines, load_file, number
 
 SHOWN = 2_000  # characters of an output that are kept
-PRINTED = 20_000  # characters kept of what the evaluator prints while it judges one output
+PRINTED = 20_000  # characters kept of an evaluator's printed output during one judgement
 LIMIT = 1 << 30  # frames come from culmen; the candidate's data was bounded before
 _KNOWN = ("score", "metrics", "feedback", "artifacts", "images")
 _TEXTS = ("exact", "repaired", "feedback")
@@ -36,13 +35,14 @@ _CERTIFICATE = dict.fromkeys(("score", "feasible", *_TEXTS)).keys()
 
 
 class Invalid(ValueError):
-    """Raise this in an evaluator: the candidate ran, but its output is not acceptable; the text is
-    the feedback.
+    """The candidate ran, but its output is not acceptable; the text is the feedback.
+
+    Evaluators raise this.
     """
 
 
 class Printed(io.StringIO):
-    """What an evaluator prints while it judges: the beginning is kept."""
+    """Printed output of an evaluator during one judgement; only its beginning is kept."""
 
     def write(self, text: str) -> int:
         super().write(text[: max(0, PRINTED - self.tell())])
@@ -50,8 +50,10 @@ class Printed(io.StringIO):
 
 
 def main() -> None:
-    """Entry point: argv = channel descriptor, lifeline descriptor, path of the file, form, role
-    (score or certify), and the command or URL of an evaluator that is no Python file, as JSON.
+    """Entry point of the scorer's process.
+
+    argv = channel descriptor, lifeline descriptor, path of the file, form, role (score or certify),
+    and the command or URL of an evaluator that is not a Python file, as JSON.
     """
     channel = socket.socket(fileno=int(sys.argv[1]))
     kernel.die_with(int(sys.argv[2]))
@@ -87,8 +89,9 @@ def main() -> None:
 
 
 def load(path: str, form: str, role: str = "score") -> Callable[..., Any]:
-    """The function of an evaluator or verifier file. What the file raises passes through; no
-    function: NameError.
+    """The function of an evaluator or verifier file.
+
+    Exceptions of the file pass through; raises NameError if it has no such function.
     """
     folder = os.path.dirname(path)
     os.chdir(folder)
@@ -103,7 +106,10 @@ def load(path: str, form: str, role: str = "score") -> Callable[..., Any]:
 
 
 def spoken(path: str, command: list[str], url: str) -> Callable[..., Any]:
-    """What asks an evaluator in any language. Raises OSError if it cannot be started or reached."""
+    """The judge that calls an evaluator in any language.
+
+    Raises OSError if the evaluator cannot be started or reached.
+    """
     from culmen.evaluate.adapters import spoken as adapter
 
     os.chdir(os.path.dirname(path))
@@ -119,10 +125,10 @@ def _answer(
     reader: Callable[[Any], dict[str, Any]],
     ask: ModelAsk,
 ) -> dict[str, Any]:
-    """The answer to the orchestrator: kind score | invalid | bad_output | candidate | tripped |
-    gone | raised | away, and more.
+    """The answer to the orchestrator.
 
-    An exception while judging counts against the candidate; an evaluator that exits or returns no
+    Its kind is score | invalid | bad_output | candidate | tripped | gone | raised | away. An
+    exception during judgement counts against the candidate; an evaluator that exits or returns no
     valid result is broken.
     """
     try:
@@ -164,7 +170,7 @@ def _plain(output: Any) -> str:
 
 
 def _tripped(error: BaseException, parts: dict[str, str], heard: str) -> dict[str, Any]:
-    """The answer that an exception of the judge becomes; `heard` is the candidate's output."""
+    """The answer for an exception of the judge; `heard` is the candidate's output."""
     if type(error).__name__ == "Invalid" and isinstance(error, ValueError):
         return {"kind": "invalid", "feedback": str(error)}
     if is_away(error, parts, heard):
@@ -204,8 +210,9 @@ def _json(text: str) -> Any:
 
 
 def apply(judge: Callable[..., Any], offered: dict[str, Any]) -> Any:
-    """Call the judge with what its signature names; one that names something else gets the first
-    two by position.
+    """Call the judge with the arguments in its signature.
+
+    A judge whose signature has other names gets the first two by position.
     """
     offered = dict(offered)
     ask = {"ask": offered.pop("ask")} if "ask" in offered else {}
@@ -226,8 +233,9 @@ def apply(judge: Callable[..., Any], offered: dict[str, Any]) -> Any:
 
 
 def read(result: Any) -> dict[str, Any]:
-    """A judge's result as an answer. A dict without "score", or with unknown keys, raises
-    TypeError.
+    """A judge's result as an answer.
+
+    Raises TypeError for a dict without "score" or with unknown keys.
     """
     if not isinstance(result, dict):
         return {"kind": "score", "score": number(result)}
@@ -260,8 +268,9 @@ def read(result: Any) -> dict[str, Any]:
 
 
 def _scoreless(judged: Any) -> Any:
-    """A result of metrics alone, where several are the objectives; one that is None counts as not
-    reported.
+    """A result of metrics alone, for a task with several objectives.
+
+    A metric that is None counts as not reported.
     """
     if not isinstance(judged, dict):
         return judged
@@ -273,8 +282,9 @@ def _scoreless(judged: Any) -> Any:
 
 
 def read_certificate(result: Any) -> dict[str, Any]:
-    """A verifier's result as an answer; TypeError if it is not a dict of the known keys with a real
-    score.
+    """A verifier's result as an answer.
+
+    Raises TypeError unless it is a dict of the known keys with a real score.
     """
     if not isinstance(result, dict) or not {"score", "feasible"} <= result.keys() <= _CERTIFICATE:
         raise TypeError(
@@ -306,20 +316,23 @@ if __name__ == "__main__":
 
 
 class CandidateError(Exception):
-    """A function of the candidate raised, or what it returned is not plain data. Evaluators may
-    catch it.
+    """A function of the candidate raised, or its result is not plain data.
+
+    Evaluators may catch this.
     """
 
 
 class CandidateGone(BaseException):
-    """The candidate's process has ended (time, memory, crash). Do not catch it: the evaluation is
-    over.
+    """The candidate's process has ended (time, memory, crash).
+
+    Evaluators must not catch this: the evaluation is over.
     """
 
 
 class CandidateProgram:
-    """`program(*args)` calls the entry, `program.named(name, *args)` another function; plain data
-    both ways.
+    """The candidate's program; arguments and results are plain data.
+
+    `program(*args)` calls the entry, `program.named(name, *args)` another function.
     """
 
     def __init__(self, channel: socket.socket, limit: int = 1 << 26) -> None:
@@ -335,8 +348,9 @@ class CandidateProgram:
         return self.named(name, *args)
 
     def named(self, name: str | None, *args: Any) -> Any:
-        """Call a function of the program. Raises CandidateError if that raises, CandidateGone if
-        the process ends.
+        """Call a function of the program.
+
+        Raises CandidateError if it raises, CandidateGone if the process ends.
         """
         if self.gone:
             raise CandidateGone

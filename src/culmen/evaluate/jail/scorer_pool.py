@@ -1,6 +1,4 @@
-"""The orchestrator's side of scorer processes (scorer.py): starts them, asks them, replaces those
-that die or hang.
-"""
+"""The orchestrator's side of scorer processes (scorer.py): starts, asks and replaces them."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ class ScorerFailed(Exception):
 
 
 class ScorerStalled(ScorerFailed):
-    """A scorer was busy with one output for longer than it may: the output is to blame."""
+    """A scorer was busy with one output for too long: the output is the cause."""
 
 
 _BUSY = 0.2  # share of the time that a scorer must have computed, and not waited, to count as busy
@@ -81,8 +79,10 @@ class ScorerProcess:
         os.close(life)
 
     async def ready(self) -> None:
-        """Wait until the evaluator is loaded; a file that does not load raises TaskError with the
-        end of its error output."""
+        """Wait until the evaluator is loaded.
+
+        Raises TaskError, with the end of the error output, if its file cannot be loaded.
+        """
         try:
             _, payload = await asyncio.wait_for(read_frame(self._channel, 1 << 20), START_SECONDS)
             error = json.loads(payload).get("error")
@@ -105,8 +105,11 @@ class ScorerProcess:
         program: socket.socket | None,
         seconds: float,
     ) -> dict[str, Any]:
-        """One answer within `seconds`, besides what models take. Raises ScorerFailed,
-        ScorerStalled, and what an `Asker` raises; the process must then be replaced."""
+        """One answer within `seconds`, not counting the time of models.
+
+        Raises ScorerFailed, ScorerStalled, and the errors of an `Asker`; the process must then be
+        replaced.
+        """
         before = self._computed()
         try:
             async with asyncio.timeout(seconds) as alarm:
@@ -128,7 +131,7 @@ class ScorerProcess:
             raise ScorerFailed(f"the scorer did not answer: {type(error).__name__}") from None
 
     def _computed(self) -> float:
-        """Seconds of processor time of the scorer and the programs that it started itself."""
+        """Seconds of processor time of the scorer and the programs that it started."""
         pid = self._process.pid
         return sum(map(procfs.cpu_seconds, (pid, *procfs.children(pid))))
 
@@ -144,10 +147,10 @@ class ScorerProcess:
 
 
 class ScorerPool:
-    """Scorers, as many as are needed at once, kept running; at most one per evaluation in flight.
+    """A pool of running scorers, at most one per evaluation in flight.
 
-    `path` is the file they load, if it is not the evaluator itself: its verifier. `several`: the
-    task has several objectives, so a result may be metrics without a score.
+    `path` is the file that they load if it is not the evaluator itself: its verifier. `several`:
+    the task has several objectives, so a result may be metrics without a score.
     """
 
     def __init__(
@@ -182,8 +185,9 @@ class ScorerPool:
         program: socket.socket | None = None,
         patience: float = 0.0,
     ) -> dict[str, Any]:
-        """Judge one output (or drive one `program`). Raises ScorerFailed if the scorer dies or is
-        too slow.
+        """Judge one output (or drive one `program`).
+
+        Raises ScorerFailed if the scorer dies or is too slow.
         """
         scorer = self._idle.pop() if self._idle else await self._replacement()
         self._busy.add(scorer)
@@ -232,7 +236,7 @@ class ScorerPool:
 
 
 def install_hint(traceback: str) -> str:
-    """How to get the module that a traceback says is missing; "" if none is."""
+    """The command that installs the module missing in a traceback; "" if none is missing."""
     module = re.search(r"No module named '([\w.]+)'", traceback)
     return (
         f"install it where culmen is: {sys.executable} -m pip install {module[1].partition('.')[0]}"
@@ -241,18 +245,18 @@ def install_hint(traceback: str) -> str:
     )
 
 
-# Has answered what evaluators ask models (`asking`), while they judge; their time stands still
-# meanwhile.
+# Answers the questions of evaluators to models (`asking`) during a judgement; the time limit is
+# suspended meanwhile.
 
 
 async def conversed(
     channel: socket.socket, limit: int, alarm: asyncio.Timeout
 ) -> tuple[str, bytes]:
-    """The frame that ends an evaluation, of at most `limit` bytes; until it comes, questions are
-    answered, and the alarm is put off by the time that takes.
+    """The frame that ends an evaluation, of at most `limit` bytes.
 
-    Raises as `read_frame` does, and what `core.asking.Asker` raises: the process then waits for
-    ever.
+    Until it comes, questions to models are answered, and the alarm is postponed by the time that
+    the answers take. Raises as `read_frame` does, and the errors of `core.asking.Asker`: the
+    process then waits for ever.
     """
     questions = _Questions(channel, alarm)
     try:
@@ -270,7 +274,7 @@ async def conversed(
 
 
 class _Questions:
-    """Those in flight of one evaluation."""
+    """The questions in flight of one evaluation."""
 
     def __init__(self, channel: socket.socket, alarm: asyncio.Timeout) -> None:
         self._channel, self._alarm, self._left = channel, alarm, 0.0
@@ -278,7 +282,7 @@ class _Questions:
         self._writing = asyncio.Lock()
 
     async def frame(self, limit: int) -> tuple[str, bytes]:
-        """The next frame; the error of a question as soon as it fails."""
+        """The next frame; raise the error of a question as soon as it fails."""
         reading = asyncio.ensure_future(read_frame(self._channel, limit))
         try:
             while not reading.done():
@@ -289,7 +293,7 @@ class _Questions:
             reading.cancel()
 
     def put(self, payload: bytes) -> None:
-        """Begin to have a question answered."""
+        """Start answering a question."""
         when, now = self._alarm.when(), asyncio.get_running_loop().time()
         if not self._running and when is not None:
             self._left = when - now
@@ -297,13 +301,13 @@ class _Questions:
         self._running.add(asyncio.create_task(self._answer(json.loads(payload))))
 
     async def rest(self) -> None:
-        """Wait for those in flight."""
+        """Wait for the questions in flight."""
         while self._running:
             await asyncio.wait(self._running)
             self._collect()
 
     async def end(self) -> None:
-        """Give up those in flight."""
+        """Cancel the questions in flight."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)

@@ -1,14 +1,13 @@
-"""seccomp: the system calls that no candidate needs and that reach outside its jail are refused
-with EPERM.
+"""seccomp: system calls that reach outside the jail are refused with EPERM.
 
-Numbers: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h; `struct
-seccomp_data` and the classic BPF instructions: Documentation/userspace-api/seccomp_filter.rst; what
-asks and who answers: seccomp_unotify(2).
+No candidate needs these calls. Numbers: arch/x86/entry/syscalls/syscall_64.tbl and
+include/uapi/asm-generic/unistd.h; `struct seccomp_data` and the classic BPF instructions:
+Documentation/userspace-api/seccomp_filter.rst; questions and answers: seccomp_unotify(2).
 
-Where a candidate has no mounts and no identity of its own (level restricted) Landlock alone does
-not do: it knows nothing of modes, owners and times, of Unix sockets in the file system (before ABI
-9), of the limits and priorities of other processes. What an honest program needs of these in its
-own work folder, the fork-server does for it (deputy.py).
+For a candidate without mounts and identity of its own (level restricted) Landlock alone does not
+suffice: it does not cover modes, owners and times, Unix sockets in the file system (before ABI 9),
+and the limits and priorities of other processes. The operations of these that an honest program
+needs in its own work folder are made for it by the fork-server (deputy.py).
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ _DENIED = {
     # filters and listeners of its own, which could answer in our place
     "seccomp": (317, 277),
 }
-# what reaches beyond the work folder where a candidate shares files, processes and IPC with the
+# calls that reach beyond the work folder if a candidate shares files, processes and IPC with the
 # user
 _APART = {
     # System V objects and message queues outlive a process that has no IPC namespace of its own
@@ -103,7 +102,7 @@ _APART = {
     "msgget": (68, 186),
     "mq_open": (240, 180),
     # owners, attributes and the older calls for times: open to the owner of a file, whatever
-    # Landlock says
+    # the Landlock rules
     "chown": (92, -1),
     "fchown": (93, 55),
     "lchown": (94, -1),
@@ -152,9 +151,7 @@ _SOCKET, _SOCKETPAIR = (41, 198), (53, 199)
 _TRUNCATE, _OPEN, _OPENAT, _OPENAT2, _PRCTL = (76, 45), (2, -1), (257, 56), (437, 437), (157, 167)
 _CLONE_NAMESPACES = 0x7E020000  # every CLONE_NEW* bit
 _TIOCSTI, _TIOCLINUX, _FICLONE, _FICLONERANGE = 0x5412, 0x541C, 0x40049409, 0x4020940D
-_TERMINAL = (
-    0x5400  # requests of this family concern terminals, pipes and descriptors, never what a file is
-)
+_TERMINAL = 0x5400  # family of requests to terminals, pipes and descriptors, not to files
 _AF_UNIX, _STREAM, _PACKETS, _KIND = 1, 1, 5, 0xF
 _F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _F_SETLEASE = 8, 10, 15, 1024
 _O_TRUNC, _PR_SET_SECCOMP = 0x200, 22
@@ -168,14 +165,12 @@ _NEW_LISTENER = 1 << 3
 class SyscallFilter:
     """A seccomp filter: the fixed list and, by choice, more.
 
-    apart           also what reaches beyond the work folder where files, processes and IPC are
-    shared; then no socket
-                    can be made but pairs of connected ones
-    streams         with `apart`: stream sockets of the Unix family can be made; to connect them the
-    listener is asked
-    own_signals     signals reach this process alone, where Landlock does not see to that
-    own_truncation  files can only be cut off by who may write them, where Landlock does not see to
-    that
+    apart           also calls that reach beyond the work folder if files, processes and IPC are
+                    shared; then connected pairs are the only sockets that can be made
+    streams         with `apart`: stream sockets of the Unix family can be made; the listener is
+                    asked to connect them
+    own_signals     signals reach this process alone, if Landlock does not enforce that
+    own_truncation  truncating a file takes the right to write it, if Landlock does not enforce that
     """
 
     apart: bool = False
@@ -184,11 +179,11 @@ class SyscallFilter:
     own_truncation: bool = False
 
     def install(self) -> int:
-        """Put this filter on the calling process for good, also for its children and over exec.
-        Raises OSError.
+        """Install this filter on the calling process permanently; raise OSError if that fails.
 
-        With `apart` the result is the descriptor that answers what is asked; -1 if there is none,
-        and then what would be asked is refused.
+        It also holds for children and over exec. With `apart` the result is the descriptor on which
+        questions arrive; -1 if there is none, and then calls that would raise a question are
+        refused.
         """
         prctl(PR_SET_NO_NEW_PRIVS, 1)
         if self.apart:
@@ -210,7 +205,7 @@ class SyscallFilter:
     def assemble(
         self, machine: str = platform.machine(), pid: int | None = None, *, asks: bool = True
     ) -> bytes:
-        """The BPF program for `machine` (x86_64 or aarch64; another one raises OSError)."""
+        """The BPF program for `machine` (x86_64 or aarch64); raise OSError for any other."""
         column, audit = _ARCHITECTURES[_known(machine)]
         # another architecture is another set of numbers: 32-bit programs, and their socketcall,
         # have none here
@@ -250,8 +245,10 @@ def _known(machine: str) -> str:
 
 
 def _sockets(column: int, *, anything: bool, streams: bool) -> list[bytes]:
-    """Which sockets can be made. A pair's end of another kind than stream or packets can be sent
-    from, or connected, to any path."""
+    """The rules for sockets that can be made.
+
+    A socket of a pair can send to, or connect to, any path unless its kind is stream or packets.
+    """
     unix = [_op(_EQUAL, _AF_UNIX, 1, 0), _op(_RETURN, _EPERM)]
     kind = [_op(_LOAD, 24), _op(_AND, _KIND), _op(_EQUAL, _STREAM, 1, 0)]
     if anything:
@@ -271,8 +268,9 @@ def _sockets(column: int, *, anything: bool, streams: bool) -> list[bytes]:
 
 
 def _shared(column: int, changes: int) -> list[bytes]:
-    """What concerns files and processes of the user; `changes` is the answer to changes of modes
-    and times.
+    """The rules for files and processes of the user.
+
+    `changes` is the answer to changes of modes and times.
     """
     code: list[bytes] = []
     for numbers in CHANGES.values():
@@ -299,7 +297,7 @@ def _shared(column: int, changes: int) -> list[bytes]:
 
 
 def _signals(column: int, mine: int) -> list[bytes]:
-    """Signals sent, and those that a file sends to whom it is told to."""
+    """The rules for signals: those sent, and the receiver of those that a file sends."""
     code: list[bytes] = []
     for numbers in _SIGNALS.values():
         code += _with_argument(numbers[column], 0, [_op(_EQUAL, mine, 1, 0), _op(_RETURN, _EPERM)])
@@ -311,8 +309,11 @@ def _signals(column: int, mine: int) -> list[bytes]:
 
 
 def _truncation(column: int) -> list[bytes]:
-    """No truncate(2), and no open(2) that cuts off without asking for the right to write. openat2
-    passes its flags in memory: it is "not there"."""
+    """The rules against truncation without the right to write.
+
+    They refuse truncate(2), and open(2) that truncates without asking for the right to write.
+    openat2 passes its flags in memory, so it is reported as missing (ENOSYS).
+    """
     code = _answer(_TRUNCATE[column], _EPERM) + _answer(_OPENAT2[column], _ENOSYS)
     writes = [_op(_AND, 3), _op(_EQUAL, 1, 2, 0), _op(_EQUAL, 2, 1, 0), _op(_RETURN, _EPERM)]
     for numbers, place in ((_OPEN, 1), (_OPENAT, 2)):
@@ -327,15 +328,14 @@ def _op(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
 
 
 def _answer(number: int, answer: int) -> list[bytes]:
-    """One answer to call `number`, whatever its arguments; nothing where the architecture has no
-    such call.
-    """
+    """One answer to call `number`, for any arguments; empty if the machine lacks the call."""
     return [_op(_EQUAL, number, 0, 1), _op(_RETURN, answer)] if number >= 0 else []
 
 
 def _with_argument(number: int, argument: int, test: list[bytes]) -> list[bytes]:
-    """`test` on the low 32 bits of an argument of call `number`; what it does not refuse goes on
-    with the list.
+    """`test` on the low 32 bits of an argument of call `number`.
+
+    If `test` does not refuse, the rest of the list decides.
     """
     body = [_op(_LOAD, 16 + 8 * argument), *test, _op(_LOAD, _NR)]
     return [_op(_EQUAL, number, 0, len(body)), *body] if number >= 0 else []

@@ -1,10 +1,9 @@
-"""Plain data between processes that do not trust each other: frames, and values as JSON plus raw
-number buffers.
+"""Plain data between processes that do not trust each other.
 
-Nothing here can run code when it is read: no pickle, no object arrays, a short list of number
-types. A value is None, bool, int, float, complex, str, bytes, list or tuple (read back as a list),
-dict, NumPy scalar (read back as a Python number) or array. Objects of a subclass travel as the
-plain value underneath, whatever their methods claim.
+Frames, and values as JSON plus raw number buffers. Reading them cannot run code: no pickle, no
+object arrays, a short list of number types. A value is None, bool, int, float, complex, str, bytes,
+list or tuple (read back as a list), dict, NumPy scalar (read back as a Python number) or array.
+Objects of a subclass travel as the plain value underneath; their methods are not called.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _HEADER = struct.Struct("<IB")
 _LONG = 1 << 16
 # hashes of numbers can be chosen, and a table of equal ones takes the square of their number
 _ALIKE = 50
-_ALIGNED = 8  # raw numbers begin at a multiple of so many bytes
+_ALIGNED = 8  # raw numbers begin at a multiple of this number of bytes
 _MARK = "$"  # the one key of a dict that stands for something JSON lacks
 
 
@@ -70,15 +69,16 @@ def send(channel: socket.socket, kind: str, payload: Data = b"") -> None:
 
 
 def receive(channel: socket.socket, limit: int) -> tuple[str, Data]:
-    """Read one frame (blocking). Raises EOFError when the other side is gone, TooLarge above
-    `limit` bytes.
+    """Read one frame (blocking).
+
+    Raises EOFError if the other side has gone, TooLarge above `limit` bytes.
     """
     kind, length = parse_header(exactly(channel, HEADER_SIZE), limit)
     return kind, exactly(channel, length)
 
 
 def exactly(channel: socket.socket, size: int) -> bytearray:
-    """So many bytes (blocking). Raises EOFError when the other side is gone."""
+    """Read exactly `size` bytes (blocking); raise EOFError if the other side has gone."""
     data = bytearray(size)
     rest = memoryview(data)
     while rest:
@@ -94,18 +94,21 @@ def exactly(channel: socket.socket, size: int) -> bytearray:
 
 
 def encode(value: Any) -> bytes:
-    """The value as bytes; anything but plain data raises WireError."""
+    """The value as bytes; raise WireError unless it is plain data."""
     return ValueWriter().encode(value)
 
 
 def decode(data: Data) -> Any:
-    """The value of `encode`d bytes; malformed or hostile bytes raise WireError."""
+    """The value of `encode`d bytes; raise WireError if they are malformed or hostile."""
     return ValueReader().decode(data)
 
 
 class ValueWriter:
-    """Turns one value into bytes, once. `forms` says how each plain type is written; subclasses may
-    take more kinds of values in `other`."""
+    """Turns one value into bytes, once.
+
+    `forms` maps each plain type to its writer; subclasses may accept more kinds of values in
+    `other`.
+    """
 
     forms: ClassVar[
         tuple[tuple[type, Callable[..., Any]], ...]
@@ -204,8 +207,9 @@ class ValueWriter:
         return self.raw(numpy, array)
 
     def raw(self, numpy: Any, array: Any) -> Any:
-        """An array of numbers (not a subclass, C order) by reference to its bytes in the
-        buffers.
+        """An array of numbers as a reference to its bytes in the buffers.
+
+        Not a subclass, C order.
         """
         if array.dtype.kind == "f" and array.dtype.itemsize > 8:
             array = array.astype("<f8")
@@ -217,7 +221,7 @@ class ValueWriter:
         return {_MARK: "array", "v": [name, list(array.shape), *self._put(numbers, array.nbytes)]}
 
     def _put(self, chunk: Any, size: int) -> list[int]:
-        """Raw bytes into the buffers: their offset and size."""
+        """Append raw bytes to the buffers; return their offset and size."""
         offset, padding = self._size, -size % _ALIGNED
         self._chunks += (chunk, bytes(padding))
         self._size += size + padding
@@ -238,8 +242,10 @@ class ValueWriter:
 
 
 class ValueReader:
-    """Turns bytes back into one value. `marks` maps each kind of value besides JSON's own to its
-    reader; subclasses may add more."""
+    """Turns bytes back into one value.
+
+    `marks` maps each kind of value besides JSON's own to its reader; subclasses may add more.
+    """
 
     def __init__(self) -> None:
         self.buffers, self._taken = memoryview(b""), 0
@@ -281,7 +287,7 @@ class ValueReader:
         if isinstance(value, float) and not math.isfinite(value):
             raise WireError(
                 "a number out of range"
-            )  # 1e999, say: what is not finite has a mark of its own
+            )  # 1e999, for example: values that are not finite have a mark of their own
         if isinstance(value, list):
             return [self.revive(item, depth + 1) for item in value]
         if not isinstance(value, dict):
@@ -335,8 +341,11 @@ class ValueReader:
         return numpy.frombuffer(numbers, dtype).reshape(shape)
 
     def _slice(self, offset: Any, size: Any) -> memoryview:
-        """A piece of the buffers. They come in order, so that no two values share one: arrays stay
-        independent, and a short frame cannot expand into many copies."""
+        """A piece of the buffers.
+
+        Pieces come in order and no two values share one: arrays stay independent, and a short frame
+        cannot expand into many copies.
+        """
         if type(offset) is not int or type(size) is not int or size < 0:
             raise WireError("not a buffer")
         if not self._taken <= offset <= offset + size <= len(self.buffers):
@@ -354,9 +363,7 @@ class ValueReader:
 
 
 def apart(keys: list[Any]) -> list[Any]:
-    """The keys of a table that will be made of them; raises WireError if too many of them have one
-    hash.
-    """
+    """The keys of a table to be built; raise WireError if too many of them have one hash."""
     if max(Counter(map(hash, keys)).values(), default=0) > _ALIKE:
         raise WireError("too many keys with the same hash")
     return keys

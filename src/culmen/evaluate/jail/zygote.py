@@ -1,9 +1,8 @@
-"""The fork-server: a warm single-threaded process that forks one confined child per evaluation.
+"""The fork-server: a warm single-threaded process with one confined child per evaluation.
 
-It runs only trusted code, knows no secret, starts inside bubblewrap at level namespaces, and does
-four things: fork, kill at the deadline or above the memory limit, reap, report. It ends, with
-everything below it, when its control socket closes, that is when the orchestrator dies in whatever
-way.
+It runs only trusted code, holds no secret, starts inside bubblewrap at level namespaces, and has
+four duties: fork, kill at the deadline or above the memory limit, reap, report. It ends, with all
+its descendants, when its control socket closes, that is when the orchestrator dies for any reason.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class _Running:
     deputy: Deputy | None = None
 
     def asks(self) -> int:
-        """The descriptor that has something for us, -1 if nothing can come."""
+        """The descriptor on which the child's next question arrives, -1 if none can come."""
         return (
             self.desk.fileno()
             if self.desk is not None
@@ -58,7 +57,7 @@ class _Running:
         )
 
     def hear(self) -> None:
-        """Take over the child's listener, or answer what one of its processes asks."""
+        """Take over the child's listener, or answer a question of one of its processes."""
         if self.desk is not None:
             with self.desk:
                 fds = socket.recv_fds(self.desk, 1, 1)[1]
@@ -68,7 +67,7 @@ class _Running:
             self.deputy.answer()
 
     def hang_up(self) -> None:
-        """Nothing is asked any more."""
+        """Close the channels of questions: the child asks no more."""
         if self.desk is not None:
             self.desk.close()
         if self.deputy is not None:
@@ -90,7 +89,7 @@ class Zygote:
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """The loop."""
+        """Run the loop."""
         while True:
             poll = select.poll()
             for fd in (
@@ -115,7 +114,7 @@ class Zygote:
             if state & select.POLLIN:
                 running.hear()
             elif state & select.POLLHUP:  # an error is only a look that a signal interrupted
-                running.hang_up()  # all who could ask are gone
+                running.hang_up()  # all processes that could ask have ended
 
     def _patience(self) -> float | None:
         """Milliseconds until the next deadline or check."""
@@ -126,7 +125,7 @@ class Zygote:
         return max(0.0, due - now) * 1000 + 1
 
     def _obey(self) -> bool:
-        """One message from the orchestrator; False when it is gone."""
+        """Obey one message from the orchestrator; False if it has gone."""
         data, fds, _, _ = socket.recv_fds(self.control, _BIG, 3)
         try:
             if not data:
@@ -167,9 +166,7 @@ class Zygote:
         self.running[pid] = _Running(job, now + job.seconds, desk=ours)
 
     def _become(self, job: ForkRequest, channel: int, log: int, line: int, desk: int) -> NoReturn:
-        """The child: confine, then run; whatever happens, it never returns into the fork-server's
-        loop.
-        """
+        """Become the child: confine, then run; never return into the fork-server's loop."""
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -223,11 +220,11 @@ class Zygote:
                 self._sweep()
 
     def memory(self) -> dict[int, int]:
-        """Kilobytes in use by each child and what it has started."""
+        """Kilobytes in use by each child and its descendants."""
         return procfs.memory(list(self.running), self.limit_kb)
 
     def limit_kb(self, pid: int) -> int:
-        """Kilobytes that a child and what it has started may use."""
+        """Limit in kilobytes for a child and its descendants."""
         return self.running[pid].job.memory_mb * 1024 + self.cage.baseline // 1024
 
     def _sweep(self) -> None:
@@ -244,7 +241,7 @@ class Zygote:
                     os.waitpid(pid, 0)
 
     def _remove(self, folder: str) -> None:
-        """In a process of its own, which does not block the loop."""
+        """Remove a folder in a separate process, which does not block the loop."""
         self.helpers.add(os.posix_spawn(REMOVE[0], [*REMOVE, folder], {"PATH": "/usr/bin:/bin"}))
 
     def _end(self) -> None:
@@ -266,7 +263,7 @@ class Zygote:
 def jailed(
     cage: JailPolicy, job: ForkRequest, channel: int, log: int, line: int, desk: int
 ) -> NoReturn:
-    """Run in the child: confine it, or report why not and end; then serve its one request."""
+    """Run in the child: confine it, or report the failure and end; then serve its one request."""
     own_descriptors(channel, log, line, desk)
     try:
         enter(cage, job)
@@ -283,7 +280,7 @@ def main() -> None:
 
 
 def serve(control: socket.socket) -> None:
-    """Until the control socket closes. Its first message is the set-up."""
+    """Serve until the control socket closes; its first message is the set-up."""
     control.set_inheritable(False)
     setup = json.loads(control.recv(1 << 20))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]

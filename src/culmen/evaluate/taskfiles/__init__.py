@@ -1,9 +1,9 @@
 """Task folders of several origins as `Task` values.
 
-    task = load("path/to/task")        # culmen's own folder, or an OpenEvolve example as it is
-    write_new("my_task")               # three short files that work at once
+    task = load("path/to/task")        # culmen's own folder, or an unmodified OpenEvolve example
+    write_new("my_task")               # three short files of a working task
 
-Nothing here imports or runs anything of a task. How evaluators are called is in docs/tasks.md.
+Nothing here imports or runs a task's code. docs/tasks.md describes the calls of evaluators.
 """
 
 from culmen.evaluate.taskfiles.loading import (

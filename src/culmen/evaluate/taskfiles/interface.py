@@ -1,12 +1,11 @@
-"""First programs for an evaluator that comes without one, written from its syntax tree; nothing is
-run.
+"""First programs for an evaluator that comes without one, written from its syntax tree.
 
-The evaluator is followed from the value it gets (the output of `score`, the module that `evaluate`
-loads) through assignments, loops and its own functions. Shapes come from unpackings, indices, and
-comparisons of `len` and `.shape` with whole numbers. Recognised are a number, a list of numbers, a
-list of points, and a tuple of these; the programs then return plain numbers of these shapes: a few
-sets of them, since shapes do not tell which are acceptable. Otherwise there is only a stub that
-says which functions to write.
+Nothing is run. The evaluator is followed from its input (the output of `score`, the module that
+`evaluate` loads) through assignments, loops and its own functions. Shapes come from unpackings,
+indices, and comparisons of `len` and `.shape` with whole numbers. Recognised are a number, a list
+of numbers, a list of points, and a tuple of these; the programs then return plain numbers of these
+shapes. There are several sets of numbers, since shapes do not determine which are acceptable.
+Without known shapes there is only a stub with the functions to write.
 """
 
 from __future__ import annotations
@@ -20,21 +19,17 @@ PART = "program.py"
 FILLS = ("grid", "spread", "corner", "zeros", "ones")
 _MODULE = "."
 _LOADERS = ("__import__", "module_from_spec", "import_module")
-_SAME = (
-    "array",
-    "asarray",
-    "list",
-    "tuple",
-    "float",
-    "tolist",
-    "astype",
-)  # return their argument, or the value itself, in another form
+# return their argument, or the value itself, in another form
+_SAME = ("array", "asarray", "list", "tuple", "float", "tolist", "astype")
 _DEEPEST, _CALLS, _PARTS = 6, 300, 100
 
 
 class FirstPrograms(msgspec.Struct, frozen=True):
-    """`programs` that run (none if the shapes are not known; `given` if the evaluator contains
-    one), a `stub`, and the functions that the evaluator `uses`."""
+    """First programs for an evaluator, or a stub.
+
+    `programs` run (none if the shapes are not known; `given` if the evaluator contains one); `stub`
+    has the functions to write; `uses` are the functions that the evaluator calls.
+    """
 
     programs: tuple[str, ...] = ()
     stub: str = ""
@@ -45,8 +40,8 @@ class FirstPrograms(msgspec.Struct, frozen=True):
 def first_programs(text: str, form: str, entry: str = "run") -> FirstPrograms:
     """First programs for an evaluator's text; none if it calls no function that can be seen.
 
-    Of the form "legacy", `evaluate(path)` loads the program, or hands it to another process that
-    does; of others, `score(output)` gets what `entry` returned.
+    With the form "legacy", `evaluate(path)` loads the program, or passes it to another process that
+    does; with others, `score(output)` gets the result of `entry`.
     """
     tree = ast.parse(text)
     reader = _Reader(tree)
@@ -72,17 +67,17 @@ def first_programs(text: str, form: str, entry: str = "run") -> FirstPrograms:
 
 @dataclass(eq=False)
 class _Value:
-    """What is seen of a value that the program returns, or of a part of it."""
+    """The known structure of a value that the program returns, or of a part of it."""
 
     name: str = ""  # the evaluator's
     length: int = 0  # 0 is not known
-    parts: list[_Value] = field(default_factory=list["_Value"])  # as it is unpacked
-    element: _Value | None = None  # any one of it, as it is looped over
+    parts: list[_Value] = field(default_factory=list["_Value"])  # in the order of unpacking
+    element: _Value | None = None  # any element, as seen in a loop
     number: bool = False  # used in arithmetic
     array: bool = False  # used as a numpy array
 
     def part(self, place: int) -> _Value:
-        """The part at a place."""
+        """The part at this index."""
         self.parts += [_Value() for _ in range(len(self.parts), place + 1)]
         return self.parts[place]
 
@@ -108,8 +103,9 @@ class _Value:
         return None if self.parts or self.element or self.array else ()
 
     def known(self) -> bool:
-        """Whether the shapes are known. A part of a tuple counts as a number if nothing else is
-        seen of it.
+        """True if the shapes are known.
+
+        A part of a tuple counts as a number if nothing else is known of it.
         """
         if values := self.values():
             return all(one.shape() is not None for one in values)
@@ -138,12 +134,12 @@ class _Reader(ast.NodeVisitor):
                 )
 
     def use(self, name: str, arguments: int) -> _Value:
-        """What a function of the program returns."""
+        """The result of a function of the program."""
         self.arguments.setdefault(name, arguments)
         return self.returned.setdefault(name, _Value())
 
     def follow(self, function: _Function, known: dict[str, _Known]) -> _Known:
-        """Read a function's body with these variables known; returns its return value, if known."""
+        """Read a function's body with these variables known; return its result, if known."""
         self._calls += 1
         if self._depth >= _DEEPEST or self._calls > _CALLS:
             return None
@@ -158,9 +154,7 @@ class _Reader(ast.NodeVisitor):
         return result
 
     def visit(self, node: ast.AST) -> None:
-        """Bind the variables of loops before their bodies are read, those of assignments after
-        their values.
-        """
+        """Bind loop variables before the bodies are read, those of assignments after the values."""
         loops = node.generators if isinstance(node, ast.ListComp | ast.GeneratorExp) else [node]
         for loop in loops:
             if isinstance(loop, ast.For | ast.comprehension):
@@ -196,7 +190,7 @@ class _Reader(ast.NodeVisitor):
                 self._bind(one, value.part(place) if isinstance(value, _Value) else None)
 
     def _bind_each(self, target: ast.expr, iterated: ast.expr) -> None:
-        """Loop variables are elements of what is looped over."""
+        """Bind loop variables to elements of the iterated value."""
         match target, iterated:
             case ast.Tuple(elts=targets), ast.Call(
                 func=ast.Name(id="enumerate" | "zip" as name), args=given
@@ -208,7 +202,7 @@ class _Reader(ast.NodeVisitor):
                 self._bind(target, value.each() if isinstance(value, _Value) else None)
 
     def _value(self, node: ast.expr) -> _Known:
-        """The value, or the part of one, that an expression stands for."""
+        """The value, or part of one, of an expression."""
         match node:
             case ast.Name(id=name):
                 return self._known.get(name)
@@ -264,7 +258,7 @@ class _Reader(ast.NodeVisitor):
                 value.number = True
 
     def _measure(self, one: ast.expr, other: ast.expr) -> None:
-        """`len(x) != 3`, `x.shape != (3, 2)`."""
+        """Note the lengths in a comparison: `len(x) != 3`, `x.shape != (3, 2)`."""
         match one, other:
             case ast.Call(func=ast.Name(id="len"), args=[whole]), _:
                 self._set_lengths(self._value(whole), [other])
@@ -281,7 +275,7 @@ class _Reader(ast.NodeVisitor):
                 value = value.each() if size is not sizes[-1] else value
 
     def _number(self, node: ast.expr) -> int | None:
-        """A whole number that is not negative: written out, or a constant of the module."""
+        """A whole number that is not negative: a literal, or a constant of the module."""
         if isinstance(node, ast.Name):
             return self._constants.get(node.id)
         return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
@@ -292,8 +286,9 @@ def _called(node: ast.Call) -> str:
 
 
 def _example(tree: ast.Module) -> str:
-    """A program that the evaluator contains as a text: the constant SEED, EXAMPLE or
-    INITIAL_PROGRAM; "" if none.
+    """A program that the evaluator contains as a text, "" if there is none.
+
+    The constant is named SEED, EXAMPLE or INITIAL_PROGRAM.
     """
     for node in tree.body:
         if (
@@ -343,7 +338,7 @@ def _expression(value: _Value, fill: str, constants: dict[str, str]) -> str:
             and not shape
             and len(values[place - 1].shape() or ()) == 1
         ):
-            parts.append(f"float(sum({list(constants)[-1]}))")  # a total of what stands before it
+            parts.append(f"float(sum({list(constants)[-1]}))")  # the sum of the last constant
             continue
         name = one.name.upper() or ("VALUES" if shape else "VALUE")
         name = next(
@@ -357,8 +352,11 @@ def _expression(value: _Value, fill: str, constants: dict[str, str]) -> str:
 
 
 def _numbers(shape: tuple[int, ...], fill: str) -> float | list[float] | list[list[float]]:
-    """Numbers in this shape: points on a grid in the unit cube, scattered over it or over its lower
-    corner, with small numbers beside them; or only 0, or only 1."""
+    """Numbers in this shape.
+
+    `fill` "grid": points on a grid in the unit cube; "spread": scattered over the cube; "corner":
+    scattered over its lower corner; beside points, small numbers. "zeros" or "ones": only 0 or 1.
+    """
     if not shape:
         return float(fill == "ones")
     if len(shape) == 1:
@@ -374,12 +372,12 @@ def _numbers(shape: tuple[int, ...], fill: str) -> float | list[float] | list[li
 
 
 def _cells(count: int, width: int) -> int:
-    """Cells along an axis of the smallest grid that has room for so many points."""
+    """Cells along an axis of the smallest grid with room for `count` points."""
     return next(cells for cells in range(1, count + 1) if cells**width >= count)
 
 
 def _grid(count: int, width: int) -> list[list[float]]:
-    """The centres of cells: as many cells along each axis as there must be."""
+    """Centres of the first `count` cells of a grid in the unit cube."""
     cells = _cells(count, width)
     along = [cells] * (width - 1) + [-(-count // cells ** (width - 1))]
     return [
@@ -389,7 +387,10 @@ def _grid(count: int, width: int) -> list[list[float]]:
 
 
 def _scattered(count: int, width: int) -> list[list[float]]:
-    """Evenly scattered points: a Kronecker sequence with powers of the generalised golden ratio."""
+    """Evenly scattered points in the unit cube.
+
+    A Kronecker sequence with powers of the generalised golden ratio.
+    """
     ratio = 2.0
     for _ in range(60):
         ratio = (1.0 + ratio) ** (1.0 / (width + 1))
@@ -400,7 +401,7 @@ def _scattered(count: int, width: int) -> list[list[float]]:
 
 
 def _written(numbers: float | list[float] | list[list[float]]) -> str:
-    """A literal: rows of points on lines of their own."""
+    """A literal of the numbers, one point a line."""
     if not isinstance(numbers, list):
         return repr(numbers)
     if len(numbers) > 1 and numbers == [numbers[0]] * len(numbers):

@@ -1,6 +1,4 @@
-"""Finds a task at a path or among the built-in ones, and explains what to do where there is
-none.
-"""
+"""The task at a path or among the built-in ones, or an error with the next step."""
 
 from __future__ import annotations
 
@@ -34,9 +32,9 @@ def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "
     """The task at a path: a folder, its `task.toml`, or an evaluator file alone.
 
     Folders are culmen's own (`task.toml`) or those of an ecosystem in `ADAPTERS`. `goal` and
-    `seeds` (named texts) take the place of the task's, `direction` says which way scores go where
-    no task.toml does. Raises `TaskError` for whatever cannot work; nothing of the task is imported
-    or run.
+    `seeds` (named texts) replace the task's; `direction` is the direction of scores for a task
+    without a task.toml. Raises `TaskError` for a task that cannot work; none of its code is
+    imported or run.
     """
     task = _find(Path(path).expanduser(), goal, bool(seeds))
     task = replace(task, goal=goal.strip()) if goal.strip() else task
@@ -48,7 +46,7 @@ def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "
 
 
 def with_seeds(task: Task, seeds: Seeds) -> Task:
-    """The task with other initial programs; raises `TaskError` if it names parts that they lack."""
+    """The task with other initial programs; raise `TaskError` if they lack a part it names."""
     parts = seeds[0]
     evaluator, frozen = task.evaluator, task.surface.frozen
     for name in (*frozen, *re.findall(r"\{([^{}]*)\}", " ".join(evaluator.command))):
@@ -81,8 +79,9 @@ def with_seeds(task: Task, seeds: Seeds) -> Task:
 
 
 def with_proxy(task: Task, proxy: str) -> Task:
-    """The task with its evaluator's candidates behind a proxy: auto, always or never. Raises
-    `TaskError`.
+    """The task with a proxy setting for its evaluator's candidates: auto, always or never.
+
+    Raises `TaskError`.
     """
     if proxy not in ("auto", "always", "never"):
         raise TaskError(
@@ -95,7 +94,7 @@ def with_proxy(task: Task, proxy: str) -> Task:
 
 
 def as_it_is(task: Task) -> Task:
-    """The task with its evaluator's files as they are now, for a fork. Raises `TaskError`."""
+    """The task with its evaluator's present files, for a fork; raise `TaskError` without them."""
     folder = Path(task.evaluator.path).parent
     if not task.evaluator.files:
         return task
@@ -138,7 +137,7 @@ def _folder(folder: Path, goal: str, seeded: bool) -> Task:
 
 
 def nowhere(path: Path) -> TaskError:
-    """The error for a path that does not exist; names the tasks near by."""
+    """The error for a path that does not exist, with the names of tasks near by."""
     folder = path.parent
     names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
     tasks = [name for name in names[:_MANY] if _is_task(folder / name)]
@@ -155,7 +154,7 @@ def nowhere(path: Path) -> TaskError:
 
 
 def no_task(folder: Path) -> TaskError:
-    """For a folder without `task.toml` and `evaluator.py`."""
+    """The error for a folder without `task.toml` and `evaluator.py`."""
     files = sorted(entry for entry in folder.iterdir() if entry.is_file())
     names = [file.name for file in files[:_MANY]]
     what = "no task here: neither task.toml nor evaluator.py"
@@ -167,7 +166,7 @@ def no_task(folder: Path) -> TaskError:
 
 
 def no_evaluator(file: Path) -> TaskError:
-    """For a file that is neither a `task.toml` nor Python."""
+    """The error for a file that is neither a `task.toml` nor Python."""
     fix = "give the folder, its task.toml, or an evaluator.py together with a goal"
     if file.suffix == ".ipynb":
         fix = (
@@ -187,7 +186,7 @@ def _is_task(folder: Path) -> bool:
 
 
 def _start(folder: Path, files: list[Path]) -> str:
-    """What to write first, by the folder's other files."""
+    """The first file to write, judged by the other files of the folder."""
     new = f"culmen new {shlex.quote(str(folder / 'task'))}"
     if any(file.suffix in (".sh", ".bash") for file in files):
         return (
@@ -207,12 +206,12 @@ def _start(folder: Path, files: list[Path]) -> str:
 
 
 def examples() -> list[tuple[str, str]]:
-    """The built-in tasks: name and one-line description, by name."""
+    """The built-in tasks, sorted: (name, one-line description)."""
     return [(folder.name, _line(folder)) for folder in _folders()]
 
 
 def example_path(name: str) -> Path:
-    """The folder of a built-in task; raises `UserError` for an unknown name."""
+    """The folder of a built-in task; raise `UserError` for an unknown name."""
     folders = {folder.name: folder for folder in _folders()}
     if name not in folders:
         raise UserError(
@@ -222,10 +221,10 @@ def example_path(name: str) -> Path:
 
 
 def write_new(directory: str | Path, example: str | None = None) -> tuple[Path, ...]:
-    """Write a task that works at once into a new or empty folder; the files written, sorted.
+    """Write a working task into a new or empty folder; return the files written, sorted.
 
-    `example` names a built-in task, by default one of three short files. Never overwrites: raises
-    `UserError` if the folder holds anything, or cannot be written.
+    `example` names a built-in task; the default is a task of three short files. Never overwrites:
+    raises `UserError` if the folder has any content, or cannot be written.
     """
     target = Path(directory).expanduser()
     source = example_path(example or DEFAULT)
@@ -260,8 +259,8 @@ def _line(folder: Path) -> str:
     return " ".join(goal.split()).split(". ")[0].rstrip(".")
 
 
-# An evaluator file alone: `score(output)` or `evaluate(path)`, with the files beside it and what
-# its text shows.
+# An evaluator file alone: `score(output)` or `evaluate(path)`, with the files beside it and those
+# that its text names.
 
 ENTRY = "run"
 
@@ -270,8 +269,8 @@ def read_evaluator(path: Path, goal: str = "", seeded: bool = False) -> Task:
     """The task of an evaluator file.
 
     The first program is an `initial_program.*` beside it, else the evaluator's text SEED, else
-    programs made from the shapes that it asks for; `seeded`: the caller provides some. `verify.py`
-    beside it, or a function `certify` in it, is its verifier. Raises `TaskError`.
+    programs of the shapes that it requires; `seeded`: the caller provides some. `verify.py` beside
+    it, or a function `certify` in it, is its verifier. Raises `TaskError`.
     """
     text = read_text(path)
     module = reading.parse_module(text, str(path))
@@ -297,8 +296,9 @@ def read_evaluator(path: Path, goal: str = "", seeded: bool = False) -> Task:
 
 
 def entered(task: Task, part: str, text: str) -> Task:
-    """The task with the function that is called taken from a first program, where no task.toml
-    names one.
+    """The task with its called function taken from a first program.
+
+    Unchanged if a task.toml names the function.
     """
     if task.evaluator.form not in ("call", "serve") or Path(task.root, "task.toml").is_file():
         return task
@@ -334,7 +334,7 @@ def _scored(path: Path, form: task_toml.Form, goal: str, program: Path | None) -
 
 
 def _begun(task: Task, first: interface.FirstPrograms) -> Task:
-    """The task with the programs that could be made for it, if any."""
+    """The task with the programs that could be generated for it, if any."""
     if not first.programs:
         return reading.digested(task)
     module = interface.PART if task.evaluator.form in ("call", "serve") else ""
@@ -353,7 +353,7 @@ def _begun(task: Task, first: interface.FirstPrograms) -> Task:
 
 
 def directed(task: Task, direction: str) -> Task:
-    """The task with scores going this way (`core.task.way`)."""
+    """The task with this direction of scores (`core.task.way`)."""
     try:
         direction = way(direction)
     except UserError as error:
@@ -375,9 +375,11 @@ def _beside(path: Path) -> Path | None:
 
 
 def _apart(path: Path, program: Path | None) -> list[Path]:
-    """Files beside the evaluator that are not part of it: the first program, and files that are
-    neither Python nor named in a Python file. The folder may be any folder, even the one that holds
-    the run's output."""
+    """Files beside the evaluator that are not part of it.
+
+    The first program, and files that are neither Python nor named in a Python file. The folder may
+    be any folder, even the one with the run's output.
+    """
     near = [read_text(file) for file in path.parent.glob("*.py") if file.is_file()]
     spoken = {piece.strip("*") for text in near for piece in reading.spoken(text)}
     found = [program] if program else []
@@ -395,9 +397,7 @@ def _config(path: Path) -> Path | None:
 
 
 def _verifier(path: Path, form: str) -> str:
-    """The file that certifies: verify.py beside the evaluator, or the evaluator itself; "" for
-    none.
-    """
+    """The verifier's file: verify.py beside the evaluator, or the evaluator; "" without one."""
     if form not in ("call", "command"):
         return ""
     beside = path.parent / "verify.py"
@@ -408,7 +408,7 @@ def _verifier(path: Path, form: str) -> str:
 
 
 def _entry(text: str, program: Path) -> str:
-    """The function that is called: `run`, or the only one there is."""
+    """Name of the called function: `run`, or the only function of the program."""
     module = reading.parse_module(text, str(program))
     defined = [name for name, found in module.names.items() if found.params is not None]
     if module.has(ENTRY):
@@ -430,19 +430,20 @@ def _needed(first: interface.FirstPrograms) -> str:
 
 
 class FolderAdapter(Protocol):
-    """A module with these functions; nothing of a folder is imported or run while it is read.
+    """A module for the task folders of one ecosystem.
 
-    What happens inside the jail belongs in a file of its own, which `evaluator_process` chooses by
-    `evaluator.options["contract"]`.
+    Its functions read a folder without importing or running its code. The part that runs inside the
+    jail is a file of its own, which `evaluator_process` chooses by `evaluator.options["contract"]`.
     """
 
     def fits(self, folder: Path) -> bool:
-        """Whether the folder is one of this ecosystem's, as far as its files tell."""
+        """True if the folder is one of this ecosystem's, judged by its files."""
         ...
 
     def read_folder(self, folder: Path, goal: str = "") -> Task:
-        """Its task; raises `TaskError` that names the smallest change where it cannot run as it
-        is.
+        """The folder's task.
+
+        Raises `TaskError`, with the smallest remedy, if the folder cannot run unmodified.
         """
         ...
 
@@ -451,6 +452,6 @@ ADAPTERS: tuple[FolderAdapter, ...] = (harbor, openevolve, shinka)
 
 
 def of_ecosystem(folder: Path, goal: str = "") -> Task | None:
-    """The task of a folder of a known ecosystem, None if it is none."""
+    """The task of a folder of a known ecosystem, None for any other folder."""
     adapter = next((adapter for adapter in ADAPTERS if adapter.fits(folder)), None)
     return None if adapter is None else adapter.read_folder(folder, goal)

@@ -1,7 +1,6 @@
-"""Reading files of a task: their texts, languages and, for Python, what they define; nothing is
-imported or run.
+"""Files of a task: their texts, languages and, for Python, the names that they define.
 
-Messages name the place of a mistake and the nearest valid name.
+Nothing is imported or run. Error messages name the place of a mistake and the nearest valid name.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def read_text(path: Path) -> str:
 
 
 def missing(path: Path, key: str = "") -> TaskError:
-    """The error for a file that is not there, with the nearest name in its folder."""
+    """The error for a missing file, with the nearest name in its folder."""
     folder = path.parent
     names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
     near = closest(path.name, names)
@@ -97,7 +96,7 @@ def closest(name: str, names: Iterable[str]) -> str:
 
 
 def one_of(word: str, words: Iterable[str]) -> str:
-    """A fix for a wrong word: the near one if there is one, and all that are possible."""
+    """The remedy for a wrong word: the nearest word, if any, and all possible ones."""
     choices = sorted(words)
     near = closest(word, choices)
     return (f"did you mean '{near}'? " if near else "") + f"possible: {', '.join(choices)}"
@@ -110,7 +109,7 @@ def unknown_keys(
     toml: str = "",
     section: str = "",
 ) -> None:
-    """Raises `TaskError` for the first key that is not allowed."""
+    """Raise `TaskError` for the first key that is not allowed."""
     known = list(allowed)
     for key in table:
         if key not in known:
@@ -122,10 +121,10 @@ def unknown_keys(
 
 
 def line_of(toml: str, section: str, key: str) -> int:
-    """The line (from 1) of a key of a TOML text, or of its section's heading; 1 if neither is
-    found.
+    """The line (from 1) of a key of a TOML text, or of its section's heading.
 
-    A search by lines, good enough for messages: it does not parse multi-line values.
+    1 if neither is found. A search by lines, good enough for messages: it does not parse multi-line
+    values.
     """
     current, heading = "", 1
     for number, line in enumerate(toml.splitlines(), 1):
@@ -159,15 +158,16 @@ class Definition(NamedTuple):
 
 
 class Module(NamedTuple):
-    """The top-level names of a Python text; `open` if it also binds names that cannot be seen
-    (import *).
+    """The top-level names of a Python text.
+
+    `open` if it also binds names that cannot be seen (import *).
     """
 
     names: dict[str, Definition]
     open: bool
 
     def has(self, name: str) -> bool:
-        """Whether the name is bound, as far as can be seen."""
+        """True if the name is bound, or may be."""
         return self.open or name in self.names
 
 
@@ -177,8 +177,9 @@ def read_module(path: Path) -> Module:
 
 
 def parse_module(text: str, where: str) -> Module:
-    """The names of a Python text; raises `TaskError` naming `where` and the line if it is not
-    Python.
+    """The names of a Python text.
+
+    Raises `TaskError`, with `where` and the line, if the text is not Python.
     """
     try:
         tree = ast.parse(text)
@@ -194,10 +195,10 @@ def parse_module(text: str, where: str) -> Module:
 
 
 def preloadable(text: str) -> tuple[str, ...]:
-    """The numerical modules a Python text imports anywhere and this machine has, sorted; found
-    without importing any.
+    """The numerical modules that a Python text imports and this machine has, sorted.
 
-    Loading them once before the first candidate saves loading them for each.
+    Found without importing any. Loading them once before the first candidate saves loading them for
+    each.
     """
     try:
         nodes = list(ast.walk(ast.parse(text)))
@@ -240,9 +241,7 @@ def _installed(name: str) -> bool:
 
 
 def require(module: Module, name: str, path: Path, why: str) -> Definition:
-    """The definition of a required function; raises `TaskError` with a near name if there is
-    none.
-    """
+    """The definition of a required function; raise `TaskError` with a near name without one."""
     if module.has(name):
         return module.names.get(name, Definition(name, 1))
     near = closest(name, module.names)
@@ -294,7 +293,7 @@ def _definition(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Definition:
     return Definition(node.name, node.lineno, needed, optional)
 
 
-# What agents may read of the evaluator: all of its file, what it says of itself, or nothing.
+# Views of the evaluator for agents: its whole file, its docstrings and constants, or nothing.
 
 Shown = Literal["full", "public", "none"]
 SHOWN_MOST = 20_000  # characters of a file that is shown whole
@@ -302,9 +301,12 @@ _LONGEST = 100  # characters of a constant worth showing; a longer one may be an
 
 
 def shown(path: Path, how: Shown) -> str:
-    """The text that agents are given: the whole file (cut after `SHOWN_MOST` characters), or its
-    docstring, its short constants and its functions' heads with their docstrings; "" for none, and
-    for a file that is no Python."""
+    """The part of an evaluator's file that agents may read.
+
+    "full": the whole file, cut after `SHOWN_MOST` characters. "public": its docstring, its short
+    constants and its functions' heads with their docstrings; "" for a file that is not Python.
+    "none": "".
+    """
     text = "" if how == "none" else path.read_text(encoding="utf-8", errors="replace")
     if how == "full":
         return text if len(text) <= SHOWN_MOST else text[:SHOWN_MOST] + "\n# cut here"
@@ -348,12 +350,12 @@ _SKIPPED_SUFFIXES = {".pyc", ".md", ".rst", ".log", ".png", ".jpg", ".svg", ".pd
 
 
 def evaluator_files(path: Path, apart: Iterable[Path]) -> tuple[dict[str, str], str]:
-    """SHA-256 of an evaluator and the files beside it, by name, and a note ("" if all of them were
-    covered).
+    """SHA-256 of an evaluator and of the files beside it, by name, and a note.
 
-    `apart` are files that are no part of the evaluator (initial programs, cases, settings). Hidden
-    files, caches, logs, pictures and prose do not count. Of a folder with more than 400 files or 64
-    MB only the evaluator and Python files directly beside it are covered.
+    The note is "" if all files were covered. `apart` are files that do not belong to the evaluator
+    (initial programs, cases, settings). Hidden files, caches, logs, pictures and prose do not
+    count. Of a folder with more than 400 files or 64 MB only the evaluator and Python files
+    directly beside it are covered.
     """
     folder, skipped = path.parent, {p.resolve() for p in apart}
     files: list[Path] = []

@@ -1,5 +1,4 @@
-"""The shape of `task.toml`, one struct per table, and the files that it names: initial programs and
-cases.
+"""The structure of `task.toml`, one struct per table, and the files that it names.
 
 An initial program comes from files, patterns, folders or texts, as named parts. `cases.jsonl` is
 the data set, one JSON object a line.
@@ -34,8 +33,11 @@ SPLITS = ("train", "val", "test")
 
 
 class SeedTable(msgspec.Struct, frozen=True):
-    """Initial programs. `files`, `glob` and `parts` together make one initial program; `folders`
-    and `each` make several."""
+    """Initial programs.
+
+    `files`, `glob` and `parts` together make one initial program; `folders` and `each` make
+    several.
+    """
 
     files: list[str] = []
     glob: str = ""
@@ -46,7 +48,7 @@ class SeedTable(msgspec.Struct, frozen=True):
 
 
 class EvaluatorTable(msgspec.Struct, frozen=True):
-    """How candidates are run and judged; `form` "" is read off the evaluator's functions."""
+    """The run and judgement of candidates; with `form` "" the evaluator's functions decide."""
 
     file: str = "evaluator.py"
     verify: str = ""  # a file with certify(output), exact, for the final choice
@@ -74,9 +76,8 @@ class ObjectiveTable(msgspec.Struct, frozen=True):
     start: float | None = None
     target: float | None = None
     bounds: tuple[float, float] = (-math.inf, math.inf)
-    known: float | None = (
-        None  # the best value known to be true; a score beyond it is checked at once
-    )
+    # the best value known to be true; a score beyond it is checked at once
+    known: float | None = None
 
 
 class DefaultsTable(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -91,9 +92,7 @@ class DefaultsTable(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AgentsTable(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What coding agents are told: of the evaluator its whole file, what it says of itself, or
-    nothing.
-    """
+    """The evaluator's text for coding agents: all, docstrings and constants, or nothing."""
 
     evaluator: Shown = "public"
 
@@ -184,7 +183,10 @@ def read_toml(path: Path) -> TaskToml:
 
 
 def _wrong_type(path: Path, text: str, message: str) -> TaskError:
-    """msgspec's `Expected X, got Y - at `$.section.key[0]`` with the place in the file."""
+    """The error for a wrong type, with its place in the file.
+
+    msgspec's message is `Expected X, got Y - at `$.section.key[0]``.
+    """
     what, _, place = message.partition(" - at ")
     keys = re.findall(r"[\w-]+", re.sub(r"\[.*?\]", "", place.strip("`$")))
     section, key = (keys[0], keys[1]) if len(keys) > 1 else ("", keys[0] if keys else "")
@@ -197,7 +199,7 @@ def _wrong_type(path: Path, text: str, message: str) -> TaskError:
 
 
 def read_seeds(source: TaskToml) -> tuple[Seeds, tuple[Path, ...]]:
-    """The seeds and the files they came from; none if there is no [seed]. Raises `TaskError`."""
+    """The initial programs and their files; none without a [seed]. Raises `TaskError`."""
     table, root = source.table.seed, source.path.parent
     if table is None:
         return (), ()
@@ -225,7 +227,7 @@ def read_seeds(source: TaskToml) -> tuple[Seeds, tuple[Path, ...]]:
 
 
 def check_text(text: str, where: str) -> None:
-    """Raises `TaskError` for a seed text that is empty or cannot be stored."""
+    """Raise `TaskError` if the text of an initial program is empty or cannot be stored."""
     if not text.strip():
         raise TaskError(
             "the initial program is empty",
@@ -329,10 +331,10 @@ def _names(seed: Mapping[str, str]) -> str:
 
 
 def read_cases(path: Path) -> tuple[Case, ...]:
-    """The cases in the order of the file; a case without `id` is named by its place among the cases
-    (1, 2, ...).
+    """The cases in the order of the file.
 
-    Raises `TaskError` naming the line for anything that is not an object of id, input, info, split.
+    A case without `id` is named by its position among the cases (1, 2, ...). Raises `TaskError`,
+    with the line, for anything except an object of id, input, info, split.
     """
     seen: dict[str, int] = {}
     cases: list[Case] = []

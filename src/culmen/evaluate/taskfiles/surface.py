@@ -1,15 +1,15 @@
-"""Checks a candidate's text before it runs; EVOLVE-BLOCK markers say which text may be edited.
+"""Checks of a candidate's text before it runs; EVOLVE-BLOCK markers enclose editable text.
 
 A marker is a comment alone on its line, in any of the usual comment styles:
 
-    # EVOLVE-BLOCK-START     // EVOLVE-BLOCK-START     ! EVOLVE-BLOCK-START     --
-    # EVOLVE-BLOCK-START
-    <!-- EVOLVE-BLOCK-START -->     (* EVOLVE-BLOCK-START *)     /* EVOLVE-BLOCK-START */
+    # EVOLVE-BLOCK-START              // EVOLVE-BLOCK-START      ! EVOLVE-BLOCK-START
+    -- EVOLVE-BLOCK-START             (* EVOLVE-BLOCK-START *)   /* EVOLVE-BLOCK-START */
+    <!-- EVOLVE-BLOCK-START -->
 
-Blocks nest; what lies in the outermost block, inner markers included, is editable, everything else
-and the outermost marker lines are immutable. The comparison is of texts: it does not know their
-meaning in the language (a block that ends inside an open string changes the meaning of the text
-after it). Put all requirements into the scorer.
+Blocks nest; the text in the outermost block, inner markers included, is editable; all other text
+and the outermost marker lines are immutable. Texts are compared, not their meaning in the language
+(a block that ends inside an open string changes the meaning of the text after it). Put all
+requirements into the scorer.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _LINES = re.compile(
 
 
 def surface_fault(task: Task, candidate: Candidate) -> str:
-    """Reason to reject the candidate without running it, "" if there is none:
+    """Reason to reject the candidate without running it, "" if there is none.
 
     part_missing · unknown_part · bad_part_name · not_text · too_long · frozen_part_changed ·
     immutable_text_changed
 
-    Frozen parts and immutable text are compared with every seed: it is enough to agree with one of
-    them.
+    Frozen parts and immutable text are compared with every initial program; agreement with one of
+    them is enough.
     """
     parts = candidate.parts
     return _shape_fault(task, parts) or _text_fault(task, parts) or _change_fault(task, parts)
 
 
 def safe_name(name: str) -> bool:
-    """Whether a part's name is a plain relative path that stays inside the candidate's folder."""
+    """True if a part's name is a plain relative path that stays inside the candidate's folder."""
     path = PurePosixPath(name)
     plain = (
         bool(name)
@@ -66,7 +66,7 @@ def safe_name(name: str) -> bool:
 
 
 def is_text(text: str) -> bool:
-    """Whether a text can be stored and written to a file: UTF-8 without NUL."""
+    """True if a text can be stored and written to a file: UTF-8 without NUL."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -111,8 +111,9 @@ def _fault_against(task: Task, seed: dict[str, str], parts: dict[str, str]) -> s
 
 
 class MarkedRegion(NamedTuple):
-    """A run of whole lines that is editable or not; the texts of all regions together are the
-    text.
+    """A run of whole lines that is editable or not.
+
+    The texts of all regions together are the whole text.
     """
 
     text: str
@@ -134,8 +135,7 @@ def marker_kind(line: str) -> str:
 
 
 def split_blocks(text: str) -> tuple[MarkedRegion, ...]:
-    """The regions of a text in their order, alternating; a block without text gives an empty
-    editable region.
+    """The regions of a text in order, alternating; an empty block gives an empty region.
 
     Raises `MarkerError` if an END has no START or a START no END.
     """
@@ -166,7 +166,7 @@ def split_blocks(text: str) -> tuple[MarkedRegion, ...]:
 
 
 def has_blocks(text: str) -> bool:
-    """Whether anything is marked as editable (False also for unpaired markers)."""
+    """True if any text is marked as editable (False also for unpaired markers)."""
     try:
         return any(region.editable for region in split_blocks(text))
     except MarkerError:
@@ -174,7 +174,7 @@ def has_blocks(text: str) -> bool:
 
 
 def immutable_change(seed: str, new: str) -> str:
-    """Why `new` is not `seed` with other text in its blocks: "" if it is, else a sentence.
+    """The first difference between `seed` and `new` outside the blocks, as a sentence, or "".
 
     Line ends (CRLF or LF) and white space at the very end of the text do not count.
     """
@@ -200,7 +200,7 @@ def _immutable(text: str) -> list[str]:
 
 
 def _first(old: str, now: str) -> str:
-    """The first line that differs, for the message."""
+    """The first differing line, for the message."""
     for was, became in zip(old.split("\n"), now.split("\n")):
         if was != became:
             return f"{was[:80]!r} became {became[:80]!r}"

@@ -1,5 +1,6 @@
-"""culmen's own task folder: `task.toml`, initial programs, an evaluator with a function `score`,
-and perhaps cases.
+"""culmen's own task folder: `task.toml`, initial programs, an evaluator, perhaps cases.
+
+The evaluator has a function `score`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from culmen.evaluate.taskfiles.schema import (
 
 SCORE_ARGUMENTS: dict[
     str, tuple[str, ...]
-] = {  # what score() may ask for, and the forms that have it
+] = {  # arguments of score(), and the forms that have them
     "output": ("call", "command"),
     "call": ("serve",),
     "case": ("call", "serve", "command"),
@@ -45,8 +46,9 @@ SCORE_ARGUMENTS: dict[
 
 
 def read(path: Path) -> Task:
-    """The task a `task.toml` describes; raises `TaskError` for mistakes that would otherwise only
-    show later.
+    """The task of a `task.toml`.
+
+    Raises `TaskError` also for mistakes that would otherwise appear only later.
     """
     source = read_toml(path)
     table, root = source.table, path.parent
@@ -123,7 +125,7 @@ def _evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
 
 
 def _python(source: TaskToml) -> tuple[Path, Form, str]:
-    """The evaluator's file, its form, and whose contract it keeps if it is not ours."""
+    """The evaluator's file, its form, and the ecosystem of its contract, "" for culmen's."""
     table = source.table.evaluator
     path = (source.path.parent / table.file).resolve()
     if not path.is_file():
@@ -135,8 +137,9 @@ def _python(source: TaskToml) -> tuple[Path, Form, str]:
 
 
 def _spoken(source: TaskToml) -> Path:
-    """For an evaluator in another language: the file beside task.toml that its command names, else
-    task.toml.
+    """The evaluator's file for an evaluator in another language.
+
+    The file beside task.toml that its command names, else task.toml.
     """
     table, folder = source.table.evaluator, source.path.parent.resolve()
     if table.program and table.url:
@@ -170,8 +173,9 @@ def _check_packages(source: TaskToml) -> None:
 
 
 def _verifier(source: TaskToml, form: str, evaluator: Path) -> str:
-    """The verifier's absolute path, "" for none. It lies beside the evaluator, whose digest then
-    covers it.
+    """The verifier's absolute path, "" without one.
+
+    It lies beside the evaluator, whose digest then covers it.
     """
     name = source.table.evaluator.verify
     if not name:
@@ -191,8 +195,9 @@ def _verifier(source: TaskToml, form: str, evaluator: Path) -> str:
 
 
 def guess_form(module: reading.Module, path: Path) -> Form:
-    """The form an evaluator's functions ask for: `score(call)` serve, `score(...)` call,
-    `evaluate(path)` legacy.
+    """The form of an evaluator, judged by its functions.
+
+    `score(call)`: serve; `score(...)`: call; `evaluate(path)`: legacy.
     """
     if "score" in module.names:
         found = module.names["score"]
@@ -209,9 +214,7 @@ def guess_form(module: reading.Module, path: Path) -> Form:
 
 
 def check_scorer(form: str, module: reading.Module, path: Path) -> None:
-    """Raises `TaskError` if the function the form needs is missing or asks for an argument there is
-    not.
-    """
+    """Raise `TaskError` if the form's function is missing or has an unknown argument."""
     if form == "legacy":
         if not shinka.contract(module):
             reading.require(module, "evaluate", path, "define evaluate(program_path)")
@@ -254,7 +257,7 @@ def _command(source: TaskToml, form: str, seeds: Seeds) -> None:
 
 
 def _module(source: TaskToml, form: str, seeds: Seeds) -> str:
-    """The part that is imported; checked to define the entry as far as its syntax tells."""
+    """The imported part; raise `TaskError` if its syntax shows that it lacks the entry."""
     table = source.table.evaluator
     entry, name = table.entry, table.module
     if form not in ("call", "serve"):
@@ -326,7 +329,7 @@ def _objective(source: TaskToml) -> Objective:
 
 
 def _objectives(source: TaskToml) -> Objective:
-    """Several objectives, and constraints."""
+    """The objective of a task with several objectives or constraints."""
     table = source.table
     if table.objective != ObjectiveTable():
         fix = "remove [objective]: each objective has its own direction and reference"

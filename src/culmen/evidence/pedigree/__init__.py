@@ -1,7 +1,8 @@
-"""Value model of a run: posterior of every candidate's true reward, from it and its relatives.
+"""Value model of a run: posterior of every candidate's true reward.
 
-Equations, constants and schedule: docs/evidence.md. Results depend on the observations and
-their order alone, never on who asked for results, nor when.
+It uses a candidate's own evaluations and its relatives'. Equations, constants and schedule:
+docs/evidence.md. Results depend on the observations and their order alone, never on the calls that
+read results.
 """
 
 from culmen.evidence.pedigree.failing import FailureChances, FailureModel, FailureShare

@@ -1,4 +1,4 @@
-"""Chance of each candidate to fail: the seam for models of failures."""
+"""Chance of each candidate to fail: the interface for models of failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from culmen.evidence.pedigree.arrays import Floats, Ints
 class FailureChances(NamedTuple):
     """Posterior mean and standard deviation of each candidate's chance to fail.
 
-    `step` is the standard deviation of the mean after one more evaluation: how much that tells.
+    `step` is the standard deviation of the mean after one more evaluation: its information.
     """
 
     mean: Floats
@@ -21,22 +21,22 @@ class FailureChances(NamedTuple):
 
 
 class FailureModel(Protocol):
-    """A model of failures; a pure function, so that results do not depend on who asks, or when."""
+    """A model of failures; a pure function, so that results do not depend on the calls."""
 
     def chances(
         self, scored: Floats, failed: Floats, means: Floats, parents: Ints
     ) -> FailureChances:
         """Chances to fail of candidates with these counts of evaluations.
 
-        All arrays have one element per candidate, in order of their first observation;
-        candidates without any evaluation come last and must not influence the others. `means`:
-        posterior means on the model's scale (nan: no score of anyone yet). `parents`: places in
-        these arrays, -1 for none. Absurd scores count as failed.
+        All arrays have one element per candidate, in order of their first observation; candidates
+        without any evaluation come last and must not influence the others. `means`: posterior means
+        on the model's scale (nan: no candidate has a score yet). `parents`: places in these arrays,
+        -1 for none. Absurd scores count as failed.
         """
         ...
 
     def counted(self, failed: Floats) -> Floats:
-        """Of each candidate's failures those that count against it."""
+        """Failures of each candidate that count against it."""
         ...
 
 
@@ -60,5 +60,5 @@ class FailureShare:
         return FailureChances(share, spread / np.sqrt(trials + 3.0), spread / (trials + 3.0))
 
     def counted(self, failed: Floats) -> Floats:
-        """All of them."""
+        """All failures."""
         return failed

@@ -1,4 +1,4 @@
-"""When parameters are learnt, and what is believed of all candidates at any time."""
+"""Schedule of learning, and the present posterior of all candidates."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from culmen.evidence.pedigree.tree import FamilyTree, Posterior
 
 
 class ValueBeliefs(NamedTuple):
-    """Everything believed of each candidate, by number.
+    """Posterior of each candidate, by number.
 
     `mean` and `variance` of its true reward on the model's scale, `scored` and `failed`
-    evaluations, the `drift` of its children, whether it is `ruined`, and its chance of failing
+    evaluations, the `drift` of its children, `ruined` flags, and its chance of failing
     (`failing_step`: as `FailureChances.step`).
     """
 
@@ -59,9 +59,9 @@ class Marginals(NamedTuple):
 class Inference:
     """Parameters and posterior, as a pure function of the observations in their order.
 
-    Parameters are learnt at turns, which the observations alone determine, each from those of
-    the turn before. The posterior of all observations given them is computed when asked for and
-    is never an input of anything that follows.
+    Parameters are learnt at turns, which the observations alone determine, each from those of the
+    turn before. The posterior of all observations given them is computed on demand and is never an
+    input of later results.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Inference:
         self._marginals: Marginals | None = None
         self._marginals_at = 0
         self._beliefs: tuple[tuple[int, int], ValueBeliefs] | None = (
-            None  # and of so many candidates
+            None  # by numbers of observations and of candidates
         )
 
     def append(self, id: str, reward: float | None, case: str) -> None:
@@ -118,7 +118,7 @@ class Inference:
         return 0.0 if found is None else found.scores.low_reward
 
     def beliefs(self) -> ValueBeliefs:
-        """Everything believed of each candidate after all observations."""
+        """Posterior of each candidate after all observations."""
         known = self._observations.count, len(self._observations.ids)
         if self._beliefs is None or self._beliefs[0] != known:
             found = self.marginals()
@@ -136,7 +136,7 @@ class Inference:
         )
 
     def _judged(self, found: Marginals) -> ValueBeliefs:
-        """Beliefs of those that take part, then of the others, in order of their numbers."""
+        """Beliefs of candidates that take part, then of the others, in order of their numbers."""
         places, parents = self._places()
         size, known = len(parents), found.parameters
         mean, variance = self._predicted(found, parents)
@@ -164,7 +164,7 @@ class Inference:
         return places, of_parents
 
     def _predicted(self, found: Marginals, parents: Ints) -> tuple[Floats, Floats]:
-        """Means and variances by place; those of candidates that take no part follow from them."""
+        """Means and variances by place; candidates that take no part inherit them."""
         first, size = found.scores.size, len(parents)
         mean = padded(found.posterior.mean, size, 0.0)
         variance = padded(found.posterior.variance, size, 0.0)

@@ -18,9 +18,9 @@ SHARE = 33  # after that, when the count has grown by a fiftieth
 DAMPING = 0.85  # of the mean drift: an undamped one makes a search timid
 KIN = 6.0  # pseudo-children with the mean drift that each parent has
 PRIOR = 2.0  # pseudo-steps of the first guess of t²
-KNOWN = 10.0  # pseudo-steps, and repeats, of what an earlier run has learnt
+KNOWN = 10.0  # pseudo-steps, and repeats, of an earlier run's law
 LOST = 0.6  # share of the degrees of freedom that the parents' drifts take from t²
-DOUBT = 12.0  # most repeats that the estimate of the noise from all observations counts as
+DOUBT = 12.0  # largest weight, in repeats, of the noise estimate from all observations
 TINY = 1e-8  # noise variance of an exact evaluator, as a share of the steps' variance
 FAMILY = 3  # candidates without parents from which they have an origin in common
 EQUAL = 1e-6  # share of the largest step up to which a child counts as equal to its parent
@@ -51,12 +51,15 @@ class Learnt(NamedTuple):
 
 
 def next_turn(count: int) -> int:
-    """Observations at which parameters are learnt again after they were at `count`."""
+    """Number of observations at which parameters are learnt again after `count`."""
     return count + max(1, count // SHARE) if count >= EVERY else count + 1
 
 
 class Learner:
-    """Learns parameters from a sample and those of the sample before. `prior`: an earlier run."""
+    """Learns parameters from a sample and those of the sample before.
+
+    `prior` is the law of an earlier run.
+    """
 
     def __init__(self, prior: StepLaw | None = None) -> None:
         self._prior = prior
@@ -77,7 +80,7 @@ class Learner:
         return Learnt(known, scores)
 
     def _with_scale(self, known: Parameters | None, sample: Sample) -> Parameters:
-        """Parameters with the scale looked at again, if it is time; anew on another scale."""
+        """Parameters with the scale updated, if it is time; parameters anew on another scale."""
         count = len(sample.rewards)
         if known is not None and count < known.next_look:
             return known
@@ -114,7 +117,7 @@ class Learner:
         return _started(known, noise, spread, 0.5 * spread, PRIOR, np.zeros(size))
 
     def _fit(self, known: Parameters, found: Posterior, scores: ScaledScores) -> Parameters:
-        """Parameters of most expected likelihood, repeats counting as evidence of their own."""
+        """Parameters of largest expected likelihood; repeats count as evidence of their own."""
         known = self._fit_steps(known, found, scores)
         known = _fit_roots(known, found, scores)
         if scores.noiseless:
@@ -182,7 +185,7 @@ def _is_alike(before: Parameters, after: Parameters) -> bool:
 def _find_ruined(known: Parameters, found: Posterior, scores: ScaledScores) -> Parameters:
     """Find children so far below their parents that the change must have broken something.
 
-    If many are, steps have two laws; those that went up show the law of the others. Exact
+    If many are, steps have two laws; children above their parents show the law of the others. Exact
     scores are believed, and one case of several is too little.
     """
     size, parents = scores.size, scores.parents
@@ -220,7 +223,7 @@ def _fit_roots(known: Parameters, found: Posterior, scores: ScaledScores) -> Par
 
 
 def _case_effects(known: Parameters, found: Posterior, scores: ScaledScores) -> Floats:
-    """Effects of the cases: shrunk means of what is left on each, adding to zero."""
+    """Effects of the cases: shrunk mean residuals of each, with sum zero."""
     cases = scores.case_count
     if cases < 2:
         return known.effects

@@ -47,9 +47,9 @@ class Noise(NamedTuple):
 class ValueModel:
     """The model of one run. Rewards are higher-is-better; `floor` is that of a failure.
 
-    `exact` is a user's word on whether repeating an evaluation gives the same score; None: found
-    out. Candidates are numbered as they are added; all arrays are by number. `prior` is what an
-    earlier run of the same task has learnt, `failing` the model of failures.
+    `exact` is the user's declaration that repeating an evaluation gives the same score; None: to be
+    found out. Candidates are numbered as they are added; all arrays are by number. `prior` is the
+    law learnt by an earlier run of the same task, `failing` the model of failures.
     """
 
     def __init__(
@@ -86,8 +86,7 @@ class ValueModel:
     def add(self, id: str, parents: Sequence[str] = ()) -> int:
         """Enter a candidate and return its number; a known one stays the same.
 
-        Its parent is the first of `parents` known by now. What is believed of others is not
-        touched.
+        Its parent is the first of `parents` that is known. Beliefs about others do not change.
         """
         return self._observations.add(id, parents)
 
@@ -96,12 +95,12 @@ class ValueModel:
         self._inference.append(id, reward, case)
 
     def barren(self, id: str) -> None:
-        """Count a request for children of this candidate that brought nothing new."""
+        """Count a request for children of this candidate that gave no new one."""
         self._barren[self.index[id]] = self._barren.get(self.index[id], 0) + 1
 
     @property
     def declared(self) -> bool | None:
-        """The user's word on exactness."""
+        """The user's declaration of exactness."""
         return self._observations.declared
 
     @property
@@ -111,7 +110,7 @@ class ValueModel:
 
     @property
     def confirmed(self) -> int:
-        """Repeats that gave the same value, one that no other candidate has."""
+        """Number of repeats that gave the same value, one that no other candidate has."""
         return self._observations.confirmed
 
     @property
@@ -121,7 +120,7 @@ class ValueModel:
 
     @property
     def exact(self) -> bool:
-        """True if repeating an evaluation on the same case is taken to give the same score."""
+        """True if repeating an evaluation on the same case is assumed to give the same score."""
         return not self.differed if self.declared is None else self.declared
 
     @property
@@ -146,7 +145,7 @@ class ValueModel:
 
     @property
     def failed(self) -> Floats:
-        """Failed evaluations of each candidate, absurd scores among them."""
+        """Failed evaluations of each candidate, absurd scores included."""
         return self._inference.beliefs().failed
 
     @property
@@ -210,9 +209,7 @@ class ValueModel:
 
     @property
     def floor(self) -> float:
-        """Reward of a failure: declared, else a low one that was seen
-        (`ScaledScores.low_reward`).
-        """
+        """Reward of a failure: the declared one, else `ScaledScores.low_reward`."""
         return self._inference.low_reward() if self._floor is None else self._floor
 
     @property
@@ -249,6 +246,6 @@ class ValueModel:
         return (tally(self.parents, good, size) + 2.0 * share) / asked
 
     def degrees(self) -> float:
-        """Degrees of freedom that repeats leave for the noise."""
+        """Degrees of freedom for the noise from repeats."""
         found = self._inference.marginals()
         return 0.0 if found is None else found.scores.degrees

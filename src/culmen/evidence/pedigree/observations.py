@@ -15,8 +15,8 @@ class Sample(NamedTuple):
     """The first observations of a run, for inference.
 
     `parents` (size,): row of each row's parent, -1 for none. `rows`, `cases`, `rewards`: scored
-    observations. `failures` (size,): failed observations of each row. `case_count`: cases scored
-    so far. `exact`: repeating an evaluation is taken to give the same score.
+    observations. `failures` (size,): failed observations of each row. `case_count`: cases scored so
+    far. `exact`: repeating an evaluation is assumed to give the same score.
     """
 
     parents: Ints
@@ -41,10 +41,10 @@ class Sample(NamedTuple):
 class Observations:
     """All observations of a run. Append-only: `first` gives the same sample at any later time.
 
-    A candidate has a number, its place among all that were added, and a row, its place among
-    those that take part in inference: it gets one with the first observation of itself or of a
-    descendant. Rows of ancestors are smaller than those of descendants. `declared`: a user's
-    word on exactness, None if unknown.
+    A candidate has a number, its place among all that were added, and a row, its place among those
+    that take part in inference: it gets one with the first observation of itself or of a
+    descendant. Rows of ancestors are smaller than those of descendants. `declared`: the user's
+    declaration of exactness, None if unknown.
     """
 
     def __init__(self, declared: bool | None = None) -> None:
@@ -97,9 +97,9 @@ class Observations:
         return number
 
     def append(self, id: str, reward: float | None, case: str) -> bool:
-        """Enter one evaluation (None: it failed); True if it changes how scores are judged.
+        """Enter one evaluation (None: it failed); True if scores are to be judged anew.
 
-        That is the first score, the first repeat that differs, and the first second case.
+        That is at the first score, the first repeat that differs, and the first second case.
         """
         number, place = self.add(id), self.count
         self._make_room(place)

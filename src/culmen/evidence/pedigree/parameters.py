@@ -20,14 +20,7 @@ _NOTHING, _NONE = np.zeros(0), np.zeros(0, bool)
 
 
 class Parameters(NamedTuple):
-    """What is learnt of a run; docs/evidence.md has the equations.
-
-    `noise` s², `step` t² and `drift` mu of the docs; `first_step` is the first guess of t² and
-    counts as `weight` steps. `drifts` and `ruined` by row, `effects` by case. `root_variance`
-    (0: unknown) and `root_mean` of candidates without parents. A child is ruined whose mean
-    score lies further than `fall` below its parent (inf: none is). The scale is chosen again at
-    `next_look` scores. `settled`: the iteration has converged once on this scale.
-    """
+    """Learnt parameters of a run; docs/evidence.md has the equations."""
 
     scale: RewardScale
     next_look: int
@@ -45,7 +38,7 @@ class Parameters(NamedTuple):
     settled: bool = False
 
     def padded(self, rows: int, cases: int) -> Parameters:
-        """The same for more rows and cases: drifts as the mean, no effects, nothing ruined."""
+        """Parameters for more rows and cases: drifts as the mean, no effects, nothing ruined."""
         if len(self.drifts) == rows and len(self.effects) == cases:
             return self
         return self._replace(

@@ -18,11 +18,11 @@ ABSURD = 30.0  # spreads below the median and the first score from which a score
 
 
 class RewardScale(NamedTuple):
-    """Transformation of rewards to the scale on which steps from parents to children are alike.
+    """Transformation to the scale on which steps from parents to children are alike.
 
-    `sign` 0: as they are; else logarithms of rewards that all have this sign, cut below the
-    magnitude `least`. Rewards under `absurd` count as failures. `unit` divides rewards so huge
-    that their squares are no numbers.
+    `sign` 0: rewards unchanged; else logarithms of rewards that all have this sign, cut below the
+    magnitude `least`. Rewards under `absurd` count as failures. `unit` divides rewards so huge that
+    their squares overflow.
     """
 
     sign: int
@@ -44,7 +44,7 @@ class RewardScale(NamedTuple):
         return cls(0, 0.0, absurd, largest if largest > HUGE else 1.0)
 
     def is_sound(self, raw: Floats) -> Flags:
-        """True for rewards that are no failures."""
+        """True for rewards that do not count as failures."""
         return raw >= self.absurd
 
     def forth(self, raw: Floats) -> Floats:
@@ -63,7 +63,7 @@ class RewardScale(NamedTuple):
 
 @dataclass(frozen=True)
 class ScaledScores:
-    """Sound scores of a sample, on the model's scale, and what else inference needs of it.
+    """Sound scores of a sample, on the model's scale, and counts for inference.
 
     `rewards`, as `values` on the scale, on `cases` by candidates `rows`; by row: `parents`,
     `counts` of sound scores, and `failed` evaluations, absurd scores among them.
@@ -108,7 +108,7 @@ class ScaledScores:
 
     @cached_property
     def low_reward(self) -> float:
-        """A low sound reward that is no outlier, for failures to count as.
+        """A low sound reward that is not an outlier, for failures to count as.
 
         The smaller of the median of the first initial program's rewards and the 5 % quantile of
         all. That program is the first candidate without parents, by observations, with a reward.

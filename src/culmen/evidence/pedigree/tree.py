@@ -39,7 +39,7 @@ class Posterior(NamedTuple):
 
 
 class Messages:
-    """Precision, and precision times mean, of each row, and what it sent to its parent."""
+    """Precision, and precision times mean, of each row, and its messages to its parent."""
 
     def __init__(self, weight: Floats, pull: Floats) -> None:
         self.weight, self.pull = weight.copy(), pull.copy()

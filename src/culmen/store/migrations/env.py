@@ -1,4 +1,4 @@
-"""How Alembic reaches a run: through the connection it is handed."""
+"""Alembic's entry to a run: the connection is passed in by the caller."""
 
 from alembic import context
 

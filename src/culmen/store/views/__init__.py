@@ -1,8 +1,8 @@
 """Read models of a run: plain data for the command line, the report and the web.
 
-Each function opens the run for reading, sees one moment of it, and closes it again. They never make
-the writer wait and create no file. `run` is a folder. Raises `UserError` where there is no run and
-`JournalDamaged` where it cannot be read.
+Each function opens the run (`run` is its folder) for reading, sees one consistent snapshot, and
+closes it again. These functions never make the writer wait and create no file. They raise
+`UserError` if there is no run and `JournalDamaged` if it cannot be read.
 """
 
 from culmen.store.views.candidates import (

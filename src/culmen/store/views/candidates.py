@@ -1,4 +1,4 @@
-"""Candidates: lists with statistics, and one in full."""
+"""Candidates of a run: lists with statistics, and one candidate in full."""
 
 from __future__ import annotations
 
@@ -38,15 +38,16 @@ Order = Literal["best", "score", "worst", "count", "new", "old"]
 class CandidateRow(msgspec.Struct, frozen=True):
     """A candidate with the statistics of its scores (in the task's own direction).
 
-    `mean` over `count` evaluations, with standard error `se` and `margin`, half the width of the 95
-    % interval (None: not known), is the one number of the candidate
-    (`culmen.store.evidence.Scores`): the mean of these; if `expected`, what they and those of
-    relatives let expect; if `fresh`, measured by the final choice, and `fresh_failures` of these
-    evaluations gave no score. `search_mean` over `search_count` is what the search scored, `sd` the
-    deviation of these scores (None below two); `statuses` counts what gave no score in the search.
-    `trust` is the level of the weakest score ("": there is none), `certified` the worst value that
-    the verifier certified (None: not asked, or not all accepted). `grave`: it showed a grave sign,
-    `barred`: and was rejected for it.
+    `mean` over `count` evaluations is the score to show for the candidate
+    (`culmen.store.evidence.Scores`), with standard error `se` and `margin`, half the width of the
+    95 % interval (None: unknown). It is the mean of these evaluations; if `expected`, the search's
+    estimate from these and from relatives' evaluations; if `fresh`, the mean measured by the final
+    choice, where `fresh_failures` evaluations gave no score. `search_mean` over `search_count` is
+    the mean in the search, `sd` the standard deviation of these scores (None for fewer than two);
+    `statuses` counts the search's evaluations without a score by status. `trust` is the level of
+    the weakest score ("": no score), `certified` the worst value that the verifier certified (None:
+    not asked, or not all accepted). `grave`: the candidate showed a grave sign; `barred`: it was
+    rejected for that.
     """
 
     id: str
@@ -73,8 +74,11 @@ class CandidateRow(msgspec.Struct, frozen=True):
 
 
 class CandidateDetail(msgspec.Struct, frozen=True):
-    """One candidate in full. `prompt`, `reply`, `hypothesis` and `usage` are those of the proposal
-    it came with, which brought `among` candidates; empty if it came with none."""
+    """One candidate in full.
+
+    `prompt`, `reply`, `hypothesis` and `usage` are those of the proposal that made the candidate,
+    which contained `among` candidates; they are empty for a candidate without a proposal.
+    """
 
     candidate: Candidate
     row: CandidateRow
@@ -93,7 +97,7 @@ class CandidateDetail(msgspec.Struct, frozen=True):
 
     @property
     def parts(self) -> dict[str, str]:
-        """Its texts by name."""
+        """Texts of the candidate by name of the part."""
         return self.candidate.parts
 
 
@@ -107,11 +111,11 @@ def candidates(
     model: str | None = None,
     failed: bool | None = None,
 ) -> list[CandidateRow]:
-    """One page of candidates (`limit` None: all the rest).
+    """One page of candidates (`limit` None: all that remain).
 
-    `best`: by what is expected of them, the reported one first · `score`, `worst`: by mean ·
-    `count`: most evaluated · `new`, `old`: by appearance. `failed` True keeps those with a failed
-    evaluation, False those without.
+    `best`: by expected score, the reported candidate first · `score`, `worst`: by mean · `count`:
+    most evaluated · `new`, `old`: by appearance. `failed` True keeps candidates with a failed
+    evaluation, False those without one.
     """
     with reading(Path(run)) as connection:
         scores = Scores(connection, Path(run), order == "best")
@@ -142,8 +146,10 @@ def best_page(
     offset: int,
     limit: int | None,
 ) -> list[str]:
-    """Ids (as the tables have them) of one page of the candidates of `query`, best first; those
-    that cannot be the best come last, scored ones first, in order of appearance."""
+    """Ids (escaped as in the tables) of one page of the candidates of `query`, best first.
+
+    Candidates that cannot be the best come last: scored ones first, then in order of appearance.
+    """
     end = None if limit is None else offset + limit
     if not filtered and end is not None and end <= len(scores.order):
         return [escape(name) for name in scores.order[offset:end]]
@@ -155,8 +161,9 @@ def best_page(
 
 
 def find_candidate(run: Path | str, prefix: str) -> str:
-    """The full id that begins with `prefix`; raises `UserError` with suggestions if none or several
-    do.
+    """The full id that begins with `prefix`.
+
+    Raises `UserError`, with suggestions, if no id or several ids do.
     """
     with reading(Path(run)) as connection:
         return resolve(connection, Path(run), prefix)
@@ -165,10 +172,10 @@ def find_candidate(run: Path | str, prefix: str) -> str:
 def candidate(
     run: Path | str, id_prefix: str, *, observations: int = 200, children: int = 100
 ) -> CandidateDetail:
-    """One candidate with its newest `observations` (in the order they were made) and its first
-    `children`.
+    """One candidate with its newest `observations` and its first `children`.
 
-    To find children, all candidates are looked through: who needs none asks for 0.
+    The observations are in the order of the journal. A search for children scans all candidates, so
+    pass 0 if they are not needed.
     """
     folder = Path(run)
     with reading(folder) as connection:
@@ -195,7 +202,7 @@ def candidate(
 
 
 def with_tallies() -> Select[*tuple[Any, ...]]:
-    """Candidates beside their tallies; those never evaluated have NULLs."""
+    """A query for candidates with their tallies; NULLs for candidates never evaluated."""
     columns = (
         sql.candidate.c.id,
         sql.candidate.c.seq,
@@ -209,8 +216,9 @@ def with_tallies() -> Select[*tuple[Any, ...]]:
 
 
 def fetch(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tuple[Any, ...]]]:
-    """Rows by id, in that order: sorting ids first and fetching a page of them is faster than
-    sorting whole rows.
+    """The rows of these ids, in their order.
+
+    Sorting ids first and fetching one page of them is faster than sorting whole rows.
     """
     found: dict[str, SqlRow[*tuple[Any, ...]]] = {}
     for start in range(0, len(names), PAGE):
@@ -274,7 +282,7 @@ def row_of(row: SqlRow[*tuple[Any, ...]], scores: Scores) -> CandidateRow:
 
 
 def resolve(connection: Connection, folder: Path, prefix: str) -> str:
-    """The full id that begins with `prefix`; raises `UserError` if none or several do."""
+    """The full id that begins with `prefix`; raises `UserError` if no id or several do."""
     matches: list[str] = []
     if prefix and all(letter in "0123456789abcdef" for letter in prefix):
         inside = sql.select(sql.candidate.c.id).where(
@@ -323,14 +331,15 @@ def _children(connection: Connection, name: str, limit: int) -> tuple[str, ...]:
     return tuple(connection.execute(query.limit(limit)).scalars())
 
 
-# Where a candidate came from.
+# Lineage of a candidate.
 
 _ID = 12  # characters of a candidate's id; `parents` holds ids with a space between them
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One ancestor. `gain` is the change of mean reward from the ancestor before it (None if either
-    has no score).
+    """One ancestor in a lineage.
+
+    `gain` is the change of mean reward from the previous ancestor (None if either has no score).
     """
 
     row: CandidateRow
@@ -339,9 +348,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def lineage(run: Path | str, id_prefix: str) -> list[Step]:
-    """The candidate's ancestors from the initial program to itself, following each one's first
-    parent.
-    """
+    """The candidate's ancestors from the initial program to itself, by first parents."""
     folder = Path(run)
     with reading(folder) as connection:
         about = read_meta(connection).task.objective
@@ -355,8 +362,9 @@ def lineage(run: Path | str, id_prefix: str) -> list[Step]:
 
 
 def _line(connection: Connection, name: str) -> list[str]:
-    """Ids from the seed to `name`: one recursive query, whose union ends it where a line leads back
-    into itself.
+    """Ids from the initial program to `name`.
+
+    One recursive query; its UNION stops if the parents form a cycle.
     """
     columns = (sql.candidate.c.id, sql.func.substr(sql.candidate.c.parents, 1, _ID).label("parent"))
     line = sql.select(*columns).where(sql.candidate.c.id == name).cte("line", recursive=True)
@@ -372,7 +380,7 @@ def _line(connection: Connection, name: str) -> list[str]:
 
 
 def _rows(connection: Connection, folder: Path, names: list[str]) -> list[tuple[CandidateRow, str]]:
-    """Each of them with its statistics and the note of its origin, in that order."""
+    """Each candidate with its statistics and the note of its origin, in the order of `names`."""
     scores, query = Scores(connection, folder), with_tallies().add_columns(sql.candidate.c.origin)
     found: dict[str, tuple[CandidateRow, str]] = {}
     for start in range(0, len(names), PAGE):
@@ -389,13 +397,14 @@ _POINTS = 60  # of the line of hypervolume
 
 
 class Front(msgspec.Struct, frozen=True):
-    """The candidates that no other one beats in all objectives, best first in the first objective.
+    """The Pareto front of a run: candidates that no other one dominates.
 
-    `confirmed`: measured by evaluations made after the search; else what the search believes so
-    far. `hypervolume` is that of the members' means, measured from `reference` (in the task's own
-    directions; found from the candidates where the task names none, so it can be compared within a
-    run only). `growth` is (candidates, hypervolume) of those tried by then, judged by what is known
-    at the end. `others` are the candidates that are not on the front.
+    `members` are sorted by the first objective, best first. `confirmed`: measured by evaluations
+    made after the search; otherwise the search's estimate so far. `hypervolume` is that of the
+    members' means, measured from `reference` (in the task's own directions; if the task names no
+    reference it is derived from the candidates, so hypervolumes are comparable within one run
+    only). `growth` holds (candidates tried, hypervolume) pairs, judged by the estimates at the end.
+    `others` are the candidates that are not on the front.
     """
 
     objectives: tuple[MetricGoal, ...]
@@ -410,9 +419,11 @@ class Front(msgspec.Struct, frozen=True):
     def choose(
         self, weights: Mapping[str, float] | None = None, limits: Sequence[str] = ()
     ) -> FrontPoint:
-        """The member for these trade-offs: of those whose means hold the `limits` ("latency <=
-        20"), the one nearest to the best value of every objective, by `weights` (those that are not
-        named weigh 0; None: all alike). Raises `UserError` for names and limits that cannot be met.
+        """The member that fits these trade-offs best.
+
+        Of the members whose means satisfy the `limits` ("latency <= 20"), the one nearest to the
+        best value of every objective, by `weights` (objectives not named weigh 0; None: equal
+        weights). Raises `UserError` for unknown names and for limits that no member satisfies.
         """
         from culmen.evidence.front import chosen
 
@@ -452,8 +463,10 @@ class Front(msgspec.Struct, frozen=True):
 
 
 def front(run: Path | str, history: bool = False) -> Front | None:
-    """The front of a run; None where the task has one score. With `history`, how it grew, and the
-    other candidates."""
+    """The Pareto front of a run; None if the task has a single score.
+
+    With `history`, includes the growth of the front and the other candidates.
+    """
     folder = Path(run)
     with reading(folder) as connection:
         objective = read_meta(connection).task.objective
@@ -482,9 +495,8 @@ def front(run: Path | str, history: bool = False) -> Front | None:
     others: tuple[FrontPoint, ...] = ()
     if model is not None and history:
         rewards, _ = model.rewards()
-        known = (
-            (rewards == rewards).all(axis=1).nonzero()[0]
-        )  # without those that have no number yet
+        # without those that have no number yet
+        known = (rewards == rewards).all(axis=1).nonzero()[0]
         growth = _growth(rewards, known, origin)
         on = {member.id for member in members}
         others = tuple(model.point(row) for row in known.tolist() if model.ids[row] not in on)

@@ -1,4 +1,4 @@
-"""A run's course for a chart: its evaluations, and the best so far as they came in."""
+"""A run's course for a chart: its evaluations, and the best candidate over time."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from culmen.store.evidence import MODELLED, RunEvidence
 from culmen.store.views.run import standing_best
 
 _COLUMNS, _ROWS = 220, 60  # cells of a chart with many evaluations
-FINE = (
-    40,
-    20,
-)  # for a chart of one run: evaluations after each of which the leader is looked at, and later parts
-ROUGH = (6, 8)  # for runs beside one another
+# for a chart of one run: evaluations after each of which the leader is computed, and later parts
+FINE = (40, 20)
+ROUGH = (6, 8)  # for a comparison of runs
 LISTED = (1, 1)  # for a list of runs: after 1, 2, 4, 8, ... evaluations
 _KEPT = 64  # courses
 
 
 class SeenScore(NamedTuple):
-    """An evaluation of the search: the n-th, made at event `seq`, of a candidate of this origin; it
-    stands for `count` like it. One that gave no score has None and its status."""
+    """The n-th evaluation of the search, made at event `seq`, of a candidate of this origin.
+
+    It represents `count` similar evaluations. `score` is None if it gave none; `status` then has
+    the reason.
+    """
 
     n: int
     seq: int
@@ -42,8 +43,11 @@ class SeenScore(NamedTuple):
 
 
 class ProgressPoint(msgspec.Struct, frozen=True):
-    """The best candidate after so many evaluations: its expected score then (or its certified
-    value), from `count` evaluations of its own; `seq` is the event after which it was so."""
+    """The best candidate after a number of evaluations.
+
+    `mean` is its expected score at that time (or its certified value), from `count` evaluations of
+    its own; `seq` is the last event taken into account.
+    """
 
     evaluations: int
     elapsed: float
@@ -54,8 +58,11 @@ class ProgressPoint(msgspec.Struct, frozen=True):
 
 
 class LeaderPoint(NamedTuple):
-    """After `evaluations`: the candidate expected to be best, evaluated `count` times, its expected
-    score and its 95 % interval."""
+    """The candidate expected to be best after `evaluations` evaluations.
+
+    It was evaluated `count` times; `score` is its expected score with the 95 % interval `low` to
+    `high`.
+    """
 
     evaluations: int
     seq: int
@@ -68,8 +75,10 @@ class LeaderPoint(NamedTuple):
 
 
 def evaluations(run: Path) -> list[SeenScore]:
-    """The evaluations of the search in their order, at most some thousand: where there are more,
-    one for each cell of a grid over number and score."""
+    """The evaluations of the search in order, at most a few thousand.
+
+    Of a longer run, one evaluation for each occupied cell of a grid over number and score.
+    """
     o, e, c = sql.observation.c, sql.event.c, sql.candidate.c
     number = sql.func.row_number().over(order_by=o.seq).label("n")
     seen = sql.select(o.seq, o.score, o.status, o.phase, o.candidate, number).subquery().c
@@ -109,9 +118,11 @@ def evaluations(run: Path) -> list[SeenScore]:
 
 
 class LeaderCourse:
-    """The leader by the run's evidence: after each of the `first` evaluations, then after every
-    further `part`-th part of them. Only what is new is read again. Empty where the run is too long
-    to be read one by one.
+    """The leader by the run's evidence as the run went on.
+
+    It is recorded after each of the `first` evaluations, then after every further `part`-th part of
+    the evaluations made. Only new events are read again. Empty for a run longer than `MODELLED`
+    evaluations.
     """
 
     def __init__(self, run: Path, meta: RunMeta, first: int = FINE[0], part: int = FINE[1]) -> None:
@@ -123,7 +134,7 @@ class LeaderCourse:
         self._lock = threading.Lock()
 
     def points(self) -> list[LeaderPoint]:
-        """All of them, the latest evaluations left out until the next step is reached."""
+        """All points; the latest evaluations are left out until the next step is reached."""
         o, e = sql.observation.c, sql.event.c
         with self._lock, reading(self._run) as connection:
             count = sql.select(sql.func.count()).select_from(sql.observation)
@@ -131,7 +142,7 @@ class LeaderCourse:
                 self._evidence, self._points = (
                     RunEvidence(self._meta, self._run),
                     [],
-                )  # it takes much room
+                )  # frees much memory
                 return []
             query = sql.select(o.seq, e.elapsed, o.phase).join(sql.event, e.seq == o.seq)
             rows = connection.execute(
@@ -166,7 +177,7 @@ _kept: OrderedDict[tuple[str, float, tuple[int, int]], LeaderCourse] = OrderedDi
 
 
 def course(run: Path, about: RunMeta, steps: tuple[int, int] = FINE) -> list[LeaderPoint]:
-    """The points of a run's `LeaderCourse`, which is kept."""
+    """The points of a run's `LeaderCourse`, which is cached."""
     key = (str(run.absolute()), about.created, steps)
     with _lock:
         found = _kept[key] = _kept.pop(key, None) or LeaderCourse(run, about, *steps)
@@ -176,11 +187,11 @@ def course(run: Path, about: RunMeta, steps: tuple[int, int] = FINE) -> list[Lea
 
 
 def progress(run: Path | str, steps: tuple[int, int] = FINE) -> list[ProgressPoint]:
-    """The best candidate as the run went on, at most a few hundred points per tenfold of
-    evaluations; the last is now.
+    """The best candidate as the run went on; the last point is now.
 
-    It is taken at the `steps` of `LeaderCourse`, and may fall from one point to the next where
-    scores are noisy. Of a run too long for that it is what was noted while it ran.
+    At most a few hundred points per tenfold of evaluations, taken at the `steps` of `LeaderCourse`.
+    The mean may fall from one point to the next if scores are noisy. For a run too long for
+    `LeaderCourse`, these are the points recorded while it ran.
     """
     folder = Path(run)
     with reading(folder) as connection:

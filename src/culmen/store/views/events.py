@@ -1,4 +1,4 @@
-"""Events as they happened: the log, notes, observations."""
+"""Events as they happened: the log, notes, observations, effects."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 def log(
     run: Path | str, after: int = 0, limit: int = 100, kinds: Collection[str] = ()
 ) -> list[Event]:
-    """At most `limit` events with seq > `after`, oldest first; of the given kinds only, if any are
-    given.
+    """At most `limit` events with seq > `after`, oldest first.
+
+    `kinds`: only events of these kinds (empty: all kinds).
     """
     folder = Path(run)
     query = (
@@ -42,7 +43,7 @@ def log(
 
 
 def number_of(run: Path | str, kinds: Collection[str], before: int) -> int:
-    """How many events of these kinds have a smaller seq."""
+    """Number of events of these kinds with a smaller seq."""
     event = sql.event.c
     query = sql.select(sql.func.count(event.seq)).where(
         event.seq < before, event.kind.in_(list(kinds))
@@ -54,7 +55,7 @@ def number_of(run: Path | str, kinds: Collection[str], before: int) -> int:
 def notes(
     run: Path | str, kind: str | None = None, after: int = 0, limit: int = 1_000_000
 ) -> list[Event]:
-    """Notes that the strategy left, all or those of one kind, oldest first."""
+    """Notes of the strategy, all or those of one kind, oldest first."""
     folder = Path(run)
     query = sql.select(sql.event).where(
         sql.event.c.kind == "note", sql.event.c.topic.is_not(None), sql.event.c.seq > after
@@ -69,8 +70,10 @@ def notes(
 def observations(
     run: Path | str, candidate: str | None = None, phase: Literal["search", "final"] | None = None
 ) -> Iterator[Observation]:
-    """All observations, or those of one candidate (full id), in the order they were made; streamed.
-    `phase`: those of the final choice alone, or all others."""
+    """All observations, or those of one candidate (full id), in journal order; streamed.
+
+    `phase`: only those of the final choice, or only those of the search (None: both).
+    """
     folder, last = Path(run), 0
     query = (
         sql.select(sql.event)
@@ -96,8 +99,11 @@ def observations(
 
 
 class FailureCauses(msgspec.Struct, frozen=True):
-    """Of `candidates` that were evaluated in the search, `fruitless` never scored. `kinds` counts
-    the latest failures by reason and last line of the feedback, with a line end between them."""
+    """Counts of failures in a run.
+
+    Of `candidates` evaluated in the search, `fruitless` never scored. `kinds` counts the latest
+    failures by reason and last line of the feedback, joined by a line feed.
+    """
 
     candidates: int
     fruitless: int
@@ -108,7 +114,7 @@ _CAUSES = 200  # failed evaluations looked at
 
 
 def failure_causes(run: Path | str) -> FailureCauses:
-    """How many candidates failed, and what of, most frequent first."""
+    """Number of candidates that failed, and the causes, most frequent first."""
     folder, t, o = Path(run), sql.tally.c, sql.observation.c
     latest = (
         sql.select(o.seq)
@@ -135,9 +141,11 @@ def failure_causes(run: Path | str) -> FailureCauses:
 
 
 def partial_faults(run: Path | str) -> list[EvaluatorFault]:
-    """The lines of the evaluator that raised for initial programs or for several candidates, in
-    search and final choice (`core.faults`); none in journals of before that have no kinds of
-    failures."""
+    """Lines of the evaluator that raised for initial programs or for several candidates.
+
+    Covers the search and the final choice (`core.faults`). Empty for older journals, which record
+    no kinds of failures.
+    """
     o, c = sql.observation.c, sql.candidate.c
     placed = sql.select(o.seq).where(o.kind.contains(" @ ")).limit(1)
     every = sql.select(o.candidate, o.case, o.kind, o.status).order_by(o.seq)
@@ -157,21 +165,18 @@ def _kind(kind: str, status: str) -> str:
     return unescape(kind) or ("" if status == "ok" else status)
 
 
-# What went on when: starts and ends of effects, what each cost, embeddings, and the family tree.
+# The run over time: starts and ends of effects, their costs, embeddings, and the family tree.
 
 _END = 2**63 - 1  # beyond the last event
 _OTHERS = ("proposal", "text", "vectors", "custom", "edits")  # every shape but observations
-_COSTLY = (
-    "proposal",
-    "text",
-    "vectors",
-    "custom",
-)  # results that may carry a usage; see also `spend`
+# results that may carry a usage; see also `spend`
+_COSTLY = ("proposal", "text", "vectors", "custom")
 
 
 class EffectMark(NamedTuple):
-    """A start (`started`), an end (`done`, `torn`), or what ends everything in flight (`stop`,
-    `state`).
+    """A start (`started`) or an end (`done`, `torn`) of an effect.
+
+    `stop` and `state` end all effects in flight.
     """
 
     seq: int
@@ -183,8 +188,10 @@ class EffectMark(NamedTuple):
 
 
 class EffectCost(NamedTuple):
-    """What one effect cost, and what went wrong on the way by kind; `seq` is where its result
-    stands. `shares` say of which role and model the cost is."""
+    """Cost of one effect and its faults by kind.
+
+    `seq` is the event of its result. `shares` splits the cost by role and model.
+    """
 
     seq: int
     elapsed: float
@@ -203,7 +210,7 @@ class JournalPiece(NamedTuple):
 
 
 class EmbeddedCandidates(NamedTuple):
-    """Candidates and their embeddings: rows of `width` little-endian float32, one after another."""
+    """Candidates and their embeddings: consecutive rows of `width` little-endian float32."""
 
     seq: int
     candidates: tuple[str, ...]
@@ -235,21 +242,19 @@ class FamilyNode(NamedTuple):
 
 
 def last_seq(run: Path | str) -> int:
-    """The number of events: the cheapest way to see that something happened."""
+    """Number of events: the cheapest way to notice that something happened."""
     with reading(Path(run)) as connection:
         return connection.execute(sql.select(sql.func.max(sql.event.c.seq))).scalar() or 0
 
 
 def effect_marks(run: Path | str, after: int = 0, last: int = _END) -> list[EffectMark]:
-    """Starts and ends of all effects beyond `after`, up to `last`, in the order of the journal."""
+    """Starts and ends of all effects after event `after`, up to `last`, in journal order."""
     with reading(Path(run)) as connection:
         return _marks_of(connection, after, last)
 
 
 def pieces(run: Path | str, first: int, last: int, count: int, size: int) -> list[JournalPiece]:
-    """At most `count` pieces of `size` events each, evenly spread over the events `first` to
-    `last`.
-    """
+    """At most `count` pieces of `size` events each, evenly spread over `first` to `last`."""
     count = max(1, min(count, (last - first + 1) // size))
     found: list[JournalPiece] = []
     with reading(Path(run)) as connection:
@@ -264,8 +269,9 @@ def pieces(run: Path | str, first: int, last: int, count: int, size: int) -> lis
 
 
 def seq_at(run: Path | str, elapsed: float) -> int:
-    """The last event before so many active seconds, 0 if there is none; by halving, for time does
-    not go back.
+    """The last event before `elapsed` active seconds; 0 if there is none.
+
+    Found by bisection: elapsed time never decreases.
     """
     low, at = 0, sql.select(sql.event.c.elapsed)
     with reading(Path(run)) as connection:
@@ -278,8 +284,9 @@ def seq_at(run: Path | str, elapsed: float) -> int:
 
 
 def in_flight(run: Path | str) -> list[EffectMark]:
-    """The starts of what has not ended, oldest first. Read from the end: what is in flight began
-    not long ago.
+    """Starts of the effects that have not ended, oldest first.
+
+    The journal is read from its end, because effects in flight began recently.
     """
     ended, found, before = set[int](), list[EffectMark](), _END
     with reading(Path(run)) as connection:
@@ -303,8 +310,9 @@ def in_flight(run: Path | str) -> list[EffectMark]:
 
 
 def subjects(run: Path | str, seqs: Sequence[int]) -> dict[int, dict[str, str]]:
-    """Of these starts, which candidate each is `of`, and on which `case`; nothing where neither is
-    told.
+    """The candidate (`of`) and the `case` of each of these starts.
+
+    Starts that record neither are left out.
     """
     query = sql.select(sql.event.c.seq, sql.event.c.body).where(sql.event.c.seq.in_(list(seqs)))
     with reading(Path(run)) as connection:
@@ -332,9 +340,11 @@ def _marks() -> Select[*tuple[Any, ...]]:
 
 
 def costs(run: Path | str, after: int = 0, last: int = _END) -> list[EffectCost]:
-    """What calls of models and effects of other kinds cost, evaluations that asked models among
-    them, beyond `after`, up to `last`; without those that cost nothing, unless something went
-    wrong."""
+    """Costs of model calls and other effects after event `after`, up to `last`.
+
+    Includes evaluations that asked models. Effects that cost nothing are left out, unless they had
+    faults.
+    """
     with reading(Path(run)) as connection:
         return _costs_of(connection, Path(run), after, last)
 
@@ -367,7 +377,7 @@ def _costs_of(connection: Connection, run: Path, after: int, last: int) -> list[
 
 
 def evaluated(run: Path | str, after: int = 0, last: int = _END) -> list[int]:
-    """The events that are observations, beyond `after`, up to `last`."""
+    """Events that are observations, after event `after`, up to `last`."""
     seq = sql.observation.c.seq
     query = sql.select(seq).where(seq > after, seq <= last).order_by(seq)
     with reading(Path(run)) as connection:
@@ -375,8 +385,9 @@ def evaluated(run: Path | str, after: int = 0, last: int = _END) -> list[int]:
 
 
 def strategy_notes(run: Path | str, after: int = 0, last: int = _END) -> list[StrategyNote]:
-    """Notes of the strategy beyond `after`, up to `last`, oldest first; without the engine's
-    (seeds, candidates).
+    """Notes of the strategy after event `after`, up to `last`, oldest first.
+
+    The engine's own notes (seeds, candidates) are left out.
     """
     columns = (sql.event.c.seq, sql.event.c.elapsed, sql.event.c.topic, sql.event.c.body)
     query = sql.select(*columns).where(
@@ -395,7 +406,7 @@ def strategy_notes(run: Path | str, after: int = 0, last: int = _END) -> list[St
 
 
 def embeddings(run: Path | str, after: int = 0) -> list[EmbeddedCandidates]:
-    """What was embedded beyond `after`, where the journal says which candidates that were."""
+    """Embeddings made after event `after` for which the journal names the candidates."""
     columns = (sql.event.c.seq, sql.event.c.body, sql.event.c.result, sql.event.c.data)
     query = (
         sql.select(*columns)
@@ -415,8 +426,9 @@ def embeddings(run: Path | str, after: int = 0) -> list[EmbeddedCandidates]:
 def effect_results(
     run: Path | str, prefix: str, after: int = 0, limit: int = 10_000
 ) -> list[Event]:
-    """Finished effects whose kind begins with `prefix` (and that are no evaluations), beyond
-    `after`, oldest first.
+    """Finished effects after event `after` whose kind begins with `prefix`, oldest first.
+
+    Evaluations are left out.
     """
     folder = Path(run)
     query = sql.select(sql.event).where(
@@ -463,13 +475,13 @@ def _node(row: Any, scores: Scores) -> FamilyNode:
 
 
 class _Placed(msgspec.Struct):
-    """Only the part of a stored origin that is wanted here."""
+    """The part of a stored origin that is needed here."""
 
     island: int | None = None
 
 
 class _Share(msgspec.Struct):
-    """Only the part of a model call's record that is wanted here."""
+    """The part of a model call's record that is needed here."""
 
     role: str = ""
     model: str = ""
@@ -477,7 +489,7 @@ class _Share(msgspec.Struct):
 
 
 class _Priced(msgspec.Struct):
-    """Only the part of a stored result that is wanted here: nothing else need be decoded."""
+    """The part of a stored result that is needed here; the rest is not decoded."""
 
     usage: Usage = Usage()
     faults: dict[str, int] = {}
@@ -486,7 +498,7 @@ class _Priced(msgspec.Struct):
 
 
 class _Asking(msgspec.Struct):
-    """Only the part of a stored effect that is wanted here."""
+    """The part of a stored effect that is needed here."""
 
     role: str = ""
 

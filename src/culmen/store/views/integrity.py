@@ -1,6 +1,4 @@
-"""How far the scores of a run can be trusted: levels, noise, signs that candidates left, the final
-choice in full.
-"""
+"""Trust in the scores of a run: levels, noise, integrity signs, the final choice."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ if TYPE_CHECKING:
 
 
 class IntegrityFinding(msgspec.Struct, frozen=True):
-    """A sign found with an observation: its machine word, what was seen, and where in the
-    candidate's text.
-    """
+    """A sign found with an observation: its name, its evidence, and its place in the text."""
 
     seq: int
     candidate: str
@@ -41,11 +37,14 @@ class IntegrityFinding(msgspec.Struct, frozen=True):
 
 
 class Integrity(msgspec.Struct, frozen=True):
-    """`levels` counts scored observations by level of trust; `repeated` the candidates scored more
-    than once, `sd` the estimated noise of the evaluator, `unstable` those whose scores of one case
-    differ. `signs` counts the observations that showed any sign, also those beyond the `findings`
-    that were read, and `kinds` those that showed each (empty where a version that did not count
-    them wrote a part of the run)."""
+    """Trust, noise and signs over all observations of a run.
+
+    `levels` counts scored observations by level of trust. `repeated` is the number of candidates
+    scored more than once, `noise` the estimated noise of the evaluator, `unstable` the number of
+    candidates whose scores of one case differ. `signs` counts the observations that showed any
+    sign, including those beyond the `findings` that were read, and `kinds` the observations that
+    showed each sign (empty if a version of culmen that did not count them wrote a part of the run).
+    """
 
     levels: dict[str, int]
     noise: NoiseReport
@@ -57,9 +56,11 @@ class Integrity(msgspec.Struct, frozen=True):
 
 
 def integrity(run: Path | str, limit: int = 200) -> Integrity:
-    """What is known of a run's integrity, with the findings of the `limit` latest observations that
-    showed signs, the latest ones first, and of the latest `_RARE` that showed a kind which is not
-    among these."""
+    """The integrity of a run, with findings of the latest observations that showed signs.
+
+    `findings` covers the `limit` latest such observations, latest first, and the latest `_RARE`
+    observations of each kind of sign that is not among these.
+    """
     folder = Path(run)
     with reading(folder) as connection:
         repeated = connection.execute(
@@ -93,14 +94,14 @@ def _noise(connection: Connection, folder: Path) -> NoiseReport:
 
 
 def verdict(run: Path | str) -> dict[str, Any] | None:
-    """The engine's final choice as it was journaled, None before it was made."""
+    """The engine's final choice as journaled; None before it is made."""
     with reading(Path(run)) as connection:
         winner = last_state(connection).get("winner")
     return winner if isinstance(winner, dict) else None
 
 
 def phase_means(run: Path | str, phase: str, candidates: Sequence[str]) -> dict[str, float]:
-    """Mean score of each of the candidates over its evaluations of one phase (`final`)."""
+    """Mean score of each candidate over its evaluations of one phase (`final`)."""
     query = sql.select(sql.observation.c.candidate, sql.func.avg(sql.observation.c.score)).where(
         sql.observation.c.candidate.in_(list(candidates)),
         sql.observation.c.phase == phase,
@@ -114,7 +115,7 @@ def phase_means(run: Path | str, phase: str, candidates: Sequence[str]) -> dict[
 
 
 def case_means(run: Path | str, candidates: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Mean score of each of the candidates on every case it was scored on."""
+    """Mean score of each candidate on every case it was scored on."""
     query = sql.select(
         sql.observation.c.candidate, sql.observation.c.case, sql.func.avg(sql.observation.c.score)
     ).where(sql.observation.c.score.is_not(None))
@@ -145,8 +146,9 @@ def _counted(connection: Connection, scope: str) -> Sequence[tuple[str, int]]:
 
 
 def _unstable(connection: Connection) -> int:
-    """Candidates with different scores for one case: scored more than once in the search, or again
-    at the end.
+    """Number of candidates with different scores for one case.
+
+    Only candidates scored more than once in the search, or again in the final choice, can differ.
     """
     t, winner = sql.tally.c, last_state(connection).get("winner")
     often = sql.select(t.candidate).where(t.count > 1)
@@ -169,7 +171,7 @@ def _differing(connection: Connection, among: Any) -> int:
     ).scalar_one()
 
 
-_RARE = 8  # observations that are read of a kind of sign which the latest ones do not show
+_RARE = 8  # observations read for each kind of sign that the latest ones do not show
 
 
 def _findings(
@@ -206,21 +208,18 @@ def _latest(
     return found
 
 
-# What speaks of a run's integrity beside its observations: scores that moved, and what proposers
-# and agents wrote.
+# Integrity evidence besides the observations: scores that changed, and texts of proposers and
+# agents.
 
-_WORDS = (
-    "reflections",
-    "notes",
-    "word",
-    "reports",
-    "note",
-)  # keys of sessions' results that hold prose
+# keys of sessions' results that hold prose
+_WORDS = ("reflections", "notes", "word", "reports", "note")
 
 
 class Prose(msgspec.Struct, frozen=True):
-    """A text somebody wrote: the event it came with, the candidate it is of ("": none in
-    particular), what it is.
+    """A text written by a proposer or an agent.
+
+    `seq` is its event, `candidate` the candidate it is about ("": none in particular), `source` its
+    kind.
     """
 
     seq: int
@@ -230,7 +229,7 @@ class Prose(msgspec.Struct, frozen=True):
 
 
 class ScoreChange(msgspec.Struct, frozen=True):
-    """A candidate whose score on one case with one random seed was not always the same."""
+    """A candidate with different scores for one case and one random seed."""
 
     candidate: str
     case: str
@@ -240,7 +239,7 @@ class ScoreChange(msgspec.Struct, frozen=True):
 
 
 def score_changes(run: Path | str, limit: int = 200) -> list[ScoreChange]:
-    """Scores that moved though case and random seed were the same, the widest first."""
+    """Scores that differ for the same case and random seed, the widest range first."""
     low, high, count = (
         sql.func.min(sql.observation.c.score),
         sql.func.max(sql.observation.c.score),
@@ -258,9 +257,7 @@ def score_changes(run: Path | str, limit: int = 200) -> list[ScoreChange]:
 
 
 def prose(run: Path | str) -> Iterator[Prose]:
-    """What proposers said of their candidates, and what agents wrote in their sessions, oldest
-    first.
-    """
+    """Proposers' hypotheses and agents' texts from their sessions, oldest first."""
     folder, last = Path(run), 0
     wanted = (sql.others, sql.event.c.shape.in_(("proposal", "custom")))
     query = sql.select(sql.event).where(*wanted).order_by(sql.event.c.seq).limit(PAGE)
@@ -289,7 +286,7 @@ def _told(event: Event) -> Iterator[Prose]:
 
 
 def _words(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Texts under the keys that hold prose, wherever they are."""
+    """Texts under the keys that hold prose, at any depth."""
     if isinstance(value, str) and name in _WORDS and value.strip():
         yield name, value
     elif isinstance(value, list):

@@ -1,5 +1,6 @@
-"""The table of candidates: filtered, sorted and paged by the database, so that its length does not
-matter.
+"""The table of candidates, filtered, sorted and paged by the database.
+
+Its cost therefore hardly depends on the number of candidates.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ SORTS = (
     "trust",
 )
 LOOKED_UP = ("expected", "seconds", "size", "dollars")
-"""Sorts by what no table holds: the values of all that pass the filters are made and sorted. Of up
-to `MODELLED`.
+"""Sort keys that no table holds.
+
+They are computed for all candidates that pass the filters, of which there may be at most
+`MODELLED`.
 """
 STATUSES = ("scored", "mixed", "failed", "unseen")
 _FACETS = 40  # values of one column that are listed to choose from
@@ -48,9 +51,9 @@ class CandidateQuery(msgspec.Struct, frozen=True):
     """One page of the table.
 
     `sort` is one of `SORTS` or `LOOKED_UP`; `best` is the order of `views.candidates`. `text` is
-    looked for in ids, parents, operators and models. `status`: scored (every evaluation gave a
-    score), mixed, failed (none did) or unseen (not evaluated). `trust` keeps candidates all of
-    whose scores are at least at that level, `below` the others.
+    searched for in ids, parents, operators and models. `status`: scored (every evaluation gave a
+    score), mixed, failed (none did) or unseen (not evaluated). `trust` keeps scored candidates
+    whose weakest score is at least at that level, `below` those whose weakest score is lower.
     """
 
     sort: str = "best"
@@ -67,9 +70,11 @@ class CandidateQuery(msgspec.Struct, frozen=True):
 
 
 class ListedCandidate(msgspec.Struct, frozen=True):
-    """One line: the candidate with its statistics, and its origin. `seconds` is the mean time of
-    its evaluations (None: there are none), `size` the characters of all its texts, `among` how many
-    candidates came by the same event."""
+    """One row of the table: a candidate with its statistics and its origin.
+
+    `seconds` is the mean duration of its evaluations (None: no evaluations), `size` the number of
+    characters of all its texts, `among` the number of candidates that the same event brought.
+    """
 
     row: CandidateRow
     island: int | None
@@ -80,7 +85,7 @@ class ListedCandidate(msgspec.Struct, frozen=True):
 
 
 class CandidatePage(msgspec.Struct, frozen=True):
-    """Lines from `offset` on, of `total` that pass the filters, of `all` there are."""
+    """Rows from `offset` on; `total` candidates pass the filters, of `all` in the run."""
 
     rows: tuple[ListedCandidate, ...]
     total: int
@@ -88,7 +93,7 @@ class CandidatePage(msgspec.Struct, frozen=True):
 
 
 class Facets(msgspec.Struct, frozen=True):
-    """Values that occur, with how many candidates have them, the most frequent first."""
+    """Values that occur, each with its number of candidates, the most frequent first."""
 
     operators: tuple[tuple[str, int], ...]
     models: tuple[tuple[str, int], ...]
@@ -98,8 +103,10 @@ class Facets(msgspec.Struct, frozen=True):
 def table(
     run: Path | str, query: CandidateQuery, dollars: Mapping[int, float] | None = None
 ) -> CandidatePage:
-    """One page of candidates; raises `UserError` for an unknown sort or status. `dollars`: by
-    event, what it had cost, for the sort of that name."""
+    """One page of candidates; raises `UserError` for an unknown sort, status or level.
+
+    `dollars`: cost by event, for the sort of that name.
+    """
     if query.sort not in (*SORTS, *LOOKED_UP) or query.status not in ("", *STATUSES):
         fix = f"use {', '.join((*SORTS, *LOOKED_UP))}"
         raise UserError("no such sort or status", where=f"{query.sort} {query.status}", fix=fix)
@@ -135,7 +142,7 @@ def table(
 
 
 def facets(run: Path | str) -> Facets:
-    """What the columns hold."""
+    """Operators, models and islands of the run's candidates."""
 
     def counted(connection: Connection, column: Any) -> list[tuple[Any, int]]:
         number = sql.func.count().label("n")
@@ -206,7 +213,7 @@ def _best_page(
     scores: Scores,
     total: int,
 ) -> list[str]:
-    """One page by the order of `views.candidates`, or from its end."""
+    """One page in the order of `views.candidates`, or in the reverse order."""
     filtered = query != msgspec.structs.replace(
         CandidateQuery(), descending=query.descending, offset=query.offset, limit=query.limit
     )
@@ -218,8 +225,9 @@ def _best_page(
 
 
 def _sorted(ids: Select[*tuple[Any, ...]], query: CandidateQuery) -> Select[*tuple[Any, ...]]:
-    """Candidates without a value come last, whichever way the others go; ties are in order of
-    appearance.
+    """The query in the order of `query.sort`.
+
+    Candidates without a value come last in either direction; ties are in order of appearance.
     """
     unscored = sql.case((sql.func.coalesce(sql.tally.c.count, 0) == 0, 1), else_=0)
     keys: dict[str, tuple[Any, Any]] = {
@@ -253,7 +261,7 @@ def _looked_up(
     scores: Scores,
     dollars: Mapping[int, float],
 ) -> list[str]:
-    """Ids of one page by a value of `LOOKED_UP`, sorted as `_sorted` does."""
+    """Ids of one page by a key of `LOOKED_UP`, with missing values and ties as in `_sorted`."""
     c, tally = sql.candidate.c, sql.tally.c
     joined = sql.candidate.outerjoin(sql.tally, tally.candidate == c.id)
     query_all = (
@@ -282,7 +290,7 @@ def _looked_up(
 
 
 def _sizes(connection: Connection, folder: Path, parts: Sequence[bytes]) -> dict[bytes, int]:
-    """Characters of all texts of a candidate, by the digest of its parts."""
+    """Number of characters of all texts of a candidate, by the digest of its parts."""
     texts = Blobs(folder / "blobs", lookup_in(connection)).get(parts)
     return {
         sha: sum(map(len, decode(each, dict[str, str]).values())) for sha, each in texts.items()
@@ -290,7 +298,7 @@ def _sizes(connection: Connection, folder: Path, parts: Sequence[bytes]) -> dict
 
 
 def _seconds(connection: Connection, ids: Sequence[str] | None) -> dict[str, float]:
-    """Mean time of the evaluations of these candidates, or of all."""
+    """Mean duration in seconds of the evaluations of these candidates, or of all."""
     seen = sql.observation.c
     times = sql.select(seen.candidate, sql.func.avg(seen.seconds)).group_by(seen.candidate)
     times = times if ids is None else times.where(seen.candidate.in_(ids))
@@ -298,7 +306,7 @@ def _seconds(connection: Connection, ids: Sequence[str] | None) -> dict[str, flo
 
 
 def _among(connection: Connection, seqs: set[int] | None) -> dict[int, int]:
-    """How many candidates came by each of these events, or of all."""
+    """Number of candidates that each of these events brought, or every event."""
     born = sql.candidate.c.seq
     counts = sql.select(born, sql.func.count()).group_by(born)
     counts = counts if seqs is None else counts.where(born.in_(seqs))

@@ -1,4 +1,4 @@
-"""What a run is, how it stands, and what it has cost."""
+"""Identity, state and cost of a run, and the list of runs."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ if TYPE_CHECKING:
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """What the run has cost. On top, at most: `possibly_lost` for effects that were cut off (by a
-    crash, or when the search ended), `uncertain` for calls whose reply broke off or did not say
-    what it cost."""
+    """Cost of a run.
+
+    Not included, as upper bounds: `possibly_lost` for effects that were cut off (by a crash, or at
+    the end of the search), `uncertain` for calls whose reply broke off or did not report its cost.
+    """
 
     calls: int = 0
     input_tokens: int = 0
@@ -46,12 +48,12 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 class RunStatus(msgspec.Struct, frozen=True):
-    """How a run stands. `state`: running | interrupted (its process is gone) | paused | finished |
-    failed.
+    """State of a run.
 
-    `integrity` is what the run does about grave signs, `findings` how many candidates showed one,
-    and `best_before_first_finding` the best from what was seen before the first did (None: none
-    did).
+    `state`: running | interrupted (its process is gone) | paused | finished | failed. `integrity`
+    is the run's reaction to grave signs, `findings` the number of candidates that showed one, and
+    `best_before_first_finding` the best candidate by the evidence before the first finding (None:
+    no finding).
     """
 
     run: str
@@ -84,16 +86,15 @@ class RunStatus(msgspec.Struct, frozen=True):
     integrity: str = "warn"
     findings: int = 0
     best_before_first_finding: RunResult | None = None
-    agents: Agents | None = None  # None for strategies without any
+    agents: Agents | None = None  # None for strategies without agents
     training: Training | None = None  # None for strategies that train nothing
-    sampling: str = ""  # how far the advisor is with the replies it draws now
-    few_turns: FewTurns | None = (
-        None  # None where the strategy had turns enough, or the search still goes on
-    )
+    sampling: str = ""  # progress of the advisor's replies that are being drawn
+    # None if the strategy had enough turns, or while the search runs
+    few_turns: FewTurns | None = None
 
     @property
     def shown_state(self) -> str:
-        """`state` for people: a search that ended without a single score has failed."""
+        """State for display: a search that ended without a score counts as failed."""
         scored = self.best is not None or self.statuses.get("ok") or not self.evaluations
         return self.state if scored or self.state != "finished" else "failed"
 
@@ -115,16 +116,16 @@ def meta(run: Path | str) -> RunMeta:
 
 
 def step_law(run: Path | str) -> StepLaw | None:
-    """Step law that the search of this run learnt (`culmen.evidence`); None without scores."""
+    """Step law learnt by this run's search (`culmen.evidence`); None without scores."""
     with reading(Path(run)) as connection:
         found = RunEvidence(read_meta(connection), Path(run))
-        _ = found.evidence.model  # from the first evaluation on, however long the run is
+        _ = found.evidence.model  # modelled from the first evaluation on, also for a long run
         found.read(connection)
         return found.evidence.model.law
 
 
 def status(run: Path | str) -> RunStatus:
-    """How the run stands at this moment."""
+    """State of the run now."""
     folder = Path(run)
     holder = owner(folder)
     with reading(folder) as connection:
@@ -173,18 +174,18 @@ def status(run: Path | str) -> RunStatus:
 
 
 def best(run: Path | str) -> RunResult | None:
-    """The best candidate; None if nothing has scored."""
+    """The best candidate; None while no candidate has scored."""
     with reading(Path(run)) as connection:
         return standing_best(connection, Path(run))
 
 
 def standing_best(connection: Connection, folder: Path) -> RunResult | None:
-    """`best`, inside one reading of a run."""
+    """Like `best`, on an open connection."""
     return _best(connection, folder, read_meta(connection))
 
 
 def calls(run: Path | str) -> list[CallCosts]:
-    """Costs by effect, role and model, dearest first."""
+    """Costs by effect, role and model, the most expensive first."""
     with reading(Path(run)) as connection:
         rows = [row for row in _spend(connection) if row.effect not in _ON_TOP]
     return sorted(
@@ -194,7 +195,10 @@ def calls(run: Path | str) -> list[CallCosts]:
 
 
 def _state(recorded: str, holder: Owner | None) -> str:
-    """The last state event says how it ended; the lock says whether anybody is still at it."""
+    """State from the last state event and from the lock.
+
+    The event records how the run ended; the lock shows whether a process still works on it.
+    """
     if recorded == "finished":
         return recorded
     if holder is not None:
@@ -236,7 +240,7 @@ _ON_TOP = ("torn", "uncertain")
 
 
 def _elapsed(connection: Connection, holder: Owner | None) -> float:
-    """Active seconds: up to the last event, and while somebody works on the run up to now."""
+    """Active seconds up to the last event, or up to now while a process works on the run."""
     recent = (
         sql.select(sql.event.c.elapsed, sql.event.c.time)
         .order_by(sql.event.c.seq.desc())
@@ -266,12 +270,12 @@ def _best(connection: Connection, folder: Path, about: RunMeta) -> RunResult | N
 
 
 def _before(connection: Connection, folder: Path, first: int | None) -> RunResult | None:
-    """The best before the first grave sign; None if there was none, or nothing had scored."""
+    """The best result before the first grave sign; None without a sign or a score."""
     return None if first is None else result_before(connection, folder, first)
 
 
 def findings(connection: Connection) -> tuple[int, int | None]:
-    """Number of candidates with a grave sign, and the event in which the first one showed it."""
+    """Number of candidates with a grave sign, and the event of the first such sign."""
     seen = sql.select(sql.func.count(), sql.func.min(sql.tally.c.grave)).where(
         sql.judged, sql.tally.c.grave.is_not(None)
     )
@@ -283,12 +287,12 @@ def findings(connection: Connection) -> tuple[int, int | None]:
 
 
 def latest(connection: Connection, topic: str) -> dict[str, Any]:
-    """The fields of the last note of a kind; {} without one."""
+    """Fields of the last note of a kind; {} without one."""
     return next(iter(newest(connection, topic, 1)), {})
 
 
 def newest(connection: Connection, topic: str, most: int) -> list[dict[str, Any]]:
-    """The fields of the last notes of a kind, the newest first."""
+    """Fields of the last `most` notes of a kind, the newest first."""
     notes = sql.select(sql.event.c.body).where(
         sql.event.c.kind == "note", sql.event.c.topic == escape(topic)
     )
@@ -297,20 +301,23 @@ def newest(connection: Connection, topic: str, most: int) -> list[dict[str, Any]
 
 
 def number(connection: Connection, topic: str) -> int:
-    """How many notes of a kind there are."""
+    """Number of notes of a kind."""
     query = sql.select(sql.func.count(sql.event.c.seq)).where(
         sql.event.c.kind == "note", sql.event.c.topic == escape(topic)
     )
     return connection.execute(query).scalar_one()
 
 
-# How far a strategy with agents has come, from its notes.
+# Progress of a strategy with agents, from its notes.
 
 
 class Agents(msgspec.Struct, frozen=True):
-    """`begun` of `of` agents, of which `ended` had their turn; `experiments` by all of them, seeds
-    included; `best` is the score that counts for thresholds: certified where the task has a
-    verifier."""
+    """Progress of the agents of a run.
+
+    `begun` of `of` agents have started, `ended` have had their turn. `experiments` counts those of
+    all agents, initial programs included. `best` is the score compared with thresholds: the
+    certified value if the task has a verifier.
+    """
 
     begun: int
     of: int
@@ -321,9 +328,9 @@ class Agents(msgspec.Struct, frozen=True):
 
 
 def agents(connection: Connection) -> Agents | None:
-    """The agents of a run; None if its strategy has none, or none has begun."""
+    """The agents of a run; None for a strategy without agents, or before the first starts."""
     told, tried = latest(connection, "agent"), latest(connection, "experiment")
-    if not told and "agent" not in tried:  # other strategies note experiments, too
+    if not told and "agent" not in tried:  # other strategies note experiments too
         return None
     return Agents(
         begun=number(connection, "agent"),
@@ -335,17 +342,18 @@ def agents(connection: Connection) -> Agents | None:
     )
 
 
-# How the training of an advisor stands, from its notes.
+# State of an advisor's training, from its notes.
 
-WINDOW = 20  # barriers whose alarms are told
+WINDOW = 20  # latest barriers whose alarms are counted
 
 
 class Training(msgspec.Struct, frozen=True):
-    """After so many `barriers`: the policy's version, alpha and mean reward of the last one, and
-    why that one took no step of the optimiser ("" if it did).
+    """Training of an advisor after `barriers` barriers.
 
-    `alarms` counts barriers by what was wrong with them, `skips` those without a step by the
-    reason, both among the last `WINDOW`; `standing` are the alarms of the last one.
+    `version`, `alpha` and `reward` (the mean) are those of the last barrier; `skip` is the reason
+    why it took no step of the optimiser ("" if it took one). `alarms` counts barriers by alarm and
+    `skips` counts barriers without a step by reason, both among the last `WINDOW` barriers;
+    `standing` are the alarms of the last one.
     """
 
     barriers: int
@@ -360,7 +368,7 @@ class Training(msgspec.Struct, frozen=True):
 
 
 def training(connection: Connection) -> Training | None:
-    """The training of a run; None if its strategy trains nothing, or no barrier is over."""
+    """The training of a run; None for a strategy without training, or before a barrier."""
     recent = newest(connection, "barrier", WINDOW)
     if not recent:
         return None
@@ -381,12 +389,14 @@ def training(connection: Connection) -> Training | None:
     )
 
 
-# How few turns a strategy had.
+# A search with few turns of the strategy.
 
 
 class FewTurns(msgspec.Struct, frozen=True):
-    """The strategy finished only so many turns in so many evaluations; ten would need a budget of
-    about `needed`.
+    """Few finished turns in a search.
+
+    The strategy finished only `turns` turns in `evaluations` evaluations; ten turns would need a
+    budget of about `needed` evaluations.
     """
 
     turns: int
@@ -395,7 +405,7 @@ class FewTurns(msgspec.Struct, frozen=True):
 
 
 def few_turns(connection: Connection) -> FewTurns | None:
-    """What the engine noted at the end of a search with few turns; None if it noted nothing."""
+    """The engine's note at the end of a search with few turns; None without one."""
     body = latest(connection, "few_turns")
     return (
         FewTurns(int(body["turns"]), int(body["evaluations"]), int(body["needed"]))
@@ -405,8 +415,9 @@ def few_turns(connection: Connection) -> FewTurns | None:
 
 
 def _unchecked(task: Task) -> str:
-    """Why nobody tried whether a score rests on a tolerance; "" where an exact verifier was asked
-    instead.
+    """The reason why the tolerances of a score were not checked.
+
+    "" if an exact verifier was asked instead.
     """
     if task.evaluator.verifier:
         return ""
@@ -418,14 +429,16 @@ def _unchecked(task: Task) -> str:
     )
 
 
-# Which runs there are.
+# The list of runs.
 
 
 class RunLine(msgspec.Struct, frozen=True):
-    """One line of a list of runs. One that cannot be read has the state `damaged` or `unreadable`;
-    `why` says what is wrong with it, and `fix` what to do. `margin` is half the width of the 95 %
-    interval of `best`, `spent` the largest share of a limit of the budget that is used (0..1; None:
-    no limit), `models` the models by role."""
+    """One line of a list of runs.
+
+    A run that cannot be read has the state `damaged` or `unreadable`; `why` is the problem and
+    `fix` the remedy. `margin` is half the width of the 95 % interval of `best`, `spent` the largest
+    used share of a limit of the budget (0..1; None: no limit), `models` the models by role.
+    """
 
     run: str
     path: str
@@ -450,13 +463,17 @@ def runs(folder: Path | str = "runs") -> list[RunLine]:
 
 
 def run_lines(folders: Iterable[Path]) -> list[RunLine]:
-    """These runs, newest first."""
+    """Lines of these runs, newest first."""
     return sorted(map(_line, folders), key=lambda line: (-line.created, line.run))
 
 
 def find_run(name: Path | str | None, folder: Path | str = "runs") -> Path:
-    """A run by path, by its name (or the start of it) in `folder`, by its address in a database
-    (URL#NAME), or, for None, the newest one in the folder."""
+    """The folder of the run that `name` identifies.
+
+    `name` is a path, a run's name in `folder` (or the start of it), an address in a database
+    (URL#NAME), or None for the newest run in the folder. Raises `UserError` if it identifies no run
+    or several.
+    """
     if isinstance(name, str) and is_address(name):
         address = parse(name)
         if not address.name:

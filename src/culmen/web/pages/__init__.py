@@ -22,6 +22,6 @@ PAGES = {
     "timeline": timeline,
     "trust": trust,
 }
-"""Page name -> function of (digest, parameters) that gives its document."""
+"""Page name -> function of (digest, parameters) that returns its document."""
 
 __all__ = ["PAGES", "compare"]

@@ -1,4 +1,4 @@
-"""Candidates: the table, page by page, and one of them in full."""
+"""Candidates: the table, page by page, one candidate in full, and the family tree."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from culmen.web.runs import Digest
 
 _MOST = 500  # rows of one page
 _OBSERVATIONS = 200
-_PAGE = 100  # lines for each of which its costs are looked up
+_PAGE = 100  # rows up to which costs are looked up one by one
 
 
 def candidates(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """One page of the table; parameters are those of `views.CandidateQuery`, with `order` = asc |
-    desc.
+    """One page of the table.
+
+    Parameters are those of `views.CandidateQuery`, with `order` = asc | desc.
     """
     query = _query(params)
     page = views.table(run.run, query, _dollars(run) if query.sort == "dollars" else None)
@@ -63,7 +64,7 @@ def _whole(text: str | None, default: int) -> int:
 
 
 def listed(run: Digest, lines: Sequence[ListedCandidate]) -> list[dict[str, Any]]:
-    """Lines of the table; `dollars` is a candidate's share of the request that it came by."""
+    """Rows of the table; `dollars` is a candidate's share of the cost of its request."""
     spent = _spent(run, lines)
     return [
         {**statistics(each.row, run.meta.task.objective), "island": each.island, "note": each.note}
@@ -77,7 +78,7 @@ def listed(run: Digest, lines: Sequence[ListedCandidate]) -> list[dict[str, Any]
 
 
 def _dollars(run: Digest) -> dict[int, float]:
-    """What each event had cost."""
+    """Dollars by event."""
     last = run.refresh().last
     return run.memo(
         "dollars",
@@ -87,8 +88,9 @@ def _dollars(run: Digest) -> dict[int, float]:
 
 
 def _spent(run: Digest, lines: Sequence[ListedCandidate]) -> dict[int, float]:
-    """Dollars of the events that these came by. All costs of a long run are not read for the sake
-    of a page.
+    """Dollars by event for the requests that made these candidates.
+
+    For a short page, the costs of a long run are not all read.
     """
     seqs = {each.row.seq for each in lines}
     if len(seqs) > _PAGE:
@@ -99,8 +101,11 @@ def _spent(run: Digest, lines: Sequence[ListedCandidate]) -> dict[int, float]:
 
 
 def statistics(row: CandidateRow, objective: Objective) -> dict[str, Any]:
-    """A candidate's numbers; `low` to `high` is the 95 % interval of its mean (None: the noise is
-    not known), within the bounds of honest scores."""
+    """A candidate's statistics.
+
+    `low` to `high` is the 95 % interval of its mean (None: unknown noise), within the bounds of
+    honest scores.
+    """
     low, high = None, None
     if row.mean is not None and row.margin is not None:
         least, most = objective.bounds
@@ -130,14 +135,14 @@ def statistics(row: CandidateRow, objective: Objective) -> dict[str, Any]:
 
 
 def status(row: CandidateRow) -> str:
-    """scored | mixed | failed | unseen, as `views.CandidateQuery` names them."""
+    """scored | mixed | failed | unseen, as in `views.CandidateQuery`."""
     if row.count:
         return "mixed" if row.failed else "scored"
     return "failed" if row.failed else "unseen"
 
 
 def candidate(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """One candidate (`id`: the full id or its first digits); `best` and `seed` name those."""
+    """One candidate by its `id`: the full id, its first digits, `best` or `seed`."""
     name = _resolve(run, params.get("id", "best"))
     detail = views.candidate(run.run, name, observations=_OBSERVATIONS)
     origin = detail.candidate.origin
@@ -187,9 +192,7 @@ def _step(step: views.Step) -> dict[str, Any]:
 
 
 def _cases(detail: CandidateDetail) -> list[dict[str, Any]]:
-    """Scores case by case over the observations shown, in the order in which cases first came
-    up.
-    """
+    """Scores by case over the observations shown, in the order of first occurrence."""
     seen: dict[str, list[Any]] = {}
     for each in detail.observations:
         seen.setdefault(each.case, []).append(each)
@@ -203,17 +206,17 @@ def _cases(detail: CandidateDetail) -> list[dict[str, Any]]:
     return rows
 
 
-# Lineage: the family tree, as columns so that thousands of candidates stay small, and the path to
-# the best.
+# Lineage: the family tree, as columns to keep thousands of candidates small, and the path to the
+# best.
 
 
 def lineage(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """Columns by candidate in order of appearance: `parent` is a place in the same columns, -1 for
-    a root.
+    """Columns by candidate, in order of appearance.
 
-    `path` are the places from the seed to the best candidate (or to `to`), following first parents,
-    and `story` tells of each of them its remark, its changed lines against the step before, and the
-    dollars spent up to it.
+    `parents` are indices into the same columns, -1 for a root. `path` holds the indices from the
+    initial program to the best candidate (or to `to`), following first parents, and `story` holds
+    for each of them its note, the numbers of lines changed from the previous step, and the dollars
+    spent up to it.
     """
     run.refresh()
     nodes = views.family(run.run)
@@ -245,7 +248,7 @@ def lineage(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _named(kind: str, each: list[str]) -> dict[str, Any]:
-    """Names once (`operators`), and which one each candidate has (`operator`)."""
+    """Distinct names (`operators`), and each candidate's index into them (`operator`)."""
     names = list(dict.fromkeys(each))
     index = {name: number for number, name in enumerate(names)}
     return {f"{kind}s": names, kind: [index[name] for name in each]}
@@ -264,7 +267,7 @@ def _story(run: Digest, path: list[views.FamilyNode]) -> list[dict[str, Any]]:
 
 
 def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[int, int]:
-    """Lines that were added, and lines that were removed, over all parts."""
+    """Numbers of added and of removed lines over all parts."""
     added = removed = 0
     for name in before.keys() | now.keys():
         old, new = (Counter(parts.get(name, "").splitlines()) for parts in (before, now))

@@ -1,6 +1,4 @@
-"""Compare: several runs over one another, and the middle of those that differ in their seed
-alone.
-"""
+"""Compare: several runs, and the median of runs that differ only in their random seed."""
 
 from __future__ import annotations
 
@@ -22,16 +20,15 @@ from culmen.web.pages.overview import lines, series
 from culmen.web.runs import Digest, thin
 
 _POINTS = 160
-_BAND = 5  # runs from which on quartiles say anything of a group
-_AXES = ("evaluations", "seconds", "dollars")  # known of every run at once
+_BAND = 5  # number of runs from which on quartiles of a group are shown
+_AXES = ("evaluations", "seconds", "dollars")  # known for every run without reading its journal
 
 
 def compare(runs: Sequence[Digest], params: Mapping[str, str]) -> dict[str, Any]:
-    """Best so far of every run against budgets, and against the axis `x`; medians and quartiles of
-    groups: same task, strategy, settings, models.
+    """Best so far of every run against budgets and against the axis `x`, and of groups.
 
-    `statistics` is the document of `culmen compare` over the finished ones; None where there are no
-    two of them.
+    Groups (same task, strategy, settings and models) have medians and quartiles. `statistics` is
+    the document of `culmen compare` over the finished runs; None for fewer than two.
     """
     axis = next((each for each in AXES if each == params.get("x")), _AXES[0])
     rows = [_row(run.refresh(), axis) for run in runs]
@@ -79,8 +76,9 @@ def _row(run: Digest, axis: str) -> dict[str, Any]:
 
 
 def _points(run: Digest, axis: str) -> list[dict[str, Any]]:
-    """The best so far; steps and proposals take the whole journal to count, and are there only
-    where asked for.
+    """The best so far of a run.
+
+    Steps and proposals are included only on request: counting them reads the whole journal.
     """
     points = thin(series(run, views.ROUGH), _POINTS)
     if axis in _AXES or not points:
@@ -91,8 +89,9 @@ def _points(run: Digest, axis: str) -> list[dict[str, Any]]:
 
 
 def _labels(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
-    """Strategy names; where several groups share one, with the settings and models in which they
-    differ.
+    """Strategy names as labels of groups.
+
+    If several groups share a name, also the settings and models that differ.
     """
     firsts = {key: each[0] for key, each in groups.items()}
     labels: dict[str, str] = {}
@@ -133,11 +132,11 @@ def _group(label: str, rows: Sequence[Mapping[str, Any]], axis: str) -> dict[str
 
 
 def _bands(rows: Sequence[Mapping[str, Any]], axis: str) -> list[tuple[float, float, float, float]]:
-    """x, median and quartiles over the runs at equal shares of what the longest spent.
+    """x, median and quartiles over the runs at equal shares of the largest spending.
 
-    A run that ended before keeps its last value; none before each of them has one, and none of a
-    single run. Of fewer than `_BAND` runs the quartiles would only repeat the runs themselves: they
-    are the median.
+    A run that ended earlier keeps its last value. There are no points before every run has a value,
+    and none for a single run. For fewer than `_BAND` runs, quartiles would only repeat the runs
+    themselves: they equal the median.
     """
     curves = [
         [(point[axis], point["score"]) for point in row["points"]] for row in rows if row["points"]
@@ -161,12 +160,11 @@ def _bands(rows: Sequence[Mapping[str, Any]], axis: str) -> list[tuple[float, fl
     return found
 
 
-# What the runs shown on the Compare page say about their strategies: the document of `culmen
-# compare`.
+# Statistics of the strategies on the Compare page: the document of `culmen compare`.
 
 
 def _statistics(runs: Sequence[Digest]) -> dict[str, Any]:
-    """`statistics`, and as `statistics_missing` what has to be installed for them."""
+    """The `statistics`, or the missing package in `statistics_missing`."""
     try:
         return {"statistics": strategy_statistics(runs), "statistics_missing": None}
     except UserError as error:
@@ -174,7 +172,7 @@ def _statistics(runs: Sequence[Digest]) -> dict[str, Any]:
 
 
 def strategy_statistics(runs: Sequence[Digest]) -> dict[str, Any] | None:
-    """The comparison of the finished runs; None where there are no two of them."""
+    """The comparison of the finished runs; None for fewer than two."""
     read = [
         run.refresh().memo("entry", run.last + scored(run.run), lambda run=run: _entry(run))
         for run in runs
@@ -195,5 +193,5 @@ def _entry(run: Digest) -> ComparedRun:
 
 @lru_cache(maxsize=16)
 def _made(entries: bytes, names: tuple[tuple[str, str], ...]) -> dict[str, Any] | None:
-    """Drawing thousands of samples takes a while: not again for the same runs."""
+    """The comparison, cached: drawing thousands of samples is slow."""
     return document(msgspec.json.decode(entries, type=list[ComparedRun]), dict(names))

@@ -1,4 +1,4 @@
-"""Calls: what models were asked, by role and model, and what it cost and went wrong."""
+"""Calls: requests to models by role and model, with costs and faults; the timeline."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from culmen.store import views
 from culmen.store.views import JournalPiece, RunStatus
 from culmen.web.runs import Digest, TimelineSpan, thin
 
-# A run too long to go through for a page: what pieces of its journal show, evenly spread over it.
+# A run too long to be read for a page: estimates from pieces of its journal, evenly spread over it.
 
 LONG = 400_000
 """Events above which a page reads pieces of a journal."""
-_READ, _LEAST, _MOST = 40_000, 400, 2_500  # events read in all, and of one piece
+_READ, _LEAST, _MOST = 40_000, 400, 2_500  # events read in all; least and most events of a piece
 
 
 class Flow(NamedTuple):
-    """One piece: from when to when (active seconds), and how many effects of each kind were in
-    flight on average.
+    """One piece: its begin and end (active seconds), and its load.
+
+    `load` is the mean number of effects in flight by kind.
     """
 
     begin: float
@@ -32,9 +33,11 @@ class Flow(NamedTuple):
 
 
 class Pieces:
-    """Pieces of the events `first` to `last` of a run; each is longer than effects in flight at
-    once have events, as far as `workers` tells. What was in flight through a whole piece is not
-    seen."""
+    """Pieces of the events `first` to `last` of a run.
+
+    Each piece has more events than the effects in flight at a time, as estimated from `workers`.
+    Effects in flight throughout a piece are not seen.
+    """
 
     def __init__(self, run: Path, first: int, last: int, workers: int) -> None:
         size = max(_LEAST, min(_MOST, 4 * workers))
@@ -45,12 +48,13 @@ class Pieces:
 
     @property
     def read(self) -> int:
-        """Events that were read."""
+        """Number of events that were read."""
         return sum(piece.last - piece.first for piece in self._pieces)
 
     def seconds(self) -> dict[str, list[float]]:
-        """How long effects took, by kind: those that began in the first quarter of a piece and
-        ended within it.
+        """Durations of effects in seconds, by kind.
+
+        Only effects that began in the first quarter of a piece and ended within it.
         """
         taken: dict[str, list[float]] = {}
         for piece in self._pieces:
@@ -64,7 +68,7 @@ class Pieces:
 
     @cached_property
     def flows(self) -> list[Flow]:
-        """Effects in flight, piece by piece; none for a piece in which no time passed."""
+        """Effects in flight by piece; pieces in which no time passed are left out."""
         return [
             _flow(piece)
             for piece in self._pieces
@@ -72,12 +76,12 @@ class Pieces:
         ]
 
     def ended(self) -> Counter[str]:
-        """About how many effects of each kind were done."""
+        """Estimated number of effects done, by kind."""
         done = Counter(m.effect for piece in self._pieces for m in piece.marks if m.kind == "done")
         return self._scaled(done)
 
     def faults(self) -> Counter[str]:
-        """About how often each fault occurred, also what a retry made good."""
+        """Estimated number of faults by kind, including those that a retry resolved."""
         found = Counter[str]()
         for piece in self._pieces:
             for cost in piece.costs:
@@ -85,9 +89,7 @@ class Pieces:
         return self._scaled(found)
 
     def spending(self, evaluations: int, dollars: float, tokens: int) -> list[dict[str, float]]:
-        """Evaluations, dollars and tokens as the run went on: what the pieces show, ending in what
-        was spent in all.
-        """
+        """Cumulative evaluations, dollars and tokens by piece, scaled to end at these totals."""
         usage = [total(cost.usage for cost in piece.costs) for piece in self._pieces]
         made = [
             sum(m.kind == "done" and m.effect == "evaluate" for m in piece.marks)
@@ -105,7 +107,7 @@ class Pieces:
 
 
 def _portions(parts: Sequence[float], whole: float) -> list[float]:
-    """Sums up to each part, as a course that ends at `whole`."""
+    """Cumulative sums of the parts, scaled to end at `whole`."""
     every, so_far, course = sum(parts) or 1.0, 0.0, list[float]()
     for part in parts:
         so_far += part
@@ -114,7 +116,10 @@ def _portions(parts: Sequence[float], whole: float) -> list[float]:
 
 
 def _flow(piece: JournalPiece) -> Flow:
-    """What began before the piece, or did not end within it, counts up to its edge."""
+    """Load of a piece.
+
+    An effect that began before the piece or did not end within it counts up to its edge.
+    """
     begin, end = piece.marks[0].elapsed, piece.marks[-1].elapsed
     began, busy = dict[int, tuple[str, float]](), Counter[str]()
     for mark in piece.marks:
@@ -123,7 +128,7 @@ def _flow(piece: JournalPiece) -> Flow:
         elif mark.kind in ("done", "torn"):
             effect, start = began.pop(mark.key, (mark.effect, begin))
             busy[effect] += mark.elapsed - start  # pyright: ignore[reportArgumentType]
-        else:  # a session ended: nothing is in flight any more
+        else:  # a session ended: no effect is in flight any more
             began = _left(began, busy, mark.elapsed)
     _left(began, busy, end)
     return Flow(begin, end, {effect: seconds / (end - begin) for effect, seconds in busy.items()})
@@ -139,17 +144,15 @@ def _left(
 
 _POINTS = 300
 _DEAREST = 10  # calls named one by one
-_SHARES = 6  # roles and models with a course of their own
+_SHARES = 6  # roles and models with a curve of their own
 
 
 def calls(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """Rows by effect, role and model; totals; failures by kind; dollars and tokens as the run went
-    on.
+    """Calls by effect, role and model; totals; failures by kind; spending over time.
 
-    `retries` are tries of a call beyond the first; `seconds` are the median and the ninth decile of
-    how long one took (from its start to its result in the journal), over those of the effect's
-    kind. `sampled` is 0, or how many events of a long run `tried`, `seconds` and `series` were
-    reckoned from.
+    `retries` are attempts of a call beyond the first; `seconds` are the median and the ninth decile
+    of the durations (from start to result in the journal) by kind of effect. `sampled` is 0, or the
+    number of events of a long run from which `tried`, `seconds` and `series` were estimated.
     """
     run.refresh()
     rows = [_row(each) for each in views.calls(run.run) if each.effect != "evaluate"]
@@ -189,7 +192,7 @@ def _row(each: views.CallCosts) -> dict[str, Any]:
 
 
 def _course(run: Digest) -> dict[str, Any]:
-    """What was spent as the run went on, what went wrong on the way, and how long effects took."""
+    """Spending over time, faults, and durations of effects."""
     steps = [(seq, usage) for seq, usage in run.costs if usage.calls or usage.dollars]
     spent = [
         {"evaluations": run.evaluations_at(s), "dollars": u.dollars, "tokens": u.tokens}
@@ -210,8 +213,9 @@ def _course(run: Digest) -> dict[str, Any]:
 
 
 def _shares(run: Digest) -> list[dict[str, Any]]:
-    """What each role spent on each model as the run went on, the dearest first; none where there is
-    only one.
+    """Spending over time by role and model, the most expensive first.
+
+    Empty if there is only one pair.
     """
     every = [
         (name, course)
@@ -232,9 +236,7 @@ def _shares(run: Digest) -> list[dict[str, Any]]:
 
 
 def _dearest(run: Digest) -> list[dict[str, Any]]:
-    """The effects that cost most, the dearest first: dollars, or tokens where nothing has a
-    price.
-    """
+    """The most expensive effects, by dollars, or by tokens without prices."""
     before, each = Usage(), list[tuple[float, int, int]]()
     for seq, spent in run.costs:
         tokens, paid = spent.tokens - before.tokens, spent.dollars - before.dollars
@@ -257,7 +259,7 @@ def _dearest(run: Digest) -> list[dict[str, Any]]:
 
 
 def _course_of_pieces(run: Digest, now: RunStatus) -> dict[str, Any]:
-    """The same of a run that is too long to go through."""
+    """The fields of `_course` for a run that is too long to be read in full."""
     seen, spent = _whole(run, now), now.usage
     series = thin(
         seen.spending(now.evaluations, spent.dollars, spent.input_tokens + spent.output_tokens),
@@ -274,19 +276,19 @@ def _course_of_pieces(run: Digest, now: RunStatus) -> dict[str, Any]:
 
 
 def _whole(run: Digest, now: RunStatus) -> Pieces:
-    """Pieces of the whole run, read anew when a hundredth of it is new."""
+    """Pieces of the whole run, cached until `LONG` / 100 events are new."""
     return run.memo(
         "pieces", run.last // (LONG // 100), lambda: Pieces(run.run, 1, run.last, now.workers)
     )
 
 
 def _tried(faults: Mapping[str, int]) -> dict[str, int]:
-    """Everything that went wrong on the way, by kind, also what a retry made good."""
+    """Faults by kind, including those that a retry resolved, the most frequent first."""
     return dict(sorted(faults.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def _seconds(taken: Mapping[str, list[float]]) -> list[dict[str, Any]]:
-    """How long effects took, by kind."""
+    """Durations of effects by kind."""
     return [
         {
             "effect": effect,
@@ -303,23 +305,22 @@ def _quantile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-# Timeline: what ran side by side, and where nothing ran, in active seconds.
+# Timeline: parallel effects, and gaps without any, in active seconds.
 
 _BINS = 160
-_DRAWN = 1200  # spans drawn one by one; beyond, only how many ran at once is told
+_DRAWN = 1200  # spans drawn one by one; with more, only their number at a time is shown
 _GAPS = 8
-_SHORT = 0.05  # seconds: what counts as no gap
-_CLOSE = 40_000  # events of a long run that are all looked at
+_SHORT = 0.05  # seconds; shorter gaps do not count
+_CLOSE = 40_000  # events of a long run that are read in full
 
 
 def timeline(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """Between `from` and `to` (default: the whole run): how many effects of each kind ran, and each
-    of them if few.
+    """Effects between `from` and `to` (default: the whole run), by kind and, if few, singly.
 
     `lane` puts effects that ran at the same time below one another. `gaps` are the longest times
     without a running evaluation, `busy` is the share of all worker seconds in which one ran.
-    `sampled` is 0, or how many events of a long stretch this was reckoned from: then there are
-    neither spans nor gaps.
+    `sampled` is 0, or the number of events of a long stretch from which these were estimated; there
+    are then neither spans nor gaps.
     """
     run.refresh()
     now = views.status(run.run)
@@ -364,13 +365,13 @@ def _timeline(
 def _stretch(
     now: RunStatus, sessions: Sequence[float], shown: tuple[float, float, float]
 ) -> dict[str, Any]:
-    """Which seconds of a run are shown, of how many."""
+    """The seconds shown, the seconds of the whole run, and its sessions."""
     low, high, whole = shown
     return {"from": low, "to": high, "whole": whole, "workers": now.workers, "sessions": sessions}
 
 
 def _long_timeline(run: Digest, now: RunStatus, params: Mapping[str, str]) -> dict[str, Any]:
-    """Of a long run: a short stretch as of any other, a longer one by pieces."""
+    """The timeline of a long run: a short stretch in full, a longer one by pieces."""
     whole = now.elapsed_seconds
     low, high = _number(params.get("from"), 0.0), _number(params.get("to"), whole)
     high = high if high > low else whole
@@ -382,7 +383,9 @@ def _long_timeline(run: Digest, now: RunStatus, params: Mapping[str, str]) -> di
         views.seq_at(run.run, high) if high < whole else run.last,
     )
     if last - first < _CLOSE:
-        before = max(0, first - 8 * max(8, now.workers))  # what began earlier and still runs
+        before = max(
+            0, first - 8 * max(8, now.workers)
+        )  # for effects that began earlier and still run
         return _timeline(now, run.between(before, last), sessions, (low, high, whole))
     part = (first, last) != (1, run.last)
     seen = Pieces(run.run, first, last, now.workers) if part else _whole(run, now)
@@ -397,7 +400,7 @@ def _long_timeline(run: Digest, now: RunStatus, params: Mapping[str, str]) -> di
 
 
 def _flowing(seen: Pieces, workers: int, low: float, high: float) -> dict[str, Any]:
-    """Effects in flight over time, from piece to piece."""
+    """Effects in flight over time, interpolated between pieces."""
     import numpy as np
 
     edges = np.linspace(low, high, _BINS + 1)
@@ -437,7 +440,7 @@ def _inside(span: TimelineSpan, low: float, high: float) -> float:
 def _load(
     spans: Sequence[TimelineSpan], kinds: Sequence[str], low: float, high: float
 ) -> dict[str, Any]:
-    """Mean number of effects in flight in each of the bins, kind by kind."""
+    """Mean number of effects in flight in each bin, by kind."""
     import numpy as np
 
     edges = np.linspace(low, high, _BINS + 1)
@@ -453,7 +456,7 @@ def _load(
 
 
 def _before(points: Any, edges: Any) -> Any:
-    """For every edge the sum of (edge - point) over the sorted points before it."""
+    """For every edge, the sum of (edge - point) over the sorted points before it."""
     import numpy as np
 
     sums = np.concatenate([[0.0], np.cumsum(points)])
@@ -462,7 +465,7 @@ def _before(points: Any, edges: Any) -> Any:
 
 
 def _lanes(spans: Sequence[TimelineSpan], kinds: Sequence[str]) -> list[dict[str, Any]]:
-    """Each effect with the first lane of its kind that is free."""
+    """Each effect with the first free lane of its kind."""
     rows: list[dict[str, Any]] = []
     for kind in kinds:
         free: list[int] = []
@@ -492,7 +495,7 @@ def _lanes(spans: Sequence[TimelineSpan], kinds: Sequence[str]) -> list[dict[str
 
 
 def _gaps(spans: Sequence[TimelineSpan], low: float, high: float) -> dict[str, Any]:
-    """Times without any of these running: how many, how long together, and the longest."""
+    """Times without any of these spans: their number, total seconds, and the longest."""
     found: list[tuple[float, float]] = []
     until = low
     for span in sorted(spans, key=lambda span: span.start):

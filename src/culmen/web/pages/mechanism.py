@@ -1,4 +1,4 @@
-"""Mechanism: the numbers a strategy notes about itself, as the run went on."""
+"""Mechanism: the figures in a strategy's notes, over the course of the run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from culmen.web.runs import Digest, buckets, thin
 _POINTS = 400
 _DOTS = 1500
 _MOST = 60  # plots
-_ALARMS = 20  # the last barriers with one
-_SAID = ("few_turns",)  # a sentence says it all
+_ALARMS = 20  # latest barriers with an alarm
+_SAID = ("few_turns",)  # kinds of notes shown as a sentence only
 _ID = re.compile(r"[0-9a-f]{12}")
 _GROUPS = ("island", "agent", "lane", "branch", "role", "policy")
 _STEPS = {
@@ -32,7 +32,7 @@ _STEPS = {
     "seq",
     "barrier",
 }
-"""Places, not measures."""
+"""Fields that are positions, not measurements."""
 
 KNOWN: dict[tuple[str, str], str] = {
     ("pedigree", "gain"): "Expected gain of a step for a share of the budget",
@@ -92,7 +92,7 @@ KNOWN: dict[tuple[str, str], str] = {
     ("puct", "expansions"): "Expansions of the chosen state",
     ("puct", "states"): "States kept",
 }
-"""What is drawn first, with a title: (note, field)."""
+"""Fields drawn first, with their titles: (note, field)."""
 LEADING = (
     "alpha",
     "advantages",
@@ -108,12 +108,11 @@ LEADING = (
 
 
 def mechanism(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """Plots of every numeric field of every note: lines (one value a note) or dots (lists of
-    values), by group.
+    """Plots of every numeric field of every note, by group.
 
-    A group is an island, agent, lane or the like, where a note names one. `x` counts evaluations up
-    to the note. Also the last barriers of a training at which something looked wrong, the newest
-    first.
+    Fields with one value a note are lines, lists of values are dots. A group is an island, agent,
+    lane or the like that a note names. `x` is the number of evaluations up to the note. Also the
+    last barriers of a training with alarms, the newest first.
     """
     run.refresh()
     alarms: list[dict[str, Any]] = []
@@ -178,9 +177,11 @@ def _group(body: Mapping[str, Any]) -> str:
 
 
 def _numbers(body: Mapping[str, Any]) -> Iterator[tuple[str, str, float, bool]]:
-    """Field, which of its values (of a table of numbers), value, and whether a note holds several:
-    numbers, lists of them, and those of objects one level down; not what candidates have by their
-    ids."""
+    """Numbers in a note: field, name in a table of numbers, value, and True for a list.
+
+    Covers numbers, lists of numbers, and those of objects one level down, except tables by
+    candidates' ids.
+    """
     for name, value in body.items():
         if name in _STEPS:
             continue
@@ -193,7 +194,11 @@ def _numbers(body: Mapping[str, Any]) -> Iterator[tuple[str, str, float, bool]]:
 
 
 def _table(name: str, value: dict[str, Any]) -> Iterator[tuple[str, str, float, bool]]:
-    """A line each of what is alike (shares, counts by kind); of a candidate its own measures."""
+    """Numbers of a table.
+
+    Similar ones (shares, counts by kind) share a field; measurements of one candidate are fields of
+    their own.
+    """
     for key, each in value.items():
         if not _is_number(each) or _ID.fullmatch(key):
             continue
@@ -223,19 +228,19 @@ def _is_number(value: Any) -> bool:
     )
 
 
-# What a strategy's own notes say in a sentence each, and whether that is healthy: above its Memory
-# and Mechanism.
+# Findings from a strategy's notes, healthy or not, above the pages Memory and Mechanism.
 
 Bodies = Sequence[dict[str, Any]]
-Finding = tuple[str, bool]  # the sentence, and whether it is healthy
-_ENOUGH = 6  # notes of a kind below which nothing is concluded from the last third of them
-_FADED = 0.01  # of the gain expected at first: less than that is little
+Finding = tuple[str, bool]  # the sentence, and True if healthy
+_ENOUGH = 6  # notes of a kind below which the last third is not judged
+_FADED = 0.01  # share of the gain expected at first below which a gain counts as small
 _SIMILAR = 0.5  # share of refused candidates above which the filter is too wide
 
 
 def condition(run: Digest) -> list[dict[str, Any]]:
-    """One finding for each kind of note that is understood: `text`, and `healthy`. `run` is up to
-    date.
+    """One finding for each known kind of note, with `text` and `healthy`.
+
+    `run` must be refreshed.
     """
     kinds: dict[str, list[StrategyNote]] = {}
     for note in run.notes:
@@ -285,7 +290,10 @@ def _memory(notes: Bodies) -> Finding:
 def _entered(
     what: str, remedy: str, entered: Callable[[dict[str, Any]], bool]
 ) -> Callable[[Bodies], Finding]:
-    """How many of the notes tell of a success; not healthy if none of the last third does."""
+    """A finding on the number of successes among notes.
+
+    Not healthy if there is none in the last third.
+    """
 
     def tell(notes: Bodies) -> Finding:
         late = notes[-(len(notes) // 3) :]
@@ -377,4 +385,4 @@ TELL: dict[str, Callable[[Bodies], Finding]] = {
     "experiment": _experiment,
     "barrier": _barrier,
 }
-"""Sentences by the kind of note they are told from."""
+"""Functions from notes to a finding, by kind of note."""

@@ -1,4 +1,4 @@
-"""Memory: what the strategy keeps, as far as its notes and embeddings tell."""
+"""Memory: the strategy's memory, as far as its notes and embeddings show it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from culmen.web.pages.mechanism import KNOWN, TELL, condition
 from culmen.web.runs import Digest
 
 _FRONT = 30
-_FITTED = 4000  # rows that the main components are taken from
+_FITTED = 4000  # rows from which the principal components are computed
 _CASES = 60
 _LISTED = 200
 
 
 def memory(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """A list of panels, each with its `kind`: map, grid, islands, front, facts or list; none where
-    nothing is told.
+    """A list of panels, empty if the notes hold nothing to show.
+
+    Each has a `kind`: map, grid, islands, front, facts or list.
     """
     run.refresh()
     makers: tuple[Callable[[Digest], list[dict[str, Any]]], ...] = (
@@ -42,7 +43,7 @@ def memory(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def latest(run: Digest, kind: str) -> dict[str, Any] | None:
-    """The newest note of a kind, without its name."""
+    """The newest note of a kind, without its name; None without one."""
     for note in reversed(run.notes):
         if note.kind == kind:
             return {name: value for name, value in note.body.items() if name != "note"}
@@ -50,8 +51,9 @@ def latest(run: Digest, kind: str) -> dict[str, Any] | None:
 
 
 def _map(run: Digest) -> list[dict[str, Any]]:
-    """Embedded candidates in the plane of their two main components (PCA), with the net's own
-    figures beside.
+    """Embedded candidates in the plane of their two principal components (PCA).
+
+    With figures of the strategy's epsilon-net.
     """
     vectors = run.memo("vectors", run.last, lambda: _vectors(run))
     if not vectors[0]:
@@ -80,7 +82,7 @@ def _map(run: Digest) -> list[dict[str, Any]]:
 
 
 def _vectors(run: Digest) -> tuple[list[str], list[tuple[float, float]], list[float]]:
-    """Ids, places and the shares of the spread that the two components explain."""
+    """Ids, positions, and the shares of the variance that the two components explain."""
     import numpy as np
 
     seq, rows = run.kept.get("vectors", (0, {}))
@@ -93,7 +95,9 @@ def _vectors(run: Digest) -> tuple[list[str], list[tuple[float, float]], list[fl
         return [], [], []
     matrix = np.stack(list(rows.values())).astype(np.float64)
     matrix -= matrix.mean(axis=0)
-    some = matrix[:: max(1, len(matrix) // _FITTED)]  # the axes of a sample; all are placed on them
+    some = matrix[
+        :: max(1, len(matrix) // _FITTED)
+    ]  # a sample determines the axes; all rows are projected on them
     values, axes = np.linalg.eigh(some.T @ some)
     places = matrix @ axes[:, ::-1][:, :2]
     whole = float(values.sum()) or 1.0
@@ -102,7 +106,7 @@ def _vectors(run: Digest) -> tuple[list[str], list[tuple[float, float]], list[fl
 
 
 def _front(run: Digest) -> list[dict[str, Any]]:
-    """GEPA's frontier: who leads on how many cases, and every member's mean case by case."""
+    """GEPA's frontier: number of cases each member leads on, and its mean by case."""
     note = latest(run, "pareto")
     if note is None or not isinstance(note.get("leads"), dict):
         return []
@@ -129,12 +133,13 @@ _DRAWN = {
     "seeded",
     "priority",
     *TELL,
-}  # told by the sentences above, by the other panels, or under Mechanism
+}  # shown by the findings, by other panels, or under Mechanism
 
 
 def _turned_to(run: Digest) -> list[dict[str, Any]]:
-    """Whom the default strategy turned to most: requests for children, repeated evaluations, the
-    gain promised last.
+    """Candidates used most by the default strategy.
+
+    With their requests for children, repeated evaluations, and latest expected gain.
     """
     found: dict[str, dict[str, Any]] = {}
     for note in run.notes:
@@ -158,7 +163,7 @@ def _turned_to(run: Digest) -> list[dict[str, Any]]:
 
 
 def _ideas(run: Digest) -> list[dict[str, Any]]:
-    """PACEvolve's pools: the ideas of every island as its newest note tells them."""
+    """PACEvolve's pools: the ideas of every island in its newest note."""
     newest: dict[int, list[Any]] = {}
     for note in run.notes:
         ideas: list[Any] = note.body.get("ideas") or []
@@ -173,9 +178,7 @@ def _ideas(run: Digest) -> list[dict[str, Any]]:
 
 
 def _rest(run: Digest) -> list[dict[str, Any]]:
-    """The newest note of every other kind: its plain fields, and its lists as tables (an idea pool,
-    for one).
-    """
+    """The newest note of every other kind: plain fields, and lists as tables."""
     kinds = dict.fromkeys(note.kind for note in run.notes)
     panels: list[dict[str, Any]] = []
     for kind in kinds:
@@ -199,7 +202,7 @@ def _rest(run: Digest) -> list[dict[str, Any]]:
 
 
 def _flat(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields that are one value, and those of objects one level down."""
+    """Fields with a single value, and those of objects one level down."""
     found: dict[str, Any] = {}
     for name, value in body.items():
         if isinstance(value, dict):
@@ -231,8 +234,7 @@ def _first(value: Sequence[Any]) -> Sequence[Any]:
     return value[:5]
 
 
-# Grids of MAP-Elites and islands, put together from what strategies noted of every candidate they
-# placed.
+# Grids of MAP-Elites and islands, from strategies' notes on every candidate they placed.
 
 _BUILT_IN = ("complexity", "diversity")
 _ISLANDS = 12
@@ -240,9 +242,7 @@ Offer = tuple[str, float, list[float]]  # candidate, reward, features
 
 
 def islands(run: Digest) -> list[dict[str, Any]]:
-    """One row for each island: cells taken, their mean reward, the best, and K where it is
-    adapted.
-    """
+    """One row for each island: cells taken, their mean reward, the best, and an adapted K."""
     last: dict[int, dict[str, Any]] = {}
     requests: dict[int, int] = {}
     for note in run.notes:
@@ -265,11 +265,10 @@ def islands(run: Digest) -> list[dict[str, Any]]:
 
 
 def grids(run: Digest) -> list[dict[str, Any]]:
-    """For every island the best reward noted in each cell of its first two dimensions.
+    """For every island, the best reward noted in each cell of its first two dimensions.
 
-    The layout is that of the values noted so far (an adaptive grid is laid out anew as they
-    spread), with the strategy's own number of bins. Migrants are counted by the notes, not listed:
-    they are not among these.
+    The layout follows the values noted so far (an adaptive grid changes its layout as they spread),
+    with the strategy's own number of bins. Migrants are not included: the notes only count them.
     """
     names = _names(run)
     bins = int((run.meta.strategy.get("config") or {}).get("bins", 10))
@@ -335,6 +334,6 @@ def _grid(island: int, offers: Sequence[Offer], names: Sequence[str], bins: int)
 
 
 def _bin(value: float, span: tuple[float, float], bins: int) -> int:
-    """As `memory.grid` bins: equal widths, the last one closed."""
+    """The bin of a value as in `memory.grid`: equal widths, the last one closed."""
     low, high = span
     return 0 if high <= low else min(int((value - low) / (high - low) * bins), bins - 1)

@@ -1,4 +1,4 @@
-"""Overview: where the run stands, best so far, budgets, what is in flight, what happened last."""
+"""Overview: state, best so far, budgets, effects in flight, and latest events."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from culmen.web.runs import Digest
 _EVENTS = 12
 _FLYING = 50  # effects in flight that are listed
 _KINDS = ("done", "note", "torn", "stop", "state", "tell")
-_OTHERS = 1000  # candidates beside the front that are drawn
-# characters of a part, before and after, beyond which its change is on the candidate's page alone
+_OTHERS = 1000  # candidates drawn besides the front
+# characters of a part, before and after, beyond which only the candidate's page shows its change
 _BOOK = 60_000
-_LOOK_BACK = 200  # events among which the last ones worth telling are looked for
+_LOOK_BACK = 200  # latest events among which those to show are searched
 
 
 def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """Everything the first page shows. Scores are in the task's own direction, times in active
-    seconds.
+    """All contents of the first page.
+
+    Scores are in the task's own direction, times in active seconds.
     """
     run.refresh()
     now, about, running = views.status(run.run), run.meta, views.in_flight(run.run)
@@ -66,7 +67,7 @@ def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _in_flight(run: Digest, running: Sequence[views.EffectMark]) -> list[dict[str, Any]]:
-    """What runs now, the oldest first: since when, and of which candidate."""
+    """Effects in flight, oldest first, with their start and their candidate."""
     told = views.subjects(run.run, [mark.seq for mark in running])
     facts = [
         {"key": mark.key, "effect": mark.effect, "since": mark.elapsed, "of": "", "case": ""}
@@ -76,7 +77,7 @@ def _in_flight(run: Digest, running: Sequence[views.EffectMark]) -> list[dict[st
 
 
 def _questions(run: Digest) -> list[dict[str, Any]]:
-    """Prompts that wait for a person, with the seconds that they have waited."""
+    """Prompts that wait for a person, with their waiting time in seconds."""
     now = time.time()
     return [
         {"number": q.number, "text": q.text, "waits": max(0.0, now - q.asked)}
@@ -85,7 +86,7 @@ def _questions(run: Digest) -> list[dict[str, Any]]:
 
 
 def _front(run: Digest) -> dict[str, Any] | None:
-    """The Pareto front; None where the task has one score."""
+    """The Pareto front; None if the task has a single score."""
     if not run.meta.task.objective.metrics:
         return None
     found = views.front(run.run, history=True)
@@ -99,16 +100,15 @@ def _front(run: Digest) -> dict[str, Any] | None:
 
 
 def _course(run: Digest) -> list[dict[str, Any]]:
-    """What was known of the leader as the run went on: its expected score with the 95 %
-    interval.
-    """
+    """The leader over time: its expected score with the 95 % interval."""
     points = views.course(run.run, run.meta)
     return [_along(run, point) | {"low": point.low, "high": point.high} for point in points]
 
 
 def _scores(run: Digest) -> list[dict[str, Any]]:
-    """Evaluations of the search; one may stand for `count` like it, and `score` is None of those
-    that gave none.
+    """Evaluations of the search.
+
+    One may represent `count` similar ones; `score` is None if it gave none.
     """
     return [
         {"evaluations": each.n, "seconds": each.elapsed, "dollars": run.spent_at(each.seq).dollars}
@@ -130,8 +130,11 @@ def _along(run: Digest, point: views.LeaderPoint) -> dict[str, Any]:
 
 
 def _change(run: Digest, now: RunStatus) -> dict[str, Any] | None:
-    """What the best candidate changed of the initial program: the parts that differ, as long as
-    they are no books; None where there is no initial program, or it is the best itself."""
+    """Changes of the best candidate from the initial program.
+
+    Only parts that differ and are not too long. None without an initial program, or if it is the
+    best itself.
+    """
     seeds = views.candidates(run.run, "old", operator="seed", limit=1)
     if now.best is None or not seeds or seeds[0].id == now.best.id:
         return None
@@ -153,19 +156,19 @@ def _change(run: Digest, now: RunStatus) -> dict[str, Any] | None:
 
 
 def _summary(run: Digest, now: RunStatus) -> dict[str, Any]:
-    """The lines that a run begins with, and what else ails it."""
+    """The summary of the run: its lines, and further findings."""
     told = summarize(run.run, now, now.run)
     others = [msgspec.to_builtins(each) for each in told.others]
     return {**msgspec.to_builtins(told), "lines": list(told.lines), "others": others}
 
 
 def head(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """What stands above every page; asks for nothing that grows with the run."""
+    """The heading of every page; its cost does not grow with the run."""
     return standing(views.status(run.run), run)
 
 
 def standing(now: RunStatus, run: Digest) -> dict[str, Any]:
-    """What every page knows of its run."""
+    """Facts about the run on every page."""
     return {
         "run": now.run,
         "name": run.name,
@@ -192,7 +195,7 @@ def standing(now: RunStatus, run: Digest) -> dict[str, Any]:
 
 
 def budgets(now: RunStatus) -> list[dict[str, Any]]:
-    """Every budget with what is spent of it; `limit` None where there is none."""
+    """Every budget with its spending; `limit` is None without a limit."""
     usage = now.usage
     spent = {
         "evaluations": now.evaluations,
@@ -224,7 +227,7 @@ def _point(run: Digest, point: ProgressPoint) -> dict[str, Any]:
 
 
 def lines(objective: Objective, run: Digest) -> dict[str, float | None]:
-    """Levels to compare with: where it started, what is wanted, the best known."""
+    """Levels for comparison: start, target, and best known value."""
     start = objective.start
     if start is None:
         seeds = views.candidates(run.run, "old", operator="seed", limit=1)
@@ -233,7 +236,7 @@ def lines(objective: Objective, run: Digest) -> dict[str, float | None]:
 
 
 def _last(run: Digest) -> list[Event]:
-    """The last events worth telling, newest first."""
+    """The latest events to show, newest first."""
     found = views.log(run.run, max(0, run.last - _LOOK_BACK), _LOOK_BACK, _KINDS)
     return list(reversed(found))[:_EVENTS]
 

@@ -1,4 +1,4 @@
-"""Sessions: what agents did, step by step, beside what each left in the shared tree."""
+"""Sessions: actions of agents, step by step, with the commit of each in the shared tree."""
 
 from __future__ import annotations
 
@@ -24,25 +24,21 @@ _WAIT = 10.0  # seconds that git may take
 
 
 def sessions(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """Every agent's session (effects `session.*` of core/session.py): its steps, reports,
-    experiments, end and merge.
+    """Every agent's session: its steps, reports, experiments, end and merge.
 
-    `transcript` is the text that the agent's own program left in the run's folder, if it lies
-    there; a built-in agent's is among its steps: what its model said, and what its tools answered.
-    `tried` are its experiments as scored.
+    These are the effects `session.*` of core/session.py. `transcript` is the text that the agent's
+    own program left in the run's folder, if any; that of a built-in agent is among its steps, as
+    texts of its model and results of its tools. `tried` are its experiments with their scores.
     """
     run.refresh()
     agents: dict[int, dict[str, Any]] = {}
-    at_work: int | None = (
-        None  # they work one after another: what a model says in between is said by that one
-    )
+    # agents work one after another: a model's text in between belongs to the one at work
+    at_work: int | None = None
     for event in _events(run):
         entry = event.entry
         data = entry.result.data if isinstance(entry.result, Custom) else {}
         agent = entry.body.get("agent", 0) if entry.effect != "write" else at_work
-        if (
-            not isinstance(agent, int) or agent < 0
-        ):  # below 0 is what was evaluated before the first one
+        if not isinstance(agent, int) or agent < 0:  # below 0: evaluations before the first agent
             continue
         at_work = {"session.open": agent, "session.end": None}.get(entry.effect, at_work)
         _add(run, agents.setdefault(agent, _empty(agent)), event, data)
@@ -64,7 +60,7 @@ def sessions(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _events(run: Digest) -> list[Event]:
-    """What agents did, and what their models said."""
+    """Events of agents and of their models, in order."""
     found = views.effect_results(run.run, "session.")
     said = views.effect_results(run.run, "write") if found else []
     return sorted(
@@ -144,7 +140,7 @@ def _about(body: Mapping[str, Any]) -> str:
 
 
 def _said(result: Any, data: Mapping[str, Any]) -> dict[str, Any]:
-    """What a step brought, in texts that can be shown."""
+    """The results of a step as texts for display."""
     experiments = [
         {name: each.get(name, "") for name in ("ticket", "path", "note", "fault")}
         for each in data.get("experiments") or ()
@@ -165,8 +161,7 @@ def _cut(text: str, most: int = _TEXT) -> str:
 
 
 def _diff(run: Path, commit: str) -> str:
-    """What a commit of the shared repository changed, as git tells it; "" without git, or without
-    such a commit.
+    """The diff of a commit of the shared repository; "" without git or such a commit.
 
     No program that the repository may name is run: neither diff drivers nor text converters nor
     hooks.
@@ -219,7 +214,7 @@ def _transcript(run: Path, name: str) -> str:
 
 
 def _row(line: str) -> str:
-    """One line of what culmen heard of a program: `0:07 said: ...`; any other line as it is."""
+    """One line of an agent's program as `0:07 KIND: TEXT`; any other line unchanged."""
     try:
         row = msgspec.json.decode(line, type=_Heard)
     except (msgspec.DecodeError, UnicodeEncodeError):
@@ -228,7 +223,7 @@ def _row(line: str) -> str:
 
 
 class _Heard(msgspec.Struct):
-    """As `sessions.hosting` writes it."""
+    """A line in the form that `sessions.hosting` writes."""
 
     seconds: float
     kind: str

@@ -1,4 +1,4 @@
-"""Trust: why the reported score can be believed, and how far."""
+"""Trust: the evidence for the reported score, and its limits."""
 
 from __future__ import annotations
 
@@ -38,12 +38,11 @@ ISOLATION = {
 
 
 def trust(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """Isolation in force, levels of trust of all scores, noise, the final choice against the
-    search, and findings.
+    """Isolation in force, trust of all scores, noise, final choice, and findings.
 
-    `gap` is the fresh score of the winner minus what the search believed, as rewards: below zero
-    the search was too hopeful. `noise.sd` is the deviation of repeated scores of one candidate on
-    one case, pooled over all.
+    `gap` is the fresh score of the winner minus the search's estimate, as rewards: below zero, the
+    search was too optimistic. `noise.sd` is the standard deviation of repeated scores of one
+    candidate on one case, pooled over all.
     """
     now, about = views.status(run.run), run.meta
     seen = views.integrity(run.run, _FINDINGS)
@@ -92,7 +91,7 @@ def _winner(now: RunStatus) -> dict[str, Any] | None:
 
 
 def _gap(winner: Mapping[str, Any] | None, direction: str) -> float | None:
-    """Fresh minus believed, as rewards; None where there is nothing fresh to compare with."""
+    """Fresh score minus the search's estimate, as rewards; None without a fresh score."""
     if not winner or not winner.get("confirmed") or winner.get("search_score") is None:
         return None
     gap = winner["score"] - winner["search_score"]
@@ -100,7 +99,7 @@ def _gap(winner: Mapping[str, Any] | None, direction: str) -> float | None:
 
 
 def _finalists(run: Digest, now: RunStatus) -> list[dict[str, Any]]:
-    """The finalists with all their scores; without a final choice yet, who would be chosen from."""
+    """The finalists with all their scores; before the final choice, the leading candidates."""
     winner = _winner(now) or {}
     names = list(winner.get("finalists") or ())
     if not names:
@@ -115,8 +114,10 @@ def _finalists(run: Digest, now: RunStatus) -> list[dict[str, Any]]:
 
 
 def _signs(seen: views.Integrity) -> list[dict[str, Any]]:
-    """Signs by kind, the grave ones first, then the most frequent: how many evaluations showed each
-    (no `kinds`: of those that were read), and examples, one for each candidate, the newest first.
+    """Signs by kind, the grave ones first, then the most frequent.
+
+    `count` is the number of evaluations that showed the sign (without `kinds`: among those read),
+    `examples` has one for each candidate, the newest first.
     """
     groups: dict[str, list[views.IntegrityFinding]] = {}
     for each in seen.findings:

@@ -39,7 +39,7 @@ def agent():
 
 
 def place(path):
-    """A path as culmen wants it: relative to the tree."""
+    """A path relative to the tree, as requests have it."""
     full = os.path.abspath(path)
     if not os.path.lexists(full) and os.path.lexists(os.path.join(TREE, path)):
         full = os.path.join(TREE, path)

@@ -72,7 +72,7 @@ def condition(text):
 
 
 def worth(row):
-    """What a row counts for: the certified score where there is one."""
+    """Value by which rows are ranked: the certified score if there is one, else the score."""
     score = row.get("certified") if row.get("certified") is not None else row.get("score")
     return None if score is None else score * SIGN
 

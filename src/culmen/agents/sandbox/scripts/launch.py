@@ -1,9 +1,8 @@
-"""The first program inside an agent's sandbox: takes on limits and another identity, then becomes
-the command.
+"""The first program in an agent's sandbox: sets limits and uid, then becomes the command.
 
     python -I -S launch.py SETTINGS COMMAND...
 
-SETTINGS is JSON: uid (null: stay), processes, file_mb, die (whether to die with the parent).
+SETTINGS is JSON: uid (null: stay), processes, file_mb, die (true: die with the parent).
 """
 
 import ctypes
@@ -26,7 +25,7 @@ def main():
     settings, command = json.loads(sys.argv[1]), sys.argv[2:]
     libc = ctypes.CDLL(None, use_errno=True)
     try:
-        with open("/proc/self/oom_score_adj", "w") as file:  # when memory runs out, agents go first
+        with open("/proc/self/oom_score_adj", "w") as file:  # out of memory, agents end first
             file.write("1000")
     except OSError:
         pass

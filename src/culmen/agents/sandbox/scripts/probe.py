@@ -1,4 +1,4 @@
-"""Inside a sandbox: tries what must not work, and prints what did, as JSON.
+"""A probe in a sandbox: tries forbidden actions, and prints those that succeed, as JSON.
 
 python -I -S probe.py TARGETS        TARGETS is JSON: secret, view, port
 """

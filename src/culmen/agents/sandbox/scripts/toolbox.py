@@ -1,9 +1,9 @@
-"""Inside a sandbox: the tools of an agent that has no process of its own. One JSON line in, one
-out, until stdin ends.
+"""Tools in a sandbox for an agent without a process: one JSON line in, one out.
 
-    python -I -S toolbox.py ALONE        ALONE is 1 where nothing else lives in this process namespace
+    python -I -S toolbox.py ALONE        ALONE is 1 in a process namespace of its own, else 0
 
-After each command everything it started is killed. All texts that go out are bounded.
+It runs until stdin ends. After each command all processes that it started are killed. All texts
+that go out are bounded.
 """
 
 import json
@@ -22,7 +22,7 @@ ALONE = sys.argv[1] == "1"
 
 
 class Fault(Exception):
-    """The word that goes back, and a text."""
+    """A fault of a tool call: its word, and a text."""
 
 
 def command(command, seconds):
@@ -48,8 +48,9 @@ def command(command, seconds):
 
 
 def listen(process, deadline):
-    """What it prints until it is gone (no matter who still holds its output), and whether that was
-    in time.
+    """Output of a process until it has ended, and True if that was before the deadline.
+
+    Other processes may still hold its output.
     """
     pipe, head, tail, length = process.stdout.fileno(), b"", b"", 0
     os.set_blocking(pipe, False)
@@ -64,7 +65,7 @@ def listen(process, deadline):
         elif gone:
             return joined(head, tail, length), True
         elif data == b"":
-            time.sleep(0.02)  # it closed its output and goes on
+            time.sleep(0.02)  # the process closed its output and goes on
         if time.monotonic() > deadline:
             return joined(head, tail, length), False
 
@@ -76,10 +77,10 @@ def joined(head, tail, length):
 
 
 def end_all(process):
-    for _ in range(3):  # a process that is being made while we kill may slip through once
+    for _ in range(3):  # a process started during the kill may slip through once
         try:
             if ALONE:
-                os.kill(-1, signal.SIGKILL)  # all of this namespace but us and its first process
+                os.kill(-1, signal.SIGKILL)  # all of this namespace except this and the first one
             else:
                 os.killpg(process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
@@ -100,7 +101,7 @@ def read(path, offset=0, limit=LINES):
 
 
 def whole(path, most):
-    """A file's text."""
+    """Text of a file."""
     if os.path.isdir(path):
         raise Fault("is_a_folder", f"{path} is a folder")
     if not os.path.isfile(path):
@@ -112,7 +113,7 @@ def whole(path, most):
 
 
 def edit(path, old, new):
-    """What a file would be with one passage replaced; nothing is written."""
+    """Text of a file with one passage replaced; nothing is written."""
     text = whole(path, LARGEST)
     found = text.count(old) if old else 0
     if found != 1:
@@ -124,7 +125,7 @@ def edit(path, old, new):
 
 
 def append(path, text):
-    """What a file would be with a text at its end; nothing is written."""
+    """Text of a file with a text added at its end; nothing is written."""
     return {"text": (whole(path, LARGEST) if os.path.lexists(path) else "") + text}
 
 

@@ -1,1 +1,1 @@
-"""OpenEvolve's task folders and evaluators, unmodified; candidates run in a process apart."""
+"""OpenEvolve's task folders and evaluators, unmodified; candidates have their own process."""

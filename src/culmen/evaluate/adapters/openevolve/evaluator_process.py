@@ -1,4 +1,4 @@
-"""The evaluator's process of the form legacy, inside the jail: OpenEvolve's `evaluate(path)`.
+"""The evaluator's process of the form legacy, inside the jail: OpenEvolve's `evaluate`.
 
 The candidate is behind a stub (`run_proxied`) or in the same process (`run_legacy`).
 
@@ -38,7 +38,7 @@ SHINKA = "shinka"  # the contract of an evaluator that is not OpenEvolve's
 
 
 def run_check(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
-    """Only load the evaluator and check that it has its function."""
+    """Load the evaluator and check that it has its function, without evaluating."""
     module = _load(request)
     if request["contract"] == SHINKA:
         shinka_process.check(module, request["evaluator"])
@@ -100,8 +100,9 @@ def _load(request: dict[str, Any]) -> ModuleType:
 def _cascade(
     module: ModuleType, program: str, thresholds: list[float], features: list[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Run stages while the last score reaches its threshold; later results take precedence, a
-    failing stage ends it.
+    """Run stages while the last score reaches its threshold.
+
+    Later results take precedence; a failing stage ends the cascade.
     """
     metrics, artifacts = _normal(module.evaluate_stage1(program))
     latest = metrics
@@ -138,8 +139,9 @@ async def _wait(result: Any) -> Any:
 
 
 def fitness(metrics: dict[str, Any], features: list[str]) -> Any:
-    """`combined_score` if there is one, else the mean of the numbers that are not feature
-    dimensions, else None.
+    """`combined_score` if there is one, else the mean of the metrics, else None.
+
+    The mean is over the numbers that are not feature dimensions.
     """
     if "combined_score" in metrics:
         return number(metrics["combined_score"])
@@ -165,7 +167,7 @@ def _text(value: Any) -> str:
     return text[:_MAX_ARTIFACT].encode("utf-8", "replace").decode()
 
 
-# -- behind a proxy: stubs in place of the program, and what crossed
+# -- behind a proxy: stubs in place of the program, and crossings
 # -------------------------------------------------
 
 _IN_OPEN, _IN_CLOSE = 0x20, 0x18
@@ -176,13 +178,15 @@ _WAITING = 4096  # connections not yet taken; a full queue would refuse the next
 
 
 class ProxyFolder:
-    """The evaluator's work folder: stubs in place of the program, a socket to the candidate, and
-    notes of what crossed."""
+    """The evaluator's work folder.
+
+    It has stubs in place of the program, a socket to the candidate, and notes of crossings.
+    """
 
     def __init__(self, work: Path, request: dict[str, Any]) -> None:
         self._folder = (
             work / f".program-{os.urandom(8).hex()}"
-        )  # nobody else can guess where the socket is
+        )  # no other process can guess the socket's path
         self._folder.mkdir(mode=0o700)
         settings = {"accept": request["accept"], "learn": request["learn"]}
         (self._folder / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
@@ -201,8 +205,9 @@ class ProxyFolder:
         stub.hook()
 
     def _listen(self) -> None:
-        """A socket that every process of the evaluator can reach and the candidate's process
-        answers on.
+        """Send the candidate's process a listening socket.
+
+        Every process of the evaluator can reach the socket.
         """
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(self._folder / SOCKET))
@@ -211,8 +216,10 @@ class ProxyFolder:
             socket.send_fds(line, [b"L"], [listener.fileno()])
 
     def account(self) -> dict[str, Any]:
-        """The notes of the evaluator's processes: things that crossed, were refused, or ended; and
-        how often the text of the program was read, beyond what imports read."""
+        """The notes of the evaluator's processes: values that crossed, were refused, or ended.
+
+        Also the number of reads of the program's text, beyond those of imports.
+        """
         notes = Notes.read(self._folder / NOTES)
         opened = _opened(self._watch)
         return {
@@ -238,7 +245,7 @@ class Notes:
 
     @staticmethod
     def read(path: Path) -> Notes:
-        """The notes so far; a line that was cut off is passed over."""
+        """The notes so far; a truncated line is ignored."""
         notes = Notes()
         try:
             with path.open("rb") as file:
@@ -253,7 +260,7 @@ class Notes:
         return notes
 
     def add(self, what: str, text: str, reason: str, pid: int) -> None:
-        """One line."""
+        """Add one line."""
         if what == "import":
             self.imports += int(text)
         elif what == "used" and text not in self.used:
@@ -267,7 +274,7 @@ class Notes:
 
 
 def _opened(watch: int) -> int:
-    """How often the watched files were opened so far."""
+    """Number of times that the watched files were opened so far."""
     count = 0
     while True:
         try:

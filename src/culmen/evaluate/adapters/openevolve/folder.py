@@ -1,13 +1,13 @@
-"""An unmodified OpenEvolve example folder: `initial_program.*`, `evaluator.py`, perhaps
-`config.yaml`.
+"""An unmodified OpenEvolve example folder.
 
-`evaluate(program_path)` and the candidate run in two processes inside the jail where the evaluator
-allows it, else in one (form legacy). Higher is better. Candidates are scored by `combined_score`,
-else by the mean of their numeric metrics.
+It has `initial_program.*`, `evaluator.py` and perhaps `config.yaml`. `evaluate(program_path)` and
+the candidate run in two processes inside the jail if the evaluator allows it, else in one (form
+legacy). Higher is better. Candidates are scored by `combined_score`, else by the mean of their
+numeric metrics.
 
-Of `config.yaml` only some keys matter (`KEYS`). Many published files put keys at the wrong level:
-one that can belong to one place only is taken from wherever it is, with a note. Unused keys are
-listed in one note.
+Of `config.yaml` only some keys matter (`KEYS`). Many published files put keys at the wrong level: a
+key that can belong to one place only is accepted anywhere, with a note. Unused keys are listed in
+one note.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def initial_programs(folder: Path) -> list[Path]:
 
 
 def fits(folder: Path) -> bool:
-    """Whether there is an `initial_program.*`."""
+    """True if there is an `initial_program.*`."""
     return bool(initial_programs(folder))
 
 
@@ -73,11 +73,10 @@ def read(
     contract: str = "",
     others: Iterable[Path] = (),
 ) -> Task:
-    """The task of these files, as `openevolve-run PROGRAM EVALUATOR --config CONFIG` has it;
-    `program` may be None.
+    """The task of these files, as of `openevolve-run PROGRAM EVALUATOR --config CONFIG`.
 
-    `contract` names another ecosystem's way to call the evaluator; `others` are files that are no
-    part of it.
+    `program` may be None. `contract` names another ecosystem's call of the evaluator; `others` are
+    files that do not belong to it.
     """
     if not evaluator_path.is_file():
         raise missing(evaluator_path)
@@ -138,13 +137,13 @@ def _seeds(program: Path | None) -> tuple[dict[str, str], ...]:
 
 
 def _packages(program: Path | None, evaluator: Path) -> tuple[str, ...]:
-    """What evaluator and program import of the usual numerical packages."""
+    """The usual numerical packages that evaluator and program import."""
     texts = [read_text(path) for path in (program, evaluator) if path and path.suffix == ".py"]
     return tuple(sorted({"numpy", *(name for text in texts for name in reading.preloadable(text))}))
 
 
 def _thresholds(module: reading.Module, settings: OpenEvolveConfig) -> tuple[float, ...] | None:
-    """A cascade runs if it is not switched off and the evaluator has a first stage."""
+    """Thresholds of a cascade; None if it is switched off or the evaluator has no first stage."""
     if "evaluate_stage1" not in module.names or not settings.get(
         "evaluator", "cascade_evaluation", True
     ):
@@ -231,7 +230,7 @@ def _llm(settings: OpenEvolveConfig) -> tuple[dict[str, Any], str]:
 
 
 def _defaults(settings: OpenEvolveConfig, llm: dict[str, Any]) -> dict[str, Any]:
-    """Run settings by culmen's names; only what the file says."""
+    """Run settings by culmen's names; only those in the file."""
     found: dict[str, Any] = {
         "iterations": settings.get("", "max_iterations"),
         "seed": settings.get("", "random_seed"),
@@ -333,7 +332,7 @@ KEYS: dict[str, dict[str, Any]] = {
 
 
 class OpenEvolveConfig(msgspec.Struct, frozen=True):
-    """The parsed settings of a file: values by (section, key), and notes for people."""
+    """The parsed settings of a file: values by (section, key), and notes for the user."""
 
     values: dict[tuple[str, str], Any] = {}
     notes: tuple[str, ...] = ()
@@ -349,9 +348,7 @@ class OpenEvolveConfig(msgspec.Struct, frozen=True):
 
 
 def read_config(path: Path) -> OpenEvolveConfig:
-    """Read a `config.yaml`; raises `TaskError` for YAML that does not parse and values of a wrong
-    type.
-    """
+    """Read a `config.yaml`; raise `TaskError` for invalid YAML and values of a wrong type."""
     values: dict[tuple[str, str], Any] = {}
     moved: list[str] = []
     ignored: list[str] = []
@@ -374,7 +371,7 @@ def read_config(path: Path) -> OpenEvolveConfig:
 
 
 def variable(text: str) -> str:
-    """The name in `${NAME}`, "" if the text is anything else."""
+    """The name in `${NAME}`, "" for any other text."""
     match = re.fullmatch(r"\s*\$\{(\w+)\}\s*", text)
     return match[1] if match else ""
 
@@ -402,9 +399,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _entries(raw: dict[Any, Any], path: Path) -> Iterator[tuple[str, str, Any]]:
-    """(section, key, value): first those at their own place, so that they win over misplaced
-    ones.
-    """
+    """(section, key, value) triples, misplaced ones last, so that they do not win."""
     flat: list[tuple[str, str, Any]] = []
     for name, value in raw.items():
         if (
@@ -428,7 +423,7 @@ def _holds_known(value: dict[Any, Any]) -> bool:
 
 
 def _home(key: str) -> str | None:
-    """The only section a key can belong to."""
+    """The only section that a key can belong to, None if there are several."""
     homes = [section for section, keys in KEYS.items() if key in keys]
     return homes[0] if len(homes) == 1 else None
 

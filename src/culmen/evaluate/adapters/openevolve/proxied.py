@@ -1,8 +1,8 @@
-"""One evaluation behind the proxy: two jailed children, the evaluator's and the candidate's, which
-end together.
+"""One evaluation behind the proxy: the evaluator's and the candidate's jailed children.
 
-The candidate's child does not see the evaluator's folder; the evaluator's is never sent the
-candidate's Python text. `settle` tests before a search whether an evaluator works this way.
+The two end together. The candidate's child does not see the evaluator's folder; the evaluator's is
+never sent the candidate's Python text. `settle` tests before a search that an evaluator works this
+way.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class JailedChild:
             )
 
     async def begin(self, content: bytes) -> None:
-        """Wait until its jail is ready and send its request. Raises EOFError, JailError."""
+        """Wait until its jail is ready and send its request; raise EOFError or JailError."""
         kind, payload = await read_frame(self.channel, 1 << 16)
         if kind == "J":
             raise JailError(payload.decode(errors="replace"))
@@ -74,7 +74,7 @@ class JailedChild:
         await write_frame(self.channel, "Q", content)
 
     async def ended(self) -> ChildExit:
-        """Kill it and wait for its end."""
+        """Kill the child and wait for its end."""
         self._jail.kill(self.number)
         await asyncio.wait({self.end}, timeout=GRACE_SECONDS)
         if not self.end.done():
@@ -82,20 +82,20 @@ class JailedChild:
         return await self.end
 
     def close(self) -> None:
-        """Kill it, if it still runs."""
+        """Kill the child if it still runs."""
         self._jail.kill(self.number)
         self.channel.close()
 
 
 class JailError(Exception):
-    """A child could not confine itself; the text says why."""
+    """A child could not confine itself; the text is the reason."""
 
 
 class ProxiedEvaluation:
-    """A context manager: leaving it, for whatever reason, kills both children.
+    """One evaluation behind the proxy, as a context manager: leaving it kills both children.
 
     `accept` names values that may cross although they are not plain finite data (see
-    proxy/session.py); with `learn` everything may. Afterwards `account` lists what crossed.
+    proxy/session.py); with `learn` every value may. Afterwards `account` lists the crossings.
     """
 
     def __init__(
@@ -139,11 +139,11 @@ class ProxiedEvaluation:
 
     @property
     def printed(self) -> str:
-        """What the two wrote to stdout and stderr."""
+        """The output of both children on stdout and stderr."""
         return self._log.close()
 
     async def perform(self, slots: tuple[int, int]) -> EvaluationOutcome:
-        """Fork both, let the evaluator work, end both."""
+        """Fork both children, wait for the evaluator's result, end both."""
         if (unfit := outcome.of_texts(self.candidate)) is not None:
             return unfit
         here, there = self._jail.line()
@@ -221,7 +221,7 @@ class ProxiedEvaluation:
             return "L", b""
 
     async def _watch(self, program: JailedChild) -> int | None:
-        """With which status the candidate's server left by itself; None if it did not."""
+        """Exit status of a candidate's server that ended by itself; None if none did."""
         try:
             asked = build_request(self.task, "host", self.candidate, None, seed=self._programs_seed)
             await program.begin(encode_request(asked, self.task, None))
@@ -241,8 +241,10 @@ class ProxiedEvaluation:
         said: tuple[str, bytes] | None,
         code: int | None,
     ) -> EvaluationOutcome:
-        """`program` is how the candidate's process ended by itself, `code` how a server of it did;
-        None: it did not.
+        """The outcome of the evaluation.
+
+        `program` is the end of the candidate's process by itself, `code` the exit status of a
+        server of it; None if there was none.
         """
         cpu = math.ceil(allowed_seconds(self.task, "proxied") * (os.cpu_count() or 1))
         if program is not None:
@@ -286,7 +288,7 @@ class ProxiedEvaluation:
 
 
 def is_python_program(task: Task) -> bool:
-    """Whether the program is a Python module, which a stub can stand in for."""
+    """True if the program is a Python module, which a stub can replace."""
     return PurePosixPath(f"x{task.evaluator.suffix}").suffix == ".py"
 
 
@@ -304,11 +306,12 @@ Plain = Callable[[Candidate, int], Awaitable[EvaluationOutcome]]
 async def settle(
     seeds: Sequence[Candidate], accept: Sequence[str], proxied: Proxied, plain: Plain
 ) -> Scoring:
-    """`proxied` if the initial program scores the same behind a proxy as in a shared process, else
-    `self-reported` and why.
+    """The scores' level of trust, from a trial with the initial programs.
 
-    `accept` is what the task lets cross; what the initial program's evaluation needs is added.
-    `proxied` evaluates with everything allowed and returns what crossed.
+    `proxied` if an initial program scores the same behind a proxy as in a shared process, else
+    `self-reported` with the reason. `accept` are the crossings that the task allows; those that the
+    initial program's evaluation needs are added. The argument `proxied` evaluates with everything
+    allowed and returns the crossings.
     """
     crossed = list(accept)
     for seed in seeds[:_SEEDS]:
@@ -335,7 +338,7 @@ def _scoring(why: str, crossed: list[str]) -> Scoring:
 
 
 def _objection(account: dict[str, Any]) -> str:
-    """Why this evaluator does not work with a proxy, whatever it scored; "" if it may."""
+    """The reason that this evaluator cannot work with a proxy, for any score; "" if it may."""
     if account.get("reads"):
         return "the evaluator reads the program's text"
     if account and not account.get("imports"):
@@ -346,7 +349,7 @@ def _objection(account: dict[str, Any]) -> str:
 async def _difference(
     seed: Candidate, first: EvaluationOutcome, proxied: Proxied, plain: Plain
 ) -> str:
-    """How the two ways differ, "" if they do not; noisy scores are compared by their range."""
+    """The difference between the two ways, "" without one; noisy scores are compared by range."""
     there, here = [first], [await plain(seed, 0)]
     if here[0].status is not Status.OK:
         return ""  # then a proxy makes no difference
@@ -364,8 +367,9 @@ async def _difference(
 
 
 def alike(there: Sequence[EvaluationOutcome], here: Sequence[EvaluationOutcome]) -> bool:
-    """Whether both ways give the same kind of result, with scores no further apart than those of
-    one way are.
+    """True if both ways give the same kind of result, with scores in the same range.
+
+    The range is that of the scores in a shared process, widened by their noise.
     """
     if not all(v.status is Status.OK for v in (*there, *here)):
         return False

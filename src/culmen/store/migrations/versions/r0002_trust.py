@@ -1,4 +1,4 @@
-"""How far a score can be trusted, in levels instead of yes and no."""
+"""Levels of trust in a score instead of verified or not."""
 
 import sqlalchemy as sa
 from alembic import op

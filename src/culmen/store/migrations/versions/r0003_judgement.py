@@ -1,4 +1,4 @@
-"""What verifiers and guards said of each candidate, beside its scores."""
+"""Results of verifiers and guards for each candidate, beside its scores."""
 
 import json
 
@@ -35,7 +35,7 @@ def upgrade() -> None:
 
 
 def _fill(connection) -> None:
-    """Certified evaluations of finished choices; before this revision there were no signs."""
+    """Fill in certified evaluations; there were no signs before this revision."""
     found: dict[str, list] = {}
     rows = connection.execute(sa.text("SELECT result FROM event WHERE shape = 'observation'"))
     for (raw,) in rows:

@@ -1,5 +1,6 @@
-"""The weakest trust of each candidate's scores, counts of levels and signs, and an index of what is
-no observation.
+"""Weakest trust of each candidate, counts of levels and signs, an index of other events.
+
+The index covers events that are not observations.
 """
 
 import sqlalchemy as sa

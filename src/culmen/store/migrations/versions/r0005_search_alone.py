@@ -1,4 +1,4 @@
-"""Tallies hold the search's scores alone: what the final choice evaluated is taken out of them."""
+"""Tallies of the search's scores only, without evaluations of the final choice."""
 
 from collections import Counter
 from math import fsum

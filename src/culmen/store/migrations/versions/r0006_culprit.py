@@ -1,7 +1,7 @@
-"""Whose failure each observation is and its kind, so that readers need not decode events.
+"""Culprit and kind of each failed observation, so that readers need not decode events.
 
-Rows of before get the culprit that status and reason tell, and no kind: that takes every event;
-`recover` makes it.
+Older rows get the culprit implied by status and reason, and no kind, which would need every event
+decoded; `recover` computes it.
 """
 
 import sqlalchemy as sa
@@ -12,7 +12,8 @@ down_revision = "0005"
 branch_labels = None
 depends_on = None
 
-_CULPRIT = """
+_CULPRIT = (
+    """
 UPDATE observation SET culprit = CASE
     WHEN status = 'ok' THEN ''
     WHEN status = 'lost' AND reason = 'provider_away' THEN 'provider'
@@ -20,12 +21,14 @@ UPDATE observation SET culprit = CASE
     WHEN status = 'lost' AND substr(reason, 1, 7) = 'budget_' THEN 'budget'
     WHEN status = 'lost' THEN 'machine'
     WHEN status = 'error' AND reason IN ('', 'exception', 'exit', 'crash', 'no_output') THEN ''
-    WHEN status = 'invalid' AND reason IN ('scorer_raised', 'score_not_a_number', 'score_out_of_bounds',
+    WHEN status = 'invalid' AND reason IN ('scorer_raised', 'score_not_a_number', """
+    """'score_out_of_bounds',
         'score_missing', 'metric_missing', 'text_read') THEN ''
     WHEN status = 'rejected' AND reason = 'scorer_stalled' THEN ''
     ELSE 'candidate' END
 WHERE status <> 'ok'
 """
+)
 
 
 def upgrade() -> None:

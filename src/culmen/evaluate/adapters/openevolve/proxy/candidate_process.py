@@ -1,12 +1,12 @@
-"""The candidate's process: a supervisor, and one server for each process of the evaluator that
-imports the program.
+"""The candidate's process: a supervisor, and servers for the evaluator's processes.
 
-The supervisor is the first process of its jail and loads no candidate itself. The evaluator's
-socket comes over the line that joins the two jails. The first server is ready before it is needed;
-each ends when its peer closes the connection.
+One server for each process of the evaluator that imports the program. The supervisor is the first
+process of its jail and loads no candidate itself. The evaluator's socket comes over the line that
+joins the two jails. The first server is ready before it is needed; each ends when its peer closes
+the connection.
 
 A server imports the candidate and performs operations (operations.py). Once the candidate's code
-runs, nothing in it is trusted; the evaluator's side takes everything from it as data.
+runs, nothing in it is trusted; the evaluator's side treats all its messages as data.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ _LIMIT = 1 << 30  # bytes of a request: the evaluator is trusted
 
 
 class CandidateServer:
-    """Serves one process of the evaluator; threads that serve further connections share the
-    objects.
+    """Serves one process of the evaluator.
+
+    Threads that serve further connections share the objects.
     """
 
     def __init__(self, sock: socket.socket, work: Path) -> None:
@@ -82,12 +83,13 @@ class CandidateServer:
             )
         except MemoryError:
             return ReplyKind.UNSENDABLE, b'["too_large", "it is too large to be sent"]'
-        except BaseException as error:  # noqa: BLE001 - not even what the candidate's objects do when they are read
+        except BaseException as error:  # noqa: BLE001 - reading the candidate's objects may raise, too
             return ReplyKind.EXCEPTION, self._failure(error)
 
     def _failure(self, error: BaseException) -> bytes:
-        """Name, text and trace of an exception; the number of its class if the candidate defines
-        it.
+        """Name, text and trace of an exception.
+
+        Also the number of its class, if the candidate defines it.
         """
         kind = type(error)
         module = kind.__module__
@@ -114,8 +116,9 @@ class _AnswerWriter(TypedWriter):
 
 
 class _RequestReader(TypedReader):
-    """Reads what the evaluator sent: including handles, random generators, and functions that can
-    be called back.
+    """Reads requests of the evaluator.
+
+    They may contain handles, random generators, and functions that can be called back.
     """
 
     def __init__(self, objects: CandidateObjects, at: PeerConnection) -> None:
@@ -210,9 +213,7 @@ class Supervisor:
         child.handover.close()
 
     def _wait(self, listener: socket.socket) -> bool:
-        """Watch the servers until there is a connection to accept; False when there will be
-        none.
-        """
+        """Watch the servers until there is a connection to accept; False if none can come."""
         while True:
             poll = select.poll()
             poll.register(listener, select.POLLIN)
@@ -234,7 +235,7 @@ class Supervisor:
                 return True
 
     def _end(self, child: _Child) -> None:
-        """End a server whose peer is gone: nobody needs its results."""
+        """End a server whose peer has gone, since no process needs its results."""
         with contextlib.suppress(
             OSError
         ):  # where signals to others are refused it ends with the jail
@@ -256,8 +257,9 @@ class Supervisor:
                 self._tell(child.peer, os.waitstatus_to_exitcode(status))
 
     def _tell(self, peer: socket.socket, code: int) -> None:
-        """A server ended by itself; unless its peer ended at the same time, the candidate caused
-        it.
+        """Report a server that ended by itself, and so because of the candidate.
+
+        No report if its peer ended at the same time.
         """
         with peer:
             poll = select.poll()
@@ -280,7 +282,7 @@ class Supervisor:
     def _become(
         self, handover: socket.socket, number: int, listener: socket.socket | None
     ) -> NoReturn:
-        """The child: nothing of its parent but the work folder and the log; then serve."""
+        """Become the child: keep only the work folder and the log of the parent, then serve."""
         try:
             kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
             signal.set_wakeup_fd(-1)
@@ -303,8 +305,9 @@ class Supervisor:
 
 
 def _sow(seed: str) -> None:
-    """A later process draws other numbers than the first; which ones depends on the evaluation's
-    seed alone.
+    """Seed the generators of a later process, which draws other numbers than the first.
+
+    The numbers depend on the evaluation's random seed alone.
     """
     random.seed(seed)
     numpy: Any = sys.modules.get("numpy")

@@ -26,11 +26,12 @@ _VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 class TypedWriter(wire.ValueWriter):
-    """Like wire's, with the types kept. Values that are not plain data go to `refer`."""
+    """Like `wire.ValueWriter`, with types kept; values that are not plain data go to `refer`."""
 
     def plain(self, value: Any, depth: int) -> Any:
-        """See `wire.ValueWriter`; NumPy's scalars come first, for some of them are Python numbers,
-        too.
+        """See `wire.ValueWriter`.
+
+        NumPy's scalars come first, for some of them are Python numbers, too.
         """
         numpy = sys.modules.get("numpy")
         if numpy is not None and issubclass(type(value), numpy.generic):
@@ -55,9 +56,7 @@ class TypedWriter(wire.ValueWriter):
         return self.refer(value)
 
     def refer(self, value: Any) -> Any:
-        """A reference to an object that stays here. Raises WireError if it cannot be referred
-        to.
-        """
+        """A reference to an object that stays here; raise WireError if none is possible."""
         raise WireError(f"{type(value).__name__} is not plain data")
 
     def _tuple(self, value: tuple, depth: int) -> Any:
@@ -82,14 +81,14 @@ TypedWriter.forms = tuple(
 
 
 class TypedReader(wire.ValueReader):
-    """The inverse. `odd` is whether any number of the value is not finite."""
+    """The inverse of `TypedWriter`; `odd` is True if a number of the value is not finite."""
 
     def __init__(self) -> None:
         super().__init__()
         self.odd = False
 
     def resolve(self, spec: Any) -> Any:
-        """The object of a reference. Raises WireError."""
+        """The object of a reference; raise WireError if there is none."""
         raise WireError("a reference where none is allowed")
 
     def _ref(self, spec: Any, _depth: int) -> Any:
@@ -172,10 +171,10 @@ Reply = tuple[str, wire.Data]
 class PeerConnection:
     """One end; while waiting for an answer it answers requests.
 
-    `limit` bounds the bytes of one frame from the other side. `answer` handles its requests; None
-    from it: the answer is sent already. Frames are those of wire.py; while `takes` is above 0, that
-    many descriptors at most that come along with a frame are put into `fds`. An interrupted
-    exchange closes the connection: answers could no longer be matched to requests.
+    `limit` bounds the bytes of one frame from the other side. `answer` handles its requests; if it
+    returns None, the answer is sent already. Frames are those of wire.py; while `takes` is above 0,
+    at most that many descriptors that come with a frame are put into `fds`. An interrupted exchange
+    closes the connection: answers could no longer be matched to requests.
     """
 
     def __init__(
@@ -195,8 +194,10 @@ class PeerConnection:
         return PeerConnection(sock, self.limit, self._answer, self.takes)
 
     def ask(self, kind: str, payload: wire.Data, fds: tuple[int, ...] = ()) -> Reply:
-        """Send a request and wait for the answer. Raises EOFError when the other side is gone,
-        TooLarge above the limit."""
+        """Send a request and wait for the answer.
+
+        Raises EOFError if the other side has gone, TooLarge above the limit.
+        """
         with self.lock:
             try:
                 self.send(kind, payload, fds)
@@ -226,7 +227,7 @@ class PeerConnection:
             self.send(*answer)
 
     def send(self, kind: str, payload: wire.Data, fds: tuple[int, ...] = ()) -> None:
-        """One frame; descriptors travel with its first bytes."""
+        """Send one frame; descriptors travel with its first bytes."""
         if fds:
             data = wire.frame(kind, payload)
             self.sock.sendall(data[socket.send_fds(self.sock, [data], fds) :])
@@ -234,7 +235,7 @@ class PeerConnection:
             wire.send(self.sock, kind, payload)
 
     def receive(self) -> Reply:
-        """One frame of the other side."""
+        """Receive one frame of the other side."""
         first = bytearray()
         if self.takes:
             data, fds, _, _ = socket.recv_fds(self.sock, wire.HEADER_SIZE, self.takes)
@@ -248,7 +249,7 @@ class PeerConnection:
 
 
 def encode_failure(kind: str, trace: str, **more: Any) -> bytes:
-    """The payload of an exception frame: plain JSON, which every reader takes for text only."""
+    """The payload of an exception frame: plain JSON, which every reader treats as text only."""
     return json.dumps({"type": kind, "trace": trace, **more}).encode("utf-8", "replace")
 
 
@@ -293,7 +294,7 @@ def restore_generator(kind: str, state: Any) -> Any:
 
 
 def seed_generators(seeds: dict[str, Any]) -> None:
-    """Seed the global generators as the evaluator did."""
+    """Seed the global generators with the evaluator's seeds."""
     if "random" in seeds:
         random.seed(seeds["random"])
     if "numpy" in seeds:
@@ -303,7 +304,7 @@ def seed_generators(seeds: dict[str, Any]) -> None:
 
 
 def watch_seeding(tell: Callable[[str, Any], None]) -> None:
-    """Call `tell(module, seed)` at every seeding of the global generators in this process."""
+    """Call the callback with (module, seed) at every seeding of global generators here."""
 
     def watch(name: str, module: Any) -> None:
         seed = module.seed

@@ -1,15 +1,14 @@
-"""The protocol between the evaluator's process and the candidate's: all operations, who may ask for
-them, what crosses.
+"""The protocol between the evaluator's process and the candidate's: all operations.
 
 One frame asks and one answers (wire.py); a side that waits for an answer answers requests meanwhile
-(connection.py). `TABLE` is the whole protocol: a frame that is not in it, or that the wrong side
-sends, is refused. The handlers run in the candidate's process, next to hostile code, and protect
-nothing; only `call_back` runs in the evaluator's. What protects the evaluator is how it reads
+(connection.py). `TABLE` is the whole protocol: a frame that is not in it, or comes from the wrong
+side, is refused. The handlers run in the candidate's process, next to hostile code, and protect
+nothing; only `call_back` runs in the evaluator's. The evaluator is protected by its reading of
 answers: as plain data and as handles on things that stay in the candidate's process (session.py).
-docs/decisions/proxy.md says what each operation gives to an attacker.
+docs/decisions/proxy.md has the value of each operation to an attacker.
 
-Fresh interpreters of the evaluator import this module: what only the candidate's side needs, its
-handlers import.
+Fresh interpreters of the evaluator import this module: modules that only the candidate's side needs
+are imported by its handlers.
 """
 
 from __future__ import annotations
@@ -66,8 +65,11 @@ class OperationRefused(Exception):
 
 
 class Rule(NamedTuple):
-    """One operation. `request` and `answer` say what crosses; with `descriptor` the handler itself
-    answers, by a frame that carries the descriptor of a new connection."""
+    """One operation.
+
+    `request` and `answer` describe the values that cross; with `descriptor` the handler itself
+    answers, by a frame with the descriptor of a new connection.
+    """
 
     asker: Side
     handler: Callable[..., Any]
@@ -77,7 +79,7 @@ class Rule(NamedTuple):
 
 
 def rule_of(kind: str, asker: Side) -> Rule:
-    """The rule for a frame that `asker` sent. Raises OperationRefused."""
+    """The rule for a frame that `asker` sent; raise OperationRefused if there is none."""
     rule = TABLE.get(kind)  # pyright: ignore[reportArgumentType, reportCallIssue]
     if rule is None or rule.asker is not asker:
         raise OperationRefused(f"the {asker.value} may not ask for {kind!r}")
@@ -89,8 +91,9 @@ def rule_of(kind: str, asker: Side) -> Rule:
 
 
 class CandidateObjects:
-    """The objects of a candidate that the evaluator's process knows by a number, kept alive until
-    it drops them.
+    """The objects of a candidate that the evaluator's process knows by a number.
+
+    They are kept alive until the evaluator's process drops them.
     """
 
     def __init__(self, work: Path) -> None:
@@ -119,12 +122,13 @@ class CandidateObjects:
         return [number, kind, family]
 
     def thing(self, number: Any) -> Any:
-        """The object of a number; KeyError if there is none."""
+        """The object of a number; raise KeyError if there is none."""
         return self._things[number]
 
     def drop(self, number: int, times: int) -> None:
-        """Forget an object of which the evaluator's process dropped `times` handles, once it holds
-        no more.
+        """Note that the evaluator's process dropped `times` handles on an object.
+
+        The object is forgotten after the last one.
         """
         if isinstance(self._things.get(number), type):  # objects name their classes by number, too
             return
@@ -152,8 +156,9 @@ class CandidateObjects:
 def import_module(
     objects: CandidateObjects, _at: PeerConnection, name: str, part: str
 ) -> dict[str, Any]:
-    """Import a part of the candidate anew as module `name`; handles and descriptions of what it
-    defines.
+    """Import a part of the candidate anew as module `name`.
+
+    Returns handles on its definitions, with descriptions.
     """
     if str(objects.work) not in sys.path:
         sys.path.insert(0, str(objects.work))
@@ -233,8 +238,9 @@ def call(
 def step_iterator(
     _objects: CandidateObjects, _at: PeerConnection, thing: Any, how: str, value: Any
 ) -> Any:
-    """Advance an iterator (`how`: next, send or close): (True, item), or (False, its value) at its
-    end.
+    """Advance an iterator (`how`: next, send or close).
+
+    Returns (True, item), or (False, its value) at its end.
     """
     try:
         return True, next(thing) if how == "next" else getattr(thing, how)(
@@ -257,8 +263,9 @@ def wait_for(_objects: CandidateObjects, _at: PeerConnection, thing: Any) -> Any
 def run_script(
     objects: CandidateObjects, at: PeerConnection, part: str, arguments: list[str]
 ) -> int:
-    """Run the candidate as `python PART ARGUMENTS` on the three streams that came with the frame;
-    its exit status.
+    """Run the candidate as `python PART ARGUMENTS`; return its exit status.
+
+    Its standard streams are the three descriptors that came with the frame.
     """
     streams, at.fds[:] = at.fds[:], []
     for target, source in enumerate(streams[:3]):
@@ -270,14 +277,14 @@ def run_script(
 
 
 def open_thread(_objects: CandidateObjects, at: PeerConnection) -> None:
-    """A further connection, served by a new thread of this process."""
+    """Open a further connection, served by a new thread of this process."""
     theirs, ours = socket.socketpair()
     threading.Thread(target=at.sibling(ours).serve, daemon=True).start()
     _hand_over(at, theirs)
 
 
 def fork(_objects: CandidateObjects, at: PeerConnection) -> None:
-    """A further connection, served by a copy of this process in the state that it has now."""
+    """Open a further connection, served by a copy of this process in its present state."""
     theirs, ours = socket.socketpair()
     if os.fork() == 0:
         theirs.close()
@@ -352,15 +359,16 @@ def _hand_over(at: PeerConnection, theirs: socket.socket) -> None:
 
 
 def _defined_in(value: Any, name: str) -> bool:
-    """Whether a module defines this function or class itself."""
+    """True if a module defines this function or class itself."""
     return getattr(value, "__module__", None) == name and (
         isinstance(value, type) or inspect.isroutine(value)
     )
 
 
 def _parameters(thing: Any) -> list[list[Any]]:
-    """Name, kind, whether there is a default, and the default if it is plain finite data ("..."
-    else).
+    """(name, kind, has a default, default) of each parameter.
+
+    The default is "..." unless it is plain finite data.
     """
     try:
         parameters = inspect.signature(thing).parameters.values()
@@ -378,13 +386,13 @@ def _parameters(thing: Any) -> list[list[Any]]:
 
 
 def is_simple(value: Any) -> bool:
-    """Whether a value is None, a text, or a finite number of Python's own types."""
+    """True if a value is None, a text, or a finite number of Python's own types."""
     return type(value) in PLAIN_TYPES and not (type(value) is float and not math.isfinite(value))
 
 
 @contextlib.contextmanager
 def _standard_streams() -> Iterator[None]:
-    """Python's own streams over the descriptors 0 to 2 as they are now."""
+    """Replace Python's standard streams by new ones over the present descriptors 0 to 2."""
     kept = sys.stdin, sys.stdout, sys.stderr
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", closefd=False)

@@ -1,9 +1,8 @@
-"""Stand-ins that the evaluator holds for the candidate's functions, classes, objects, iterators and
-exceptions.
+"""Stand-ins in the evaluator for functions, classes, objects and exceptions.
 
-A stand-in forwards attributes, calls and the container protocol; each answer is plain data or
-another stand-in. It never forwards comparisons, arithmetic or conversions: an object that claims to
-equal everything is compared by identity.
+The originals are the candidate's. A stand-in forwards attributes, calls and the container protocol;
+each answer is plain data or another stand-in. It never forwards comparisons, arithmetic or
+conversions: an object that claims to equal everything is compared by identity.
 """
 
 from __future__ import annotations
@@ -60,8 +59,10 @@ exec(compile(_CODE, "<program>", "exec"), _MAKE)
 
 
 class RemoteHandle:
-    """Address of an object: its number in the candidate's process, the life of the connection, and
-    its path in a later one."""
+    """Address of an object of the candidate.
+
+    Its number in the candidate's process, the life of the connection, and its path in a later life.
+    """
 
     __slots__ = ("__weakref__", "key", "life", "number", "origin")
 
@@ -74,8 +75,8 @@ class RemoteHandle:
 class RemoteAccess(Protocol):
     """The members of a session (session.py) that stand-ins use.
 
-    life        counts number of times the connection was restarted
-    any_class   whether classes may be instantiated without having been seen
+    life        number of times that the connection was restarted
+    any_class   True if classes may be instantiated without having been seen
     """
 
     life: int
@@ -86,11 +87,11 @@ class RemoteAccess(Protocol):
     def ask(
         self, kind: Operation, *content: Any, key: str, open_kinds: frozenset[str] = frozenset()
     ) -> Any:
-        """Request one operation; the answer has been checked."""
+        """Request one operation; return the checked answer."""
         ...
 
     def malformed(self, key: str) -> Exception:
-        """The error for an answer that is not what was asked for."""
+        """The error for an answer of another kind than requested."""
         ...
 
     def attribute(
@@ -105,8 +106,9 @@ class RemoteAccess(Protocol):
 
 
 class RemoteObject:
-    """An object of the candidate. The subclass for its class has the special methods which that
-    defines.
+    """An object of the candidate.
+
+    Its class has a subclass of this, with the special methods that it defines.
     """
 
     _remote: RemoteHandle
@@ -166,11 +168,11 @@ class RemoteIterator:
         return self._step("next")
 
     def send(self, value: Any) -> Any:
-        """See generators."""
+        """See `generator.send`."""
         return self._step("send", value)
 
     def close(self) -> None:
-        """See generators."""
+        """See `generator.close`."""
         if not self._ended:
             self._ended = True
             self._session.ask(Operation.STEP_ITERATOR, self._remote, "close", None, key="close()")
@@ -202,8 +204,9 @@ class RemoteAwaitable:
 
 
 class RemoteObjects:
-    """The stand-ins of one session; the same one for the same object as long as it is
-    referenced.
+    """The stand-ins of one session.
+
+    An object has the same stand-in as long as that is referenced.
     """
 
     def __init__(self, session: RemoteAccess) -> None:
@@ -218,12 +221,13 @@ class RemoteObjects:
         self._about: dict[int, Any] = {}
 
     def add_description(self, number: int, about: Any) -> None:
-        """Take in a description that came unrequested."""
+        """Add a description that came unrequested."""
         self._about[number] = about
 
     def of(self, number: int, kind: str, family: int, key: str) -> Any:
-        """The stand-in for a thing; `family` is the number of an object's class, `key` what was
-        asked for.
+        """The stand-in for an object.
+
+        `family` is the number of the object's class, `key` the subject of the request.
         """
         self._times[number] = self._times.get(number, 0) + 1
         stand_in = self._known.get(number)
@@ -234,7 +238,7 @@ class RemoteObjects:
         return stand_in
 
     def dropped(self) -> list[list[int]]:
-        """Objects no longer referenced, with how often they were handed over."""
+        """Objects no longer referenced, with the number of times they were handed over."""
         pairs, self._dropped = [[number, times] for number, times in self._dropped.items()], {}
         return pairs
 
@@ -318,7 +322,7 @@ def remote_of(value: Any) -> RemoteHandle | None:
 
 
 def origin(stand_in: Any, place: tuple[RemoteHandle, str]) -> None:
-    """Note which module defines a stand-in's object, and under what name."""
+    """Note the module and the name that define a stand-in's object."""
     remote = remote_of(stand_in)
     if remote is not None:
         remote.origin = place
@@ -340,9 +344,8 @@ def _forwarding(name: str) -> Callable[..., Any]:
         )
 
     def special(self: Any, *args: Any) -> Any:
-        plain = (
-            [None] * len(args) if name == "__exit__" else args
-        )  # exceptions and their traces do not cross
+        # exceptions and their traces do not cross
+        plain = [None] * len(args) if name == "__exit__" else args
         value = self._session.ask(
             Operation.CALL, self._remote, name, plain, {}, key=f"{name}()", open_kinds=HARMLESS
         )
@@ -381,8 +384,11 @@ _LONGEST = 6000
 
 
 def exception(objects: RemoteObjects, payload: Data) -> BaseException:
-    """An exception of the same name, if it is one of Python's, NumPy's, SciPy's or the candidate's
-    own; its text and its trace are only texts."""
+    """An exception of the same name as the candidate's.
+
+    Its class is one of Python's, NumPy's, SciPy's or the candidate's own, else a new one; its text
+    and its trace are only texts.
+    """
     try:
         report = json.loads(payload)
         name, text, trace = str(report["type"]), str(report.get("text", "")), str(report["trace"])

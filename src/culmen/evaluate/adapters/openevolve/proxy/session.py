@@ -1,5 +1,6 @@
-"""The evaluator's end of the connection to the candidate: decides what may cross and notes what
-did.
+"""The evaluator's end of the connection to the candidate.
+
+It decides on the values that may cross, and notes those that did.
 """
 
 from __future__ import annotations
@@ -27,24 +28,29 @@ from culmen.evaluate.jail import wire
 LIMIT = 1 << 26  # bytes that the candidate may send at once
 SOCKET, SETTINGS, NOTES = "socket", "settings", "notes"
 NOT_FINITE, OBJECT = "numbers that are not finite", "an object"
-CONSTRUCTORS = "any class"  # accepted where no seed could show what the evaluator uses
+CONSTRUCTORS = "any class"  # accepted without initial programs, whose trial would show the needs
 _MAX_NOTES = 100
 
 
 class CrossingRefused(Exception):
-    """The candidate returned a value that may not cross. The evaluation is invalid, even if this is
-    caught.
+    """The candidate returned a value that may not cross.
+
+    The evaluation is invalid, even if the evaluator catches this.
     """
 
 
 class ProgramGone(BaseException):
-    """The candidate's process has ended. Do not catch it: the evaluation is over."""
+    """The candidate's process has ended.
+
+    Evaluators must not catch this: the evaluation is over.
+    """
 
 
 class ProxySession:
-    """One process's connection. Objects of the candidate stay in its process and have numbers here.
+    """One process's connection to the candidate.
 
-    Every thread has a connection of its own, with a thread of the candidate's process.
+    Objects of the candidate stay in its process and have numbers here. Every thread has a
+    connection of its own, with a thread of the candidate's process.
     """
 
     def __init__(self, folder: str) -> None:
@@ -74,8 +80,9 @@ class ProxySession:
     # ------------------------------------------------------------------------------
 
     def load(self, name: str, part: str) -> dict[str, Any]:
-        """Import a part of the candidate anew, in its process, as module `name`: its `remote`, text
-        and definitions.
+        """Import a part of the candidate anew, in its process, as module `name`.
+
+        Returns its `remote`, documentation and definitions.
         """
         about = self.ask(Operation.IMPORT, name, part, key="import")
         try:
@@ -100,8 +107,9 @@ class ProxySession:
         return {"names": names, "remote": remote, "doc": doc, "all": every}
 
     def current(self, remote: RemoteHandle) -> int:
-        """The present number of an object. After a restart only objects that a module defines are
-        found again.
+        """The present number of an object.
+
+        After a restart only objects that a module defines are found again.
         """
         if remote.life != self.life:
             if remote.origin is None:
@@ -116,8 +124,9 @@ class ProxySession:
         return remote.number
 
     def _restart(self) -> None:
-        """Restart after an exchange was interrupted on our side (by a signal, say), since its state
-        is unknown.
+        """Restart the connection after an exchange was interrupted on our side.
+
+        The state of an interrupted exchange, for example by a signal, is unknown.
         """
         modules, self._modules = self._modules, []
         self.life += 1
@@ -135,8 +144,9 @@ class ProxySession:
         open_kinds: frozenset[str],
         methods: frozenset[str] = frozenset(),
     ) -> Any:
-        """An attribute of an object of the candidate; a method is called without fetching it
-        first.
+        """An attribute of an object of the candidate.
+
+        A method is called without fetching it first.
         """
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
@@ -159,10 +169,10 @@ class ProxySession:
         open_kinds: frozenset[str] = frozenset(),
         fds: tuple[int, ...] = (),
     ) -> Any:
-        """One request; `key` names its subject, in notes and in `accept`.
+        """One request; `key` is its subject, in notes and in `accept`.
 
-        Raises what the candidate raised, CrossingRefused for what does not cross, ProgramGone if
-        its process ended.
+        Raises the candidate's exception, CrossingRefused for a value that may not cross,
+        ProgramGone if the candidate's process ended.
         """
         line = self._line()
         aside = {"drop": self.objects.dropped(), "seeds": self._new_seeds()}
@@ -195,8 +205,9 @@ class ProxySession:
         return line
 
     def _another(self, kind: Operation) -> socket.socket:
-        """A further connection to the candidate: to a thread of its process (T) or to a copy of the
-        process (F).
+        """A further connection to the candidate.
+
+        To a thread of its process (T) or to a copy of the process (F).
         """
         with self._main.lock:
             self._main.takes = 1
@@ -226,29 +237,29 @@ class ProxySession:
     # ------------------------------------------------------------------------------
 
     def export(self, function: Callable[..., Any]) -> int:
-        """A number by which the candidate may call a function of ours."""
+        """A number by which the candidate may call a function of the evaluator."""
         self._exports.append(function)
         return len(self._exports) - 1
 
     def _answer(self, at: PeerConnection, kind: str, payload: wire.Data) -> Reply:
-        """The candidate calls a function it was given. All else it may ask is refused."""
+        """Call a function that the candidate was given; refuse any other request."""
         try:
             rule = rule_of(kind, Side.CANDIDATE)
             content = self._value(payload, "callback()", frozenset())
             return ReplyKind.VALUE, _Writer(self).encode(
                 [rule.handler(self._exports, at, *content)]
             )
-        except Exception as error:  # noqa: BLE001 - whatever our function raises is raised in the candidate
+        except Exception as error:  # noqa: BLE001 - exceptions of our function are raised in the candidate
             return ReplyKind.EXCEPTION, encode_failure(type(error).__name__, str(error))
 
-    # -- what is allowed, and what is noted
+    # -- permissions and notes
     # ------------------------------------------------------------------------
 
     def admit(self, key: str, what: str, reason: str) -> None:
-        """Let a value cross that is not plain finite data, or raise Refused.
+        """Let a value cross that is not plain finite data, or raise CrossingRefused.
 
-        While the initial program is tried everything may cross and is noted; later only what was
-        seen then, or is named in the task.
+        During the trial of the initial program every value may cross and is noted; later only
+        values seen then, or named in the task.
         """
         if self._learning:
             return self.note("used", f"{key} {what}")
@@ -257,11 +268,11 @@ class ProxySession:
 
     @property
     def any_class(self) -> bool:
-        """Whether classes may be instantiated without having been seen."""
+        """True if classes may be instantiated without having been seen."""
         return CONSTRUCTORS in self._accepted
 
     def malformed(self, key: str) -> CrossingRefused:
-        """An answer that is plain data and not what was asked for."""
+        """The error for an answer of plain data, but of another kind than requested."""
         return self._refused("bad_output", f"{key}: the program sent an invalid answer")
 
     def _refused(self, reason: str, text: str) -> CrossingRefused:
@@ -269,7 +280,7 @@ class ProxySession:
         return CrossingRefused(text)
 
     def _unsent(self, payload: wire.Data, key: str) -> CrossingRefused:
-        """The other side reports that its value cannot be sent."""
+        """The error for a value that the other side cannot send."""
         try:
             reason, text = json.loads(payload[:1000])
         except (ValueError, TypeError):
@@ -283,9 +294,7 @@ class ProxySession:
         return ProgramGone("the program's process has ended")
 
     def note(self, what: str, text: str = "", reason: str = "") -> None:
-        """Report to the process that started the evaluator, from any of the evaluator's
-        processes.
-        """
+        """Report an event to the process that started the evaluator, from any of its processes."""
         line = json.dumps([what, text, reason, os.getpid()]) + "\n"
         if what != "import" and (line in self._noted or len(self._noted) >= _MAX_NOTES):
             return
@@ -297,16 +306,14 @@ class ProxySession:
     # ------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """The candidate forks when we do, so that our child has a candidate in the state it had at
-        that moment.
-        """
+        """Fork the candidate, too, so that our child has a candidate in its present state."""
         self._main.lock.acquire()
         if not (self._over or self._main.broken):
             with contextlib.suppress(ProgramGone):
                 self._clone = self._another(Operation.FORK)
 
     def after_fork_in_parent(self) -> None:
-        """The copy is our child's."""
+        """Leave the copy of the candidate to our child."""
         clone, self._clone = self._clone, None
         if clone is not None:
             clone.close()

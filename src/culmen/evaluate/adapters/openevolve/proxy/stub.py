@@ -1,8 +1,7 @@
-"""The file at the program's path: imported, run or copied anywhere, it forwards to the candidate's
-process.
+"""The file at the program's path: imported, run or copied, it forwards to the candidate.
 
-A fresh interpreter that the evaluator starts loads this module, so it imports only the standard
-library.
+The candidate is in another process. A fresh interpreter that the evaluator starts loads this
+module, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -20,28 +19,32 @@ from culmen.evaluate.adapters.openevolve.proxy import connection, remote_objects
 from culmen.evaluate.adapters.openevolve.proxy.operations import Operation
 from culmen.evaluate.adapters.openevolve.proxy.session import ProgramGone, ProxySession
 
-_TEXT = '''"""Stands in for a program that runs in a process of its own: what is asked of it here is asked there."""
-
-import importlib.util
-import sys
-
-if "culmen" not in sys.modules:
-    spec = importlib.util.spec_from_file_location("culmen", {start!r}, submodule_search_locations=[{package!r}])
-    sys.modules["culmen"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules["culmen"])
-    del spec
-from culmen.evaluate.adapters.openevolve.proxy import stub
-
-stub.stand_in(globals(), {folder!r}, {part!r})
-'''
+_TEXT = (
+    '"""Stands in for a program that runs in a process of its own: what is asked of it here '
+    'is asked there."""\n'
+    "\n"
+    "import importlib.util\n"
+    "import sys\n"
+    "\n"
+    'if "culmen" not in sys.modules:\n'
+    '    spec = importlib.util.spec_from_file_location("culmen", {start!r}, '
+    "submodule_search_locations=[{package!r}])\n"
+    '    sys.modules["culmen"] = importlib.util.module_from_spec(spec)\n'
+    '    spec.loader.exec_module(sys.modules["culmen"])\n'
+    "    del spec\n"
+    "from culmen.evaluate.adapters.openevolve.proxy import stub\n"
+    "\n"
+    "stub.stand_in(globals(), {folder!r}, {part!r})\n"
+)
 _current: tuple[int, ProxySession] | None = None
 _early: dict[str, Any] = {}  # seeds set before there is a session
 _hooked = False
 
 
 def text(package: str, folder: str, part: str) -> str:
-    """The stub of one part of the candidate; `package` is culmen's folder, `folder` holds the
-    socket.
+    """The text of the stub of one part of the candidate.
+
+    `package` is culmen's folder, `folder` the one with the socket.
     """
     return _TEXT.format(
         start=os.path.join(package, "__init__.py"), package=package, folder=folder, part=part
@@ -96,7 +99,7 @@ def _note_seed(name: str, value: Any) -> None:
 
 
 def stand_in(space: dict[str, Any], folder: str, part: str) -> None:
-    """Fill the module whose globals are `space` with what the candidate's module defines."""
+    """Fill the module with globals `space` with the definitions of the candidate's module."""
     link = session(folder)
     link.note("import", str(_opened(space)))
     name = str(space.get("__name__", "program"))
@@ -124,8 +127,11 @@ def stand_in(space: dict[str, Any], folder: str, part: str) -> None:
 
 
 def _opened(space: dict[str, Any]) -> int:
-    """How often Python opens a file to run it: by importing it (or somebody read it and ran the
-    text), by `runpy.run_path`, or as a script, which is looked at as a possible archive first."""
+    """Number of times that Python opens a file to run it.
+
+    1 for an import (or if the text was read and run), 3 for `runpy.run_path`, 2 for a script, which
+    is first examined as a possible archive.
+    """
     if space.get("__spec__") is not None:
         return 1
     frame = sys._getframe()
@@ -154,8 +160,9 @@ def _module_class(link: ProxySession, remote: remote_objects.RemoteHandle) -> ty
 
 
 def _run_script(link: ProxySession, part: str) -> int:
-    """`python PROGRAM ARGUMENTS`: the candidate gets our arguments and our standard streams, we get
-    its exit status.
+    """Run `python PROGRAM ARGUMENTS` in the candidate's process; return the exit status.
+
+    The candidate gets our arguments and our standard streams.
     """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -176,7 +183,7 @@ def _run_script(link: ProxySession, part: str) -> int:
 
 
 def _harmless(fd: int) -> bool:
-    """Whether all that can be done with a stream is to read from or write to it."""
+    """True if a stream can only be read from or written to."""
     try:
         about = os.fstat(fd)
     except OSError:

@@ -1,4 +1,4 @@
-"""Stand-in for the modules of ShinkaEvolve that evaluators import, where it is not installed."""
+"""Stand-in for ShinkaEvolve's modules that evaluators import, if it is not installed."""
 
 from pkgutil import extend_path
 

@@ -1,4 +1,4 @@
-"""Stand-in for the one class of OpenEvolve that evaluators import, for use inside the jail."""
+"""Stand-in for OpenEvolve's one class that evaluators import, for use inside the jail."""
 
 from .evaluation_result import EvaluationResult
 

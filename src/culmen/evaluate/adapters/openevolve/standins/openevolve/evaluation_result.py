@@ -1,4 +1,4 @@
-"""What an evaluator may return instead of a dict."""
+"""OpenEvolve's `EvaluationResult`, which an evaluator may return instead of a dict."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ class EvaluationResult:
         return self.metrics
 
     def has_artifacts(self) -> bool:
-        """Whether there is anything to show."""
+        """True if there are artifacts."""
         return bool(self.artifacts)

@@ -1,5 +1,6 @@
-"""`run_shinka_eval` as shinka-evolve 0.0.7 documents it: runs, validation, aggregation, and two
-files of results.
+"""`run_shinka_eval` as documented by shinka-evolve 0.0.7.
+
+Runs, validation, aggregation, and two files of results.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def load_program(program_path: str) -> Any:
 def save_json_results(
     results_dir: str, metrics: dict[str, Any], correct: bool, error: str | None = None
 ) -> None:
-    """Write correct.json and metrics.json. Raises TypeError for what JSON does not have."""
+    """Write correct.json and metrics.json; raise TypeError for values without a JSON form."""
     folder = Path(results_dir)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "correct.json").write_text(
@@ -66,7 +67,7 @@ def run_shinka_eval(
     run_workers: int = 1,
     max_workers_cap: int | None = None,
 ) -> tuple[dict[str, Any], bool, str | None]:
-    """(metrics, whether all runs are valid, the first error). Nothing is plotted."""
+    """(metrics, True if all runs are valid, the first error). Nothing is plotted."""
     if run_workers < 1:
         raise ValueError("run_workers must be >= 1")
     if max_workers_cap is not None and max_workers_cap < 1:
@@ -91,7 +92,7 @@ def run_shinka_eval(
         if not math.isfinite(score):
             what = "NaN" if math.isnan(score) else f"inf ({score})"
             checks.fail(f"combined_score is {what}")
-    except Exception as error:  # noqa: BLE001 - the contract: whatever an experiment raises makes it incorrect
+    except Exception as error:  # noqa: BLE001 - the contract: any exception makes an experiment incorrect
         given = default_metrics_on_error or {}
         metrics = {key: given.get(key, value) for key, value in DEFAULT_METRICS_ON_ERROR.items()}
         checks.correct, checks.error = False, str(error)
@@ -103,7 +104,7 @@ def run_shinka_eval(
 
 
 class _Validation:
-    """What `validate_fn` said of the runs so far."""
+    """The results of `validate_fn` on the runs so far."""
 
     def __init__(self, check: Callable[[Any], tuple[bool, str | None]] | None) -> None:
         self._check, self._valid, self._invalid = check, 0, 0
@@ -124,11 +125,11 @@ class _Validation:
             self._errors.append(why)
 
     def fail(self, why: str | None) -> None:
-        """Not correct; the first reason is kept."""
+        """Note a failure; the first reason is kept."""
         self.correct, self.error = False, self.error or why
 
     def into(self, metrics: dict[str, Any]) -> None:
-        """The counts."""
+        """Add the counts to the metrics."""
         if self._check is not None:
             metrics["num_valid_runs"], metrics["num_invalid_runs"] = self._valid, self._invalid
             metrics["all_validation_errors"] = self._errors
@@ -142,7 +143,10 @@ def _function(program_path: str, name: str) -> Callable[..., Any]:
 
 
 def _processes_can_lock() -> bool:
-    """Not so at isolation level `restricted`, where runs have to follow one another."""
+    """True if processes can share a lock.
+
+    Not at isolation level `restricted`, where runs have to follow one another.
+    """
     try:
         multiprocessing.Lock()
     except OSError:
@@ -215,8 +219,9 @@ def _stopper(
     score_of: Callable[[Any], float] | None,
     more: dict[str, Any] | None,
 ) -> Callable[[Any], bool] | None:
-    """Whether the runs so far decide it; the methods themselves are those of the installed
-    package.
+    """A function that is True if the runs so far suffice; None without a method.
+
+    The methods themselves are those of the installed package.
     """
     if method is None:
         return None

@@ -1,0 +1,166 @@
+"""The verb `power`: the smallest gain that a run of a task can separate from noise."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from culmen.cli.screen import Answer, Screen
+from culmen.cli.verbs import AskedModels, Direction, ModelsFile, Proxy, SeedProgram
+from culmen.observe.figures import count, dollars, duration, number
+
+if TYPE_CHECKING:
+    from culmen.core.task import Task
+    from culmen.run.power import EqualsReport, NeededEvaluations, NoiseSample
+
+FINDINGS = 1
+_ENOUGH = 30  # evaluations that noise is measured with, at least
+_SHARES = (0.25, 0.5, 1.0, 2.0)  # of the standard deviation of one evaluation: gains shown unasked
+
+
+def power(
+    screen: Screen,
+    task: Annotated[
+        Path,
+        typer.Argument(metavar="TASK", help="A task folder, its task.toml, or an evaluator.py."),
+    ],
+    gain: Annotated[
+        list[float] | None,
+        typer.Option(help="A gain to tell, in the unit of the score; may be repeated."),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=2, help="Evaluations of every case. Default: 30 in all.")
+    ] = None,
+    aa: Annotated[
+        int | None,
+        typer.Option("--aa", min=1, help="Compare the initial program with itself so many times."),
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Evaluations at once.")] = 1,
+    direction: Direction = None,
+    seed_program: SeedProgram = None,
+    proxy: Proxy = None,
+    model: AskedModels = None,
+    models: ModelsFile = None,
+) -> Answer:
+    """Measure a task's noise, and the evaluations needed to separate a gain from it.
+
+    Evaluates the initial program again and again on the cases that a result is reported on. With
+    --aa, its evaluations are also compared among themselves by the rule of the final choice: exit
+    code 1 if equal programs come out different more often than luck explains.
+    """
+    from culmen.evaluate.local import LocalBackend
+    from culmen.run import inputs
+    from culmen.run.assemble import asking, run_blocking
+    from culmen.run.power import LOOKS, compare_equals, needed_evaluations, sample_noise
+
+    loaded = inputs.folder_task(task, seed_program, "", direction or "", proxy or "")
+    own = LocalBackend(loaded, workers=workers)
+    backend = asking(loaded, own, ",".join(model) if model else None, models and str(models))
+    size = _cases(loaded)
+    many = rounds or max(2, -(-_ENOUGH // size))
+    if aa:
+        many = max(many, 2 * aa * (1 if loaded.cases else LOOKS))
+    with _progress(screen, many * size) as report:
+        sample = run_blocking(sample_noise(loaded, backend, many, workers, report))
+    equals = compare_equals(loaded, sample) if aa else None
+    plans = [needed_evaluations(sample, each) for each in gain or _usual(sample)]
+    data = {
+        "noise": {**msgspec.to_builtins(sample), "evaluations": sample.evaluations},
+        "plans": msgspec.to_builtins(plans),
+        "equals": msgspec.to_builtins(equals),
+    }
+    code = FINDINGS if equals is not None and equals.is_suspect else 0
+    return Answer(data, lambda screen: _show(screen, loaded, task, sample, plans, equals), code)
+
+
+def _cases(task: Task) -> int:
+    from culmen.evidence.verdict import reported_split
+
+    split = reported_split(task)
+    return len(task.split(split)) if split else 1
+
+
+def _usual(sample: NoiseSample) -> list[float]:
+    """Gains of round size around the noise of one evaluation; none without noise."""
+    return sorted({float(f"{share * sample.within**0.5:.1g}") for share in _SHARES} - {0.0})
+
+
+@contextlib.contextmanager
+def _progress(screen: Screen, total: int) -> Iterator[Callable[[int, int], None] | None]:
+    """A function to call after every evaluation: a moving line on a terminal."""
+    if screen.as_json:
+        yield None
+    elif not screen.live:
+        screen.err.print(f"evaluating the initial program {total:,} times", markup=False)
+        yield None
+    else:
+        with screen.err.status("") as line:
+            yield lambda done, of: line.update(f"evaluation {done:,} of {of:,}")
+
+
+def _show(
+    screen: Screen,
+    task: Task,
+    path: Path,
+    sample: NoiseSample,
+    plans: list[NeededEvaluations],
+    equals: EqualsReport | None,
+) -> None:
+    screen.heading(task.name, f"noise of {count(sample.evaluations, 'evaluation')}")
+    screen.pairs(
+        ("noise", f"{number(sample.within**0.5)} (standard deviation of one evaluation)"),
+        ("between cases", f"{number(sample.between**0.5)}" if sample.cases > 1 else ""),
+        ("cases", f"{sample.cases} ({sample.split})" if sample.cases else ""),
+        ("failed", count(sample.failed, "evaluation") if sample.failed else ""),
+        ("one takes", _cost(sample.seconds, sample.dollars)),
+    )
+    if not sample.within:
+        screen.line("Repeated evaluations were all equal: one round of evaluations tells any gain.")
+    if plans:
+        screen.line()
+        screen.table(
+            ["gain", "each program", "final choice", "takes", "run", "new cases"],
+            [_row(plan) for plan in plans],
+            right="gain",
+        )
+        screen.line("A gain of this size, if there is one, is found in 8 of 10 such runs.", "dim")
+        if sample.cases:
+            screen.line("New cases: the data set it takes to know that it holds beyond it.", "dim")
+    if equals is not None:
+        screen.line()
+        screen.line(*_verdict(equals))
+    if plans:
+        budget = f"evaluations={plans[-1].budget},final=0.3"
+        screen.next_steps(
+            (f"culmen run {shlex.quote(str(path))} --budget {budget}", "a run of that size")
+        )
+
+
+def _row(plan: NeededEvaluations) -> list[str]:
+    cases = f"{plan.cases} cases × {plan.rounds}" if plan.cases else f"{plan.rounds:,} times"
+    takes = _cost(plan.seconds, plan.dollars)
+    run, new = f"{plan.budget:,} evaluations", f"{plan.new_cases:,} cases" if plan.cases else ""
+    return [f"{plan.gain:g}", cases, f"{plan.final:,}", takes, run, new]
+
+
+def _cost(seconds: float, price: float) -> str:
+    return duration(seconds) + (f", {dollars(price)}" if price else "")
+
+
+def _verdict(equals: EqualsReport) -> tuple[str, str]:
+    """The outcome of comparisons of equals, and its style."""
+    made = f"{equals.claims} of {count(equals.comparisons, 'comparison')} of the initial program"
+    margin = "" if equals.margin is None else f"; median margin {number(equals.margin)}"
+    if equals.is_suspect:
+        return (
+            f"{made} with itself found a difference, one in twenty is luck: evaluations are not "
+            f"independent of one another{margin}",
+            "bold red",
+        )
+    return f"{made} with itself found a difference: as few as luck explains{margin}", "green"
