@@ -1,8 +1,7 @@
-"""Sequential linear programming with a trust region: the plain optimiser behind the tasks'
-baselines.
+"""Sequential linear programming with a trust region: the plain optimiser of baselines.
 
-Packing, spreading and minimax problems have optima where about as many constraints are active as
-there are variables; there a linear model is all that is needed, and convergence is fast.
+Packing, spreading and minimax problems have optima with about as many active constraints as
+variables; there a linear model is sufficient, and convergence is fast.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Problem:
 
     `slack` returns the values, shape (m,), and their Jacobian, shape (m, n). `restore` makes a
     point feasible, at some loss of gain. With `level`, the sum of the variables it marks (shape
-    (n,), 0 or 1) stays what it is.
+    (n,), 0 or 1) stays constant.
     """
 
     gain: Vector
@@ -44,11 +43,11 @@ def climb(
     beat: float = -np.inf,
     most: int = 200,
 ) -> Vector:
-    """A local optimum near `x`, or the best point when the clock of processor seconds reaches
-    `until` or `most` steps were tried.
+    """A local optimum near `x`, or the best point at the end of the time or of the steps.
 
-    A step is at most `radius` in every coordinate; it grows after success, shrinks after failure.
-    Given up early: a climb which `_FAR` steps like the next would not bring to the gain `beat`.
+    `until` is a time on the clock of processor seconds, `most` the number of steps. A step is at
+    most `radius` in every coordinate; it grows after success, shrinks after failure. A climb is
+    given up early if `_FAR` steps like the next would not bring it to the gain `beat`.
     """
     x = problem.restore(np.asarray(x, float))
     for _ in range(most):
@@ -86,8 +85,9 @@ def contest(problem: Problem, starts: Sequence[Vector], until: float, radius: fl
 
 
 def _step(problem: Problem, x: Vector, radius: float) -> Vector | None:
-    """The best step of the linear model, solved in units of the radius: the solver's tolerance
-    shrinks with it.
+    """The best step of the linear model, solved in units of the radius.
+
+    The solver's tolerance shrinks with the radius.
     """
     values, jacobian = problem.slack(x)
     low = np.maximum((problem.lower - x) / radius, -1)

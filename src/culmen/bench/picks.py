@@ -58,8 +58,9 @@ class Pick(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Afresh:
-    """Evaluates every initial program `times` on each case, and ends; on the cases of the last
-    split there is.
+    """Evaluation of every initial program, `times` on each case.
+
+    The cases are those of the last split.
     """
 
     times: int = 1
@@ -70,9 +71,7 @@ class Afresh:
 
 
 def measured(task: Task) -> tuple[Any, ...]:
-    """The cases that picks are evaluated on: those for the final score, where the task keeps
-    some.
-    """
+    """The cases that picks are evaluated on: those for the final score, if the task has any."""
     return task.split("test") or task.split("val") or task.split("train") or (None,)
 
 
@@ -140,7 +139,7 @@ def picks(run: Path, seed: int) -> tuple[dict[str, Candidate], dict[tuple[str, f
 
 
 def _candidates(run: Path) -> dict[str, Candidate]:
-    """In the order in which they appeared."""
+    """The candidates of a run in the order of their appearance."""
     found = [
         views.candidate(run, row.id, observations=0, children=0).candidate
         for row in views.candidates(run, "old", limit=None)

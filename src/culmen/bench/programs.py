@@ -21,8 +21,9 @@ from culmen.evaluate.taskfiles import load
 
 
 class ProgramScores(msgspec.Struct, frozen=True):
-    """One program: mean score of every split, means of the metrics over all cases, and why it
-    failed ("" if not).
+    """Scores of one program: means by split, means of the metrics over all cases, and failure.
+
+    The failure is "" if there was none.
     """
 
     name: str

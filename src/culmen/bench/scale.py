@@ -41,7 +41,7 @@ from culmen.evaluate.taskfiles import load
 from culmen.testing.landscape import Faults, Landscape, task
 
 LEVELS = (10, 100, 1_000, 10_000, 100_000)
-# of an evaluation's seconds: one in a hundred is under 2 s, one in a hundred over half an hour
+# law of an evaluation's seconds: 1 % are under 2 s, 1 % over half an hour
 MEDIAN, SPREAD = 60.0, 1.5
 STRAGGLERS, SLOWER = 0.01, 10.0
 CALL_MEDIAN, CALL_SPREAD = 8.0, 0.5
@@ -52,10 +52,10 @@ _LEAST = 2_000  # evaluations of a level, and at least one per worker
 class Figure(msgspec.Struct, frozen=True):
     """One level: `workers` evaluations at once.
 
-    `driver_ms` is the driver's CPU per evaluation (engine and journal), `commit_ms` the median wall
-    time of one commit, `batch` the mean number of evaluations in it. `driver_busy` is the driver's
-    CPU, `workers_busy` the workers' time, as shares of the virtual time, `per_second` evaluations
-    per virtual second, `calls` the most model calls at once.
+    `driver_ms` is the driver's processor time per evaluation (engine and journal), `commit_ms` the
+    median wall time of one commit, `batch` the mean number of evaluations in it. `driver_busy` is
+    the driver's processor time, `workers_busy` the workers' time, as shares of the virtual time,
+    `per_second` evaluations per virtual second, `calls` the most model calls at once.
     """
 
     workers: int
@@ -145,7 +145,7 @@ class _Simulation:
             self._calls -= 1
 
     def _commit(self, now: float, batch: list[Entry]) -> float:
-        """Journal and deliver; the virtual time when the driver has done so."""
+        """Journal and deliver completions; the virtual time afterwards."""
         entries = [*self._started, *self._search.outbox, *batch]
         self._started, self._search.outbox = [], []
         began, cpu = time.perf_counter(), time.process_time()

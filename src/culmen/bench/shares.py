@@ -105,8 +105,9 @@ def _speed_up(seen: Sequence[Observation]) -> float | None:
 
 
 def fast(found: Sequence[float | None] | None, p: float) -> float:
-    """The share of a run's problems that are right and more than `p` times as fast; 0 where it
-    reports nothing.
+    """The share of a run's problems that are right and more than `p` times as fast.
+
+    It is 0 without a report of speed-ups.
     """
     return fmean(each is not None and each > p for each in found) if found else 0.0
 
@@ -205,7 +206,7 @@ def _course(run: SuiteRun) -> list[tuple[Moment, Reached]]:
 def _curve(
     courses: Sequence[Sequence[Sequence[tuple[Moment, float]]]], axis: str
 ) -> Iterator[tuple[int, float]]:
-    """The mean over tasks of the mean over runs, from 0 on, where it changes."""
+    """The mean over tasks of the mean over runs, from 0 on, at each change."""
     tasks = [[_changes(course, axis) for course in task] for task in courses]
     last: float | None = None
     for step in sorted({at for task in tasks for course in task for at, _ in course}):
@@ -229,8 +230,9 @@ def _changes(course: Sequence[tuple[Moment, float]], axis: str) -> list[tuple[in
 
 
 def _mean(strata: Sequence[Sequence[float]]) -> stats.Estimate:
-    """Without scipy the share alone: a bench that took hours is not lost for want of an
-    interval.
+    """Mean with its interval; without scipy the mean alone.
+
+    A bench that took hours is not lost for want of an interval.
     """
     if importlib.util.find_spec("scipy") is None:
         return stats.Estimate(fmean(map(fmean, strata)))
@@ -268,7 +270,7 @@ def _tasks(outcomes: Iterable[SuiteRun]) -> list[str]:
 
 
 def wide(rows: Rows) -> tuple[list[str], list[list[str]]]:
-    """The table for people: headings, and a row per strategy."""
+    """The table with one row per strategy: headings, and rows."""
     measures = list(dict.fromkeys(row["measure"] for row in rows))
     cells: dict[str, dict[str, str]] = {}
     for row in rows:

@@ -98,7 +98,7 @@ SUITES = {
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One run to be made: its task, strategy and seed, and the folder it lies in."""
+    """One run to be made: its task, strategy, random seed, and folder."""
 
     task: str
     strategy: str
@@ -166,9 +166,7 @@ class Contender(NamedTuple):
 
 
 def _preset(name: str, settings: dict[str, str], task: Task) -> dict[str, str]:
-    """The settings with those of the task's preset, where the strategy has no presets of its
-    own.
-    """
+    """The settings with those of the task's preset, if the strategy has no presets of its own."""
     from culmen.strategies import catalog
 
     cls = catalog.load(name)
@@ -321,14 +319,14 @@ def with_common_scores(outcomes: Sequence[CellResult]) -> list[CellResult]:
 
 
 def _requests(run: Path) -> int | None:
-    """As the strategy noted them, or as the journal holds them where a model was asked."""
+    """Number of requests by the strategy's notes, else by the journal's model calls."""
     noted = sum(len(views.notes(run, kind)) for kind in ("event", "grid"))
     asked = sum(row.effects for row in views.calls(run) if row.effect == "propose")
     return noted or asked or None
 
 
 def _delivered(run: Path) -> int | None:
-    """Candidates of all requests, where the strategy noted them."""
+    """Candidates of all requests; None if the strategy noted none."""
     events = views.notes(run, "event")
     return sum(len(event.entry.body["candidates"]) for event in events) if events else None
 
@@ -343,7 +341,7 @@ def _parts(suite: Suite) -> dict[str, Any]:
 
 
 def _study(suite: Suite, cell: Cell, task: Task) -> Any:
-    """A new study, or None where the cell's run exists already, which must be the same."""
+    """A new study, or None if the cell's run exists already, which must be the same."""
     from culmen.run import options, pools
     from culmen.strategies import catalog
     from culmen.study import CreateKeywords, Study
@@ -395,7 +393,7 @@ def _load(task: str) -> Task:
 
 
 def _folder_name(name: str) -> str:
-    """A strategy's name as that of a folder."""
+    """Folder name for a strategy's name."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-")
 
 
@@ -403,13 +401,12 @@ COUNTS = ("requests", "calls", "proposals", "evaluations")  # means over runs, i
 
 
 def summary(outcomes: Sequence[CellResult]) -> Rows:
-    """One row per task and strategy, in the order of the outcomes.
+    """One row per task and strategy, in the order of the results.
 
     `best` of `runs`, median and quartiles of the reported scores; `together` the median of those on
-    one whole split, where the runs' programs were scored so; `certified` the best value that a
-    verifier vouches for, and `certified_median` over the `certified_runs` that have one;
-    `per_request` how many candidates a request brought, over all runs; the rest are means over the
-    runs.
+    one whole split, if the runs' programs were scored on it; `certified` the best certified value,
+    and `certified_median` over the `certified_runs` that have one; `per_request` the candidates per
+    request, over all runs; the rest are means over the runs.
     """
     groups: dict[tuple[str, str], list[CellResult]] = {}
     for each in outcomes:
@@ -573,7 +570,7 @@ def score(value: float | None) -> str:
 
 
 def whole(value: float | None) -> str:
-    """A mean of counts, to one decimal where it is no whole number."""
+    """A mean of counts, to one decimal if it is not a whole number."""
     return "-" if value is None else f"{value:,.1f}".removesuffix(".0")
 
 

@@ -1,1 +1,1 @@
-"""The command line: main names every verb, and the file of a help panel has its verbs."""
+"""The command line: `main` names every verb; each help panel has a file with its verbs."""

@@ -27,9 +27,7 @@ def strategies(
         str | None, typer.Argument(metavar="NAME", help="A strategy. Default: list them all.")
     ] = None,
 ) -> Answer:
-    """List the search strategies, or show one: its paper, its settings, their defaults and
-    meanings.
-    """
+    """List the search strategies, or show one with its paper, settings and defaults."""
     from culmen.strategies import catalog
 
     if name is None:
@@ -135,7 +133,7 @@ def doctor(
 
 
 def _attack(image: str) -> Answer:
-    """Every attack of the suite; exit code 1 if one won."""
+    """Run every attack of the suite; exit code 1 if one won."""
     from culmen.evaluate.jail.attack_suite import run_suite
 
     report = run_suite(image=image)
@@ -178,7 +176,7 @@ def _keys() -> dict[str, bool]:
 
 
 def _extras() -> dict[str, bool]:
-    """The extras that the installed package names, and whether all packages of each are there."""
+    """Extras of the installed package; True for those with all their packages."""
     try:
         package = importlib.metadata.distribution("culmen")
     except importlib.metadata.PackageNotFoundError:  # a source tree on the path, not installed
@@ -200,7 +198,7 @@ def _installed(package: str) -> bool:
 
 
 def _agents() -> dict[str, Any]:
-    """Known coding agents, and the sandbox they would work in (`why`: why there is none)."""
+    """Known coding agents, with their sandbox, or the reason for none in `why`."""
     from culmen.agents.adapters.catalog import survey
     from culmen.agents.sandbox import confinement
     from culmen.agents.sandbox.settings import SandboxSettings
@@ -282,7 +280,7 @@ _VERSIONS = {
 
 
 def _show_agents(screen: Screen, report: dict[str, Any]) -> None:
-    """The installed ones, and names of the others."""
+    """Print the installed agents, and the names of the others."""
     known = report["known"]
     rows = [
         (

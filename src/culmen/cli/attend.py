@@ -175,9 +175,7 @@ def tell(
 
 
 def _read_parts(files: Sequence[Path]) -> dict[str, str]:
-    """Texts of files by name; raises `UserError` for a file that cannot be read or holds no
-    text.
-    """
+    """Texts of files by name; UserError for a file that cannot be read or has no text."""
     found: dict[str, str] = {}
     for file in files:
         try:

@@ -1,4 +1,4 @@
-"""`culmen audit`: what could be gamed in a task, or signs of gaming in a run."""
+"""`culmen audit`: ways to game a task, or signs of gaming in a run."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def _show_task(screen: Screen, report: AuditReport, path: Path) -> None:
 
 
 def _show_table(screen: Screen, found: Sequence[AttackOutcome]) -> None:
-    """Honest and false scores side by side, and where to look."""
+    """Print honest and false scores side by side, and where to look."""
     rows = [
         (
             outcome.result,
@@ -214,7 +214,7 @@ def _numbers(outcome: AttackOutcome) -> tuple[float | None, float | None, float 
 
 
 def _show_outcomes(screen: Screen, outcomes: Sequence[AttackOutcome]) -> None:
-    """Attacks that are stopped by the same change."""
+    """Print attacks that the same change stops."""
     first = outcomes[0]
     screen.finding(
         first.result, joined(outcome.title for outcome in outcomes), "", _STYLES[first.result]
@@ -268,9 +268,7 @@ def _summary(report: AuditReport) -> str:
 
 
 class AuditedSign(msgspec.Struct, frozen=True):
-    """A sign of gaming in a run: where it was seen first, how often, and what its candidate
-    scored.
-    """
+    """A sign of gaming in a run: its first place, its number, and its candidate's score."""
 
     sign: str
     meaning: str
@@ -307,7 +305,7 @@ def _audit_run(name: str | None) -> Answer:
 
 
 def find_signs(path: Path) -> list[AuditedSign]:
-    """All signs of a run, each once, grave ones first, then in the order they were seen."""
+    """Distinct signs of a run, grave ones first, then in order of appearance."""
     from culmen.evaluate.integrity import signs
     from culmen.store import views
 
@@ -396,8 +394,9 @@ def _complete(path: Path, each: AuditedSign) -> AuditedSign:
 
 
 def _lucky(path: Path) -> Iterable[AuditedSign]:
-    """A winner whose fresh evaluations were worse than what the search saw, by more than three
-    standard errors.
+    """A sign for a winner with fresh evaluations much worse than those of the search.
+
+    The difference is more than three standard errors.
     """
     from culmen.store import views
 

@@ -214,8 +214,9 @@ def check_suite(suite: Suite) -> None:
 
 
 def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResult], bool]:
-    """Make the runs that are missing, one line on standard error for each; all outcomes, and
-    whether all finished.
+    """Make the missing runs; all results, and True if all have finished.
+
+    Prints one line for each to standard error.
     """
     from culmen.bench.suite import cells, perform, score
 
@@ -320,7 +321,7 @@ def _steps(screen: Screen) -> Callable[[int, int], None]:
 
 
 def _show_shares(screen: Screen, rows: Rows, remarks: Sequence[str]) -> None:
-    """Print what share of the tasks was solved, and fast_p."""
+    """Print the share of the tasks solved, and fast_p."""
     from culmen.bench import shares
 
     if rows:
@@ -337,7 +338,7 @@ def _show_shares(screen: Screen, rows: Rows, remarks: Sequence[str]) -> None:
 
 
 def _show_picks(screen: Screen, rows: Rows) -> None:
-    """Print what each rule would have reported, and what that is worth."""
+    """Print the picks of each rule, and their fresh scores."""
     from culmen.bench.picks import plus_minus
 
     for task, strategy in dict.fromkeys((row["task"], row["strategy"]) for row in rows):
@@ -397,7 +398,7 @@ def _show_summary(screen: Screen, rows: Rows, levels: Sequence[Level]) -> None:
 
 
 def _bench_scale(screen: Screen, strategy: str | None, at_once: str | None, real: bool) -> Answer:
-    """Measure how many evaluations at once one driver serves, and what bounds a run."""
+    """Measure the number of evaluations that one driver serves at once, and its limit."""
     from culmen.bench import scale
     from culmen.strategies import catalog
 

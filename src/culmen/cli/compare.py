@@ -1,4 +1,7 @@
-"""Verbs that compare runs: analyze, compare. (Their third, bench, is in bench.py.)"""
+"""Verbs that compare runs: analyze, compare.
+
+Their third, bench, is in bench.py.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +138,7 @@ _CHOSEN = {  # columns of tables that have more than fit
 
 
 def _show_groups(screen: Screen, groups: Sequence[Group]) -> None:
-    """Print of every table what fits on a screen."""
+    """Print the part of every table that fits on a screen."""
     if any(len(group.runs) > 1 for group in groups):
         screen.line("Median over runs (first to third quartile).", style="dim")
     for group in groups:
@@ -175,7 +178,7 @@ def _select_rows(table: Table) -> Rows:
 
 
 def _thirds_by_k(rows: Rows) -> Rows:
-    """Near, middle and far of every K: the table by deciles is for the files."""
+    """Near, middle and far thirds of every K; the files have the table by deciles."""
     from culmen.report.analyses import mean
 
     thirds = {"near (1-3)": range(1, 4), "middle (4-7)": range(4, 8), "far (8-10)": range(8, 11)}
@@ -380,7 +383,7 @@ def _check_asked(both: bool, plot: Path | None) -> None:
 
 
 def _find_runs(names: list[str]) -> list[Path]:
-    """The runs named, and those in the folders named, each once."""
+    """The runs named, and those in the folders named, without duplicates."""
     from culmen.report.records import find_runs
 
     paths = [
@@ -409,7 +412,7 @@ _HEADS = ["mean", "median", "IQM"]
 
 
 def _show_comparison(screen: Screen, made: Comparison, done: bool, files: Sequence[str]) -> None:
-    """Print it: task by task, then over tasks, then in sentences."""
+    """Print a comparison: task by task, then over tasks, then in sentences."""
     screen.line(f"Figures with {made.confidence:.0%} bootstrap intervals over runs.", style="dim")
     for part in made.tasks:
         _show_task(screen, part, made.axis)

@@ -177,7 +177,7 @@ def _remember_state(events: Iterator[Event], last: dict[str, Any]) -> Iterator[E
 
 
 def _differences(search: Any, end: dict[str, Any]) -> list[str]:
-    """Differences between what the replay came to and the end that the journal holds."""
+    """Differences between the replayed end of a run and the one in its journal."""
     found: list[str] = []
     verdict, reason = search.verdict, str(end.get("reason", ""))
     # as the journal has it
@@ -449,8 +449,9 @@ def advisor_export(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="A new folder.")],
     version: Version = None,
 ) -> Answer:
-    """Write a trained advisor for other programs: its adapter in PEFT's layout, or the whole
-    model.
+    """Write a trained advisor for other programs.
+
+    It is an adapter in PEFT's layout, or the whole model if the policy has no adapter.
     """
     from culmen.train import advisors
 

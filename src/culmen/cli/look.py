@@ -103,7 +103,7 @@ def best(
 
 
 def _weights(text: str) -> dict[str, float] | None:
-    """`accuracy=3,latency=1` as numbers by name; None where nothing is asked."""
+    """`accuracy=3,latency=1` as numbers by name; None without any."""
     found: dict[str, float] = {}
     for piece in filter(None, (piece.strip() for piece in text.split(","))):
         name, _, value = piece.partition("=")
@@ -116,7 +116,7 @@ def _weights(text: str) -> dict[str, float] | None:
 
 
 def _write_parts(parts: dict[str, str], folder: Path) -> list[Path]:
-    """Write a candidate's texts below a folder; raises `UserError` where it cannot."""
+    """Write a candidate's texts below a folder; UserError if that fails."""
     written: list[Path] = []
     root = folder.expanduser().resolve()
     for name, text in parts.items():
@@ -148,8 +148,9 @@ def show(
         bool, typer.Option("--prompt", help="Show the exact prompt and reply it came from, too.")
     ] = False,
 ) -> Answer:
-    """Show one candidate: texts, parents, operator and model, every evaluation with its
-    feedback.
+    """Show one candidate with its texts, parents, model and every evaluation.
+
+    Each evaluation has its feedback; the operator is named beside the model.
     """
     from culmen.cli import pages
     from culmen.store import views
@@ -366,7 +367,7 @@ def report(
     if place.is_dir():
         raise UserError(f"{place} is a folder", where="--out", fix=f"--out {place / 'report.html'}")
     if pdf is not None:
-        paper.find_browser()  # raises where there is none, before any work
+        paper.find_browser()  # raises if there is none, before any work
     if not full.isdecimal() and full != "all":
         raise UserError(
             f"'{full}' is no number of candidates", where="--full", fix="--full 60, or --full all"

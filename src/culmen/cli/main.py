@@ -50,7 +50,7 @@ PANELS = {
     "Keep a run": (keep.export, keep.track, keep.replay, keep.recover, keep.archive, keep.vacuum),
     "About": (about.strategies, about.templates, about.doctor, about.docs),
 }
-GROUPS = {  # of the panel "Keep a run": what `culmen GROUP --help` says, and its verbs
+GROUPS = {  # of the panel "Keep a run": help text of `culmen GROUP --help`, and its verbs
     "db": (
         "Runs in PostgreSQL. One of them is addressed as URL#NAME, or db:NAME with CULMEN_DB set.",
         {
@@ -166,7 +166,7 @@ def _kind(error: CulmenError) -> str:
     return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
 
 
-_OTHER_WORDS = {  # what other programs, and people, call these verbs
+_OTHER_WORDS = {  # names of these verbs in other programs, and guesses of users
     "check": ("eval", "evaluate", "test", "validate", "try"),
     "best": ("result", "results", "winner"),
     "fork": ("extend", "branch"),
@@ -190,7 +190,7 @@ def _expand(given: list[str]) -> list[str]:
     return ["--version", *given[1:]] if given[0] in ("version", "-V") else given
 
 
-_OTHER_OPTIONS = {  # what other programs, and people, call these options
+_OTHER_OPTIONS = {  # names of these options in other programs, and guesses of users
     "--budget evaluations=N": (
         "--iterations",
         "--max-iterations",

@@ -161,8 +161,11 @@ class Tools:
         return await self._ask("check", str(self._folders.task(task)))
 
     async def audit(self, task: str, seconds: float = 120.0) -> dict[str, Any]:
-        """Try to game the task's evaluator, before any budget is spent. Outcomes with result
-        "broken" or "look" say what a candidate could gain by cheating, and what to change."""
+        """Try to game the task's evaluator, before any budget is spent.
+
+        Outcomes with result "broken" or "look" show the gain of a candidate that cheats, and the
+        change that prevents it.
+        """
         return await self._ask(
             "audit", str(self._folders.task(task)), f"--seconds={max(1.0, seconds):g}"
         )
@@ -380,8 +383,9 @@ class Tools:
     async def _begin(
         self, words: list[str], folder: Path, begun: Callable[[], bool]
     ) -> dict[str, Any]:
-        """Start a run that outlives this server; its name once it has `begun`, `UserError` if it
-        ends before.
+        """Start a run that outlives this server; its name once it has `begun`.
+
+        Raises `UserError` if the run ends before.
         """
         with tempfile.TemporaryFile() as said:
             process = subprocess.Popen(
@@ -474,9 +478,7 @@ class AllowedFolders:
         return path
 
     def task(self, given: str) -> Path:
-        """A task: neither it nor what its `task.toml` names, nor any link in its folder, leads
-        outside.
-        """
+        """A task whose folder, links and `task.toml` stay inside the folders."""
         path = self.path(given)
         if not path.exists():
             raise UserError(
@@ -559,7 +561,7 @@ def _parsed(path: Path) -> dict[str, Any]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts of a parsed file but those of the command, which runs in the jail."""
+    """All texts of a parsed file except those of the command, which runs in the jail."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):

@@ -207,7 +207,7 @@ def of_run(task: Task, flags: RunFlags, place: PlaceFlags) -> tuple[MinimalStrat
     from culmen.strategies import catalog
 
     task = _preset(task, flags.preset)
-    # an OpenEvolve folder speaks of another program's
+    # defaults of an OpenEvolve folder are for another program
     own = task.defaults if "strategy" in task.defaults else {}
     model = ",".join(flags.model or ()) or own.get("model") or _of_file(flags) or OFFLINE
     name = (
@@ -234,9 +234,7 @@ def of_run(task: Task, flags: RunFlags, place: PlaceFlags) -> tuple[MinimalStrat
 
 
 def _preset(task: Task, name: str | None) -> Task:
-    """The task with a preset's table over its defaults. Raises `UserError` for a name it has
-    not.
-    """
+    """The task with a preset's table over its defaults; UserError for an unknown name."""
     presets = task.defaults.get("presets", {})
     if name is None:
         return task
@@ -279,7 +277,7 @@ def of_fork(
 
 
 def of_session(meta: RunMeta, place: PlaceFlags) -> dict[str, Any]:
-    """Keywords of `Study.resume`: what this session does elsewhere than the run did before."""
+    """Keywords of `Study.resume` for a session in another place than the run's."""
     backend = _backend(place, {}, meta.backend)
     level = {} if place.isolation is None else {"isolation": place.isolation}
     return {"require": place.require, **level} | (
@@ -368,9 +366,11 @@ def _of_file(flags: SearchFlags) -> str:
 def _with_agent(
     name: str, agent: str | None, settings: dict[str, str], model: str
 ) -> dict[str, str]:
-    """The settings with the agent in them, where the strategy has any: the one named, else the
-    built-in one if there is a model, else the offline one. Raises `UserError` for an agent that
-    cannot work here."""
+    """The settings with an agent, for strategies that have one.
+
+    It is the agent named, else the built-in one if there is a model, else the offline one. Raises
+    `UserError` for an agent that cannot work here.
+    """
     from culmen.strategies import catalog
 
     field = complete(Strategy, catalog.load(name)).agent_setting
@@ -454,8 +454,9 @@ def _pairs(settings: Sequence[str] | None) -> dict[str, str]:
 
 
 def _budget(text: str | None, task: Task) -> Budget | None:
-    """The given budget, the task's, or as many evaluations as an OpenEvolve folder has
-    iterations.
+    """The given budget, the task's, or that of an OpenEvolve folder.
+
+    The last has one evaluation per iteration, and one for the initial program.
     """
     if text is not None:
         if "=+" in text:

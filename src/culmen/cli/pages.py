@@ -60,13 +60,13 @@ def run_list(screen: Screen, lines: Sequence[RunLine]) -> None:
 
 
 def _how(operator: str, model: str, note: str = "") -> str:
-    """`offline:cma`, `rewrite, openai/gpt-5-mini`: what made a candidate."""
+    """Origin of a candidate: `offline:cma`, `rewrite, openai/gpt-5-mini`."""
     name = "initial program" if operator == "seed" else operator
     return joined([name, "" if operator.startswith(model) else model, note])
 
 
 def head(screen: Screen, told: RunSummary, err: bool = False) -> None:
-    """The lines that every look at a run begins with, and what else ails it."""
+    """Print the first lines of every page on a run, and further findings."""
     console = screen.err if err else screen.out
     styles = {told.result: "bold", told.cause: "bold red"}
     for line in told.lines:
@@ -136,7 +136,10 @@ def front(screen: Screen, found: Front | None, err: bool = False) -> None:
 
 
 def _running(now: RunStatus, path: Path) -> str:
-    """`4 effects, evaluate for 35 s already`: how many, and the oldest."""
+    """Number of effects in flight, and the oldest.
+
+    For example `4 effects, evaluate for 35 s already`.
+    """
     oldest = views.in_flight(path)[:1] if now.state == "running" and now.in_flight else []
     ages = [
         f"{each.effect} for {duration(max(0.0, now.elapsed_seconds - each.elapsed))} already"
@@ -146,7 +149,10 @@ def _running(now: RunStatus, path: Path) -> str:
 
 
 def _agents(now: RunStatus) -> str:
-    """`3 of 10, 2 had their turn, 41 experiments, best that counts 2.61; offline`."""
+    """Progress of agents.
+
+    For example `3 of 10, 2 had their turn, 41 experiments, best that counts 2.61; offline`.
+    """
     found = now.agents
     if found is None:
         return ""
@@ -161,8 +167,10 @@ def _agents(now: RunStatus) -> str:
 
 
 def _advisor(now: RunStatus) -> str:
-    """`version 14 after 16 barriers, alpha 0.5, mean reward 1.2, entropy 0.8; no step: group
-    collapsed`.
+    """Progress of a trained advisor.
+
+    For example `version 14 after 16 barriers, alpha 0.5, mean reward 1.2, entropy 0.8; no step:
+    group collapsed`.
     """
     found = now.training
     if found is None:
@@ -235,7 +243,7 @@ def _lost(now: RunStatus) -> str:
 
 
 def uncertain_words(now: RunStatus) -> str:
-    """Tokens and dollars that replies may have cost on top; "" where all is known."""
+    """Tokens and dollars that replies may have cost on top; "" if all costs are known."""
     most = now.usage.uncertain
     if most == Usage():
         return ""
@@ -264,7 +272,7 @@ def _counts(counts: dict[str, int]) -> str:
 
 
 def exit_code(now: RunStatus) -> int:
-    """Exit code for how a run ended."""
+    """Exit code for the end of a run."""
     if now.state == "finished":
         return FINDINGS if now.reason == "integrity" or now.best is None else 0
     return INTERRUPTED
@@ -331,9 +339,7 @@ def best_line(best: RunResult | None) -> str:
 
 
 def trust_line(best: RunResult | None) -> str:
-    """`scored apart: ...`, the level of the score and what it means; "" while nothing has
-    scored.
-    """
+    """`scored apart: ...`, the level of trust and its meaning; "" without a score."""
     return "" if best is None else f"{SHOWN.get(best.trust, best.trust)}: {MEANINGS[best.trust]}"
 
 
@@ -368,7 +374,7 @@ def findings(now: RunStatus) -> str:
 
 
 def strategy_name(strategy: str) -> str:
-    """The name by which a strategy of this class is asked for: `Polca` -> `polca`."""
+    """The catalog name of a strategy's class: `Polca` -> `polca`."""
     from culmen.strategies.catalog import NAMES
 
     return next((name for path, name in NAMES.items() if path.endswith(f":{strategy}")), strategy)

@@ -87,7 +87,7 @@ def _cases(task: Task) -> int:
 
 
 def _usual(sample: NoiseSample) -> list[float]:
-    """Gains of round size around the noise of one evaluation; none where there is no noise."""
+    """Gains of round size around the noise of one evaluation; none without noise."""
     return sorted({float(f"{share * sample.within**0.5:.1g}") for share in _SHARES} - {0.0})
 
 

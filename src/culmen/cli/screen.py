@@ -35,7 +35,10 @@ class Answer(msgspec.Struct):
 
 
 class Screen:
-    """Prints answers and errors in the form asked for. Consoles are made when first used."""
+    """Printer of answers and errors in the chosen form.
+
+    Consoles are made when first used.
+    """
 
     def __init__(self, as_json: bool = False) -> None:
         self.as_json = as_json
@@ -66,20 +69,20 @@ class Screen:
         )
 
     def text(self, text: str) -> None:
-        """A text of unknown origin to standard output: exact in a pipe, harmless on a terminal."""
+        """Print a text of unknown origin: exact in a pipe, harmless on a terminal."""
         sys.stdout.write(clean(text) if sys.stdout.isatty() else text)
         if text and not text.endswith("\n"):
             sys.stdout.write("\n")
 
     def rule(self, title: str) -> None:
-        """A line with a title across the page."""
+        """Print a line with a title across the page."""
         self.out.print()
         self.out.rule(
             f"[dim]{clean(title).replace('[', '(')}[/]", align="left", style="dim", characters="─"
         )
 
     def code(self, text: str, name: str) -> None:
-        """A program text; coloured by its file name on a terminal, exact elsewhere."""
+        """Print a program text: coloured by its file name on a terminal, exact elsewhere."""
         if not self.out.is_terminal:
             self.text(text)
             return
@@ -93,11 +96,11 @@ class Screen:
         )
 
     def code_line(self, text: str, style: str = "") -> None:
-        """One line of a text whose spaces matter."""
+        """Print one line of a text whose spaces matter."""
         self.out.print(text, style=style or None, markup=False, soft_wrap=True)
 
     def definitions(self, rows: Iterable[tuple[str, str, str]]) -> None:
-        """Names with their meanings, and a remark below each."""
+        """Print names with their meanings, and a remark below each."""
         from rich.table import Table
         from rich.text import Text
 
@@ -110,7 +113,7 @@ class Screen:
         _show(self.out, grid)
 
     def finding(self, level: str, what: str, fix: str, style: str) -> None:
-        """One finding of a check, with its remedy below."""
+        """Print one finding of a check, with its remedy below."""
         from rich.table import Table
 
         grid = Table.grid(padding=(0, 2))
@@ -122,7 +125,7 @@ class Screen:
         _show(self.out, grid)
 
     def heading(self, title: str, rest: str = "") -> None:
-        """A bold word and what belongs to it."""
+        """Print a bold title and plain text after it."""
         from rich.text import Text
 
         self.out.print(
@@ -132,7 +135,7 @@ class Screen:
         )
 
     def prose(self, text: str) -> None:
-        """Paragraphs, wrapped anew to the width there is."""
+        """Print paragraphs, wrapped to the present width."""
         for place, paragraph in enumerate(text.strip().split("\n\n")):
             if place:
                 self.out.print()
@@ -148,11 +151,11 @@ class Screen:
         self.out.print(Markdown(text))
 
     def note(self, text: str) -> None:
-        """A remark on standard error."""
+        """Print a remark to standard error."""
         self.err.print(f"note  {clean(text)}", style="yellow", markup=False)
 
     def pairs(self, *rows: tuple[str, str], err: bool = False) -> None:
-        """Label and value, aligned; rows without a value are left out."""
+        """Print labels and values, aligned; rows without a value are left out."""
         from rich.table import Table
 
         grid = Table.grid(padding=(0, 2))
@@ -166,12 +169,11 @@ class Screen:
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[str]], right: str | Sequence[str] = ()
     ) -> None:
-        """Rows under headings; `right` names the columns that are flush right (a string: separated
-        by spaces).
+        """Print rows under headings.
 
-        Columns that do not fit beside the others follow in a further table, below the first column
-        again. Where not even one fits beside the first, each row is a block of lines: no word is
-        ever broken.
+        `right` names the columns that are flush right (a string: separated by spaces). Columns that
+        do not fit beside the others follow in a further table, below the first column again. If not
+        even one fits beside the first, each row is a block of lines: no word is ever broken.
         """
         from rich import box
         from rich.table import Table
@@ -199,7 +201,7 @@ class Screen:
             _show(self.out, table)
 
     def _blocks(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Rows as blocks of lines, each value behind the name of its column."""
+        """Print rows as blocks of lines, each value behind the name of its column."""
         for row in rows:
             self.out.print(clean(row[0]), style="bold", markup=False, soft_wrap=True)
             for name, value in zip(columns[1:], row[1:]):
@@ -207,7 +209,7 @@ class Screen:
                     self.out.print(clean(f"  {name} {value}"), markup=False, soft_wrap=True)
 
     def also(self, *steps: tuple[str, str]) -> None:
-        """Further commands, where the next one was named already."""
+        """Print further commands after the next one."""
         if steps:
             self.next_steps(*steps, label="also")
 
@@ -236,7 +238,7 @@ class Screen:
         sys.stdout.write(json.dumps(plain(msgspec.to_builtins(data)), indent=2) + "\n")
 
     def error(self, kind: str, what: str, where: str = "", fix: str = "", **more: Any) -> None:
-        """Say what happened, where, and what to do next."""
+        """Print the error, its place, and the next command."""
         if self.as_json:
             self.document(
                 {"error": {"kind": kind, "what": what, "where": where, "next": fix}, **more}
@@ -313,7 +315,7 @@ def _console(stderr: bool) -> Console:
     from rich.console import Console
 
     class Quiet(Console):
-        """Leaves what a reader that went away means to the caller."""
+        """Console that raises BrokenPipeError if the reader has gone."""
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
@@ -325,7 +327,7 @@ def _console(stderr: bool) -> Console:
 
 
 def plain(value: Any) -> Any:
-    """JSON knows no NaN and no infinity: they become null."""
+    """Data for JSON, which has no NaN and no infinity: they become null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

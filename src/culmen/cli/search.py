@@ -221,9 +221,7 @@ def run_study(
     tracks: Sequence[Tracking] = (),
     asks: bool = False,
 ) -> Answer:
-    """Run the study that `make` makes to its end or an interrupt, showing and tracking how it
-    goes.
-    """
+    """Run the study of `make` to its end or an interrupt, with progress and trackers."""
     from culmen.cli import pages
     from culmen.observe.watch import Watch
     from culmen.store import views
@@ -373,9 +371,7 @@ def _most_dollars(budget: Budget, known: ModelPrices) -> float | None:
 
 
 def limits_data(meta: RunMeta) -> dict[str, Any]:
-    """The limits for `--json`: what there is of the budget, and dollars (null: nothing limits
-    them).
-    """
+    """The limits for `--json`: those of the budget, and dollars (null: not limited)."""
     known = _prices(meta)
     limits = {
         name: value
@@ -387,7 +383,7 @@ def limits_data(meta: RunMeta) -> dict[str, Any]:
 
 
 def _preflight(meta: RunMeta) -> list[tuple[str, str]]:
-    """Label and value for people, in the order one wants to know them."""
+    """(label, value) pairs in display order."""
     known = _prices(meta)
     goal = meta.task.objective
     workers = (
@@ -461,7 +457,7 @@ def _asides(meta: RunMeta, known: ModelPrices) -> str:
 
 
 def _revived(meta: RunMeta) -> Strategy | None:
-    """The strategy; None for an object whose state culmen cannot write down."""
+    """The strategy; None for an object whose state cannot be serialised."""
     from culmen.core.ports import Strategy, complete
     from culmen.strategies import catalog
 
@@ -474,7 +470,7 @@ def _revived(meta: RunMeta) -> Strategy | None:
 
 
 def _strategy(meta: RunMeta) -> str:
-    """Name and the settings that are not the defaults."""
+    """Name and non-default settings."""
     from culmen.strategies import catalog
 
     path = str(meta.strategy.get("path", ""))

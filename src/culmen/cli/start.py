@@ -1,4 +1,7 @@
-"""Verbs that come before a run: demo, new, check. (The fourth, audit, is in audit.py.)"""
+"""Verbs that come before a run: demo, new, check.
+
+The fourth, audit, is in audit.py.
+"""
 
 from __future__ import annotations
 
@@ -176,7 +179,7 @@ def check(
         report = asyncio.run(check(loaded, backend, times, advance, cases))
     data = {**msgspec.to_builtins(report), "fit": report.fit}
     for seed in data["seeds"]:
-        del seed["observations"]  # one by one they say no more than the summary
+        del seed["observations"]  # they add nothing to the summary
     return Answer(
         data,
         lambda screen: _show_report(screen, loaded, task, report),
@@ -188,8 +191,9 @@ def check(
 def _progress(
     screen: Screen, task: Task, times: int, cases: int
 ) -> Iterator[Callable[[int, int, float], None] | None]:
-    """A function to call after every evaluation of a check: a moving line on a terminal, a few
-    lines elsewhere.
+    """A function to call after every evaluation of a check.
+
+    It draws a moving line on a terminal, and prints a few lines elsewhere.
     """
     if screen.as_json:
         yield None
@@ -220,7 +224,7 @@ def _progress(
 
 
 def _plain_progress(screen: Screen, first_line: str) -> Callable[[int, int, float], None]:
-    """For a pipe or a file: how it begins, and once how long it will take, if that is long."""
+    """Progress for a pipe or a file: a first line, and one with the time left if that is long."""
     screen.err.print(first_line, markup=False, soft_wrap=True)
     shown = False
 
@@ -347,7 +351,7 @@ SETTINGS = {  # one lane and one child at a time: the proposer evaluates side by
     "pedigree": {"most": "1", "lanes": "1"},
     "polca": {"explore": "1", "epsilon": "0.03", "lanes": "1"},
 }
-EVALUATIONS = 280  # they alone end it, so that a slow machine finds the same for a seed
+EVALUATIONS = 280  # the only limit, so that a slow machine has the same result for a seed
 ISLANDS, BARRIERS = 8, 16  # of the demo with an advisor
 ADVISOR_SETTINGS = {
     # one evaluation a decision

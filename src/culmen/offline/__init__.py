@@ -1,1 +1,1 @@
-"""A proposer without a language model: program edits, tuned numbers, and what each earned."""
+"""A proposer without a language model: program edits, tuned numbers, operator credits."""

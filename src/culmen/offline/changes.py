@@ -144,9 +144,7 @@ _SENTENCE = re.compile(r"[^.!?\n]+[.!?]?[ \t]*\n?|\n")
 
 
 def statements(source: EditableText, edit: EditContext) -> str | None:
-    """One statement deleted, doubled, swapped with another of its block, or moved to another
-    place.
-    """
+    """One statement deleted, doubled, swapped with another of its block, or moved."""
     spots = [
         (body, node, at)
         for body in source.bodies()
@@ -276,7 +274,7 @@ _LARGEST = 1e15
 
 @dataclass(frozen=True)
 class Literal:
-    """A number of the text: its place and value (an int stays an int)."""
+    """A number of the text: its span and value (an int stays an int)."""
 
     span: Span
     value: int | float
@@ -353,7 +351,7 @@ def write(source: EditableText, value: int | float) -> str:
 
 
 def read(text: str) -> int | float:
-    """The number a text stands for."""
+    """The number of a numeral."""
     return int(text) if re.fullmatch(r"-?\d+", text) and len(text) < 20 else float(text)
 
 

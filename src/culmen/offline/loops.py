@@ -37,8 +37,8 @@ class Spot:
     value: ast.expr
     statement: ast.stmt
     body: list[ast.stmt]
-    name: str  # what it is assigned to, "" where it is returned
-    looped: bool  # inside a loop, where refining it costs the time again and again
+    name: str  # the name it is assigned to, "" if it is returned
+    looped: bool  # inside a loop, which repeats the cost of refining it
 
 
 def refine(source: EditableText, edit: EditContext) -> str | None:
@@ -258,8 +258,9 @@ def handed_on(tree: ast.Module | None) -> list[tuple[str, str]]:
 
 
 def _following(source: EditableText, edit: EditContext, spot: Spot) -> tuple[str, str] | None:
-    """The statements after the value, up to one that gives a name a value or returns one, as a
-    criterion function.
+    """The statements after the value as a criterion function.
+
+    They end with the first one that gives a name a value or returns one.
     """
     at = spot.body.index(spot.statement)
     ends: list[tuple[int, str]] = []
@@ -298,8 +299,9 @@ def _following(source: EditableText, edit: EditContext, spot: Spot) -> tuple[str
 def _written(
     source: EditableText, statement: ast.stmt, loop: str, before: str, change: tuple[Span, str]
 ) -> str | None:
-    """The text with this change in the statement, lines put before it, and the loop's function
-    where it is missing.
+    """The text with this change in the statement and lines before it.
+
+    The loop's function is added if it is missing.
     """
     place, changes = _home(source, statement), [change]
     helper = _helper(source, loop, source.indent(place))

@@ -20,7 +20,7 @@ from culmen.core.evaluation import Case, Rollout
 from culmen.core.event import Edits
 from culmen.core.ports import Lab, Proposer
 
-OPERATORS = {  # and how many successes in eight trials each is believed to have at first
+OPERATORS = {  # prior number of successes in eight trials, by operator
     "numbers": 1.0,
     "lines": 1.0,
     "crossover": 1.0,
@@ -36,28 +36,26 @@ _TIMED = ("refine", "method", "effort")
 UNTIMED = {
     name: prior for name, prior in OPERATORS.items() if name not in _TIMED
 }  # operators without a time limit
-# a race has this many times as many variants, and limits their loops itself
+# variants of a race per usual variant; their loops are limited by the race alone
 _FIELD, _ANY = 4, 10**9
 _AGAIN = 0.25  # probability of one more edit on top of the last
 _PREFIX = "offline:"
 _BARREN = 500  # proposals in a row without a child after which the run ends: nothing can be edited
 _FADE = 0.98  # older trials count less, so that operators that pay only later are found
-_OVERHEAD = 0.02  # seconds that an evaluation takes beside the candidate's own, roughly
-_CALL = 1e-4  # seconds that one call of a loop's criterion is reckoned at
+_OVERHEAD = 0.02  # approximate seconds of an evaluation beside the candidate's own
+_CALL = 1e-4  # assumed seconds of one call of a loop's criterion
 _LONG = 0.8  # seconds that the loops of a program should take in the end
 # shares of that: all loops at first, and the short ones of a race in the end
 _FIRST, _SHORT = 0.06, 0.2
-# a strategy's turns that any budget of evaluations has room for; the last one may be cut short
+# turns of a strategy that fit into any budget of evaluations; the last one may be cut short
 _TURNS = 11
 _GENERATION = 6  # texts in a generation of CMA-ES, at least
-_GUARD = 5  # times what a loop is reckoned at, after which it ends in any case
+_GUARD = 5  # a loop ends in any case after this many times its assumed seconds
 
 
 @dataclass
 class OperatorCredit:
-    """Record of an operator: faded counts of its children and of those better than their
-    parents.
-    """
+    """Record of an operator: faded counts of its children, and of those that improved."""
 
     prior: float = 1.0
     tried: float = 0.0
@@ -75,7 +73,7 @@ class OperatorCredit:
 
 @dataclass(frozen=True)
 class Birth:
-    """A child that was proposed without an evaluation: its operators, and its parent's reward."""
+    """A child proposed without an evaluation: its operators, and its parent's reward."""
 
     operators: tuple[str, ...]
     reward: float
@@ -105,25 +103,24 @@ class Ration:
 class EvaluationAllowance:
     """Costs and limits of one search, computed from the journal alone.
 
-    Where evaluations are limited, nothing depends on the clock unless the time limit will end the
-    run first, so choices are the same on slow and fast machines. Up to `most` variants are
-    evaluated side by side, fewer where two of them would cost more than `share` of the budget left.
-    All that one proposal evaluates is rationed (`open`).
+    If evaluations are limited, nothing depends on the clock unless the time limit will end the run
+    first, so choices are the same on slow and fast machines. Up to `most` variants are evaluated
+    side by side, fewer if two of them would cost more than `share` of the remaining budget. All
+    evaluations of one proposal are rationed (`open`).
     """
 
     def __init__(self, most: int, share: float) -> None:
         self.share = share
         self._most = most
-        self._whole = math.inf  # evaluations there were to begin with
+        self._whole = math.inf  # evaluations left at the beginning
         self._spent = self._usual = 0.0  # seconds of evaluation: all so far, a typical one of late
         self._asked = self._beginning = self._together = self._own = 0
 
     async def open(self, lab: Lab) -> float:
-        """A proposal begins: the evaluations that it may take, so that ten turns of the strategy
-        fit into the budget.
+        """Begin a proposal; its ration of evaluations.
 
-        Proposals that begin together share a turn. What the strategy itself evaluated for each
-        comes off its share.
+        The ration lets ten turns of the strategy fit into the budget. Proposals that begin together
+        share a turn. The strategy's own evaluations for each are taken from its share.
         """
         if self._whole == math.inf:
             self._whole = max(1.0, lab.left("evaluations"))
@@ -171,11 +168,11 @@ class EvaluationAllowance:
         return self._usual * lab.progress / self._spent if self._spent > 0 else 0.0
 
     def width(self, lab: Lab, room: float = math.inf) -> int:
-        """Number of variants to evaluate, at least one: as many as `room` evaluations hold and a
-        small share of the remaining budget pays for.
+        """Number of variants to evaluate, at least one.
 
-        On a deterministic task without cases an evaluation is never wasted, since a strategy that
-        admits the child reuses its score: there is at least one variant per worker.
+        It is the number that `room` evaluations hold and a small share of the remaining budget pays
+        for. On a deterministic task without cases an evaluation is never wasted, since a strategy
+        that admits the child reuses its score: there is at least one variant per worker.
         """
         price = self.price(lab)
         least = min(self._most, lab.workers) if lab.task.deterministic and not lab.task.cases else 1
@@ -187,9 +184,7 @@ class EvaluationAllowance:
         return max(1, int(min(room, max(least, paid))))
 
     def allowed(self, lab: Lab) -> dict[str, Any]:
-        """Tool options that limit inserted loops (see `edits`): short loops first, long ones
-        last.
-        """
+        """Tool options that limit inserted loops (see `edits`), from short to long ones."""
         longest, progress = self._longest(lab), self.progress(lab)
         first = _FIRST * longest
         calls, most = (
@@ -241,13 +236,12 @@ def check_installed() -> None:
 
 
 class OfflineProposer(Proposer):
-    """Adaptive choice among operators; the step of numeric changes follows their success (1/5
-    rule).
+    """Adaptive choice among operators, with steps of numeric changes by the 1/5 rule.
 
     For one child up to `width` variants are made by one operator and evaluated, as ordinary
     budgeted evaluations on the cases of the brief, and the best goes on, for up to `depth` rounds
-    while it gets better. Where evaluations are expensive (two of them would cost more than `share`
-    of the budget left) and noisy, a single variant is proposed without evaluation, and credited
+    while it gets better. If evaluations are expensive (two of them would cost more than `share` of
+    the remaining budget) and noisy, a single variant is proposed without evaluation, and credited
     when it comes back as a parent with a higher reward than its own parent.
     """
 
@@ -268,8 +262,9 @@ class OfflineProposer(Proposer):
         self._loops = "refine" in operators
 
     async def propose(self, lab: Lab, brief: Brief) -> Proposal:
-        """Up to `brief.k` children of the parent; fault `inapplicable` if no operator found
-        anything to change.
+        """Up to `brief.k` children of the parent.
+
+        Fault `inapplicable` if no operator could change anything.
         """
         if brief.parent is None:
             return Proposal(fault="no_parent", model="offline")
@@ -318,8 +313,7 @@ class OfflineProposer(Proposer):
     async def _child(
         self, lab: Lab, brief: Brief, parent: Candidate, room: Ration
     ) -> Candidate | None:
-        """The best of a few rounds of edits, None if nothing could be edited or no variant was
-        scored.
+        """The best of a few rounds of edits; None without an edit or a score.
 
         On a deterministic task without cases a parent that is proposed from again continues at its
         last improvement: a strategy's filter may refuse small steps, and they need not be found
@@ -350,8 +344,9 @@ class OfflineProposer(Proposer):
     async def _round(
         self, lab: Lab, brief: Brief, parent: Candidate, reward: float | None, room: Ration
     ) -> Rollout | None:
-        """The best of a few variants, or of a tuning of the numbers; None if nothing had an effect
-        that was scored.
+        """The best of a few variants, or of a tuning of the numbers.
+
+        None if no edit had an effect that was scored.
         """
         if room.holds >= _GENERATION and lab.rng.random() < self._odds("cma"):
             top = await self._tune(lab, brief, parent, room)
@@ -416,9 +411,7 @@ class OfflineProposer(Proposer):
     async def _variants(
         self, lab: Lab, brief: Brief, parent: Candidate, count: int, **more: Any
     ) -> list[Candidate]:
-        """Up to `count` different edits of the parent, by operators drawn according to their
-        credit.
-        """
+        """Up to `count` different edits of the parent, by operators drawn by their credit."""
         mates = [exhibit.candidate for exhibit in brief.inspirations]
         weights = {name: credit.weight for name, credit in self._credits.items() if name != "cma"}
         if "rung" in more:
@@ -504,17 +497,16 @@ class OfflineProposer(Proposer):
             self._step = 0.5 if self._step < 0.02 else self._step
 
     def _unseen(self, child: Candidate, brief: Brief) -> Candidate:
-        """Remember a child that was not evaluated here; it counts as a failure until it comes
-        back.
-        """
+        """Remember a child without an evaluation; it counts as a failure until it comes back."""
         if brief.reward is not None and child.id not in self._births:
             self._births[child.id] = Birth(_operators(child), brief.reward)
             self._credit(_operators(child), better=False)
         return child
 
     def _learn(self, brief: Brief) -> None:
-        """Turn the failures of children that came back better than their parents into successes,
-        once each.
+        """Count children that came back better than their parents as successes, once each.
+
+        They had counted as failures.
         """
         shown = [
             (brief.parent, brief.reward),
@@ -546,7 +538,7 @@ def _race_cost(field: int, rungs: int, workers: int) -> int:
 
 
 async def _nothing() -> None:
-    """Awaited as a coroutine of its own, it lets all others that are ready go first."""
+    """Let all other ready coroutines run first."""
 
 
 def _nothing_to_edit() -> UserError:
@@ -569,7 +561,7 @@ def _bred(parts: dict[str, str], brief: Brief, names: str) -> Candidate:
 
 
 def _named(candidate: Candidate) -> str:
-    """The operators that made a candidate; longer loops alone for one that was made elsewhere."""
+    """The operators that made a candidate; `effort` for one made elsewhere."""
     made = candidate.origin.operator
     return made.removeprefix(_PREFIX) if made.startswith(_PREFIX) else "effort"
 
@@ -593,14 +585,14 @@ def _best(generation: Sequence[Rollout], best: Rollout | None = None) -> Rollout
 
 
 def _level(lab: Lab, brief: Brief) -> float | None:
-    """The parent's reward on the cases its children will see, else its mean so far."""
+    """The parent's reward on its children's cases, else its mean so far."""
     rewards = [lab.task.worth(observation) for observation in brief.observations]
     scored = [reward for reward in rewards if reward is not None]
     return sum(scored) / len(scored) if scored and len(scored) == len(rewards) else brief.reward
 
 
 def _cases(lab: Lab, brief: Brief) -> tuple[Case | None, ...] | None:
-    """The cases that the brief's observations were made on; None (all) without any."""
+    """The cases of the brief's observations; None (all) without any."""
     known = {case.id: case for case in lab.task.cases}
     seen = {observation.case: known.get(observation.case) for observation in brief.observations}
     return tuple(seen.values()) or None

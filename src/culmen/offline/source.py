@@ -45,7 +45,7 @@ class EditableText:
 
     @cached_property
     def editable(self) -> list[Span]:
-        """The spans that may change: all of it, or what lies between markers if there are any."""
+        """The spans that may change: the whole text, or those between markers if there are any."""
         spans: list[Span] = []
         opened: int | None = None
         seen = False
@@ -91,8 +91,9 @@ class EditableText:
         return text
 
     def nodes(self) -> Iterator[ast.AST]:
-        """All editable nodes with a position, in text order, except inside formatted strings and
-        inserted functions.
+        """All editable nodes with a position, in text order.
+
+        Those inside formatted strings and inserted functions are left out.
         """
         queue: list[ast.AST] = [self.tree] if self.tree else []
         while queue:
@@ -105,9 +106,7 @@ class EditableText:
                 queue.extend(reversed(list(ast.iter_child_nodes(node))))
 
     def allowances(self) -> Iterator[ast.keyword]:
-        """Limits of inserted loops: the keywords `calls` and `seconds`, where these are plain
-        numbers.
-        """
+        """Limits of inserted loops: the keywords `calls` and `seconds` with plain numbers."""
         for node in self.nodes():
             if (
                 isinstance(node, ast.Call)
@@ -137,7 +136,7 @@ class EditableText:
         return found
 
     def lines(self, node: ast.AST) -> Span | None:
-        """The whole lines a statement fills, or None if it shares a line with something else."""
+        """The whole lines of a statement, or None if it shares a line with something else."""
         start, end = self.span(node)
         low = self.text.rfind("\n", 0, start) + 1
         high = self.text.find("\n", end)
@@ -203,7 +202,7 @@ def _is_inserted(node: ast.AST) -> bool:
 
 
 def suffix(name: str) -> str:
-    """The file suffix of a part's name, lower case, "" if it has none."""
+    """The file suffix of a part's name in lower case, "" without one."""
     match = _SUFFIX.search(name)
     return match[0].lower() if match else ""
 

@@ -175,7 +175,7 @@ def _sources(parent: Candidate, options: dict[str, Any]) -> list[EditableText]:
 # to continue.
 
 _ROW = 4  # floats in a list that have a scale in common
-# numbers tuned at once; the covariance of more would not be learnt in the evaluations there are
+# numbers tuned at once; the usual evaluations do not suffice to learn the covariance of more
 _MOST = 40
 
 
@@ -251,7 +251,7 @@ def _scales(source: EditableText, chosen: list[Literal]) -> list[float]:
 
 
 def _values(chosen: list[Literal], scales: list[float], point: Any) -> list[int | float]:
-    """Coordinates count in steps; ints are rounded."""
+    """Numbers at coordinates, which count in steps; ints are rounded."""
     moved = [one.value + float(z) * scale for one, scale, z in zip(chosen, scales, point)]
     return [
         round(new) if isinstance(one.value, int) else float(f"{new:.8g}")
@@ -265,9 +265,7 @@ def _with(source: EditableText, chosen: list[Literal], values: list[int | float]
 
 
 def population(candidate: Candidate, name: str, marked: bool, options: dict[str, Any]) -> Edits:
-    """One part of the candidate, tuned: whole candidates, in the order the rewards are to come
-    back.
-    """
+    """Whole candidates with one part tuned, in the order in which rewards are expected."""
     texts = tune(EditableText(name, candidate.parts[name], marked), options)
     return Edits(
         tuple({**candidate.parts, name: text} for text in texts),
@@ -308,10 +306,10 @@ _REQUESTS = msgspec.msgpack.Encoder()
 
 
 class EditWorkers:
-    """Up to `workers` processes, started when first needed, one request at a time each.
+    """Up to `workers` processes, started when first needed, each for one request at a time.
 
     A worker that takes longer than `seconds` is killed (fault `timeout`); one that dies is replaced
-    and the request repeated once (then fault `crashed`). No tool or text makes it raise.
+    and the request repeated once (then fault `crashed`). No tool or text raises an error here.
     """
 
     def __init__(self, workers: int = 1, seconds: float = 20.0) -> None:

@@ -1,1 +1,1 @@
-"""Search methods, one file or one folder a paper; what several of them use is in parts/."""
+"""Search methods, one file or folder per paper."""

@@ -1,4 +1,4 @@
-"""An adapter for optimisers that are written with ask() and tell()."""
+"""Adapter for optimisers with ask() and tell()."""
 
 from __future__ import annotations
 

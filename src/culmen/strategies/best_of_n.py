@@ -1,4 +1,4 @@
-"""Best of n: independent proposals from the initial program, no search at all."""
+"""Best of n: independent proposals from the initial program, without a search."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from culmen.strategies.settings import Cases, Proposals, WorkerLanes, check
 
 @dataclass(frozen=True)
 class BestOfN:
-    """Asks for improvements of the initial program, again and again, and evaluates each once.
+    """Independent improvements of the initial program, each evaluated once.
 
-    The control that shows what a search adds: nothing learnt from one proposal reaches the next.
-    Several initial programs take turns; without one every program is written from scratch. Lanes
-    run side by side and never wait for one another.
+    It is the control that shows the gain of a search: nothing learnt from one proposal reaches the
+    next. Several initial programs take turns; without one every program is written from scratch.
+    Lanes run side by side and never wait for one another.
     """
 
     paper = "repeated sampling, the standard baseline"
@@ -49,6 +49,6 @@ class BestOfN:
             await self.evaluate(lab, answer.candidates)
 
     async def evaluate(self, lab: Lab, programs: tuple[Candidate, ...]) -> list[Rollout]:
-        """All programs side by side on the same cases."""
+        """Evaluate all programs side by side on the same cases."""
         cases = None if self.batch is None else lab.minibatch(self.batch)
         return await lab.gather(*(lab.evaluate(program, cases) for program in programs))

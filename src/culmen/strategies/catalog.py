@@ -247,8 +247,9 @@ def ending_at(strategy: Any, level: float | None) -> tuple[Any, float | None]:
 
 
 def revive(path: str, config: Mapping[str, Any] | None) -> Any:
-    """The strategy that `config` described; UserError if its class is gone or has other fields
-    now.
+    """The strategy that `config` described.
+
+    Raises `UserError` if its class is gone or has other fields now.
     """
     if config is None:
         raise UserError(
@@ -416,7 +417,7 @@ def _build(cls: type, text: str) -> tuple[bool, Any]:
 
 
 def _text(node: ast.expr) -> str:
-    """An argument as it was written; a quoted one without its quotes."""
+    """An argument without its quotes, if it has any."""
     return (
         node.value
         if isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -94,8 +94,9 @@ class Cato:
         )
 
     async def search(self, lab: Lab) -> str:
-        """The sequence. Step numbers are those of docs/strategies/cato.md; the paper has none.
-        Returns why it ended.
+        """Run the sequence of agents; the reason for its end.
+
+        Step numbers are those of docs/strategies/cato.md; the paper has none.
         """
         from culmen.agents.team.coordinator import Coordinator, TeamTerms
 
@@ -110,7 +111,7 @@ class Cato:
         return registry.stopping or ("agents" if registry.whole else "agents_crashed")  # 8
 
     async def lane(self, lab: Lab, registry: Coordinator, turns: Iterator[int]) -> None:
-        """One agent after another; several lanes take their turns from one counter."""
+        """Run one agent after another; several lanes take their turns from one counter."""
         lost = 0
         while not registry.stopping and next(turns, None) is not None:
             reason = await self.turn(lab, registry)
@@ -119,7 +120,7 @@ class Cato:
             registry.stop("unavailable" if lost == _LOST else registry.exhausted())  # 7
 
     async def turn(self, lab: Lab, registry: Coordinator) -> str:
-        """One agent, from the trunk and back to it; returns why it ended."""
+        """Run one agent, from the trunk and back to it; the reason for its end."""
         from culmen.agents.team.workspace import AgentWorkspace
 
         own = {
@@ -166,7 +167,7 @@ class Cato:
         return HostedAgent(self.nudges)
 
     def note(self, lab: Lab, desk: AgentWorkspace, reason: str, word: str, ended: Ended) -> None:
-        """A message on how an agent ended."""
+        """A message on the end of an agent."""
         best = desk.history.best
         lab.note(
             "agent ended",

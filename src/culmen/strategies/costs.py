@@ -59,4 +59,4 @@ class Costs:
         return max(self._part(name, amount) for name, amount in wanted.items()) or 1.0
 
     def _part(self, budget: str, amount: float) -> float:
-        return amount / max(self._lab.left(budget), 1e-9)  # nothing of infinity
+        return amount / max(self._lab.left(budget), 1e-9)  # a share of infinity is 0

@@ -13,16 +13,16 @@ from culmen.memory.gain import largest
 from culmen.strategies.costs import Costs
 from culmen.strategies.knowledge_gradient import AGAIN, CROWD, KnowledgeGradient, Move
 
-# of one decision; the draws can be shared out among any number of children up to four
+# per decision; the draws can be divided among any number of children up to four
 _DIRECTIONS, _DRAWS = 24, 24
-_AMONG = 40  # candidates that reach farthest, beside the front, that are looked at
+_AMONG = 40  # candidates with the farthest reach, beside the front, that are considered
 _LEAST = -3.0  # least reach of a candidate that holds the constraints, in spans of the front
-_SHRUNK = 8.0  # steps that the absence of correlation counts for
+_SHRUNK = 8.0  # prior weight of no correlation, in steps
 _SHOWN = 4  # members of the front that a request names
 
 
 class _Sight(NamedTuple):
-    """One look at the models, on their own scales: a row for each of the `rows` looked at."""
+    """Samples from the models, on their own scales: a row for each node in `rows`."""
 
     rows: list[int]
     means: Floats
@@ -34,13 +34,14 @@ class _Sight(NamedTuple):
 
 
 class FrontGradient(KnowledgeGradient):
-    """Decides like `KnowledgeGradient`, with hypervolume in place of the best value.
+    """Choice of actions like `KnowledgeGradient`, with hypervolume in place of the best value.
 
-    Hypervolume is a mean over directions of how far the best candidate reaches, the least of its
-    rewards in units of the direction (random hypervolume scalarisations: Deng and Zhang, 2019;
+    Hypervolume is a mean over directions of the reach of the best candidate, which is the least of
+    its rewards in units of the direction (random hypervolume scalarisations: Deng and Zhang, 2019;
     Golovin and Zhang, 2020). Its expected gain is estimated with draws from the value models of the
-    metrics, so noise is judged metric by metric. What violates a constraint reaches below all that
-    does not, the less the farther. Directions and draws come from `rng`, the lab's.
+    metrics, so noise is judged metric by metric. A candidate that violates a constraint reaches
+    below all that do not, the less the larger the violation. Directions and draws come from `rng`,
+    the lab's.
     """
 
     def __init__(self, front: FrontModel, costs: Costs, cases: int, most: int, rng: Random) -> None:
@@ -91,8 +92,11 @@ class FrontGradient(KnowledgeGradient):
         return _Sight(rows, means[rows], variances, origin, units, draws, reached[places])
 
     def _trades(self, means: Floats) -> Floats:
-        """Cholesky factor of the correlations between the metrics of a child's step, shrunk to
-        none: what gains in one often loses in another."""
+        """Cholesky factor of the correlations between the metrics of a child's step.
+
+        Correlations are shrunk towards none. They matter because a gain in one metric often is a
+        loss in another.
+        """
         parents = self.model.parents
         both = (parents >= 0) & np.isfinite(means).all(axis=1)
         both &= np.isfinite(means[parents]).all(axis=1)
@@ -116,9 +120,7 @@ class FrontGradient(KnowledgeGradient):
         return np.where(excess > 0, _LEAST - excess, np.maximum(reached, _LEAST))
 
     def _parent(self, sight: _Sight) -> tuple[float, int, int, Floats]:
-        """Largest gain per share of a request for children, whose, how many, and toward which
-        direction.
-        """
+        """(gain per share, row of the parent, k, direction) of the best request for children."""
         laws = np.array([model.step for model in self.front.models])
         drift = np.column_stack([model.drift for model in self.front.models])[sight.rows]
         wide = sight.variances + laws[:, 1]

@@ -54,7 +54,7 @@ class Gepa:
 
 
 class _Run:
-    """One search: the frontier, the family tree, and whose turn each part is."""
+    """One search: the frontier, the family tree, and the turns of the parts."""
 
     def __init__(self, gepa: Gepa, lab: Lab) -> None:
         self.gepa, self.lab = gepa, lab
@@ -131,8 +131,9 @@ class _Run:
         self.frontier.add(candidate.id, rewards)
 
     async def merge(self) -> None:
-        """System-aware merge: a candidate of two; it joins if it is no worse than both on some
-        Pareto cases.
+        """System-aware merge: a candidate of two.
+
+        It joins if it is no worse than both on some Pareto cases.
         """
         if self.merged >= self.gepa.merges:
             return
@@ -157,7 +158,7 @@ def total(rollout: Rollout) -> float:
 
 
 def _only(parent: Candidate, part: str, child: Candidate) -> Candidate:
-    """The child with its change of one part alone."""
+    """The child without its changes of other parts."""
     if all(child.parts.get(name) == text for name, text in parent.parts.items() if name != part):
         return child
     text = child.parts.get(part, parent.parts[part])

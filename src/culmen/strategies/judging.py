@@ -19,7 +19,7 @@ class Known:
         self._met: set[int] = set()
 
     def unknown(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Those not seen before, each once, in their order; they count as seen from now on."""
+        """Candidates not seen before, each once, in their order; they count as seen from now on."""
         fresh = {c.digest: c for c in reversed(candidates) if key_of(c.digest) not in self._met}
         self._met.update(key_of(digest) for digest in fresh)
         return list(reversed(fresh.values()))
@@ -49,8 +49,9 @@ class Judge(Known):
     async def judge(
         self, lab: Lab, candidates: Sequence[Candidate]
     ) -> list[tuple[Rollout, Elite | None]]:
-        """Evaluate side by side on the same cases; an elite for each candidate that was scored, in
-        the order given.
+        """Evaluate side by side on the same cases.
+
+        Returns an elite for each candidate that was scored, in the order given.
         """
         cases = None if self._batch is None else lab.minibatch(self._batch)
         rollouts = await lab.gather(*(lab.evaluate(candidate, cases) for candidate in candidates))
@@ -58,7 +59,7 @@ class Judge(Known):
         return [(rollout, elites.get(rollout.candidate.id)) for rollout in rollouts]
 
     async def elites(self, lab: Lab, rollouts: Sequence[Rollout]) -> list[Elite]:
-        """An elite for each rollout with a reward, once a candidate, with its features."""
+        """An elite with features for each candidate that has a reward."""
         scored = {r.candidate.id: (r, r.reward) for r in rollouts if r.reward is not None}
         measured = await self._features.measure(lab, [rollout for rollout, _ in scored.values()])
         return [
@@ -71,12 +72,12 @@ BUILT_IN = ("complexity", "diversity")
 
 
 class Features:
-    """Measures rollouts on the named dimensions.
+    """Measurement of rollouts on the named dimensions.
 
     `complexity` is the length of the candidate's text in characters; `diversity` the distance of
     its embedding from that of the first candidate measured (0..2 for embeddings of length 1);
-    `score` the reward, where no metric has that name; any other name is the mean of that metric
-    over the observations, 0 where no finite value was reported. One that none of the first
+    `score` the reward if no metric has that name; any other name is the mean of that metric over
+    the observations, 0 if no finite value was reported. A dimension that none of the first
     candidates measured reports is a `UserError`.
     """
 
@@ -100,7 +101,7 @@ class Features:
         ]
 
     def _check(self, rollouts: Sequence[Rollout]) -> None:
-        """Refuse a dimension along which all candidates would lie at one place."""
+        """Raise `UserError` for a dimension on which all candidates would be equal."""
         reported = sorted(
             {name for rollout in rollouts for seen in rollout.observations for name in seen.metrics}
         )

@@ -18,11 +18,11 @@ from culmen.strategies.costs import Costs
 
 Floats = NDArray[np.float64]
 
-# repeats by which noise is known well, and most looks at one leader until then
+# repeats that determine the noise well, and most evaluations of one leader until then
 _REPEATS, _LOOKS = 8, 3
-# looks and repeats on a data set, where they also separate cases from candidates
+# evaluations and repeats on a data set, where they also separate cases from candidates
 _ON_CASES = (8, 40)
-# leaders that repeated their score, and share of evaluations, after which few are tried
+# leaders with a repeated score, and their share of evaluations, that confirm exactness
 _CONFIRMED, _CHECKED = 5, 0.05
 # weight of another evaluation against a child: gains of children compound, which one step does not
 # see
@@ -30,11 +30,11 @@ AGAIN = 0.5
 CROWD = 0.3  # a child with j brothers in flight gains 1 / (1 + 0.3 j)
 # chance of the wait for a record below which half, and all, children are of other lineages
 _STALL, _LOST = 0.01, 1e-4
-_GIVE_UP = 0.1  # the same for a lineage: then the next one is tried
+_GIVE_UP = 0.1  # the same chance for a lineage, below which the next one begins
 _PATIENCE = 20  # evaluations without a record that are never a stall
 _MARGIN = 0.5  # steps by which a record must pass the last one under noise
 _EQUAL = 1e-6  # steps by which exact scores must differ to be different
-_AMONG = 25  # candidates of largest gain that are looked through
+_AMONG = 25  # candidates of largest gain that are considered
 
 
 class Move(NamedTuple):
@@ -86,7 +86,7 @@ class KnowledgeGradient:
         return Move("", model.ids[parent], k, rate, stalled)
 
     def _best(self, worth: Floats) -> int:
-        """The leader; of exact scores that are equal, the first that had it."""
+        """The leader; of equal exact scores, the first."""
         least = float(worth.max())
         if self.model.noiseless:
             least -= _EQUAL * self.model.step[1] ** 0.5
@@ -97,12 +97,12 @@ class KnowledgeGradient:
         self._count(move, 1)
 
     def end(self, move: Move, children: list[str]) -> None:
-        """The move is done; `children` are the candidates it brought."""
+        """Count a move as finished; `children` are its new candidates."""
         self._count(move, -1)
         self.grow(move, children)
 
     def barren(self, id: str) -> None:
-        """A request for children of this candidate brought nothing new."""
+        """Count a request for children of this candidate without any new one."""
         self.model.barren(id)
 
     def leaders(self, most: int) -> list[str]:
@@ -110,10 +110,10 @@ class KnowledgeGradient:
         return [self.model.ids[node] for node in largest(self.model.worth(), most)]
 
     def grow(self, move: Move, children: list[str]) -> None:
-        """Count children of the lineage that is followed."""
+        """Count children of the present lineage."""
         if move.parent and self.model.index[move.parent] in self.lineages.members:
             for child in children:
-                if child in self.model.index:  # evaluations of others were lost
+                if child in self.model.index:  # the others lost their evaluations
                     self.lineages.grow(self.model.index[child])
 
     def _count(self, move: Move, change: int) -> None:
@@ -176,8 +176,9 @@ class KnowledgeGradient:
         return np.where(self.model.scored > 0, failing.step * fall, 0.0)
 
     def _child(self, worth: Floats, best: int, side: bool) -> tuple[float, int, int]:
-        """Largest gain per share of a request for children, whose and how many; `side`: within the
-        lineage alone.
+        """(gain per share of a request for children, node of the parent, k) with the largest gain.
+
+        With `side`, parents are in the present lineage only.
         """
         model, (noise, step) = self.model, self.model.step
         lead = max(worth[node] for node in self.lineages.members) if side else worth[best]

@@ -86,9 +86,7 @@ class MapElites:
     async def insert(
         self, lab: Lab, island: GridIsland, judge: Judge, programs: tuple[Candidate, ...]
     ) -> list[dict[str, Any]]:
-        """Evaluate new candidates and insert those that scored; returns the outcome of each of
-        these.
-        """
+        """Evaluate new candidates and insert those that scored; their outcomes."""
         judged = await judge.judge(lab, judge.unknown(programs))
         return [
             {

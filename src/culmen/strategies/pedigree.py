@@ -101,7 +101,7 @@ class PedigreeSearch:
 
 
 class _Run:
-    """The memory of one search, and its effects."""
+    """The memory of one search, with its requests and evaluations."""
 
     def __init__(self, settings: PedigreeSearch, lab: Lab) -> None:
         from culmen.memory.queue import (
@@ -128,7 +128,7 @@ class _Run:
         self.exact: bool | None = None
 
     async def evaluate(self, candidate: Candidate) -> None:
-        """One evaluation, on the case to be looked at next."""
+        """Evaluate a candidate once, on its next case."""
         self.candidates.setdefault(candidate.id, candidate)
         self.queue.add([candidate])
         case = self.next_case(candidate.id)
@@ -142,8 +142,9 @@ class _Run:
         self.seen[candidate.id] = [*self.seen.get(candidate.id, ()), observation][-_KEPT:]
 
     def next_case(self, id: str) -> Case | None:
-        """Of the cases this candidate was evaluated on least, one at random; until noise is known
-        the first again.
+        """The next case of a candidate: of those with fewest evaluations, one at random.
+
+        Until the noise is known it is the first case again.
         """
         looks = self.looks.get(id, {})
         if len(self.cases) > 1 and self.exact is None and looks:
@@ -195,18 +196,14 @@ class _Run:
         return Brief(parent, tuple(seen), reward, others, context, move.k, form, measured=measured)
 
     def known(self, candidate: Candidate) -> tuple[float | None, Measured]:
-        """The value model's mean of a candidate, and how well it is known; nothing while it has no
-        score.
-        """
+        """The value model's mean of a candidate, and its precision; nothing without a score."""
         value = self.model.value(candidate.id) if candidate.id in self.model.index else None
         if value is None or not value.count:
             return None, Measured()
         return value.mean, Measured(value.count, value.failures, 1.96 * value.sd)
 
     def others(self, parent: Candidate) -> tuple[Exhibit, ...]:
-        """The best candidates that are neither the parent, nor its parents, children or
-        brothers.
-        """
+        """The best candidates except the parent and its parents, children and brothers."""
         near = {parent.id, *parent.parents}
         chosen: list[Exhibit] = []
         for id in self.choice.leaders(50):

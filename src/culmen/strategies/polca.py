@@ -202,8 +202,10 @@ class Polca:
     async def propose(
         self, lab: Lab, queue: PriorityQueue, rollouts: Sequence[Rollout], context: str
     ) -> list[Candidate]:
-        """PROPOSEPROGRAMS (Algorithm 3) with c_history as context (line 3). Without any program,
-        `explore` first ones are asked for."""
+        """PROPOSEPROGRAMS (Algorithm 3) with c_history as context (line 3).
+
+        Without any program, ask for `explore` first ones.
+        """
         briefs = [
             Brief(
                 r.candidate,

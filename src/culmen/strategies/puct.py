@@ -16,19 +16,18 @@ from culmen.strategies.settings import About, Cases, Format, Proposals, WorkerLa
 
 @dataclass(frozen=True)
 class PuctSearch:
-    """Keeps programs in an archive and starts each attempt from the one of highest
+    """State reuse of TTT-Discover: each attempt starts from an archived program.
 
-        Q(s) + c * scale * P(s) * sqrt(1 + T) / (1 + n(s)),
+    It is the program with the highest Q(s) + c * scale * P(s) * sqrt(1 + T) / (1 + n(s)): Q is the
+    best reward among the children of s (its own while it has none), P a prior that falls linearly
+    with the rank of its reward, n counts expansions of s and of its descendants, T all expansions,
+    and scale is the range of rewards seen. Unlike in games Q is a maximum, not a mean: one good
+    child is enough for a discovery.
 
-    the state reuse rule of TTT-Discover: Q is the best reward among the children of s (its own
-    while it has none), P a prior that falls linearly with the rank of its reward, n counts
-    expansions of s and of its descendants, T all expansions, and scale is the range of rewards
-    seen. Unlike in games Q is a maximum, not a mean: one good child is what a discovery needs. Each
-    expansion asks for `proposals` children and keeps the best `children` of them.
-
-    The training of the model between expansions, the other half of that paper, is not part of this
-    strategy. Lanes run side by side; a lane passes over ancestors and descendants of programs that
-    another is working on.
+    Each expansion asks for `proposals` children and keeps the best `children` of them. The training
+    of the model between expansions, the other half of that paper, is not part of this strategy.
+    Lanes run side by side; a lane passes over ancestors and descendants of programs that another is
+    working on.
     """
 
     paper = "Learning to Discover at Test Time (Yuksekgonul et al., 2026): reuse of states by PUCT"
@@ -59,9 +58,9 @@ class PuctSearch:
             found = await self.evaluate(lab, known.unknown(answer.candidates))
             for rollout, reward in await self.evaluate(
                 lab, known.unknown(lab.handed())
-            ):  # a person's: new root
+            ):  # a person's candidates are new roots
                 tree.plant(rollout, reward)
-            if node is None:  # nothing could be evaluated yet: what works becomes a root
+            if node is None:  # no program has scored yet: children that score become roots
                 for rollout, reward in found:
                     tree.plant(rollout, reward)
                 continue
@@ -77,7 +76,7 @@ class PuctSearch:
             )
 
     async def evaluate(self, lab: Lab, programs: list[Candidate]) -> list[tuple[Rollout, float]]:
-        """All programs side by side on the same cases; those that were scored."""
+        """Evaluate all programs side by side on the same cases; those that scored."""
         cases = None if self.batch is None else lab.minibatch(self.batch)
         rollouts = await lab.gather(*(lab.evaluate(program, cases) for program in programs))
         return [(rollout, rollout.reward) for rollout in rollouts if rollout.reward is not None]

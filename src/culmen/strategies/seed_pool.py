@@ -28,8 +28,9 @@ _ATTEMPTS = 3
 
 
 class Allocation(Protocol):
-    """Assigns initial programs to islands: `islands` clusters of indices into `seeds`, whose
-    rewards are known.
+    """Assignment of initial programs to islands.
+
+    It returns `islands` clusters of indices into `seeds`, whose rewards are known.
     """
 
     async def allocate(
@@ -48,8 +49,9 @@ class Evaluated:
     """Evaluation of all initial programs before the search; scores in the pool are ignored."""
 
     async def elites(self, lab: Lab, judge: Judge) -> list[Elite]:
-        """Those that were scored, in their order: the same feasibility checks as for any
-        candidate.
+        """Elites of the initial programs that scored, in order.
+
+        They pass the same feasibility checks as any candidate.
         """
         judged = await judge.judge(lab, judge.unknown(lab.seeds))
         return [elite for _, elite in judged if elite is not None]
@@ -129,10 +131,10 @@ class Kmeans:
 
 @dataclass(frozen=True)
 class KmeansElite:
-    """Clusters with a share of one another's best: copy-and-mix with mixing ratio `d`, elites
-    protected by `rho`.
+    """Clusters with a share of one another's best: copy-and-mix.
 
-    The paper refers to its Section 4 for d and rho, which does not give them; 0.2 is ours.
+    `d` is the mixing ratio, and `rho` protects elites. The paper refers to its Section 4 for d and
+    rho, which does not give them; 0.2 is ours.
     """
 
     d: Annotated[float, About("mixing ratio", least=0, most=1)] = 0.2
@@ -152,8 +154,9 @@ class KmeansElite:
 
 @dataclass(frozen=True)
 class RandomElite(KmeansElite):
-    """A random partition with the same copy-and-mix: the control of the paper's initialisation
-    study (Section 4.3).
+    """A random partition with the same copy-and-mix.
+
+    It is the control of the paper's initialisation study (Section 4.3).
     """
 
     async def allocate(
@@ -236,9 +239,7 @@ def mixed(
 
 
 def filled(found: Clusters, rewards: Sequence[float]) -> Clusters:
-    """The same clusters; an empty one gets the best seeds in turn, so that no island starts
-    empty.
-    """
+    """The same clusters, with the best seeds in turn in empty ones: every island has a seed."""
     best = sorted(range(len(rewards)), key=lambda i: -rewards[i])
     empty = [i for i, cluster in enumerate(found) if not cluster]
     turns = {island: [best[turn % len(best)]] for turn, island in enumerate(empty)} if best else {}

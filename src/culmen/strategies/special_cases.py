@@ -30,11 +30,11 @@ class _SpecialCase:
 
 @dataclass(frozen=True)
 class Sequential(_SpecialCase):
-    """Always improves the newest program, whatever it scored.
+    """Iterative refinement of the newest program, with any score.
 
-    The simplest loop there is; a bad proposal sets it back (Theorem 2), and it waits for every
-    step. The filter and the summary are off, as in plain iterative refinement; switch them on to
-    isolate what the priority alone does.
+    It is the simplest loop; a bad proposal sets it back (Theorem 2), and it waits for every step.
+    The filter and the summary are off, as in plain iterative refinement; switch them on to isolate
+    the effect of the priority.
     """
 
     batch: Batch = 2

@@ -62,9 +62,7 @@ class Summarizer:
         )
 
     async def summarize(self, lab: Lab, queue: PriorityQueue, tau: Tau) -> str:
-        """c_history (Algorithm 3, line 3); "" while nothing was evaluated or when the model gave
-        nothing usable.
-        """
+        """c_history (Algorithm 3, line 3); "" without evaluations or without a usable reply."""
         objective = lab.task.objective
         level = threshold(tau, objective, queue.rewards.ordered())
         cases = {case.id: case for case in lab.task.cases}
@@ -154,12 +152,11 @@ def contrast(
     rng: Random,
     objective: Objective,
 ) -> list[dict[str, Any]]:
-    """Up to `programs` members, each with one success and one failure drawn at random, about
-    `chars` characters in all.
+    """Up to `programs` members with one success and one failure each, drawn at random.
 
-    A program with only one kind of trajectory gives that one and None for the other. Where the
-    memory holds more programs than fit, half of the places go to the best by mean and half are
-    drawn at random from the rest.
+    They have about `chars` characters in all. A program with only one kind of trajectory gives that
+    one and None for the other. If the memory holds more programs than fit, half of the places go to
+    the best by mean and half are drawn at random from the rest.
     """
     chosen = queue.sample(programs, rng)
     pairs: list[dict[str, Any]] = []

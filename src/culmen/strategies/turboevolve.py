@@ -112,11 +112,11 @@ class TurboEvolve:
         return [GridIsland(judge.grid(), chosen) for _ in range(self.islands)]
 
     def exchange(self, islands: list[GridIsland], i: int, turn: int) -> list[Placement]:
-        """Migration after a turn of one island, where it is due."""
+        """Migrate after a turn of one island, if it is due."""
         return migrate(islands, i, self.rate) if turn % self.interval == 0 else []
 
     async def settle(self, lab: Lab, judge: Judge, islands: list[GridIsland]) -> None:
-        """Section 3.3: feasible seeds, ranked by their scores, are shared out and inserted."""
+        """Divide the feasible seeds, ranked by score, among islands and insert them (3.3)."""
         seeds = await self.pool_scores.elites(lab, judge)
         clusters = await self.allocation.allocate(
             lab,
@@ -137,8 +137,9 @@ class TurboEvolve:
         clocks: list[IslandClock],
         places: Iterable[int],
     ) -> None:
-        """A loop on one island, or of a further lane on each in turn; a turn awaits nothing of any
-        other loop.
+        """Loop on one island, or, for a further lane, on each in turn.
+
+        A turn awaits nothing of any other loop.
         """
         for i in places:
             island, width, turn = islands[i], clocks[i].width, next(clocks[i].turns)
@@ -175,8 +176,9 @@ class TurboEvolve:
     def brief(
         self, lab: Lab, i: int, parent: Elite | None, inspirations: Sequence[Elite], k: int
     ) -> Brief:
-        """The request of one turn; an empty island improves the first seed, or has a first
-        candidate written.
+        """The request of one turn.
+
+        An empty island improves the first initial program, or asks for a first candidate.
         """
         if parent is None:
             first = lab.seeds[0] if lab.seeds else None
@@ -203,8 +205,9 @@ def _children(
     judged: Judged,
     placed: dict[str, Placement],
 ) -> list[dict[str, Any]]:
-    """Outcome of each candidate, in the order of the reply (Section 6: rank, status, reward,
-    cell).
+    """Outcome of each candidate in the order of the reply.
+
+    Rank, status, reward and cell (Section 6).
     """
     known = {
         rollout.candidate.id: _outcome(island, rollout, elite, placed) for rollout, elite in judged

@@ -125,7 +125,7 @@ class Requery:
         check(self)
 
     async def propose(self, lab: Lab, brief: Brief) -> tuple[list[Candidate], list[str]]:
-        """The candidates, each content once, and the fault of every request that had one."""
+        """The candidates, each content once, and the faults of requests."""
         found: dict[str, Candidate] = {}
         faults: list[str] = []
         for _ in range(1 + self.times):

@@ -96,7 +96,7 @@ def candidate(program: str) -> Candidate:
 
 
 async def check_backend(make: Callable[[Task, int], Backend], folder: Path) -> None:
-    """Raises AssertionError naming the requirement that failed."""
+    """Check a backend; AssertionError names the requirement that failed."""
     task = kit_task(folder)
     os.environ[KEY] = SECRET
     backend = make(task, 3)

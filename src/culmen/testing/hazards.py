@@ -33,7 +33,7 @@ from culmen.testing.worlds import (
 FRAGILE = 1
 """The genes of a candidate that fails at the rate `HazardWorld.failing`."""
 OUTAGE = 20
-"""Evaluations in a row that an outage takes."""
+"""Number of successive evaluations that an outage fails."""
 LOST = "RuntimeError: connection to the simulator lost"
 
 
@@ -87,7 +87,7 @@ class HazardWorld(SimulatedWorld):
         return self.sign * fmean(self._expected(candidate, name) for name in names)
 
     def is_fragile(self, candidate: Candidate) -> bool:
-        """Its evaluations may fail, through its own fault."""
+        """True if its evaluations may fail, through its own fault."""
         return genome(candidate).genes == FRAGILE and (self.failing > 0 or self.crashing > 0)
 
     def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
@@ -106,7 +106,7 @@ class HazardWorld(SimulatedWorld):
         return seconds, replaced(result, status=self.status, reason=reason, feedback=told)
 
     def _is_away(self, request: EvaluateRequest) -> bool:
-        """The scorer fails, whatever the candidate."""
+        """True if the scorer fails, for any candidate."""
         self.made[0] += 1
         if self.outage is not None:
             return 0 < self.made[0] - round(self.outage * self.evaluations) <= OUTAGE
@@ -117,12 +117,12 @@ class HazardWorld(SimulatedWorld):
         return case in struck and self.is_fragile(candidate)
 
     def _level(self, candidate: Candidate, case: str) -> float:
-        """The reward expected without a failure, before it is cut at the floor."""
+        """The expected reward without a failure, before it is cut at the floor."""
         value = self.reward(genome(candidate).quality) + self.bonus * self.is_fragile(candidate)
         return value + (self._shift(candidate, case) if case else 0.0)
 
     def _expected(self, candidate: Candidate, case: str) -> float:
-        """The reward expected of an evaluation, exactly."""
+        """The exact expected reward of an evaluation."""
         value, lowest = self._level(candidate, case), self.floor
         if lowest is not None:
             value = _cut(value, 0.0 if self._is_clean(candidate) else self.noise, lowest)
@@ -250,7 +250,7 @@ HAZARDS: dict[str, HazardWorld | TwoObjectives] = {
 
 
 def hazard(name: str, seed: int, evaluations: int = 0) -> HazardWorld | TwoObjectives:
-    """The world of this name for one run; `evaluations` 0: as many as the world has by itself."""
+    """The world of this name for one run; `evaluations` 0: the world's own number."""
     world = HAZARDS[name]
     many = evaluations or world.evaluations
     if isinstance(world, TwoObjectives):

@@ -52,7 +52,7 @@ def truth(candidate: Candidate) -> float:
 
 
 def task(*, deterministic: bool | None = None, seeds: Sequence[float] = (0.0,)) -> Task:
-    """A task whose seeds have these true rewards; none at all for a search from scratch."""
+    """A task whose seeds have these true rewards; none for a search from scratch."""
     return Task(
         "landscape",
         goal="climb",
@@ -81,8 +81,11 @@ class Slip:
 
 @dataclass(frozen=True)
 class Faults:
-    """Probabilities of failures: of an evaluation to raise, to time out or to be lost, of a
-    proposal to be empty or to repeat its parent, of a summary to be missing."""
+    """Probabilities of failures.
+
+    Of an evaluation to raise, to time out or to be lost, of a proposal to be empty or to repeat its
+    parent, of a summary to be missing.
+    """
 
     error: float = 0.0
     timeout: float = 0.0
@@ -143,7 +146,7 @@ class Landscape:
         return 0.01, Custom()
 
     def write(self, request: WriteRequest) -> Text:
-        """Advice without any preference, or a summary; nothing if the model fails."""
+        """Advice without preferences, or a summary; nothing if the model fails."""
         rng = Random(request.seed)
         if rng.random() < self.faults.silent:
             return Text(fault="empty", usage=Usage(calls=1))
@@ -154,13 +157,11 @@ class Landscape:
         return Text(text, usage=Usage(calls=1))
 
     def anything(self, draw: Random) -> dict[str, str]:
-        """A program of any reward, as one may come from an agent."""
+        """A program of any reward, like those of agents."""
         return program(self.bound * draw.random(), draw.getrandbits(40))
 
     def train(self, request: CustomRequest) -> Custom:
-        """A policy that never learns: its replies are drawn from the menu, an update only counts
-        the version on.
-        """
+        """A policy that never learns: menu replies, and updates that only count the version."""
         payload = request.payload
         if request.kind == "train.open":
             return Custom({"version": 0})
@@ -236,9 +237,7 @@ class Landscape:
         )
 
     def embed(self, candidates: Sequence[Candidate]) -> Vectors:
-        """Points on a quarter of a great circle, at the angle that mu stands for, moved off it by
-        the blur.
-        """
+        """Points on a quarter of a great circle, at the angle of mu, moved off it by the blur."""
         flat: list[float] = []
         for candidate in candidates:
             along = math.pi / 2 * truth(candidate) / self.bound
@@ -251,9 +250,7 @@ class Landscape:
         return Vectors(len(candidates), 3, struct.pack(f"<{len(flat)}f", *flat), "landscape")
 
     def distance(self, gap: float) -> float:
-        """The embedding distance of two candidates whose true rewards differ by `gap`, without
-        blur.
-        """
+        """Embedding distance, without blur, of two candidates with a `gap` of true rewards."""
         return 2.0 * math.sin(math.pi / 4 * gap / self.bound)
 
     def net_size(self, epsilon: float) -> int:

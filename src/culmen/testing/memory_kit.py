@@ -65,8 +65,9 @@ def check_filter(
 
 
 def farthest_first(net: Sequence[Vector], raw: Sequence[Vector], epsilon: float) -> list[int]:
-    """Algorithm 4, word by word: indices of the admitted rows of `raw`, in order, for members
-    `net`.
+    """Algorithm 4, word by word.
+
+    Returns indices of the admitted rows of `raw`, in order, for members `net`.
     """
     members, remaining, new = list(net), list(range(len(raw))), list[int]()
     while remaining:

@@ -50,7 +50,7 @@ class PlainRule:
         seen: dict[str, list[float]],
         known: dict[str, Candidate],
     ) -> None:
-        """One evaluation, on a case drawn at random where there are cases."""
+        """Evaluate once, on a case drawn at random if there are cases."""
         rollout = await lab.evaluate(candidate, lab.minibatch(1))
         known[candidate.id] = candidate
         scores = [reward for reward in rollout.rewards if reward is not None]
@@ -72,17 +72,16 @@ class Greedy(PlainRule):
 
 @dataclass(frozen=True)
 class FollowMean(PlainRule):
-    """The parent is the candidate with the highest mean, and is evaluated again after every
-    child.
-    """
+    """The parent is the candidate with the highest mean; it is evaluated after every child."""
 
     again: bool = True
 
 
 @dataclass(frozen=True)
 class UpperBound(PlainRule):
-    """The highest mean plus 0.1 sqrt(log n / T); the parent is evaluated again after every
-    child.
+    """The parent has the highest mean plus 0.1 sqrt(log n / T).
+
+    It is evaluated again after every child.
     """
 
     again: bool = True
@@ -96,8 +95,9 @@ class UpperBound(PlainRule):
 
 @dataclass(frozen=True)
 class Halving:
-    """Generations: eight children of the leader; with each round of evaluations the worse half
-    goes; the last leads.
+    """Successive halving over generations of the leader's eight children.
+
+    The worse half is dropped after each round of evaluations; the last one left leads.
     """
 
     brood: int = 8

@@ -80,7 +80,7 @@ class JournalContract:
         return journal
 
     def whole(self, journal: Journal, text: str) -> str:
-        """The text of a prompt or reply that `read` gave."""
+        """The whole text of a prompt or reply from `read`."""
         return getattr(journal, "text", str)(text)
 
     def plain(self, journal: Journal, events: Iterable[Event]) -> list[Entry]:
@@ -206,8 +206,10 @@ class ObservationStoreContract:
     """
 
     def make(self, folder: Path) -> tuple[ObservationStore, Deliver]:
-        """An empty store, and a function that stores an evaluation (mark, candidate, observation)
-        behind it; `folder` exists and is empty."""
+        """An empty store, and a function that stores an evaluation behind it.
+
+        The function takes (mark, candidate, observation); `folder` exists and is empty.
+        """
         raise NotImplementedError
 
     def test_gives_back_what_was_evaluated(self, tmp_path: Path) -> None:

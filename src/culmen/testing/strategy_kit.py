@@ -145,9 +145,7 @@ def _finished(journal: Journal) -> list[tuple[int, bytes]]:
 def check_finishes(
     strategy: MinimalStrategy, task: Task, world: VirtualWorld, budget: Budget = BUDGET
 ) -> Simulation:
-    """The run ends by spending its evaluations, and reports a candidate; every seed is looked
-    at.
-    """
+    """Check that a run spends its evaluations, reports a candidate and uses every seed."""
     run = simulate(strategy, task, world, budget, seed=5, workers=4, trial=False)
     assert run.search.reason == "evaluations", f"the search ended by '{run.search.reason}'"
     assert run.verdict is not None, "nothing was reported"
@@ -188,7 +186,10 @@ print(fingerprint(*outcome(run.journal)))
 
 
 def check_hash_seeds(strategy: MinimalStrategy, seeds: Sequence[int] = (0, 1, 2)) -> None:
-    """A run is the same whatever Python's hash seed; each is made in a process of its own."""
+    """Check that a run is the same for every hash seed of Python.
+
+    Each run is made in a process of its own.
+    """
     told = json.dumps(catalog.config(strategy))
     here = simulate(strategy, task(), ROUGH, BUDGET, seed=7, workers=3)
     expected = fingerprint(*outcome(here.journal))
@@ -209,8 +210,7 @@ _BANNED = ("random", "time", "uuid", "asyncio", "datetime", "secrets", "threadin
 
 
 def impurities(path: str | Path) -> list[str]:
-    """Constructs of a source file that could make a replay differ: `line: complaint`, empty if
-    none.
+    """Constructs of a source file that could make a replay differ, as `line: complaint`.
 
     Clocks, sources of randomness and asyncio may not be imported (the name `Random` may, for
     annotations, not be called); `hash` and `id` may not be called; sets may be tested for

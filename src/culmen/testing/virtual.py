@@ -134,7 +134,7 @@ class _Clock:
             heapq.heappush(self._waiting, (effect.key, effect))
 
     def start(self, search: Search) -> list[Entry]:
-        """Start what fits; returns the `started` entries."""
+        """Start the effects that have a slot; the `started` entries."""
         self._running = [run for run in self._running if run[2].key in search.in_flight]
         heapq.heapify(self._running)
         started: list[Entry] = []

@@ -67,8 +67,9 @@ def quality(candidate: Candidate) -> float:
 def _moved(
     parent: Genome, rng: Random, better: float, same: float, gain: float = STEP, most: float = 1.0
 ) -> Genome:
-    """Better by `gain` with probability `better`, the same with `same`, else worse by an
-    exponential amount.
+    """Better by `gain` with probability `better`, the same with `same`, else worse.
+
+    The loss is exponential.
     """
     draw, value = rng.random(), parent.quality
     if draw < better:
@@ -79,8 +80,9 @@ def _moved(
 
 
 def smooth(parent: Genome, rng: Random, world: int) -> Genome:
-    """A child is a step better with probability 0.15, the same with 0.21, else worse (mean
-    0.06).
+    """A child is a step better with probability 0.15, the same with 0.21, else worse.
+
+    The mean loss is 0.06.
     """
     return _moved(parent, rng, 0.15, 0.21)
 
@@ -91,7 +93,7 @@ def flat(parent: Genome, rng: Random, world: int) -> Genome:
 
 
 def needle(parent: Genome, rng: Random, world: int) -> Genome:
-    """One child in fifty is far better (0.15), nothing else is better at all."""
+    """One child in fifty is far better (0.15), no other child is better at all."""
     return _moved(parent, rng, 0.02, 0.28, gain=0.15)
 
 
@@ -155,7 +157,7 @@ class SimulatedWorld(Landscape):
     score that instead), `flaky` the chance of any evaluation to fail. `twins`: one child in three
     may be the text of an older one. `cases` of a data set have effects of deviation `effect`, and
     interactions with each candidate of `interaction`; with `answers` each has a difficulty in 0..1
-    instead, and the score is 1 where quality and interaction exceed it, else 0. `cross`: three
+    instead, and the score is 1 if quality and interaction exceed it, else 0. `cross`: three
     children in ten are of one inspiration, too.
     """
 
@@ -180,8 +182,9 @@ class SimulatedWorld(Landscape):
     propose_seconds: float = 1.0
 
     def task(self) -> Task:
-        """The task of this world; its initial program has quality 0.1 (rugged: that of random
-        genes).
+        """The task of this world.
+
+        Its initial program has quality 0.1 (rugged: that of random genes).
         """
         first = Genome(START)
         if self.shape is rugged:
@@ -372,7 +375,7 @@ class FrontWorld(Landscape):
 
     @property
     def objectives(self) -> dict[str, Any]:
-        """As a person writes them."""
+        """The objectives as a person writes them."""
         return {
             "accuracy": {"direction": "max", "reference": 0.0},
             "speed": {"direction": "min", "reference": 1e-3},
@@ -407,7 +410,7 @@ class FrontWorld(Landscape):
         return Candidate.of(parts, (brief.parent.id,), Origin("world"))
 
     def _seen(self, request: EvaluateRequest, draws: Random) -> Observation:
-        """An evaluation as the engine gets it: without all metrics it is invalid."""
+        """An evaluation as the engine gets it: invalid without all metrics."""
         first, second = (
             value + self.noise * draws.gauss(0, 1) for value in self.truth(request.candidate)
         )

@@ -1,1 +1,1 @@
-"""PACEvolve and PACEvolve++: an advisor decides what to try, an implementer writes it."""
+"""PACEvolve and PACEvolve++: an advisor decides on experiments, an implementer writes."""

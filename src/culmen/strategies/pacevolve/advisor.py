@@ -33,9 +33,7 @@ STEPS = ("plan", "generate", "classify", "select", "result", "condense", "prune"
 
 @dataclass(frozen=True)
 class Said:
-    """A reply: its text, a fault if there is none, and the number of its sample if it may be
-    trained on.
-    """
+    """A reply: its text, a fault if there is one, and the number of a trainable sample."""
 
     text: str
     fault: str = ""
@@ -49,8 +47,9 @@ class Voice(Protocol):
 
 
 class ModelVoice:
-    """The model of the role `advisor`; a run without models draws from the menu instead, all
-    entries alike.
+    """The model of the role `advisor`.
+
+    A run without models draws from the menu instead, all entries alike.
     """
 
     def __init__(self) -> None:
@@ -128,7 +127,7 @@ class _Draft:
 
 @dataclass(frozen=True)
 class Advising:
-    """Three steps, each asked again with a reminder when the reply cannot be read."""
+    """Three steps, each repeated with a reminder if the reply cannot be read."""
 
     hypotheses: Annotated[int, About("hypotheses per decision", least=1)] = 3
     tries: Annotated[int, About("how often a step is asked before the decision fails", least=1)] = 3
@@ -151,8 +150,9 @@ class Advising:
         ideas: IdeaRepository,
         failures: FailureMemory,
     ) -> Decision:
-        """Generate, classify, select. An experiment that failed before word by word is refused and
-        asked for anew.
+        """Generate, classify, select.
+
+        An experiment that failed before word by word is refused, and the request repeated.
         """
         draft = _Draft(ideas)
         shown = scene(lab, parent, failures, self.program_chars, self.failures)
@@ -295,8 +295,9 @@ def told(ideas: IdeaRepository) -> list[dict[str, Any]]:
 
 
 def read_hypotheses(text: str) -> list[str]:
-    """Hypotheses of a reply, each once: `{"hypotheses": [{"hypothesis": ...}, ...]}`, or lines
-    `Hypothesis: ...`.
+    """Distinct hypotheses of a reply.
+
+    Formats: `{"hypotheses": [{"hypothesis": ...}, ...]}`, or lines `Hypothesis: ...`.
     """
     found: list[str] = []
     for item in items(read_object(text).get("hypotheses")):
@@ -309,7 +310,7 @@ def read_hypotheses(text: str) -> list[str]:
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """The JSON object of a reply, repaired where it is slightly broken; {} if there is none."""
+    """The JSON object of a reply, repaired if it is slightly broken; {} if there is none."""
     start = text.find("{")
     if start < 0:
         return {}
@@ -397,8 +398,10 @@ class Upkeep:
         failures: FailureMemory,
         planned: Collection[int] = (),
     ) -> tuple[IdeaRepository, list[int]]:
-        """The repository within its bounds, and the ideas dropped; none of those under which
-        experiments are planned."""
+        """The repository within its bounds, and the ideas dropped.
+
+        Ideas under which experiments are planned are never dropped.
+        """
         idea = ideas.find(number)
         if (
             idea is not None
@@ -436,8 +439,9 @@ class Upkeep:
     async def _answer(
         self, lab: Lab, voice: Voice, step: str, field: str, slots: dict[str, Any]
     ) -> dict[str, Any]:
-        """The reply as an object that has this field, else {}. An empty reply is not asked
-        again.
+        """The reply as an object that has this field, else {}.
+
+        A request with an empty reply is not repeated.
         """
         for attempt in range(self.tries):
             said = await voice.say(lab, step, **slots, reminder=reminder(attempt))
@@ -461,7 +465,7 @@ def _dropped(answer: dict[str, Any], ideas: IdeaRepository, excess: int) -> list
 
 
 def score_line(lab: Lab, outcome: ExperimentOutcome, before: float | None) -> str:
-    """`score 2.51 (better than 2.48)`, or how it failed."""
+    """`score 2.51 (better than 2.48)`, or the failure."""
     rollout, objective = outcome.rollout, lab.task.objective
     if rollout is None or rollout.reward is None:
         return f"failed ({outcome.fault})"
@@ -477,8 +481,7 @@ def _compared(reward: float, before: float) -> str:
     return "equal to" if reward == before else "better than" if reward > before else "worse than"
 
 
-# Several experiments decided in one request, carried out one after the other: what an advisor
-# costs, shared out.
+# Several experiments decided in one request, carried out one after the other: they share the cost
 
 
 @dataclass(frozen=True)
@@ -544,7 +547,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _given_up(answer: dict[str, Any], found: list[dict[str, Any]]) -> set[int]:
-    """Ideas that the reply gives up and plans nothing under."""
+    """Ideas that the reply gives up and plans no experiment under."""
     used = {whole(one.get("idea")) for one in found}
     return {
         number
@@ -556,9 +559,7 @@ def _given_up(answer: dict[str, Any], found: list[dict[str, Any]]) -> set[int]:
 def _filed(
     found: list[dict[str, Any]], ideas: IdeaRepository
 ) -> tuple[IdeaRepository, list[tuple[int, str]]]:
-    """The repository with the new ideas of a plan, and each experiment with the number of its
-    idea.
-    """
+    """The repository with a plan's new ideas, and its experiments with their idea's number."""
     plan: dict[str, int] = {}
     fresh: dict[str, int] = {}
     for one in found:

@@ -33,7 +33,7 @@ class ExperimentOutcome:
 
 @dataclass(frozen=True)
 class Implementing:
-    """Asks the proposer, in the role `implementer`, to carry out one experiment on the parent."""
+    """Requests to the proposer, in the role `implementer`, for one experiment on the parent."""
 
     attempts: Annotated[int, About("requests until a reply holds a candidate", least=1)] = 3
     repairs: Annotated[
@@ -53,8 +53,9 @@ class Implementing:
         batch: int | None,
         failures: FailureMemory,
     ) -> ExperimentOutcome:
-        """The experiment's candidate with its observations. Code that has failed before is not
-        evaluated again.
+        """The experiment's candidate with its observations.
+
+        Code that has failed before is not evaluated again.
         """
         outcome = await self._write(lab, parent, experiment, island, batch, failures)
         for _ in range(self.repairs):

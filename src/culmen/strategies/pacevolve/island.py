@@ -23,7 +23,7 @@ class Versions(Protocol):
 
 @dataclass(frozen=True)
 class Early:
-    """Early versions are preferred, from which more is still possible (the authors' code)."""
+    """Preference for early versions, from which more is still possible (the authors' code)."""
 
     power: Annotated[float, About("how strongly", least=0)] = 1.5
 
@@ -36,7 +36,7 @@ class Early:
 
 @dataclass(frozen=True)
 class Recent:
-    """Recent versions are preferred: a small step back."""
+    """Preference for recent versions: a small step back."""
 
     power: Annotated[float, About("how strongly", least=0)] = 1.5
 
@@ -61,9 +61,11 @@ class Branch:
 
 @dataclass
 class Island:
-    """The state of one island, worked on by one coroutine. `rollouts` finds a program by its
-    candidate's id, `plan` has the experiments decided already, with parent and idea; it ends with
-    the ideas it was made for."""
+    """The state of one island, used by one coroutine.
+
+    `rollouts` finds a program by its candidate's id. `plan` has the experiments decided already,
+    with parent and idea; it ends with the ideas it was made for.
+    """
 
     population: Population
     momentum: Momentum
@@ -133,8 +135,9 @@ class Island:
         return chosen
 
     def take_over(self, ideas: tuple[Idea, ...], program: Rollout | None) -> None:
-        """Crossover: another island's ideas beside one's own, and its best program as the next
-        parent, once.
+        """Crossover: add another island's ideas to this island's.
+
+        The other's best program is the next parent, once.
         """
         self.ideas, self.forced, self.plan = self.ideas.joined(ideas), program, []
         self.momentum.intervene()
@@ -172,12 +175,12 @@ _TINY = 1e-9
 
 
 class Momentum:
-    """Exponentially weighted gain of one island; it stalls where that falls below a threshold.
+    """Exponentially weighted gain of one island, which stalls if that falls below a threshold.
 
     The gain of a scored candidate is the share it closes of the way from the best so far to the
-    `target`, 0 if it is no better; the first one has none to close. m <- beta m + (1 - beta) gain,
-    from 0. No verdict before the second candidate, nor within `freeze` candidates of the last
-    intervention.
+    `target`, 0 if it is no better; the first one has no way to close. m <- beta m + (1 - beta)
+    gain, from 0. There is no verdict before the second candidate, nor within `freeze` candidates of
+    the last intervention.
     """
 
     def __init__(self, beta: float, threshold: float, freeze: int) -> None:
@@ -207,7 +210,7 @@ class Momentum:
 
 
 def absolute_progress(best: float, start: float, target: float) -> float:
-    """Share of the way from `start` to `target` that `best` has come, clamped to 0..1."""
+    """Position of `best` on the way from `start` to `target`, clamped to 0..1."""
     room = target - start
     if room <= _TINY:
         return 1.0 if best >= target else 0.0
@@ -268,9 +271,7 @@ class Population:
         return self._members[0][1] if self._members else None
 
     def tournament(self, top: int, size: int, rng: Random) -> Rollout | None:
-        """The best of `size` drawn without replacement from the first `top`; None while there is
-        none.
-        """
+        """The best of `size` drawn without replacement from the first `top`; None if empty."""
         among = min(top, len(self._members))
         if not among:
             return None

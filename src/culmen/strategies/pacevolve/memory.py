@@ -49,7 +49,7 @@ class IdeaRepository(msgspec.Struct, frozen=True):
     sentences: int = 2
 
     def find(self, number: int) -> Idea | None:
-        """The idea of this number, None if there is none (any more)."""
+        """The idea of this number, None if there is none or it was dropped."""
         return next((idea for idea in self.ideas if idea.number == number), None)
 
     def added(self, description: str) -> IdeaRepository:
@@ -72,7 +72,7 @@ class IdeaRepository(msgspec.Struct, frozen=True):
         return self._changed(number, results=lines, tries=idea.tries + 1)
 
     def condensed(self, number: int, description: str, result: str) -> IdeaRepository:
-        """With an idea's history squeezed into one line."""
+        """With an idea's history in one line."""
         shorter = self.described(number, description)
         return (
             shorter._changed(number, results=(bounded(result, self.sentences),))
@@ -87,8 +87,9 @@ class IdeaRepository(msgspec.Struct, frozen=True):
         )
 
     def joined(self, others: Sequence[Idea]) -> IdeaRepository:
-        """With the ideas of another repository, numbered anew; one whose description is here
-        already is left out.
+        """With the ideas of another repository under new numbers.
+
+        An idea whose description exists already is left out.
         """
         here = {_key(idea.description) for idea in self.ideas}
         fresh = [idea for idea in others if _key(idea.description) not in here]

@@ -107,8 +107,9 @@ class Pacevolve:
 
 
 class Research:
-    """One search in progress: the islands and what they share. Also the scaffold of
-    `pacevolve_plus_plus`.
+    """One search in progress: the islands and their shared state.
+
+    It is also the scaffold of `pacevolve_plus_plus`.
     """
 
     def __init__(self, rules: Pacevolve, lab: Lab, voice: Voice) -> None:
@@ -119,12 +120,12 @@ class Research:
         self.seeds: list[tuple[Rollout, float]] = []
 
     async def run(self) -> None:
-        """Seeds, then all islands side by side."""
+        """Settle the initial programs, then run all islands side by side."""
         await self.settle()
         await self.lab.gather(*(self._evolve(i) for i in range(self.rules.islands)))
 
     async def settle(self) -> None:
-        """Every island begins with the seeds."""
+        """Begin every island with the initial programs."""
         cases = None if self.rules.batch is None else self.lab.minibatch(self.rules.batch)
         seeds = await self.lab.gather(*(self.lab.evaluate(seed, cases) for seed in self.lab.seeds))
         self.seeds = [
@@ -143,7 +144,7 @@ class Research:
             await self.learn(i, turn, parent, decision, outcome)
 
     async def decide(self, i: int, start: Rollout | None = None) -> tuple[Rollout | None, Decision]:
-        """A parent, unless it is given, and what to try on it."""
+        """A decision on an experiment, with its parent unless that is given."""
         island = self.islands[i]
         await self._take_up(island)
         if start is None and (ready := self._planned(island)):
@@ -165,8 +166,9 @@ class Research:
         return None
 
     async def _take_up(self, island: Island) -> None:
-        """Take in a person's candidate like a model's: the first island to run gets it, the others
-        by crossover.
+        """Take in a person's candidate like a model's.
+
+        The first island to run gets it, the others by crossover.
         """
         batch = self.rules.batch
         for candidate in self.lab.handed():
@@ -179,8 +181,9 @@ class Research:
     async def implement(
         self, i: int, parent: Rollout | None, decision: Decision
     ) -> ExperimentOutcome:
-        """The experiment's candidate, evaluated; a decision without one is a failure like any
-        other.
+        """The experiment's candidate, evaluated.
+
+        A decision without a candidate is a failure like any other.
         """
         if not decision.experiment:
             return ExperimentOutcome(
@@ -199,9 +202,7 @@ class Research:
         decision: Decision,
         outcome: ExperimentOutcome,
     ) -> None:
-        """Population, ideas, failures and momentum; then, where the island has stalled, an
-        intervention.
-        """
+        """Update population, ideas, failures and momentum; intervene if the island has stalled."""
         island, before = self.islands[i], parent.reward if parent else None
         better = outcome.scored is not None and island.take(outcome.scored[0], self.goal())
         self._begin(outcome)
@@ -254,8 +255,11 @@ class Research:
         self.lab.note("backtrack", island=i, version=version, of=len(island.versions), **why)
 
     def goal(self) -> float:
-        """The reward of full progress: the target set, the task's, its best known value, else as
-        much again as was gained so far."""
+        """The reward of full progress.
+
+        It is the first one given of the setting `target`, the task's target and its best known
+        value, else twice the gain so far.
+        """
         objective = self.lab.task.objective
         for level in (self.rules.target, objective.target, objective.known):
             if level is not None:
@@ -264,7 +268,7 @@ class Research:
         return 2 * best - self.start if best > self.start > float("-inf") else best + 1.0
 
     def _begin(self, outcome: ExperimentOutcome) -> None:
-        """Without a seed that scored, progress is measured from the first program that did."""
+        """Measure progress from the first program that scored, if no initial program did."""
         if outcome.scored and self.start == float("-inf"):
             self.start = outcome.scored[1]
 

@@ -192,7 +192,7 @@ class PacevolvePlusPlus:
                 return lab.note("advisor_unreadable", barriers=PATIENCE, told=GAVE_UP)
 
     async def barrier(self, course: Course, barrier: int) -> None:
-        """Section 3.1, in its order."""
+        """One barrier of Section 3.1, in the paper's order."""
         lab, research = course.lab, course.research
         islands = range(len(research.islands))
         parents = course.starts.take(len(islands))
@@ -235,8 +235,9 @@ class PacevolvePlusPlus:
         )
 
     def alpha(self, lab: Lab, barrier: int) -> float:
-        """alpha_t: linear in the barriers planned, those without a step included, or in the budget
-        spent.
+        """alpha_t: linear in the barriers planned, or in the budget spent.
+
+        Barriers without a step count, too.
         """
         from culmen.train.objectives import phase
 
@@ -245,7 +246,7 @@ class PacevolvePlusPlus:
     async def train(
         self, course: Course, samples: list[tuple[int, ...]], rewards: list[float], alpha: float
     ) -> tuple[Signal, dict[str, Any]]:
-        """Advantages, then an update, or none; and the samples of this version are done with."""
+        """Compute advantages, update the policy or not, and discard the samples of this version."""
         steps, told = course.steps, dict[str, Any]()
         signal = self.credit().signal(rewards, alpha)  # equations 3 and 4
         if not signal.skip:  # a skipped group takes no step of the optimiser at all
@@ -260,7 +261,7 @@ class PacevolvePlusPlus:
 
 @dataclass
 class Course:
-    """One training in progress: what its barriers share."""
+    """One training in progress: the state shared by its barriers."""
 
     lab: Lab
     research: Research

@@ -35,8 +35,10 @@ class TrainedPolicy:
     cut: bool = False  # True once a too long prompt has been reported
 
     async def open(self, lab: Lab, **settings: Any) -> None:
-        """Make the policy, or find it where an earlier session of this run left it; settings left
-        empty are not mentioned."""
+        """Make the policy, or find that of an earlier session of this run.
+
+        Empty settings are left out of the request.
+        """
         given = {
             name: value for name, value in settings.items() if value is not False and value != {}
         }
@@ -45,8 +47,9 @@ class TrainedPolicy:
         lab.note("policy", name=self.name, **opened.data)
 
     async def say(self, lab: Lab, step: str, **slots: Any) -> Said:
-        """One reply (`advisor.Voice`); the tiny policy knows a menu, all its other steps are left
-        to rules.
+        """One reply (`advisor.Voice`).
+
+        The tiny policy knows a menu; all its other steps are left to rules.
         """
         if self.name == "tiny" and step not in _MENU_STEPS:
             return Said(from_menu(step, slots, lab.rng))
@@ -101,7 +104,10 @@ _SKIPS = 10  # barriers in a row without an update that raise an alarm
 
 @dataclass
 class Steps:
-    """`taken` optimiser steps, `skipped` barriers in a row, and what the alarms compare with."""
+    """Steps of training: `taken` by the optimiser, and barriers `skipped` in a row.
+
+    The other fields are the levels that alarms compare with.
+    """
 
     taken: int = 0
     skipped: int = 0
@@ -109,9 +115,7 @@ class Steps:
     norms: list[float] = field(default_factory=list[float])
 
     def alarms(self, skip: str, told: dict[str, Any], failed: float) -> list[str]:
-        """Names of the alarms that are raised: entropy_collapse, gradient_spike, failures,
-        skips.
-        """
+        """Names of the present alarms: entropy_collapse, gradient_spike, failures, skips."""
         self.skipped = self.skipped + 1 if skip and skip != "not_training" else 0
         found = ["skips"] if self.skipped >= _SKIPS else []
         found += ["failures"] if failed > 0.8 else []
@@ -139,7 +143,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Local:
-    """Sampled and trained in this process by torch."""
+    """Sampling and training in this process, by torch."""
 
     batch: Annotated[
         int,
@@ -218,7 +222,7 @@ class Sglang:
         return {"kind": "sglang", "url": self.url}
 
 
-# What a decision came to, on the scale that every task's training shares (PACEvolve++, equation 5).
+# Rewards of decisions, on one scale for the training on all tasks (PACEvolve++, equation 5).
 
 
 def reward(objective: Objective, outcome: ExperimentOutcome, bounds: tuple[float, float]) -> float:

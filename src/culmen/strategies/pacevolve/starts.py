@@ -43,9 +43,11 @@ class Islands:
 
 @dataclass(frozen=True)
 class Puct:
-    """States of one archive for all islands, chosen by PUCT (TTT-Discover; see the strategy
-    `puct`). A barrier's starts lie on different lines of descent while there are any; an expansion
-    without a result counts, too."""
+    """States of one archive for all islands, chosen by PUCT.
+
+    Source: TTT-Discover; see the strategy `puct`. A barrier's starts lie on different lines of
+    descent while there are any; an expansion without a result counts, too.
+    """
 
     c: Annotated[float, About("weight of exploration", least=0)] = 1.0
     children: Annotated[int, About("programs kept of one expansion", least=1)] = 2
@@ -87,7 +89,7 @@ class _Reused:
         for node, one in zip(self._taken, found, strict=True):
             fresh = [one] if one is not None and one[0].candidate.id not in self._known else []
             self._known.update(rollout.candidate.id for rollout, _ in fresh)
-            if node is None:  # no seed could be scored: what works becomes a root
+            if node is None:  # no seed could be scored: children that score become roots
                 for rollout, reward in fresh:
                     self._tree.plant(rollout, reward)
                 continue
