@@ -129,7 +129,9 @@ def _show(
             [_row(plan) for plan in plans],
             right="gain",
         )
-        screen.line("A gain of this size, if there is one, is found in 8 of 10 such runs.", "dim")
+        screen.line(
+            "A winner that is better by so much is shown to be in 8 of 10 final choices.", "dim"
+        )
         if sample.cases:
             screen.line("New cases: the data set it takes to know that it holds beyond it.", "dim")
     if equals is not None:
