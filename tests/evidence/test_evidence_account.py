@@ -274,3 +274,11 @@ def test_values_that_only_the_final_choice_saw_span_the_score_too() -> None:
     result = run.result()
     assert result is not None and (result.id, result.score, result.gain, result.kept_initial) == (A.id, 1.0, 1.0, False)
     assert result.gain_margin is not None and 0.05 < result.gain_margin < 0.2
+
+
+def test_an_id_that_is_no_digest_has_a_key_as_well():
+    from culmen.core.candidate import key_of
+
+    assert key_of("0123456789abcdef" + "f" * 48) == 0x0123456789ABCDEF
+    keys = [key_of(name) for name in ("\udfff", "", "-5", "candidate")]
+    assert len(set(keys)) == 4 and all(0 <= key < 2**64 for key in keys)

@@ -72,6 +72,11 @@ def digest_parts(parts: Mapping[str, str]) -> str:
 def key_of(digest: str) -> int:
     """The first 64 bits of a digest or of a candidate's id.
 
-    Long runs use these as keys of dicts: half the memory of the text.
+    Long runs use these as keys of dicts: half the memory of the text. An id in a journal of others
+    that is no digest has the first bits of its own.
     """
-    return int(digest[:16], 16)
+    try:
+        key = int(digest[:16], 16)
+    except ValueError:
+        key = -1
+    return key if key >= 0 else int(digest_parts({"": digest})[:16], 16)
