@@ -118,9 +118,8 @@ class Inquiry:
         self._again = room // 10
         self._looked: set[tuple[str, str]] = set()
         self._failed = self._pending = self._spent = 0
-        self._flying: dict[
-            tuple[str, str], int
-        ] = {}  # trials of promising candidates at the time of their look
+        # trials of promising candidates at the time of their look
+        self._flying: dict[tuple[str, str], int] = {}
 
     def after(self, candidate: Candidate, observation: Observation) -> list[Look]:
         """Looks worth making after this evaluation of the search."""
