@@ -287,9 +287,8 @@ class Rollout(msgspec.Struct, frozen=True):
 
     candidate: Candidate
     observations: tuple[Observation, ...]
-    rewards: tuple[
-        float | None, ...
-    ]  # higher is better whatever the task's direction; None without a score
+    # higher is better whatever the task's direction; None without a score
+    rewards: tuple[float | None, ...]
 
     @property
     def reward(self) -> float | None:

@@ -4,9 +4,9 @@ The finalists are evaluated afresh, from a reserve. One part of it picks the win
 the evaluations of the search: by sequential halving on the cases of a data set, otherwise by a race
 in which the leader and the strongest rival of each kind are evaluated in turn. The other part,
 spent on the winner and the initial program, gives the scores that are reported: it took no part in
-the choice among finalists, so that puts no selection bias (winner's curse) into them. It does decide
-whether the winner replaces the initial program. All are evaluated on the same cases, and a failed
-evaluation counts as the floor. `culmen.evidence` draws the conclusions.
+the choice among finalists, so that puts no selection bias (winner's curse) into them. It does
+decide whether the winner replaces the initial program. All are evaluated on the same cases, and a
+failed evaluation counts as the floor. `culmen.evidence` draws the conclusions.
 """
 
 from __future__ import annotations

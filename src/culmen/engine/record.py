@@ -32,9 +32,8 @@ class Memo:
             futures,
         )
         self._seeds = {candidate.id: candidate for candidate in task.candidates()}
-        self._keys: dict[
-            int, int
-        ] = {}  # keys of the evaluations that need not be made twice, by mark
+        # keys of the evaluations that need not be made twice, by mark
+        self._keys: dict[int, int] = {}
 
     def issued(self, effect: Effect) -> None:
         """Record that this effect was requested."""
@@ -102,9 +101,8 @@ class Past:
 
     def __init__(self, task: Task, record: Account) -> None:
         self._task, self._record = task, record
-        self._attempts: dict[
-            int, tuple[tuple[str, str], ...]
-        ] = {}  # of a parent: (child's id or "", its description)
+        # of a parent: (child's id or "", its description)
+        self._attempts: dict[int, tuple[tuple[str, str], ...]] = {}
         self._faults: dict[int, str] = {}
         self._metrics: dict[int, dict[str, float]] = {}
 

@@ -126,9 +126,8 @@ class Caller:
         self._limiter = limiter or RateLimiter(clock=self._clock)
         self._health = health or Health(clock=self._clock)
         self._declined = 0
-        self._ratios: dict[
-            str, float
-        ] = {}  # by model: largest ratio of counted to estimated prompt tokens
+        # by model: largest ratio of counted to estimated prompt tokens
+        self._ratios: dict[str, float] = {}
 
     async def call(
         self, call: Call, prices: PriceList, spending: RequestSpending | None = None

@@ -78,9 +78,8 @@ class EvaluatorTalk:
         self._spent: dict[tuple[str, str], RoleUsage] = {}
         self._needs: dict[object, Usage] = {}  # of the questions in flight
         self._said: list[str] = []
-        self._before: dict[
-            str, list[Any]
-        ] = {}  # messages of each role that the conversation already has
+        # messages of each role that the conversation already has
+        self._before: dict[str, list[Any]] = {}
 
     async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """See `core.asking.Asker`."""

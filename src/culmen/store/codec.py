@@ -28,9 +28,8 @@ from culmen.core.usage import Usage
 T = TypeVar("T")
 
 _ENCODER = msgspec.json.Encoder()
-_DECODERS: dict[
-    Any, msgspec.json.Decoder[Any]
-] = {}  # by type: making a decoder costs more than decoding a small document
+# by type: making a decoder costs more than decoding a small document
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 _ESCAPED = b"~"
 _UNSAFE = re.compile("[\x00\x1b\ud800-\udfff]")
 _CODE = re.compile("\x1b([0-9a-f]{4})")
@@ -246,9 +245,8 @@ class RowBatch:
 
     def __init__(self) -> None:
         self.blobs: dict[bytes, bytes] = {}
-        self.candidates: dict[
-            str, tuple[Candidate, bytes, int]
-        ] = {}  # id: candidate, blob of its parts, seq
+        # id: candidate, blob of its parts, seq
+        self.candidates: dict[str, tuple[Candidate, bytes, int]] = {}
 
     def keep(self, data: bytes) -> bytes:
         """Add a blob; return its SHA-256."""

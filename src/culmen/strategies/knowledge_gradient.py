@@ -61,9 +61,8 @@ class KnowledgeGradient:
 
     def __init__(self, model: ValueModel, costs: Costs, cases: int, most: int, rng: Random) -> None:
         self.model, self.costs, self.cases, self.most, self.rng = model, costs, cases, most, rng
-        self.repeating: dict[
-            int, int
-        ] = {}  # evaluations in flight of candidates that were evaluated before
+        # evaluations in flight of candidates that were evaluated before
+        self.repeating: dict[int, int] = {}
         self.expected: dict[int, int] = {}  # children in flight, by parent
         self.records, self.lineages = Records(), Lineages()
         self._turns = 0

@@ -113,9 +113,8 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*)$")
 _THOUGHT = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 _MOST = 16  # actions of one reply
 
-TOOLS: dict[
-    str, tuple[tuple[str, ...], tuple[str, ...]]
-] = {  # what each needs, and what it may be given
+# what each needs, and what it may be given
+TOOLS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "command": (("command",), ("seconds",)),
     "read": (("path",), ("offset", "limit")),
     "write": (("path", "text"), ()),

@@ -146,9 +146,8 @@ class JobQueue:
         self._environment = environment(choice.texts)
         self._executor: Any = None
         self._guard: asyncio.subprocess.Process | None = None
-        self._jobs: dict[
-            str, tuple[Any, float]
-        ] = {}  # submitit's job of a worker, and when it was submitted
+        # submitit's job of a worker, and when it was submitted
+        self._jobs: dict[str, tuple[Any, float]] = {}
 
     async def open(self) -> None:
         """Set up submitit; raise `UserError` for options that it does not accept."""
@@ -360,9 +359,8 @@ class SlurmJobs:
     ) -> None:
         self._spool, self._queue, self._wanted, self._wait = spool, queue, max(1, wanted), wait
         self._lose, self._tell = lose, tell
-        self._jobs: dict[
-            str, list[str]
-        ] = {}  # the workers of a job: one, unless Slurm restarted it
+        # the workers of a job: one, unless Slurm restarted it
+        self._jobs: dict[str, list[str]] = {}
         self._states: dict[str, JobState] = {}
         self._running: dict[str, float] = {}  # since when jobs run that have no worker yet
         self._left: set[str] = set()

@@ -553,9 +553,8 @@ class _Reader(_Walker):
         self._text = text
         self._evaluator, self._answers, self._prints = evaluator, answers, prints
         self._stems = {name.rpartition(".")[0] or name for name in evaluator} | {"culmen"}
-        self._names: dict[
-            str, str
-        ] = {}  # local name -> dotted name of a module or of something in one
+        # local name -> dotted name of a module or of something in one
+        self._names: dict[str, str] = {}
         self._tiny: set[str] = set()
         self._shielded = 0  # inside a comparison, a divisor, or a call that keeps numbers off zero
 

@@ -110,9 +110,8 @@ class ValueWriter:
     `other`.
     """
 
-    forms: ClassVar[
-        tuple[tuple[type, Callable[..., Any]], ...]
-    ]  # in this order: a bool is an int, too
+    # in this order: a bool is an int, too
+    forms: ClassVar[tuple[tuple[type, Callable[..., Any]], ...]]
 
     def __init__(self) -> None:
         self._chunks: list[Any] = []

@@ -30,9 +30,8 @@ from culmen.evaluate.taskfiles.schema import (
     read_toml,
 )
 
-SCORE_ARGUMENTS: dict[
-    str, tuple[str, ...]
-] = {  # arguments of score(), and the forms that have them
+# arguments of score(), and the forms that have them
+SCORE_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "output": ("call", "command"),
     "call": ("serve",),
     "case": ("call", "serve", "command"),
