@@ -183,7 +183,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trained]:
     world = Trained(folder / "policy", flat=41)
     scaffold = Pacevolve(islands=4, implementing=Implementing(repairs=0))
     strategy = PacevolvePlusPlus(scaffold=scaffold, k=2, barriers=10, worst=0.0, best=1.0)
-    record(folder / "run", strategy, budget=Budget(evaluations=110), about=task(), world=world, workers=4)
+    record(folder / "run", strategy, budget=Budget(evaluations=150), about=task(), world=world, workers=4)
     return folder / "run", world
 
 
