@@ -17,14 +17,14 @@ import culmen
 from culmen.evaluate.taskfiles.loading import load
 from culmen.prompts.template import Templates
 from culmen.prompts.writer import PromptWriter
-from culmen.train.advisors import maker
+from culmen.train.advisors import policy_maker
 from culmen.train.engine import Ask
 
 
 def prompts(task: str, rows: int, persona: Any) -> list[str]:
     """What `rows` islands ask first; every second one has an idea already, so that lengths differ."""
     loaded = load(Path(culmen.__file__).parent / "tasks" / task)
-    program = next(iter(loaded.candidates())).text
+    program = next(iter(loaded.initial_candidates())).text
     common = {"goal": loaded.goal, "score": 0.5, "program": program, "failures": [], "count": 3, "reminder": ""}
     idea = [{"number": 1, "description": "tune the numbers", "tried": 1, "results": ["no better"]}]
     return [persona.prompt("generate", {**common, "ideas": idea * (row % 2)}) for row in range(rows)]
@@ -41,12 +41,12 @@ def main() -> None:
     writer = PromptWriter(loaded, Templates())
 
     def render(role: str, slots: dict[str, Any]) -> tuple[str, str]:
-        prompt = writer.prose(role, slots)
+        prompt = writer.text_prompt(role, slots)
         return prompt.system, prompt.user
 
     began = time.monotonic()
     payload = {"policy": args.model, "seed": 0, "rank": 8, "most": args.most, "engine": {"batch": args.rows}}
-    engine, persona = maker(render)(payload)
+    engine, persona = policy_maker(render)(payload)
     print(f"loaded in {time.monotonic() - began:.1f} s")
     texts = [engine.encode(text) for text in prompts(args.task, args.rows, persona)]
     print(f"prompts of {[len(text) for text in texts]} tokens, replies of at most {args.most}")

@@ -46,7 +46,7 @@ class RandomSign(PacevolvePlusPlus):
     """The same training, but for the sign of each advantage."""
 
     def credit(self) -> Any:
-        return Flipped(super().credit())
+        return Flipped(super().advantage_rule())
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ class Flipped:
     credit: AdvantageRule
 
     def signal(self, rewards: Sequence[float], alpha: float) -> Signal:
-        found, chance = self.credit.signal(rewards, alpha), Random(repr((rewards, alpha)))
+        found, chance = self.credit.training_signal(rewards, alpha), Random(repr((rewards, alpha)))
         return replace(found, advantages=tuple(a * chance.choice((-1.0, 1.0)) for a in found.advantages))
 
 
 def strategy(arm: str, settings: dict[str, str]) -> PacevolvePlusPlus:
     """The search, with one of the three advisors."""
     objective = "none" if arm == "untrained" else "phase_adaptive"
-    made: Any = catalog.make("pacevolve_plus_plus", {**settings, "objective": objective})
+    made: Any = catalog.make_strategy("pacevolve_plus_plus", {**settings, "objective": objective})
     return RandomSign(**vars(made)) if arm == "random sign" else made
 
 
@@ -82,10 +82,10 @@ def one(arm: str, seed: int, settings: dict[str, str], folder: Path) -> dict[str
         run_dir=folder / "run",
     )
     study.run()
-    bodies = [note.entry.body for note in views.notes(study.path, "barrier")]
+    bodies = [note.entry.body for note in views.note_events(study.path, "barrier")]
     edges = [round(n * len(bodies) / 4) for n in range(5)]
     parts = [[reward for body in bodies[edges[q] : edges[q + 1]] for reward in body["rewards"]] for q in range(4)]
-    best = views.status(study.path).best
+    best = views.run_status(study.path).best
     return {
         "arm": arm,
         "seed": seed,

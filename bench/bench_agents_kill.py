@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from bench_kill import RESUME, finished, task_folder
-from culmen.agents.sandbox.confinement import MARK, mark
+from culmen.agents.sandbox.confinement import MARK, session_mark
 from culmen.core.event import Custom
 from culmen.core.usage import Budget
 from culmen.evaluate.jail import procfs
@@ -49,7 +49,7 @@ def survivors(run: Path) -> int:
     """Processes of agents that are left after a moment."""
     end = time.monotonic() + 10
     while True:
-        left = sum(len(procfs.marked(f"{MARK}={mark(run, agent)}\0")) for agent in range(AGENTS))
+        left = sum(len(procfs.marked_pids(f"{MARK}={session_mark(run, agent)}\0")) for agent in range(AGENTS))
         if not left or time.monotonic() > end:
             return left
         time.sleep(0.01)

@@ -78,7 +78,7 @@ def run(strategy: str, seed: int, evaluations: int, folder: Path) -> dict[str, f
         models.write_text(SCRIPTED.format(url=server.url))
         study = Study.create(
             load(example_path(TASK)),
-            catalog.make(strategy),
+            catalog.make_strategy(strategy),
             model="scripted",
             models_file=str(models),
             budget=Budget(evaluations=evaluations),

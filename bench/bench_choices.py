@@ -33,7 +33,7 @@ from culmen.core.event import Custom, CustomRequest
 from culmen.core.usage import Budget, Usage
 from culmen.strategies import catalog
 from culmen.strategies.pacevolve.advisor import MENU
-from culmen.testing.landscape import Landscape, program, task, truth
+from culmen.testing.landscape import Landscape, landscape_program, task, written_reward
 from culmen.testing.virtual import simulate
 
 ISLANDS, BARRIERS = 8, 40
@@ -64,17 +64,17 @@ class Choices(Landscape):
     def propose(self, brief: Brief, rng: Random) -> Proposal:
         """The experiment carried out; a failed one has the value -1."""
         assert brief.parent is not None
-        x, q = truth(brief.parent), self.merits[kind(brief.hypothesis)]
+        x, q = written_reward(brief.parent), self.merits[kind(brief.hypothesis)]
         moved = x + (1 - x) * (0.2 * q - 0.07 + 0.1 * rng.gauss(0.0, 1.0))
         value = -1.0 if rng.random() < (1 - q) / 2 else min(1.0, max(0.0, moved))
-        made = Candidate.of(program(value, rng.getrandbits(40)), (brief.parent.id,), Origin("world"))
+        made = Candidate.of(landscape_program(value, rng.getrandbits(40)), (brief.parent.id,), Origin("world"))
         return Proposal((made,), model="world", usage=Usage(calls=1))
 
     def observe(self, candidate: Candidate, seed: int, rng: Random) -> Observation:
         """x with noise, or the failure."""
-        if truth(candidate) < 0:
+        if written_reward(candidate) < 0:
             return Observation(candidate.id, Status.ERROR, reason="failed", seed=seed, feedback="it failed")
-        return Observation(candidate.id, Status.OK, truth(candidate) + rng.gauss(0.0, 0.01), seed=seed)
+        return Observation(candidate.id, Status.OK, written_reward(candidate) + rng.gauss(0.0, 0.01), seed=seed)
 
     def train(self, request: CustomRequest) -> Custom:
         """By the code and the tiny model of a real search."""
@@ -90,16 +90,18 @@ def one(arm: str, seed: int) -> dict[str, Any]:
     """One search: quality of its choices by quarter, the true value of what it reports, alpha and both spreads."""
     import torch  # pyright: ignore[reportMissingImports]
 
-    from culmen.train.advisors import maker
+    from culmen.train.advisors import policy_maker
     from culmen.train.craft import TrainCraft
 
     torch.set_num_threads(1)
     scaffold = (
         f"pacevolve(islands={ISLANDS}, advising=advising(), upkeep=upkeep(), implementing=implementing(repairs=0))"
     )
-    strategy = catalog.make("pacevolve_plus_plus", {"scaffold": scaffold, "worst": "0", "best": "1", **ARMS[arm]})
+    strategy = catalog.make_strategy(
+        "pacevolve_plus_plus", {"scaffold": scaffold, "worst": "0", "best": "1", **ARMS[arm]}
+    )
     with tempfile.TemporaryDirectory() as folder:
-        world = Choices(seed=seed, craft=TrainCraft(Path(folder), maker(lambda role, slots: ("", ""))))
+        world = Choices(seed=seed, craft=TrainCraft(Path(folder), policy_maker(lambda role, slots: ("", ""))))
         budget = Budget(evaluations=2 + ISLANDS * BARRIERS, final=0.0)
         run = simulate(strategy, task(seeds=(0.1,)), world, budget, seed=seed, workers=ISLANDS)
     entries = [entry.entry for entry in run.journal.read()]
@@ -110,7 +112,7 @@ def one(arm: str, seed: int) -> dict[str, Any]:
     size = len(chosen) // 4
     verdict = run.verdict
     assert verdict is not None
-    scored = {c.id: truth(c) for entry in entries for c in _candidates(entry)}
+    scored = {c.id: written_reward(c) for entry in entries for c in _candidates(entry)}
     return {
         "arm": arm,
         "seed": seed,

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.report.luck import CASES, World, group
 
 from culmen.report import stats
-from culmen.report.compare import compare
+from culmen.report.compare import compare_runs
 
 
 def share(kind: str, gain: float, together: bool, asked: argparse.Namespace, base: float = 1.0) -> tuple[float, float]:
@@ -35,9 +35,9 @@ def share(kind: str, gain: float, together: bool, asked: argparse.Namespace, bas
         world = World(Random(f"{kind} {gain} {together} {number}"), asked.drawn)
         one = group(world, "a", asked.runs, kind, base, together)
         other = group(world, "b", asked.runs, kind, base + gain, together)
-        called += compare([*one, *other]).tasks[0].pairs[0].apart
+        called += compare_runs([*one, *other]).tasks[0].pairs[0].apart
         couple = ([each.score or 0.0 for each in one], [each.score or 0.0 for each in other])
-        p = stats.improvement([couple], paired=True).p
+        p = stats.estimate_improvement([couple], paired=True).p
         plain += p is not None and p < 0.05
     return called / asked.comparisons, plain / asked.comparisons
 

@@ -24,7 +24,7 @@ from culmen.core.usage import Budget
 from culmen.strategies import catalog
 from culmen.web.pages import PAGES
 from culmen.web.runs import Digest
-from culmen.web.server import Dashboard, bind, encoded, serve
+from culmen.web.server import Dashboard, bind_port, encode_document, serve_dashboard
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def made(folder: Path, candidates: int) -> Path:
         budget = Budget(evaluations=candidates)
         record(
             run,
-            catalog.make("turboevolve", {}),
+            catalog.make_strategy("turboevolve", {}),
             budget=budget,
             about=task(deterministic=True),
             world=Gallery(sigma=0.0),
@@ -50,9 +50,9 @@ def documents(run: Path) -> None:
     """Seconds and size of every page's document: as the first page of all, and again. In brackets processor time."""
     digest = Digest(run).refresh()
     for name, page in PAGES.items():
-        first, raw = clocked(lambda page=page: encoded(page(Digest(run), {})))
+        first, raw = clocked(lambda page=page: encode_document(page(Digest(run), {})))
         page(digest, {})
-        again, raw = clocked(lambda page=page: encoded(page(digest.refresh(), {})))
+        again, raw = clocked(lambda page=page: encode_document(page(digest.refresh(), {})))
         print(f"{name:<12}  {first}  then {again}  {len(raw) / 1e3:9.1f} kB")
     for sort in ("mean", "count", "island", "trust", "operator"):
         wanted = {"sort": sort, "order": "desc", "offset": "10000"}
@@ -71,8 +71,8 @@ def browser(run: Path, path: str) -> None:
     """Seconds until pages stand in a real browser, the server just started."""
     from playwright.sync_api import sync_playwright
 
-    dashboard, listening, ready = Dashboard(run), bind(0), threading.Event()
-    threading.Thread(target=serve, args=(dashboard, listening, ready.set), daemon=True).start()
+    dashboard, listening, ready = Dashboard(run), bind_port(0), threading.Event()
+    threading.Thread(target=serve_dashboard, args=(dashboard, listening, ready.set), daemon=True).start()
     ready.wait()
     base = f"http://127.0.0.1:{listening.getsockname()[1]}/"
     with sync_playwright() as playwright:

@@ -33,14 +33,14 @@ from scipy.stats import wilcoxon
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from culmen.bench.picks import Afresh, measured
+from culmen.bench.picks import Afresh, pick_cases
 from culmen.core.candidate import Candidate
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.core.wording import fenced
+from culmen.core.wording import fence_part
 from culmen.evaluate import taskfiles
 from culmen.offline.proposer import UNTIMED
-from culmen.offline.tools import edited
+from culmen.offline.tools import edited_child
 from culmen.prompts import fragments
 from culmen.store import views
 from culmen.study import Study
@@ -78,7 +78,7 @@ class Editor:
         options = {"frozen": frozen[1].split(", ") if frozen else ()}
         mates = [Candidate.of({name: text}) for name in parts for text in others(before, name)]
         wanted = wanted_of(after)
-        made = [edited(OPERATORS, (Candidate.of(parts), *mates), options, rng) for _ in range(wanted or 1)]
+        made = [edited_child(OPERATORS, (Candidate.of(parts), *mates), options, rng) for _ in range(wanted or 1)]
         return reply([{**child[1].parts} for child in made if child], prompt, bool(wanted), parts)
 
 
@@ -117,7 +117,7 @@ def reply(children: list[dict[str, str]], prompt: str, several: bool, parent: di
         one = len(parent) == 1
         listed = [{"code": next(iter(c.values()))} if one else {"parts": c} for c in changed]
         return json.dumps({"responses": [{**each, "probability": 1 / len(listed)} for each in listed]})
-    blocks = ["\n\n".join(fenced(text, name, "python") for name, text in child.items()) for child in changed]
+    blocks = ["\n\n".join(fence_part(text, name, "python") for name, text in child.items()) for child in changed]
     if several:
         return "\n\n".join(f"=== CANDIDATE {n} ===\n\n{block}" for n, block in enumerate(blocks, 1))
     return f"One edit.\n\n{blocks[0]}"
@@ -127,9 +127,9 @@ def reported(file: Path) -> dict[str, dict[str, dict[int, Candidate]]]:
     """The program that each finished run reports, by task, strategy and random seed."""
     found: dict[str, dict[str, dict[int, Candidate]]] = defaultdict(lambda: defaultdict(dict))
     for row in csv.DictReader(file.open(encoding="utf-8")):
-        best = views.best(row["run"])
+        best = views.best_result(row["run"])
         if best is not None:
-            candidate = views.candidate(row["run"], best.id, observations=0).candidate
+            candidate = views.candidate_detail(row["run"], best.id, observations=0).candidate
             found[row["task"]][row["strategy"]][int(row["seed"])] = candidate
     return found
 
@@ -138,12 +138,12 @@ def worth(task: Task, programs: list[Candidate], times: int) -> dict[str, float]
     """The mean reward of each program on all held-out cases, evaluated afresh `times` (once if the task is exact)."""
     times = 1 if task.deterministic else times
     seeded = msgspec.structs.replace(task, seeds=tuple(program.parts for program in programs))
-    budget = Budget(evaluations=len(programs) * len(measured(task)) * times, final=0.0)
+    budget = Budget(evaluations=len(programs) * len(pick_cases(task)) * times, final=0.0)
     with tempfile.TemporaryDirectory() as folder:
         Study.create(seeded, Afresh(times), run_dir=f"{folder}/run", budget=budget, workers=2).run(progress=False)
         seen = defaultdict[str, list[float]](list)
-        for each in views.observations(f"{folder}/run"):
-            reward = task.worth(each)
+        for each in views.stream_observations(f"{folder}/run"):
+            reward = task.effective_reward(each)
             floor = task.objective.floor
             if reward is not None or floor is not None:
                 seen[each.candidate].append(floor if reward is None else reward)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Effect, EmbedRequest, EvaluateRequest, ProposeRequest, Result, Vectors, at_least
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage
-from culmen.engine.driver import Driver, replay
+from culmen.engine.driver import Driver, replay_journal
 from culmen.engine.search import Search
 from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
@@ -93,9 +93,9 @@ def measure(evaluations: int, folder: Path) -> None:
     reader = SqlJournal.open(folder / f"run-{evaluations}", write=False)
     again = Search(STRATEGY, TASK, budget, 1, 8)
     start = time.perf_counter()
-    replayed = replay(again, reader.read(), at_least)
+    replayed = replay_journal(again, reader.read(), at_least)
     speed = replayed.effects / (time.perf_counter() - start)
-    assert state == "finished" and again.done and again.verdict == search.verdict
+    assert state == "finished" and again.is_done and again.result_so_far == search.result_so_far
     print(
         f"{evaluations:>7} evaluations  {candidates:>6} candidates  "
         f"{1000 * cpu / evaluations:6.3f} ms CPU/evaluation  {1000 * cpu / candidates:6.3f} ms CPU/candidate  "

@@ -28,7 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from culmen.testing.worlds import START, Genome, smooth
+from culmen.testing.worlds import START, Genome, smooth_shape
 
 PROGRAM = "# EVOLVE-BLOCK-START\nQUALITY = {quality!r}\nSERIAL = {serial}\n# EVOLVE-BLOCK-END\n"
 WORLDS = {"noise of 2 steps": 0.1, "no noise": 0.0}
@@ -105,7 +105,7 @@ class Model:
         if not found:
             self.unread = prompt
             return "No program is shown."
-        child = smooth(Genome(float(found[1])), self._rng, 0)
+        child = smooth_shape(Genome(float(found[1])), self._rng, 0)
         return f"```python\n{PROGRAM.format(quality=child.quality, serial=self.calls)}```\n"
 
 

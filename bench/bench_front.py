@@ -20,7 +20,7 @@ from culmen.core.brief import Brief
 from culmen.core.ports import Lab
 from culmen.core.usage import Budget
 from culmen.evidence.front import hypervolume
-from culmen.evidence.intervals import t95
+from culmen.evidence.intervals import t_quantile_95
 from culmen.strategies.pedigree import PedigreeSearch
 from culmen.testing.virtual import simulate
 from culmen.testing.worlds import FrontWorld
@@ -94,7 +94,7 @@ def main() -> None:
             for strategy in (PedigreeSearch(), WeightedSum(), RandomParents()):
                 found = [share(world, strategy, seed, asked.evaluations) for seed in range(asked.seeds)]
                 values = [value for value, _ in found]
-                margin = t95(len(values) - 1) * stdev(values) / len(values) ** 0.5
+                margin = t_quantile_95(len(values) - 1) * stdev(values) / len(values) ** 0.5
                 members = fmean(many for _, many in found)
                 row = (
                     name,

@@ -38,10 +38,10 @@ from culmen.core.evaluation import Case
 from culmen.core.event import Entry, Event, at_least
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.engine.driver import Driver, replay
+from culmen.engine.driver import Driver, replay_journal
 from culmen.engine.search import Search
 from culmen.store import views
-from culmen.store.archive import archive, size, vacuum
+from culmen.store.archive import archive_run, stored_bytes, vacuum_store
 from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
 from culmen.store.reader import JournalObservations
@@ -52,10 +52,10 @@ from culmen.strategies.pedigree import PedigreeSearch
 STRATEGIES = {"map_elites": MapElites(features=("complexity",)), "best_of_n": BestOfN(), "pedigree": PedigreeSearch()}
 EXPORT = """
 import resource, sys
-from culmen.store.export import export
+from culmen.store.export import export_run
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-export(sys.argv[2], "csv", "/dev/null"); before = peak()
-print(export(sys.argv[1], sys.argv[3], "/dev/null"), round(peak() - before, 1))
+export_run(sys.argv[2], "csv", "/dev/null"); before = peak()
+print(export_run(sys.argv[1], sys.argv[3], "/dev/null"), round(peak() - before, 1))
 """
 
 
@@ -100,7 +100,9 @@ def grow(folder: Path, options: argparse.Namespace, observations: int) -> None:
     assert made.reason == "evaluations", f"ended by {made.reason}: take fewer workers"
     cpu = time.process_time() - began
     journal._journal.close()
-    print(f"made in {cpu:.0f} s: {1000 * cpu / observations:.3f} ms an observation; {size(folder) / 1e6:.0f} MB")
+    print(
+        f"made in {cpu:.0f} s: {1000 * cpu / observations:.3f} ms an observation; {stored_bytes(folder) / 1e6:.0f} MB"
+    )
     tenth = len(journal.appends) // 10
     for part in (0, 4, 9):
         chosen = journal.appends[part * tenth : (part + 1) * tenth]
@@ -118,11 +120,11 @@ def resume(folder: Path, options: argparse.Namespace) -> None:
     before, began, wall = peak(), os.times(), time.perf_counter()
     again = search(folder, options, journal.meta.budget.evaluations or 0)
     gc.disable()  # as the driver does
-    replayed = replay(again, journal.retrace() if hasattr(journal, "retrace") else journal.read(), at_least)
+    replayed = replay_journal(again, journal.retrace() if hasattr(journal, "retrace") else journal.read(), at_least)
     gc.enable()
     times, wall = os.times(), time.perf_counter() - wall
     seconds = times.user + times.system - began.user - began.system
-    ended = "" if again.done else " (unfinished)"
+    ended = "" if again.is_done else " (unfinished)"
     print(
         f"resume{ended}: {replayed.effects} effects in {seconds:.1f} s ({wall:.1f} wall),"
         f" {replayed.effects / seconds:,.0f}/s, {1e6 * seconds / replayed.effects:.1f} us each;"
@@ -148,17 +150,19 @@ def resumes(folder: Path, options: argparse.Namespace) -> None:
 
 def looking(folder: Path) -> None:
     """How fast views answer."""
-    events = views.status(folder).events
-    some = views.candidates(folder, "new", limit=1)[0].id
+    events = views.run_status(folder).events
+    some = views.candidate_rows(folder, "new", limit=1)[0].id
     asked: dict[str, Callable[[], object]] = {
-        "status": lambda: views.status(folder),
-        "candidates, best 50": lambda: views.candidates(folder, limit=50),
-        "table, page in the middle": lambda: views.table(folder, views.CandidateQuery(sort="mean", offset=5000)),
-        "candidate": lambda: views.candidate(folder, some),
-        "lineage": lambda: views.lineage(folder, some),
-        "log, 100 in the middle": lambda: views.log(folder, events // 2),
-        "progress": lambda: views.progress(folder),
-        "calls": lambda: views.calls(folder),
+        "status": lambda: views.run_status(folder),
+        "candidates, best 50": lambda: views.candidate_rows(folder, limit=50),
+        "table, page in the middle": lambda: views.candidate_page(
+            folder, views.CandidateQuery(sort="mean", offset=5000)
+        ),
+        "candidate": lambda: views.candidate_detail(folder, some),
+        "lineage": lambda: views.lineage_steps(folder, some),
+        "log, 100 in the middle": lambda: views.log_events(folder, events // 2),
+        "progress": lambda: views.progress_points(folder),
+        "calls": lambda: views.call_costs(folder),
     }
     for name, ask in asked.items():
         ask()
@@ -180,10 +184,10 @@ def keeping(folder: Path, small: Path) -> None:
         count, grown = done.stdout.split()
         print(f"export {form}: {count} lines, {time.perf_counter() - began:.0f} s wall, memory + {grown} MB")
     began = time.perf_counter()
-    before, after = vacuum(folder)
+    before, after = vacuum_store(folder)
     print(f"vacuum: {before / 1e6:.0f} -> {after / 1e6:.0f} MB, {time.perf_counter() - began:.0f} s wall")
     began = time.perf_counter()
-    made = archive(folder)
+    made = archive_run(folder)
     print(f"archive: {made.before / 1e6:.0f} -> {made.after / 1e6:.0f} MB, {time.perf_counter() - began:.0f} s wall")
 
 

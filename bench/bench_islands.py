@@ -37,14 +37,14 @@ def grid_costs(bins: int) -> None:
     ]
     begun = time.process_time()
     for elite in elites:
-        island.grid.offer(elite)
+        island.grid.offer_elite(elite)
     inserted = time.process_time()
     for _ in range(CANDIDATES):
-        parent = island.parent(rng)
+        parent = island.draw_parent(rng)
         assert parent is not None
     drawn = time.process_time()
     for _ in range(CANDIDATES):
-        island.inspirations(island.grid.ranked(0), rng)
+        island.draw_inspirations(island.grid.elite_at_rank(0), rng)
     shown = time.process_time()
     costs = ((inserted - begun), (drawn - inserted), (shown - drawn))
     told = "  ".join(

@@ -19,7 +19,7 @@ from pathlib import Path
 from culmen.core.evaluation import Observation
 from culmen.core.event import at_least
 from culmen.core.usage import Budget
-from culmen.engine.driver import replay
+from culmen.engine.driver import replay_journal
 from culmen.engine.search import Search
 from culmen.store.journal import SqlJournal
 from culmen.strategies import catalog
@@ -86,7 +86,7 @@ def check_best(run: Path) -> None:
 
     proposer = OfflineProposer()
     search = Search(
-        catalog.revive(meta.strategy["path"], meta.strategy["config"]),
+        catalog.revive_object(meta.strategy["path"], meta.strategy["config"]),
         meta.task,
         meta.budget,
         meta.seed,
@@ -94,7 +94,7 @@ def check_best(run: Path) -> None:
         proposer,
         at_least,
     )
-    replay(search, journal.read(), at_least)
+    replay_journal(search, journal.read(), at_least)
     totals: dict[str, list[float]] = {}
     for event in journal.read():
         seen = event.entry.result

@@ -22,7 +22,7 @@ from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.map_elites import MapElites
 from culmen.strategies.polca import Polca
 from culmen.strategies.special_cases import Beam, Sequential
-from culmen.testing.landscape import Landscape, task, truth
+from culmen.testing.landscape import Landscape, task, written_reward
 from culmen.testing.virtual import Simulation, simulate
 
 GAMMA = 0.1
@@ -66,7 +66,7 @@ def reported(run: Simulation) -> tuple[float, float]:
     """(true reward, reported score) of the engine's choice."""
     verdict = run.verdict
     assert verdict is not None
-    return truth(run.search.lab.find(verdict.id)), verdict.score
+    return written_reward(run.search.lab.find(verdict.id)), verdict.score
 
 
 def claimed(run: Simulation) -> tuple[float, float]:
@@ -76,7 +76,7 @@ def claimed(run: Simulation) -> tuple[float, float]:
         for entry in (event.entry for event in run.journal.read())
         if entry.kind == "done" and entry.effect == "evaluate"
     )
-    return truth(run.search.lab.find(best[1])), best[0]
+    return written_reward(run.search.lab.find(best[1])), best[0]
 
 
 def line(name: str, pairs: list[tuple[float, float]]) -> str:

@@ -34,7 +34,7 @@ def grown(size: int) -> tuple[ValueModel, KnowledgeGradient]:
     for i in range(1, size):
         parent = max(rng.sample(range(i), min(i, 8)), key=lambda j: truths[j])
         truths.append(min(1.0, max(0.0, truths[parent] + rng.gauss(-0.02, 0.05))))
-        model.add(str(i), (str(parent),))
+        model.add_candidate(str(i), (str(parent),))
         model.observe(str(i), truths[-1] + rng.gauss(0, 0.1))
     return model, KnowledgeGradient(model, Costs(Plenty()), 1, 4, rng)  # type: ignore[arg-type]
 
@@ -43,12 +43,12 @@ def milliseconds(size: int, group: int) -> float:
     """Median CPU time of a decision after one more evaluation."""
     pedigree.GROUP = group
     model, choice = grown(size)
-    choice.decide()
+    choice.choose_move()
     times: list[float] = []
     for i in range(30):
         model.observe(str(i), 0.1)
         began = time.process_time()
-        choice.decide()
+        choice.choose_move()
         times.append(time.process_time() - began)
     return 1e3 * float(np.median(times))
 

@@ -19,12 +19,21 @@ import tempfile
 import time
 from pathlib import Path
 
-from culmen.agents.sandbox.repository import git
+from culmen.agents.sandbox.repository import run_git
 from culmen.agents.sandbox.world import SessionWorld
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation
 from culmen.core.event import CustomRequest
-from culmen.core.session import AnswerExperiments, EndSession, ExperimentRow, Open, Wait, Waited, plain, read
+from culmen.core.session import (
+    AnswerExperiments,
+    EndSession,
+    ExperimentRow,
+    Open,
+    Wait,
+    Waited,
+    from_plain_data,
+    to_plain_data,
+)
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.evaluate.local import LocalBackend
@@ -95,7 +104,7 @@ async def alone(folder: Path, experiments: int, wide: int) -> Times:
     world = SessionWorld(folder / "alone", Task("queue", seeds=({"main.py": ""},)))
 
     async def do(kind: str, request: Open | Wait | AnswerExperiments | EndSession) -> dict:
-        return (await world.perform(CustomRequest(f"session.{kind}", plain(request), 0))).data
+        return (await world.perform(CustomRequest(f"session.{kind}", to_plain_data(request), 0))).data
 
     kind = f"cmd: {sys.executable} {{prompt_file}}"
     await do("open", Open(0, kind, {"TASK.md": ""}, program(experiments, wide)))
@@ -103,7 +112,7 @@ async def alone(folder: Path, experiments: int, wide: int) -> Times:
     try:
         while True:
             nth += 1
-            waited = read(await do("wait", Wait(0, seen, nth)), Waited)
+            waited = from_plain_data(await do("wait", Wait(0, seen, nth)), Waited)
             seen += len(waited.experiments)
             for n, one in enumerate(waited.experiments):
                 await do("answer", AnswerExperiments(0, (ExperimentRow(seen + n, 0, one.ticket, "c", score=1.0),)))
@@ -126,7 +135,7 @@ def run(folder: Path, experiments: int, wide: int) -> tuple[Times, dict[str, flo
     strategy = Cato(agents=1, agent=f"cmd: {sys.executable} -c {shlex.quote(program(experiments, wide))}")
     budget = Budget(evaluations=2 * experiments)
     Study.create(task, strategy, budget=budget, workers=WORKERS, run_dir=folder / "run", backend=backend).run()
-    return json.loads(git(folder / "run/control/repo.git", "show", "trunk:notes/a00.md")), backend.seconds
+    return json.loads(run_git(folder / "run/control/repo.git", "show", "trunk:notes/a00.md")), backend.seconds
 
 
 def line(name: str, times: list[tuple[float, list[str]]], evaluations: dict[str, float]) -> str:

@@ -270,7 +270,7 @@ def report(
     """The figures, checked: nothing lost, nothing twice, and the journal replays to the very same end."""
     from culmen.store import views
 
-    status = views.status(study.path)
+    status = views.run_status(study.path)
     kinds: dict[str, int] = {}
     for observation in study.observations():
         kinds[observation.status] = kinds.get(observation.status, 0) + 1

@@ -88,20 +88,20 @@ def reading(home: Path, observations: int) -> None:
     began = time.process_time()
     events = sum(1 for _ in SqlJournal.open(folder).read())
     seconds = time.process_time() - began
-    print(f"\n{observations} observations, {views.status(folder).candidates} candidates, {events} events;", end=" ")
+    print(f"\n{observations} observations, {views.run_status(folder).candidates} candidates, {events} events;", end=" ")
     print(f"replay reads {events / seconds:,.0f} events/s, {observations / seconds:,.0f} effects/s")
-    some = views.candidates(folder, "new", limit=1)[0].id
+    some = views.candidate_rows(folder, "new", limit=1)[0].id
     asked: dict[str, Callable[[], object]] = {
-        "status": lambda: views.status(folder),
-        "best": lambda: views.best(folder),
-        "candidates best, first 50": lambda: views.candidates(folder),
-        "candidates new, first 50": lambda: views.candidates(folder, "new"),
-        "candidate": lambda: views.candidate(folder, some),
-        "lineage": lambda: views.lineage(folder, some),
-        "log, 100 from the middle": lambda: views.log(folder, events // 2),
-        "log, 100 states": lambda: views.log(folder, kinds=["state"]),
-        "calls": lambda: views.calls(folder),
-        "progress": lambda: views.progress(folder),
+        "status": lambda: views.run_status(folder),
+        "best": lambda: views.best_result(folder),
+        "candidates best, first 50": lambda: views.candidate_rows(folder),
+        "candidates new, first 50": lambda: views.candidate_rows(folder, "new"),
+        "candidate": lambda: views.candidate_detail(folder, some),
+        "lineage": lambda: views.lineage_steps(folder, some),
+        "log, 100 from the middle": lambda: views.log_events(folder, events // 2),
+        "log, 100 states": lambda: views.log_events(folder, kinds=["state"]),
+        "calls": lambda: views.call_costs(folder),
+        "progress": lambda: views.progress_points(folder),
     }
     for name, ask in asked.items():
         walls: list[float] = []

@@ -25,7 +25,7 @@ from culmen.core.ports import MinimalStrategy
 from culmen.core.usage import Budget
 from culmen.memory.priorities import Mean, Newest, UcbSigma
 from culmen.strategies.polca import Polca
-from culmen.testing.landscape import Landscape, Restart, task, truth
+from culmen.testing.landscape import Landscape, Restart, task, written_reward
 from culmen.testing.virtual import simulate
 
 BEST = Polca(1, 1, epsilon=None, priority=Mean(), summarizer=None)
@@ -47,7 +47,7 @@ class Stopwatch:
         seconds, result = self.world.perform(effect, rng)
         if isinstance(effect.request, ProposeRequest):
             self.steps += 1
-            if any(truth(child) > self.world.bound - self.world.gamma for child in result.candidates):
+            if any(written_reward(child) > self.world.bound - self.world.gamma for child in result.candidates):
                 raise Reached
         return seconds, result
 
@@ -74,7 +74,7 @@ def theorem_2(seeds: int, delta0: float = 0.5) -> Iterator[tuple[int, float, flo
 
 def poor(candidate: Candidate, world: Landscape) -> bool:
     """Whether a program's true reward is at most B - gamma."""
-    return truth(candidate) <= world.bound - world.gamma
+    return written_reward(candidate) <= world.bound - world.gamma
 
 
 def selections(world: Landscape, epsilon: float, n: int, seed: int) -> int:
@@ -112,7 +112,7 @@ def ablation(seeds: int) -> Iterator[tuple[str, str, int, float, float]]:
         for seed in range(seeds):
             run = simulate(strategy, task(), world, budget, seed=seed, workers=4)
             assert run.verdict is not None
-            true.append(truth(run.search.lab.find(run.verdict.id)))
+            true.append(written_reward(run.search.lab.find(run.verdict.id)))
         error = statistics.stdev(true) / seeds**0.5
         name = "off" if epsilon is None else f"{epsilon:g}"
         yield name, type(priority).__name__, explore, statistics.mean(true), error

@@ -67,7 +67,7 @@ def main() -> None:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         for name in chosen.strategy:
-            measure(name, catalog.make(name), chosen.seconds, Path(folder))
+            measure(name, catalog.make_strategy(name), chosen.seconds, Path(folder))
         measure(
             "polca, 8 lanes of 1", Polca(explore=1, batch=1, lanes=8, summarizer=None), chosen.seconds, Path(folder)
         )

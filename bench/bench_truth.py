@@ -40,7 +40,7 @@ from culmen.core.evaluation import Observation
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.strategies import catalog
-from culmen.testing.hazards import HAZARDS, HazardWorld, TwoObjectives, hazard
+from culmen.testing.hazards import HAZARDS, HazardWorld, TwoObjectives, hazard_world
 from culmen.testing.virtual import Simulation, simulate
 
 STRATEGIES = ("pedigree", "best_of_n", "map_elites", "polca", "gepa", "openevolve", "turboevolve")
@@ -80,7 +80,7 @@ def has_fragile(world: HazardWorld | TwoObjectives) -> TypeGuard[HazardWorld]:
 
 def evaluated(run: Simulation, task: Task) -> dict[str, Candidate]:
     """All candidates that were evaluated, by id."""
-    known, seen = {one.id: one for one in task.candidates()}, set[str]()
+    known, seen = {one.id: one for one in task.initial_candidates()}, set[str]()
     for event in run.journal.read():
         result = event.entry.result
         if event.entry.kind == "done" and isinstance(result, Proposal):
@@ -93,10 +93,10 @@ def evaluated(run: Simulation, task: Task) -> dict[str, Candidate]:
 def row_of(job: Job) -> Row:
     """One run, as plain data; scores and truths in the task's own direction."""
     name, strategy, seed, evaluations, workers = job
-    world = hazard(name, seed, evaluations)
+    world = hazard_world(name, seed, evaluations)
     task, begun = world.task(), time.process_time()
     budget = Budget(evaluations=world.evaluations, calls=CALLS * world.evaluations)
-    run = simulate(catalog.make(strategy), task, world, budget, seed=seed, workers=workers)
+    run = simulate(catalog.make_strategy(strategy), task, world, budget, seed=seed, workers=workers)
     spent, verdict, known = time.process_time() - begun, run.verdict, evaluated(run, task)
     row: Row = dict(zip(KEY, (name, strategy, seed, world.evaluations, workers), strict=True))
     row |= {
@@ -106,7 +106,7 @@ def row_of(job: Job) -> Row:
     }
     if verdict is None:
         return row
-    start, best = task.candidates()[0], known[verdict.id]
+    start, best = task.initial_candidates()[0], known[verdict.id]
     worths = [task.objective.reward(truth_of(world, one)) for one in known.values()]
     initial = None if verdict.initial is None else (verdict.initial.score, verdict.initial.margin)
     steady = None

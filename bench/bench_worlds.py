@@ -40,9 +40,9 @@ def run(strategy: str, world: str, seed: int, evaluations: int, workers: int, re
     """One search; plain data."""
     member = replace(worlds.FAMILY[world], number=seed)
     task, budget = member.task(), REGIMES[regime](evaluations)
-    search = RULES[strategy]() if strategy in RULES else catalog.make(strategy)
+    search = RULES[strategy]() if strategy in RULES else catalog.make_strategy(strategy)
     done = simulate(search, task, member, budget, seed=seed, workers=workers)
-    found = {candidate.id: candidate for candidate in task.candidates()}
+    found = {candidate.id: candidate for candidate in task.initial_candidates()}
     calls = 0
     for event in done.journal.read():
         if event.entry.kind == "done" and isinstance(event.entry.result, Proposal):
@@ -56,10 +56,10 @@ def run(strategy: str, world: str, seed: int, evaluations: int, workers: int, re
     wide = choice.margin or 1e-9 * abs(truth) + 1e-12
     return {
         **row,
-        "quality": worlds.quality(found[choice.id]),
+        "quality": worlds.hidden_quality(found[choice.id]),
         "claim": (choice.score - truth) / member.unit,
         "inside": abs(choice.score - truth) <= wide,
-        "top": max(worlds.quality(candidate) for candidate in found.values()),
+        "top": max(worlds.hidden_quality(candidate) for candidate in found.values()),
         "calls": calls,
     }
 

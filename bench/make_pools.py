@@ -49,8 +49,8 @@ def found(folder: Path) -> dict[str, list[Path]]:
     """Finished runs below the folder, by the name of a built-in task."""
     runs = defaultdict[str, list[Path]](list)
     for run in sorted(path.parent for path in folder.rglob("journal.db") if not path.parent.name.startswith(".")):
-        meta = views.meta(run)
-        if views.status(run).state == "finished" and meta.task.digest == _builtin_digest(meta.task.name):
+        meta = views.run_meta(run)
+        if views.run_status(run).state == "finished" and meta.task.digest == _builtin_digest(meta.task.name):
             runs[meta.task.name].append(run)
     return runs
 
@@ -62,7 +62,7 @@ def _builtin_digest(name: str) -> str:
 def chosen(pool: Pool) -> list[PoolMember]:
     """The best of a pool, and of the rest those that differ most from them."""
     best, rest = pool.members[:BEST], {member.candidate.id: member for member in pool.members[BEST:]}
-    others = pools.apart([m.candidate for m in best], [m.candidate for m in rest.values()], APART)
+    others = pools.farthest_candidates([m.candidate for m in best], [m.candidate for m in rest.values()], APART)
     return [*best, *(rest[other.id] for other in others)]
 
 
@@ -76,13 +76,13 @@ def certified(task: str, members: list[PoolMember], seed: int) -> dict[str, floa
         Study.create(seeded, Certify(), budget=budget, random_seed=seed, workers=2, run_dir=f"{folder}/run").run(
             progress=False
         )
-        seen = views.observations(Path(folder) / "run")
+        seen = views.stream_observations(Path(folder) / "run")
         return {each.candidate: each.certified for each in seen if each.certified is not None}
 
 
 def made(task: str, runs: list[Path]) -> Pool:
     """The pool of one task, best first."""
-    whole = pools.build(runs, best=OF_EACH, licence=LICENCE)
+    whole = pools.build_pool(runs, best=OF_EACH, licence=LICENCE)
     members = chosen(whole)
     first, second = (certified(task, members, seed) for seed in (1, 2))
     sign = 1.0 if whole.direction == "max" else -1.0
@@ -118,7 +118,7 @@ def main() -> None:
         pool, file = made(task, runs), OUT / f"{task}.json"
         if not pool.members:
             sys.exit(f"{task}: nothing was certified twice alike")
-        pools.save(pool, file)
+        pools.save_pool(pool, file)
         size = file.stat().st_size
         print(f"{task}: {len(pool.members)} programs of {len(runs)} runs, best {pool.members[0].score}, {size} bytes")
         if size > MOST_BYTES:

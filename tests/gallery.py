@@ -196,7 +196,7 @@ def record(
     meta = RunMeta(
         folder.name,
         about,
-        catalog.config(strategy),
+        catalog.strategy_config(strategy),
         models={"proposer": world.models[0], "summarizer": world.models[0]},
         budget=budget,
         seed=seed,
@@ -222,4 +222,4 @@ def record(
 
 
 def _seeds(about: Task) -> Entry:
-    return Entry("note", effect="seeds", body={"note": "seeds"}, result=Proposal(candidates=about.candidates()))
+    return Entry("note", effect="seeds", body={"note": "seeds"}, result=Proposal(candidates=about.initial_candidates()))

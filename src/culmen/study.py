@@ -85,7 +85,7 @@ def optimize(
     The other keywords are those of `Study.create`. Raises `UserError` for mistakes that you can
     fix.
     """
-    options.read(
+    options.read_keywords(
         keywords, RunOptions(), RunKeywords
     )  # report keywords of other programs before any other error
     if evaluator is None:
@@ -131,7 +131,7 @@ def check(
     to four cases, the first that scores once on every other case; of a data set with more than
     `most_cases`, on that many, evenly spread.
     """
-    from culmen.evaluate.check import check
+    from culmen.evaluate.check import check_task
     from culmen.evaluate.function import FunctionBackend
     from culmen.evaluate.local import LocalBackend
     from culmen.run import assemble
@@ -142,8 +142,8 @@ def check(
     else:
         task = inputs.folder_task(evaluator, seed, "")
         backend = LocalBackend(task, 1)
-    asking = assemble.asking(task, backend, model)
-    return assemble.run_blocking(check(task, asking, times, most=most_cases))
+    asking = assemble.with_evaluator_models(task, backend, model)
+    return assemble.run_blocking(check_task(task, asking, times, most=most_cases))
 
 
 class Study:
@@ -176,11 +176,11 @@ class Study:
         seed is `random_seed` here) and objects that perform it (`culmen.run.options.RunObjects`);
         `model`, `backend` and `embedder` are a name or an object.
         """
-        chosen, objects = options.read(keywords, RunOptions(), CreateKeywords)
-        return cls.make(task, strategy, chosen, objects, run_dir, db)
+        chosen, objects = options.read_keywords(keywords, RunOptions(), CreateKeywords)
+        return cls.create_from_options(task, strategy, chosen, objects, run_dir, db)
 
     @classmethod
-    def make(
+    def create_from_options(
         cls,
         task: Task | str | Path,
         strategy: MinimalStrategy | type[MinimalStrategy] | str,
@@ -195,16 +195,18 @@ class Study:
 
         task = task if isinstance(task, Task) else inputs.folder_task(task, None, "")
         made = (
-            catalog.make(strategy, {}) if isinstance(strategy, str) else options.an_object(strategy)
+            catalog.make_strategy(strategy, {})
+            if isinstance(strategy, str)
+            else options.strategy_object(strategy)
         )
-        made, level = catalog.ending_at(made, inputs.level(task, chosen.stop_at))
-        chosen = options.changed(chosen, stop_at=level)
+        made, level = catalog.ending_at(made, inputs.parse_stop_score(task, chosen.stop_at))
+        chosen = options.replace_options(chosen, stop_at=level)
         inputs.check_runnable(task, made, chosen, objects)
         path = inputs.new_path(task, run_dir)
         room = 0 if objects.backend is None else objects.backend.workers
-        meta = inputs.meta(path, task, catalog.config(made), chosen, room)
+        meta = inputs.build_run_meta(path, task, catalog.strategy_config(made), chosen, room)
         journal = SqlJournal.create(path, meta, db)
-        seeds = Proposal(candidates=task.candidates())
+        seeds = Proposal(candidates=task.initial_candidates())
         journal.append([Entry("note", effect="seeds", body={"note": "seeds"}, result=seeds)])
         journal.close()
         return cls(path, meta, msgspec.structs.replace(objects, strategy=made), new=True)
@@ -217,7 +219,7 @@ class Study:
         """
         study = cls.open(run)
         given = {name: value for name, value in keywords.items() if value is not None}
-        chosen, objects = options.read(given, study.meta, ResumeKeywords)
+        chosen, objects = options.read_keywords(given, study.meta, ResumeKeywords)
         return cls(study.path, chosen, objects)
 
     @classmethod
@@ -238,14 +240,14 @@ class Study:
         rest is the parent's.
         """
         parent = cls.open(run)
-        chosen, objects = options.read(keywords, parent.meta.options, ForkKeywords)
+        chosen, objects = options.read_keywords(keywords, parent.meta.options, ForkKeywords)
         wanted = keywords.get("random_seed")
-        return cls.branch(
+        return cls.fork_from_options(
             parent.path, keywords.get("strategy"), chosen, objects, run_dir, db, carry, wanted
         )
 
     @classmethod
-    def branch(
+    def fork_from_options(
         cls,
         run: Path,
         strategy: MinimalStrategy | type[MinimalStrategy] | str | None,
@@ -261,22 +263,24 @@ class Study:
         `random_seed` is the requested one, if any.
         """
         from culmen.run import fork
-        from culmen.store.address import pointer
+        from culmen.store.address import read_pointer
         from culmen.strategies import catalog
 
         parent = cls.open(run)
         task = inputs.as_it_is(parent.meta.task)
         if carry:
-            task = fork.carried(task, parent.path, carry)
-            chosen = options.changed(chosen, seed=fork.random_seed(parent.meta, random_seed))
+            task = fork.with_carried_candidates(task, parent.path, carry)
+            chosen = options.replace_options(
+                chosen, seed=fork.random_seed(parent.meta, random_seed)
+            )
         known_as = str(
-            pointer(parent.path) or parent.path
+            read_pointer(parent.path) or parent.path
         )  # an address means the same run on every machine
-        chosen = options.changed(chosen, fork_of=known_as)
-        own = strategy or catalog.revive(
+        chosen = options.replace_options(chosen, fork_of=known_as)
+        own = strategy or catalog.revive_object(
             parent.meta.strategy["path"], parent.meta.strategy["config"]
         )
-        return cls.make(task, own, chosen, objects, run_dir, db)
+        return cls.create_from_options(task, own, chosen, objects, run_dir, db)
 
     @classmethod
     def open(cls, run: str | Path) -> Study:
@@ -311,20 +315,22 @@ class Study:
         if self.meta.fork_of:
             from culmen.run import fork
 
-            known = fork.remembered(self.meta)
+            known = fork.parent_results(self.meta)
         objects, seen = self._objects, nullcontext()
         if progress:
             from culmen.observe.watch import Watch, own_display
 
             watch = Watch(own_display())
-            watch.told(f"culmen: the run lies in {self._place()}")
+            watch.told(f"culmen: the run lies in {self._shown_path()}")
             objects, seen = (
                 msgspec.structs.replace(objects, observers=(*objects.observers, watch)),
-                watch.of(self.path),
+                watch.for_run(self.path),
             )
         try:
-            with errors.told_as_theirs(), seen:
-                state = assemble.run_blocking(assemble.live(self.path, self.meta, objects, known))
+            with errors.reraise_user_code_errors(), seen:
+                state = assemble.run_blocking(
+                    assemble.run_session(self.path, self.meta, objects, known)
+                )
         except UserError:
             self._remove_unused()
             raise
@@ -337,38 +343,38 @@ class Study:
     def _remove_unused(self) -> None:
         """Remove the folder of a new run without an evaluation or a call: it could not begin."""
         from culmen.store import views
-        from culmen.store.address import pointer
+        from culmen.store.address import read_pointer
 
         if (
             self._new
-            and pointer(self.path) is None
-            and not views.log(self.path, limit=1, kinds=("started", "done"))
+            and read_pointer(self.path) is None
+            and not views.log_events(self.path, limit=1, kinds=("started", "done"))
         ):
             shutil.rmtree(self.path)
 
     def __repr__(self) -> str:
         """The result in three lines; the folder alone if it cannot be read."""
         try:
-            return f"Study({self._place()!r})\n{self._words()}"
+            return f"Study({self._shown_path()!r})\n{self._summary_text()}"
         except CulmenError:
-            return f"Study({self._place()!r})"
+            return f"Study({self._shown_path()!r})"
 
     def _repr_html_(self) -> str:
         """In a notebook: the result, the best so far as a curve, and the changes."""
         from culmen.observe import displays
 
         try:
-            return displays.page(self.path, repr(self))
+            return displays.run_html(self.path, repr(self))
         except CulmenError:
-            return displays.preformatted(html.escape(repr(self)))
+            return displays.preformatted_html(html.escape(repr(self)))
 
-    def _place(self) -> str:
+    def _shown_path(self) -> str:
         """The folder, relative to the working folder if it is below it."""
         with suppress(ValueError, OSError):
             return str(self.path.resolve().relative_to(Path.cwd()))
         return str(self.path)
 
-    def _words(self) -> str:
+    def _summary_text(self) -> str:
         return str(self.summary)
 
     @property
@@ -376,14 +382,14 @@ class Study:
         """State, counts, best, usage: the content of `culmen status`."""
         from culmen.store import views
 
-        return views.status(self.path)
+        return views.run_status(self.path)
 
     @property
     def summary(self) -> RunSummary:
         """Result, usage, advice, and problems of the run (`findings`)."""
-        from culmen.observe.summary import summarize
+        from culmen.observe.summary import summarize_run
 
-        return summarize(self.path)
+        return summarize_run(self.path)
 
     @property
     def best(self) -> ReportedCandidate | None:
@@ -391,12 +397,12 @@ class Study:
         from culmen.observe import statements
         from culmen.store import views
 
-        best = views.status(self.path).best
+        best = views.run_status(self.path).best
         if best is None:
             return None
         known = {name: getattr(best, name) for name in RunResult.__struct_fields__}
-        texts = views.candidate(self.path, best.id, observations=0, children=0).parts
-        line = statements.headline(best)
+        texts = views.candidate_detail(self.path, best.id, observations=0, children=0).parts
+        line = statements.result_headline(best)
         return ReportedCandidate(**known, parts=texts, result=line)
 
     @property
@@ -407,7 +413,7 @@ class Study:
         """
         from culmen.store import views
 
-        return views.front(self.path)
+        return views.pareto_front(self.path)
 
     def candidates(self, order: Order = "best", limit: int | None = None) -> list[CandidateRow]:
         """Candidates with their statistics, by default best first.
@@ -417,7 +423,7 @@ class Study:
         """
         from culmen.store import views
 
-        return views.candidates(self.path, order=order, limit=limit)
+        return views.candidate_rows(self.path, order=order, limit=limit)
 
     def candidate(self, id: str) -> CandidateDetail:
         """One candidate in full: texts (`parts`), statistics (`row`), observations, prompt, reply.
@@ -426,7 +432,7 @@ class Study:
         """
         from culmen.store import views
 
-        return views.candidate(self.path, id)
+        return views.candidate_detail(self.path, id)
 
     def evaluations(self) -> list[Observation]:
         """Every evaluation in the order of completion.
@@ -466,8 +472,10 @@ def _frame_of_candidates(rows: Sequence[CandidateRow]) -> Any:
     """One row per candidate; the columns are the fields."""
     from culmen.store.views import CandidateRow
 
-    pandas = _pandas()
-    return pandas.DataFrame([_plain(row) for row in rows], columns=CandidateRow.__struct_fields__)
+    pandas = _import_pandas()
+    return pandas.DataFrame(
+        [_row_values(row) for row in rows], columns=CandidateRow.__struct_fields__
+    )
 
 
 def _frame_of_evaluations(observations: Sequence[Observation]) -> Any:
@@ -475,12 +483,12 @@ def _frame_of_evaluations(observations: Sequence[Observation]) -> Any:
 
     Artifacts are left out.
     """
-    pandas = _pandas()
+    pandas = _import_pandas()
     fields = [
         name for name in Observation.__struct_fields__ if name not in ("metrics", "artifacts")
     ]
     rows = [
-        {name: value for name, value in _plain(each).items() if name in fields}
+        {name: value for name, value in _row_values(each).items() if name in fields}
         | {f"metrics.{name}": value for name, value in each.metrics.items()}
         for each in observations
     ]
@@ -488,12 +496,12 @@ def _frame_of_evaluations(observations: Sequence[Observation]) -> Any:
     return pandas.DataFrame(rows, columns=[*fields, *named])
 
 
-def _plain(row: msgspec.Struct) -> dict[str, Any]:
+def _row_values(row: msgspec.Struct) -> dict[str, Any]:
     values = {name: getattr(row, name) for name in row.__struct_fields__}
     return {name: str(value) if name == "status" else value for name, value in values.items()}
 
 
-def _pandas() -> Any:
+def _import_pandas() -> Any:
     try:
         import pandas  # pyright: ignore[reportMissingImports, reportMissingModuleSource]
     except ImportError:

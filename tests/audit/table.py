@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from culmen.audit import AuditReport
-from culmen.audit.attack import attacks
+from culmen.audit.attack import all_attacks
 from culmen.evaluate.integrity import signs
 from culmen.evaluate.taskfiles import load
 from tests.audit.worlds import PACK, audited, old, packing
@@ -33,16 +33,16 @@ def three(top: Path) -> dict[str, AuditReport]:
 
 def names() -> list[str]:
     """All attacks of an audit, in the order of their names."""
-    return sorted([name for name, attack in attacks().items() if not attack.internal] + ["tolerance", "tightened"])
+    return sorted([name for name, attack in all_attacks().items() if not attack.internal] + ["tolerance", "tightened"])
 
 
 def grave(name: str) -> list[str]:
     """The grave signs that an attack's own code shows."""
-    if name not in attacks():
+    if name not in all_attacks():
         return []
     task = load(Path(__file__).parents[2] / "src/culmen/tasks/circle_packing")
-    text = {"pack.py": f"{PACK}\n{attacks()[name].code}"}
-    return sorted({s.name for s in signs.of_parts(text, task, signs.ScanContext.of(task)) if s.grave})
+    text = {"pack.py": f"{PACK}\n{all_attacks()[name].code}"}
+    return sorted({s.name for s in signs.of_parts(text, task, signs.ScanContext.from_task(task)) if s.grave})
 
 
 def weak() -> set[str]:

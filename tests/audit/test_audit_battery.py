@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from culmen.audit import AuditReport, sandbox
-from culmen.audit.attack import attacks
+from culmen.audit.attack import all_attacks
 from culmen.core.errors import UserError
 from culmen.core.task import Task
 from culmen.evaluate.taskfiles import load
@@ -35,7 +35,7 @@ def results(report: AuditReport) -> dict[str, str]:
 
 
 def test_every_attack_is_tried_or_says_why_not(reports: dict[str, AuditReport]) -> None:
-    names = {attack.name for attack in attacks().values() if not attack.internal}
+    names = {attack.name for attack in all_attacks().values() if not attack.internal}
     for contract, report in reports.items():
         tightened = set[str]() if contract == "call" else {"tightened"}  # that one has a verifier
         assert set(results(report)) == names | {"tolerance", "determinism"} | tightened
@@ -332,7 +332,9 @@ def test_a_command_in_python_is_attacked_too(tmp_path: Path) -> None:
 def test_old_programs_that_only_run_as_scripts(tmp_path: Path) -> None:
     """The attack stands before the main block, where scripts begin to act."""
 
-    text = sandbox.program(OLD_PACK + "\nif __name__ == '__main__':\n    run_packing()\n", attacks()["push"], {"x": 1})
+    text = sandbox.attacked_program(
+        OLD_PACK + "\nif __name__ == '__main__':\n    run_packing()\n", all_attacks()["push"], {"x": 1}
+    )
     assert text.index("audit_install(audit_attack)") < text.index("if __name__")
 
 
@@ -350,7 +352,7 @@ def test_an_attack_that_hangs_does_not_use_up_what_the_task_allows(tmp_path: Pat
         copy = SandboxCopy(task, task.seeds[0], lambda task: LocalBackend(task, 1))
         try:
             await copy.start()
-            await copy.hurry(1.0)
+            await copy.limit_seconds(1.0)
             assert (copy.task.limits.seconds, task.limits.seconds) == (1.0, 600)
             return (await copy.evaluate({"pack.py": "def run():\n    while True:\n        pass\n"})).reason
         finally:

@@ -54,7 +54,7 @@ def test_a_winner_that_lives_on_a_tolerance_is_named(
 ) -> None:
     need("restricted")
     run = finished(tmp_path / "run", bare(tmp_path / "task", task), name, (honest, gamed))
-    status, false = views.status(run), ident(gamed, name)
+    status, false = views.run_status(run), ident(gamed, name)
     assert status.best is not None and status.best.id == false and not status.best.verified
     assert status.best.tolerance.startswith("used: ") and line in status.best.tolerance
     assert status.findings == 1
@@ -73,11 +73,13 @@ def test_where_signs_reject_the_next_finalist_is_taken(
     need("restricted")
     folder = bare(tmp_path / "task", task)
     run = finished(tmp_path / "run", folder, name, (honest, gamed), integrity=policy)
-    best = views.status(run).best
+    best = views.run_status(run).best
     assert best is not None and best.id == ident(honest, name) and best.verified
-    (row,) = [each for each in views.integrity(run, limit=10).findings if each.sign == "forgiven"]  # while it searched
+    (row,) = [
+        each for each in views.run_integrity(run, limit=10).findings if each.sign == "forgiven"
+    ]  # while it searched
     assert row.candidate == ident(gamed, name)
-    assert views.status(run).reason == ("integrity" if policy == "stop" else "strategy_done")
+    assert views.run_status(run).reason == ("integrity" if policy == "stop" else "strategy_done")
     assert replay_run(run, verify=True).data["matches"]
 
 
@@ -86,7 +88,7 @@ def test_an_honest_winner_holds(tmp_path: Path) -> None:
     folder = bare(tmp_path / "task", packing)
     (folder / "pack.py").write_text(PACK.replace("[0.1] * 25", "[0.09] * 25"))
     run = finished(tmp_path / "run", folder, "pack.py", (PACK,))
-    best = views.status(run).best
+    best = views.run_status(run).best
     assert best is not None and best.verified and best.tolerance.startswith("held: ")
     assert not [each for each in find_signs(run) if each.sign in ("forgiven", "leans")]
 
@@ -96,7 +98,7 @@ def test_an_evaluator_of_the_older_form_is_tightened_too(tmp_path: Path) -> None
     gamed = OLD_PACK.replace("return centers, radii,", "radii = radii + 0.499e-6\n    return centers, radii,")
     assert gamed != OLD_PACK
     run = finished(tmp_path / "run", old(tmp_path / "task"), "initial_program.py", (OLD_PACK, gamed))
-    best = views.status(run).best
+    best = views.run_status(run).best
     assert best is not None and best.tolerance.startswith("used: ") and "evaluator.py:13" in best.tolerance
 
 
@@ -123,7 +125,7 @@ def test_a_threshold_of_the_problem_is_no_game(tmp_path: Path) -> None:
     need("restricted")
     near = "def run():\n    return 1.0 + 5e-4\n"
     run = finished(tmp_path / "run", scalar(tmp_path / "task", THRESHOLD), "pack.py", (near,), integrity="reject")
-    best = views.status(run).best
+    best = views.run_status(run).best
     assert best is not None and best.id == ident(near, "pack.py") and best.score == 1.0
     assert best.tolerance.startswith("doubtful: ") and "may be a threshold" in best.tolerance
 
@@ -131,7 +133,7 @@ def test_a_threshold_of_the_problem_is_no_game(tmp_path: Path) -> None:
 def test_what_could_not_be_checked_is_said(tmp_path: Path) -> None:
     need("restricted")
     run = finished(tmp_path / "run", scalar(tmp_path / "task", PLAIN), "pack.py", ("def run():\n    return 1.0\n",))
-    best = views.status(run).best
+    best = views.run_status(run).best
     assert best is not None and best.verified
     assert best.tolerance == "not checked: no tolerance was found in the evaluator"
 
@@ -150,7 +152,7 @@ def test_a_check_takes_no_evaluation_that_the_budget_has_not(tmp_path: Path) -> 
     folder = bare(tmp_path / "task", packing)
     for budget in (3, 4, 5, 6, 8):
         run = finished(tmp_path / f"run-{budget}", folder, "pack.py", (PACK, PUSHED), budget)
-        status = views.status(run)
+        status = views.run_status(run)
         assert status.evaluations <= budget
         assert status.best is not None and status.best.id == ident(PUSHED, "pack.py")
 
@@ -159,9 +161,9 @@ def test_a_fork_that_rejects_asks_again_where_the_parent_found_out_late(tmp_path
     need("restricted")
     run = finished(tmp_path / "run", bare(tmp_path / "task", triangle), "points.py", (POINTS, SCALED))
     false = ident(SCALED, "points.py")
-    best = views.status(run).best
+    best = views.run_status(run).best
     assert best is not None and best.id == false
     fork = Study.fork(run, tmp_path / "fork", integrity="reject")
     fork.run()
-    best = views.status(tmp_path / "fork").best
+    best = views.run_status(tmp_path / "fork").best
     assert best is not None and best.id == ident(POINTS, "points.py")

@@ -52,7 +52,7 @@ def test_templates_are_written_changed_and_used_and_the_run_keeps_them(place: Pl
     run = ("run", "peak", "--templates", "mine", "--budget", "evaluations=2", "--run-dir", "runs/own")
     made = place.here(*run)
     assert made.code == 0 and "templates    improve" in made.err
-    assert list(views.meta(place.root / "runs" / "own").templates) == ["improve"]
+    assert list(views.run_meta(place.root / "runs" / "own").templates) == ["improve"]
     (folder / "improve.md").write_text("$nothing")
     wrong = place.here(*run[:-1], "runs/wrong")
     assert wrong.code == 2 and "nothing" in wrong.err and "$goal" in wrong.err

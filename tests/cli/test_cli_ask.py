@@ -95,13 +95,13 @@ def test_a_run_cut_off_before_the_answer_takes_it_when_it_goes_on(place: Place) 
     assert "return 7.0 - 0.1 * 3" in place.culmen("best", "runs/c").out
     second = started(place, *words, "--run-dir", "runs/d", "--budget", "evaluations=3,calls=1")
     wait((other / "0001.prompt.md").exists, "the very same prompt was not asked anew")
-    assert [(each.number, each.text) for each in sidecar.questions(place.root / "runs" / "d")] == [
+    assert [(each.number, each.text) for each in sidecar.waiting_questions(place.root / "runs" / "d")] == [
         ("0001", (folder / "0001.answered.md").read_text())
     ]
     with pytest.raises(UserError, match="does not wait"):
-        sidecar.answer(place.root / "runs" / "d", "0002", "x")
+        sidecar.answer_question(place.root / "runs" / "d", "0002", "x")
     with pytest.raises(UserError, match="does not wait"):
-        sidecar.answer(place.root / "runs" / "d", "../../c/ask/0001", "x")
-    sidecar.answer(place.root / "runs" / "d", "0001", ANSWER.format(n=2))
+        sidecar.answer_question(place.root / "runs" / "d", "../../c/ask/0001", "x")
+    sidecar.answer_question(place.root / "runs" / "d", "0001", ANSWER.format(n=2))
     assert second.wait(60) == 0
     assert "return 7.0 - 0.1 * 2" in place.culmen("best", "runs/d").out

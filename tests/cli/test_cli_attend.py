@@ -56,7 +56,7 @@ def running(place: Place, name: str = "long") -> Iterator[tuple[subprocess.Popen
 def begun(run: Path) -> bool:
     """Whether some evaluations are made; while its tables are made a journal cannot be read."""
     with contextlib.suppress(CulmenError):
-        return views.status(run).evaluations > 3
+        return views.run_status(run).evaluations > 3
     return False
 
 
@@ -69,11 +69,11 @@ def test_a_running_search_is_told_and_stopped_and_replays(place: Place):
         assert place.culmen("tell", "long", "--hint", "think of seven").code == 0
 
         def mine() -> list[views.CandidateRow]:
-            return views.candidates(run, operator="person")
+            return views.candidate_rows(run, operator="person")
 
         wait(lambda: mine() and mine()[0].count > 0, "the candidate was never evaluated")
-        wait(lambda: len(views.log(run, kinds=("tell",))) == 2, "the hint was never journaled")
-        wait(lambda: inbox.waiting(run) == [], "what was journaled was not forgotten")
+        wait(lambda: len(views.log_events(run, kinds=("tell",))) == 2, "the hint was never journaled")
+        wait(lambda: inbox.waiting_messages(run) == [], "what was journaled was not forgotten")
         log = place.culmen("log", "long", "--all").out
         assert f"told a candidate: {mine()[0].id}" in log and "told a hint: think of seven" in log
         stopped = place.culmen("stop", "long")
@@ -81,7 +81,7 @@ def test_a_running_search_is_told_and_stopped_and_replays(place: Place):
         out, _ = process.communicate(timeout=120)
     document = json.loads(out)
     assert (document["state"], document["reason"]) == ("finished", "user")
-    assert views.candidate(run, mine()[0].id).parts == {"guess.py": OWN}
+    assert views.candidate_detail(run, mine()[0].id).parts == {"guess.py": OWN}
     verified = place.culmen("replay", "long", "--verify")
     assert verified.code == 0, verified.out + verified.err
 
@@ -91,8 +91,8 @@ def test_a_paused_search_is_told_while_it_rests_and_resumed(place: Place):
     with running(place) as (process, run):
         assert place.culmen("stop", "long", "--pause").code == 0
         process.communicate(timeout=120)
-    assert process.returncode == 130 and views.status(run).state == "interrupted"
-    assert [event.entry.body["tell"] for event in views.log(run, kinds=("tell",))] == ["pause"]
+    assert process.returncode == 130 and views.run_status(run).state == "interrupted"
+    assert [event.entry.body["tell"] for event in views.log_events(run, kinds=("tell",))] == ["pause"]
     told = place.culmen("tell", "long", "--hint", "for later", "--json")
     assert told.code == 0 and told.document["taken"] is False
     resumed = subprocess.Popen(
@@ -101,15 +101,15 @@ def test_a_paused_search_is_told_while_it_rests_and_resumed(place: Place):
         stdout=subprocess.DEVNULL,
     )
     try:
-        wait(lambda: len(views.log(run, kinds=("tell",))) == 2, "the hint was not taken in")
-        wait(lambda: views.status(run).state == "running", "it does not go on: the old pause was taken again")
+        wait(lambda: len(views.log_events(run, kinds=("tell",))) == 2, "the hint was not taken in")
+        wait(lambda: views.run_status(run).state == "running", "it does not go on: the old pause was taken again")
         assert place.culmen("stop", "long").code == 0
         assert resumed.wait(120) == 0
     finally:
         if resumed.poll() is None:
             resumed.kill()
             resumed.wait()
-    assert views.status(run).reason == "user"
+    assert views.run_status(run).reason == "user"
 
 
 def test_mistakes_are_said_at_once(done: Place):
@@ -130,21 +130,21 @@ def test_a_message_that_is_journaled_already_is_not_taken_again(tmp_path: Path):
 
     with new_run(tmp_path) as journal:
         run = tmp_path / "run-1"
-        first, second = inbox.leave(run, "hint", "one"), inbox.leave(run, "hint", "two")
+        first, second = inbox.leave_message(run, "hint", "one"), inbox.leave_message(run, "hint", "two")
         journal.append([Entry("tell", body={"tell": "hint", "id": first.id, "text": "one"})])
         InboxWatcher(run)
-        assert [message.id for message in inbox.waiting(run)] == [second.id]
+        assert [message.id for message in inbox.waiting_messages(run)] == [second.id]
 
 
 def test_the_inbox_keeps_its_order_and_leaves_alone_what_is_no_message(tmp_path: Path):
-    sent = [inbox.leave(tmp_path, "hint", str(n)).id for n in range(5)]
+    sent = [inbox.leave_message(tmp_path, "hint", str(n)).id for n in range(5)]
     (tmp_path / "inbox" / "0.json").write_text("{")
     (tmp_path / "inbox" / "readme.txt").write_text("hello")
-    assert [message.id for message in inbox.waiting(tmp_path)] == sent
-    inbox.remove(tmp_path, sent[0])
-    inbox.remove(tmp_path, sent[0])
-    assert [message.text for message in inbox.waiting(tmp_path)] == ["1", "2", "3", "4"]
-    assert inbox.waiting(tmp_path / "nowhere") == []
+    assert [message.id for message in inbox.waiting_messages(tmp_path)] == sent
+    inbox.remove_message(tmp_path, sent[0])
+    inbox.remove_message(tmp_path, sent[0])
+    assert [message.text for message in inbox.waiting_messages(tmp_path)] == ["1", "2", "3", "4"]
+    assert inbox.waiting_messages(tmp_path / "nowhere") == []
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_the_inbox_keeps_its_order_and_leaves_alone_what_is_no_message(tmp_path:
 )
 def test_empty_and_endless_messages_are_refused(tmp_path: Path, kind: inbox.Kind, text: str, parts: dict[str, str]):
     with pytest.raises(UserError):
-        inbox.leave(tmp_path, kind, text, parts)
+        inbox.leave_message(tmp_path, kind, text, parts)
     assert not (tmp_path / "inbox").exists()
 
 
@@ -214,4 +214,4 @@ def test_leaving_a_watch_leaves_the_run_alone(place: Place) -> None:
         watching.send_signal(signal.SIGINT)
         out, _ = watching.communicate(timeout=60)
         assert watching.returncode == 0 and "running" in out
-        assert process.poll() is None and views.status(run).state == "running"
+        assert process.poll() is None and views.run_status(run).state == "running"

@@ -103,7 +103,7 @@ def test_a_models_file_with_roles_is_used_and_one_without_is_asked_about(place: 
     (place.root / "models.toml").write_text(MODELS + '[roles]\ndefault = "fast"\n')
     from culmen.llm.roles import ModelBook
 
-    assert ModelBook(place.root / "models.toml").named() == "default=fast"
+    assert ModelBook(place.root / "models.toml").roles_text() == "default=fast"
 
 
 def test_a_folder_with_other_files_takes_no_run(place: Place) -> None:
@@ -149,7 +149,7 @@ def test_lists_of_runs_break_no_word(place: Place) -> None:
     screen = Screen()
     screen.out.width = 50
     with screen.out.capture() as shown:
-        screen.table(["run", "trust", "strategy"], wide)
+        screen.print_table(["run", "trust", "strategy"], wide)
     assert all(word in shown.get().split() for word in wide[0])
 
 

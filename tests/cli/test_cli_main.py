@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from culmen.cli.screen import plain
+from culmen.cli.screen import plain_data
 from culmen.core.event import Entry
 from culmen.store.journal import SqlJournal
 
@@ -171,4 +171,4 @@ def test_reader_that_leaves_is_no_error(done: Place) -> None:
 
 
 def test_json_knows_no_nan() -> None:
-    assert plain({"a": [float("nan"), 1.0, float("inf")], 1: ()}) == {"a": [None, 1.0, None], "1": []}
+    assert plain_data({"a": [float("nan"), 1.0, float("inf")], 1: ()}) == {"a": [None, 1.0, None], "1": []}

@@ -107,7 +107,7 @@ def test_an_interrupted_run_is_resumed_and_goes_on_with_more_budget(tmp_path: Pa
     async def conversation(call: Call) -> None:
         await call("new", folder="mine")
         await call("run", task="mine", evaluations=80, name="first")
-        holder = views.status(tmp_path / "runs/first").owner
+        holder = views.run_status(tmp_path / "runs/first").owner
         assert holder is not None
         os.kill(holder.pid, signal.SIGKILL)
         before = await ended(call, "first")
@@ -120,7 +120,7 @@ def test_an_interrupted_run_is_resumed_and_goes_on_with_more_budget(tmp_path: Pa
         await refused(call, "less than nothing", run="first", evaluations=-10)
         more = await call("resume", run="first", evaluations=20, name="second")
         assert more["run"] == "second" and (await ended(call, "second"))["state"] == "finished"
-        old, new = (views.meta(tmp_path / "runs" / name).budget for name in ("first", "second"))
+        old, new = (views.run_meta(tmp_path / "runs" / name).budget for name in ("first", "second"))
         assert (new.dollars, new.seconds) == (old.dollars, old.seconds)
         settings = tmp_path / "mine/task.toml"
         settings.write_text(settings.read_text() + '\n[evaluator]\nfile = "/etc/passwd"\n')
@@ -178,16 +178,16 @@ def folders(tmp_path: Path) -> AllowedFolders:
 @pytest.mark.parametrize("given", ["..", "../secret.txt", "/etc/passwd", "task/../../secret.txt", "", "a\0b"])
 def test_paths_elsewhere_are_refused(folders: AllowedFolders, given: str):
     with pytest.raises(UserError):
-        folders.path(given)
+        folders.resolve_path(given)
 
 
 def test_links_that_lead_out_are_refused(folders: AllowedFolders, tmp_path: Path):
     (folders.home / "task/cases.jsonl").symlink_to(tmp_path / "secret.txt")
     (folders.home / "door").symlink_to(tmp_path)
     with pytest.raises(UserError, match="outside"):
-        folders.task("task")
+        folders.resolve_task("task")
     with pytest.raises(UserError, match="outside"):
-        folders.path("door/secret.txt")
+        folders.resolve_path("door/secret.txt")
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_links_that_lead_out_are_refused(folders: AllowedFolders, tmp_path: Path
 def test_files_elsewhere_that_a_task_names_are_refused(folders: AllowedFolders, line: str):
     (folders.home / "task/task.toml").write_text(f'goal = "Steal."\n{line}\n')
     with pytest.raises(UserError, match="lies outside the folders that are open to you"):
-        folders.task("task")
+        folders.resolve_task("task")
 
 
 def test_a_task_that_stays_inside_is_taken(folders: AllowedFolders):
@@ -213,4 +213,4 @@ def test_a_task_that_stays_inside_is_taken(folders: AllowedFolders):
         'goal = "See ../ and /nowhere/at/all."\n[seed]\nfiles = ["../shared.py"]\n[evaluator]\ncommand = ["/bin/sh"]\n'
     )
     (folders.home / "task/task.toml").write_text(text)
-    assert folders.task("task") == folders.home / "task"
+    assert folders.resolve_task("task") == folders.home / "task"

@@ -96,5 +96,5 @@ def test_opencode_brings_a_problem_to_culmen(tmp_path: Path) -> None:
     assert done.returncode == 0 and LAST in done.stdout, done.stderr + done.stdout[-3000:]
     heard = " ".join(result for asked in server.asked for result in asked.results)
     assert "lies outside the folders that are open to you" in heard  # /etc
-    assert views.status(work / "runs/first").state == "finished"
+    assert views.run_status(work / "runs/first").state == "finished"
     assert [file.name for file in (work / "won").iterdir()] == ["aim.py"], heard[-2000:]

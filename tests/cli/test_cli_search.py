@@ -22,7 +22,7 @@ from .conftest import TOML, Place
 @pytest.fixture
 def meta(done: Place) -> RunMeta:
     """Of a run with the offline proposer and 14 evaluations."""
-    return views.meta(done.root / "runs/first")
+    return views.run_meta(done.root / "runs/first")
 
 
 def asked(meta: RunMeta) -> RunMeta:
@@ -32,37 +32,37 @@ def asked(meta: RunMeta) -> RunMeta:
 
 
 def test_a_budget_without_a_plus_is_taken_as_it_stands(meta: RunMeta):
-    assert fork.settle(asked(meta), 190, "evaluations=50") == (Budget(evaluations=50), 0)
-    assert fork.settle(meta, 14, "evaluations=50", 3) == (Budget(evaluations=50), 3)
+    assert fork.settle_fork_budget(asked(meta), 190, "evaluations=50") == (Budget(evaluations=50), 0)
+    assert fork.settle_fork_budget(meta, 14, "evaluations=50", 3) == (Budget(evaluations=50), 3)
 
 
 def test_a_run_that_can_be_retraced_gets_more_on_top_of_what_it_had(meta: RunMeta):
-    assert fork.settle(asked(meta), 190, "evaluations=+50") == (Budget(evaluations=250, dollars=2.0), 0)
-    assert fork.settle(asked(meta), 190, "dollars=+1.5,final=0.2")[0] == Budget(200, dollars=3.5, final=0.2)
+    assert fork.settle_fork_budget(asked(meta), 190, "evaluations=+50") == (Budget(evaluations=250, dollars=2.0), 0)
+    assert fork.settle_fork_budget(asked(meta), 190, "dollars=+1.5,final=0.2")[0] == Budget(200, dollars=3.5, final=0.2)
 
 
 def test_the_offline_proposer_begins_with_what_was_found(meta: RunMeta):
-    budget, carry = fork.settle(meta, 14, "evaluations=+100")
+    budget, carry = fork.settle_fork_budget(meta, 14, "evaluations=+100")
     assert (budget, carry) == (Budget(evaluations=100), 25)  # a quarter is for looking at them
-    assert fork.settle(meta, 14, "evaluations=+1000")[1] == fork.MOST_CARRIED
+    assert fork.settle_fork_budget(meta, 14, "evaluations=+1000")[1] == fork.MOST_CARRIED
     cases = msgspec.structs.replace(meta.task, cases=tuple(Case(str(i)) for i in range(10)))
     with_cases = msgspec.structs.replace(meta, task=cases)
-    assert fork.settle(with_cases, 14, "evaluations=+100") == (Budget(evaluations=100), 2)
-    assert fork.settle(meta, 14, "evaluations=+100", 0) == (Budget(evaluations=114), 0)
+    assert fork.settle_fork_budget(with_cases, 14, "evaluations=+100") == (Budget(evaluations=100), 2)
+    assert fork.settle_fork_budget(meta, 14, "evaluations=+100", 0) == (Budget(evaluations=114), 0)
 
 
 @pytest.mark.parametrize("text", ["dollars=+1", "seconds=+60", "final=+0.1", "evaluations=+x", "evals=+3"])
 def test_more_of_what_was_not_limited_is_a_mistake(meta: RunMeta, text: str):
     with pytest.raises(UserError):
-        fork.settle(meta, 14, text)
+        fork.settle_fork_budget(meta, 14, text)
 
 
 def test_agents_do_not_retrace(meta: RunMeta):
     from culmen.strategies import catalog
 
-    assert fork.retraces(asked(meta))
-    strategy = catalog.config(catalog.make("cato", {"agent": "builtin"}))
-    assert not fork.retraces(msgspec.structs.replace(asked(meta), strategy=strategy))
+    assert fork.retraces_parent(asked(meta))
+    strategy = catalog.strategy_config(catalog.make_strategy("cato", {"agent": "builtin"}))
+    assert not fork.retraces_parent(msgspec.structs.replace(asked(meta), strategy=strategy))
 
 
 def test_a_fork_with_more_begins_with_the_best_and_ends_no_worse(done: Place, tmp_path: Path):
@@ -72,7 +72,7 @@ def test_a_fork_with_more_begins_with_the_best_and_ends_no_worse(done: Place, tm
     further = tmp_path / "further"
     asked = done.here("fork", "first", "--budget", "evaluations=+12", "--run-dir", str(further), "--json")
     forked = asked.document
-    seeds = {row.id for row in views.candidates(further, "old", operator="seed")}
+    seeds = {row.id for row in views.candidate_rows(further, "old", operator="seed")}
     assert before["best"]["id"] in seeds
     assert forked["best"]["score"] >= before["best"]["score"]
     assert forked["evaluations"] <= 12
@@ -101,11 +101,11 @@ def test_a_carried_candidate_is_judged_by_fresh_evaluations_at_the_end(place: Pl
 
 def test_a_finished_run_is_not_touched_by_resuming_it(done: Place):
     run = done.root / "runs/first"
-    events = len(list(views.log(run)))
+    events = len(list(views.log_events(run)))
     told = done.here("resume", "first")
     assert told.code == 0 and "nothing left to do" in told.err and "culmen fork first --budget" in told.out
     assert done.here("resume", "first", "--json").document["state"] == "finished"
-    assert len(list(views.log(run))) == events
+    assert len(list(views.log_events(run))) == events
 
 
 def test_who_would_resume_with_more_is_told_to_fork(done: Place):
@@ -135,7 +135,7 @@ def test_with_a_model_the_fork_retraces_the_run_and_goes_on_behind_it(place: Pla
         second = place.here("fork", "first", *more).document
         anew = len(server.requests) - asked
     before, after = (
-        [row.id for row in views.candidates(place.root / "runs" / name, "old", limit=None)]
+        [row.id for row in views.candidate_rows(place.root / "runs" / name, "old", limit=None)]
         for name in ("first", "more")
     )
     assert second["budget"]["evaluations"] == 30 and second["budget"]["calls"] == 100

@@ -144,7 +144,7 @@ def test_columns_that_do_not_fit_follow_below_and_no_word_is_broken(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     columns = ["name", "first number", "second number", "remark"]
-    Screen().table(columns, [["alpha", "1.23456789", "2.3456789", "several words in a row"]], right=columns[1:3])
+    Screen().print_table(columns, [["alpha", "1.23456789", "2.3456789", "several words in a row"]], right=columns[1:3])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "name   first number" and lines[2] == "alpha    1.23456789"
     assert lines[3].split() == ["name", "second", "number", "remark"]

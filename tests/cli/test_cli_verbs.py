@@ -248,7 +248,7 @@ def test_a_run_starts_from_what_another_has_learnt(done: Place) -> None:
     assert first.code == 0, first.err
     second = done.here(*line, "--run-dir", "runs/knowing", "--prior", "runs/learnt")
     assert second.code == 0, second.err
-    settings = json.loads(json.dumps(views.meta(done.root / "runs/knowing").strategy))["config"]
+    settings = json.loads(json.dumps(views.run_meta(done.root / "runs/knowing").strategy))["config"]
     assert settings["prior"]["fields"]["step"] > 0
     replayed = done.here("replay", "knowing", "--verify")
     assert replayed.code == 0, replayed.err

@@ -95,7 +95,7 @@ def life() -> tuple[list[tuple[str, str, str]], dict[str, Any]]:
             run_dir=Path(folder) / "run",
             progress=False,
         )
-        note = views.notes(study.path, "experiment")[0].entry.body
+        note = views.note_events(study.path, "experiment")[0].entry.body
     second = [place for place, (step, _, _) in enumerate(script.said) if step == "generate"][1]
     return script.said[: second + 1], note
 

@@ -50,6 +50,6 @@ def test_what_is_not_there_is_found(row: str, said: str) -> None:
 
 
 def test_line_numbers_are_brought_up_to_date() -> None:
-    row = "| A | b | `strategies/polca.py:99999` `Polca.lane` | |"
-    line = fidelity.names(fidelity.ROOT / "src/culmen/strategies/polca.py")["Polca.lane"]
+    row = "| A | b | `strategies/polca.py:99999` `Polca.run_lane` | |"
+    line = fidelity.names(fidelity.ROOT / "src/culmen/strategies/polca.py")["Polca.run_lane"]
     assert fidelity.renumbered(row) == row.replace("99999", str(line))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.core.errors import Unavailable, UserError
-from culmen.embed import HashingEmbedder, make
+from culmen.embed import HashingEmbedder, make_embedder
 from culmen.embed.models import RemoteEmbedder
 from culmen.llm.roles import ModelBook
 from tests.servers.openai_server import OpenAIServer
@@ -75,19 +75,19 @@ def test_nothing_and_much() -> None:
 
 
 def test_names() -> None:
-    assert make().name == "hashing-256-v1" == make("hashing-256-v1").name
-    assert make("hashing-512").name == "hashing-512-v1"
-    assert make("local:some/model").name == "local:some/model"
-    assert make("openai/text-embedding-3-small").name == "openai/text-embedding-3-small"
+    assert make_embedder().name == "hashing-256-v1" == make_embedder("hashing-256-v1").name
+    assert make_embedder("hashing-512").name == "hashing-512-v1"
+    assert make_embedder("local:some/model").name == "local:some/model"
+    assert make_embedder("openai/text-embedding-3-small").name == "openai/text-embedding-3-small"
     for wrong in ("hashing-100", "magic", "nobody/x"):
         with pytest.raises(UserError):
-            make(wrong)
+            make_embedder(wrong)
 
 
 def test_local_without_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(UserError, match="pip install"):
-        make("local").embed(["x"])
+        make_embedder("local").embed(["x"])
 
 
 def remote(tmp_path: Path, server: OpenAIServer) -> RemoteEmbedder:

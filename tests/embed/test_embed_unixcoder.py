@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from culmen.core.errors import UserError
-from culmen.embed.models import LocalEmbedder, UnixcoderEmbedder, windows
+from culmen.embed.models import LocalEmbedder, UnixcoderEmbedder, token_windows
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "<encoder-only>"]
 
@@ -46,7 +46,7 @@ def test_a_small_model_is_loaded_and_pooled(tmp_path: Path) -> None:
     assert np.allclose(found[0], found[2], atol=1e-5) and not np.allclose(found[0], found[1], atol=1e-3)
     for row, text in zip(found, texts):  # neither neighbours nor padding matter
         assert np.allclose(made.embed([text])[0], row, atol=1e-5)
-    torch, tokenizer, model = made._load()
+    torch, tokenizer, model = made._load_unixcoder()
     ids = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(texts[0]))
     row = [0, tokenizer.convert_tokens_to_ids("<encoder-only>"), 2, *ids, 2]
     with torch.inference_mode():
@@ -55,9 +55,9 @@ def test_a_small_model_is_loaded_and_pooled(tmp_path: Path) -> None:
 
 
 def test_long_programs_are_read_in_windows() -> None:
-    assert windows(range(10), 4, 8) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert windows(range(10), 4, 2) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert windows([], 4, 8) == [[]]
+    assert token_windows(range(10), 4, 8) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert token_windows(range(10), 4, 2) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert token_windows([], 4, 8) == [[]]
 
 
 def test_what_cannot_be_loaded_is_said(tmp_path: Path) -> None:

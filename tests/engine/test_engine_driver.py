@@ -12,7 +12,7 @@ from culmen.core.errors import Unavailable, UserError
 from culmen.core.evaluation import Observation
 from culmen.core.event import EvaluateRequest, ProposeRequest, at_least
 from culmen.core.usage import Budget, Usage
-from culmen.engine.driver import replay
+from culmen.engine.driver import replay_journal
 from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
 
@@ -29,10 +29,10 @@ def test_a_run_ends_with_a_journaled_winner_and_replays_to_the_same_verdict():
     assert asyncio.run(run.run()) == "finished"
     last = [e.entry.body for e in journal.read() if e.entry.kind == "state"][-1]
     again = Search(Climb(), TASK, Budget(evaluations=120), 1, 3)
-    replay(again, journal.read(), at_least)
-    assert last["winner"]["id"] == again.verdict.id
-    assert last["winner"]["score"] == again.verdict.score
-    assert again.done
+    replay_journal(again, journal.read(), at_least)
+    assert last["winner"]["id"] == again.result_so_far.id
+    assert last["winner"]["score"] == again.result_so_far.score
+    assert again.is_done
 
 
 def test_what_costs_money_is_journaled_before_it_starts():

@@ -25,11 +25,11 @@ from culmen.core.event import (
     Request,
     WriteRequest,
     at_least,
-    mark,
+    request_mark,
 )
 from culmen.core.usage import Budget, Usage
 from culmen.engine import driver as drivers
-from culmen.engine.driver import Driver, about, canonical, subject
+from culmen.engine.driver import Driver, canonical_result, effect_facts, effect_subject
 from culmen.evidence.account import CHOICE, FINAL, SEARCH
 from culmen.store.journal import MemoryJournal
 
@@ -70,7 +70,7 @@ async def for_ever() -> None:
 
 
 def effect(request: Request) -> Effect:
-    return Effect(1, mark(request), request)
+    return Effect(1, request_mark(request), request)
 
 
 @pytest.mark.parametrize(
@@ -89,22 +89,22 @@ def effect(request: Request) -> Effect:
 )  # fmt: skip
 def test_rows_say_what_readers_need_beside_the_result(request_: Request, told: dict, of: dict) -> None:
     """Evaluations and edits of the choice and of the confirmation are told from those of the search."""
-    assert about(effect(request_), SEARCH) == told and subject(effect(request_)) == of
+    assert effect_facts(effect(request_), SEARCH) == told and effect_subject(effect(request_)) == of
     plain = isinstance(request_, EvaluateRequest | EditRequest)
     for phase in (CHOICE, FINAL):
-        assert about(effect(request_), phase) == ({"phase": phase} if plain else told)
+        assert effect_facts(effect(request_), phase) == ({"phase": phase} if plain else told)
 
 
 def test_numbers_of_an_observation_become_floats_as_the_journal_will_return_them() -> None:
     floats = Observation(ONE.id, Status.OK, 2.0, metrics={"a": 1.0})
     for score, metric in ((2, 1.0), (2.0, 1), (2, True)):
-        found = canonical(Observation(ONE.id, Status.OK, score, metrics={"a": metric}))
+        found = canonical_result(Observation(ONE.id, Status.OK, score, metrics={"a": metric}))
         assert isinstance(found, Observation) and found == floats
         assert type(found.score) is type(found.metrics["a"]) is float
-    failed = canonical(Observation(ONE.id, Status.ERROR, None, metrics={"a": 1}))
+    failed = canonical_result(Observation(ONE.id, Status.ERROR, None, metrics={"a": 1}))
     assert isinstance(failed, Observation) and failed.score is None and type(failed.metrics["a"]) is float
     for same in (floats, Observation(ONE.id, Status.ERROR), Text("words")):
-        assert canonical(same) is same
+        assert canonical_result(same) is same
 
 
 # When it is written.
@@ -288,11 +288,11 @@ def test_what_an_effect_may_cost_beyond_its_estimate_is_durable_before_it_is_spe
         await lab.gather(lab.ask(Brief(ONE)), lab.ask(Brief(TWO)))
 
     async def gate(effect: Effect) -> None:
-        told.append(await run.hold(Usage(evaluations=1, calls=2, input_tokens=50)))
+        told.append(await run.hold_budget(Usage(evaluations=1, calls=2, input_tokens=50)))
         held = [(entry.key, entry.mark, entry.effect) for entry in rows(journal, "held")]
         assert (effect.key, effect.mark, "propose") in held
         if len(told) == 2:
-            told.append(await run.hold(Usage(calls=9)))
+            told.append(await run.hold_budget(Usage(calls=9)))
 
     run, journal = made(search, gate, budget=Budget(calls=5))
     assert over(run) == "finished" and told == ["", "", "calls"]
@@ -302,7 +302,7 @@ def test_what_an_effect_may_cost_beyond_its_estimate_is_durable_before_it_is_spe
 
 def test_who_performs_nothing_holds_nothing() -> None:
     run, journal = made(Climb().search)
-    assert asyncio.run(run.hold(Usage(calls=1))) == "" and not rows(journal, "held")
+    assert asyncio.run(run.hold_budget(Usage(calls=1))) == "" and not rows(journal, "held")
     run.search.close()
 
 
@@ -316,10 +316,12 @@ def test_who_has_outlived_its_effect_holds_nothing() -> None:
     async def outliving() -> None:
         while not rows(journal, "done"):
             await asyncio.sleep(0)
-        told.append(await run.hold(Usage(calls=1)))
-        told.append(str(run.search.reservations.permit(Usage(calls=1))))
-        told.append(await run.hold(Usage(calls=3)))
-        told.append(str(run.search.reservations.fits(Usage(calls=2))))  # nothing is reserved that nobody would release
+        told.append(await run.hold_budget(Usage(calls=1)))
+        told.append(str(run.search.reservations.permit_current_effect(Usage(calls=1))))
+        told.append(await run.hold_budget(Usage(calls=3)))
+        told.append(
+            str(run.search.reservations.has_room_for(Usage(calls=2)))
+        )  # nothing is reserved that nobody would release
 
     async def gate(effect: Effect) -> None:
         if effect.key == 1:
@@ -341,11 +343,11 @@ def test_who_outlives_its_effect_while_it_waits_holds_nothing() -> None:
         await lab.evaluate(ONE, [None])
 
     async def waiting() -> None:
-        assert await run.hold(Usage(calls=1)) == ""
+        assert await run.hold_budget(Usage(calls=1)) == ""
 
     async def gate(effect: Effect) -> None:
         if effect.key == 1:
-            assert await run.hold(Usage(calls=2)) == ""
+            assert await run.hold_budget(Usage(calls=2)) == ""
             while len(rows(journal, "done")) < 1:  # the other one
                 await asyncio.sleep(0)
         elif effect.key == 2:
@@ -355,7 +357,7 @@ def test_who_outlives_its_effect_while_it_waits_holds_nothing() -> None:
             await a_while()
         else:
             await late[0]
-            told.append(run.search.reservations.fits(Usage(calls=2)))
+            told.append(run.search.reservations.has_room_for(Usage(calls=2)))
 
     run, journal = made(search, gate, workers=2, budget=Budget(evaluations=60, calls=2))
     assert over(run) == "finished" and told and all(told) and len(rows(journal, "held")) == 1
@@ -383,7 +385,7 @@ def test_what_a_call_that_was_cut_off_may_have_cost_is_written_and_counted() -> 
 
     async def gate(effect: Effect) -> None:
         if isinstance(effect.request, ProposeRequest):
-            run.take([Entry("stop", body={"reason": "user"})])
+            run.submit_entries([Entry("stop", body={"reason": "user"})])
             await for_ever()
         if isinstance(effect.request, EvaluateRequest) and effect.key == 3:
             await for_ever()
@@ -408,7 +410,7 @@ def test_a_persons_stop_is_journaled_and_ends_what_hangs() -> None:
 
     async def gate(effect: Effect) -> None:
         if isinstance(effect.request, EvaluateRequest) and effect.request.candidate == ONE:
-            asyncio.get_running_loop().call_soon(lambda: run.take([Entry("stop", body={"reason": "user"})]))
+            asyncio.get_running_loop().call_soon(lambda: run.submit_entries([Entry("stop", body={"reason": "user"})]))
             await for_ever()
 
     run, journal = made(search, gate)
@@ -496,7 +498,7 @@ def test_after_an_interrupt_what_runs_has_ten_seconds_to_end_and_nothing_begins(
                 await asyncio.sleep(0)
             await a_while()  # the grace has begun
             watch.now += seconds
-            run.take([])  # it looks at the clock again
+            run.submit_entries([])  # it looks at the clock again
             interrupted.append(effect.key)
             await (a_while() if ended > 1 else for_ever())
 
@@ -520,7 +522,7 @@ def test_a_search_ends_when_its_seconds_are_over_and_not_before() -> None:
             for seconds in (89.5, 0.5):
                 seen.append(run.search.phase)
                 watch.now += seconds
-                run.take([])  # it looks at the clock
+                run.submit_entries([])  # it looks at the clock
                 await a_while()
             await for_ever()
 

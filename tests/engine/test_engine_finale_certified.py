@@ -16,9 +16,9 @@ from culmen.core.event import Effect, EvaluateRequest, Result
 from culmen.core.result import RunResult
 from culmen.core.task import NO_TOLERANCE, Evaluator, Objective, Task
 from culmen.core.usage import Budget
-from culmen.engine.finale import soon
+from culmen.engine.finale import evaluations_after_stop
 from culmen.evidence.account import Fact
-from culmen.evidence.verdict import certified
+from culmen.evidence.verdict import worst_certified
 from culmen.testing.virtual import simulate
 
 from .worlds import EXACT, TASK
@@ -174,11 +174,13 @@ def test_the_worst_certified_value_counts_and_one_that_is_missing_takes_all() ->
     def seen(reward: float | None) -> Fact:
         return Fact("a", (), "", 1.0, vouched=reward)
 
-    assert certified([seen(0.5), seen(0.3)]) == 0.3 and certified([seen(-0.5), seen(-0.3)]) == -0.5
-    assert certified([seen(0.5), seen(None)]) is None and certified([]) is None
+    assert worst_certified([seen(0.5), seen(0.3)]) == 0.3 and worst_certified([seen(-0.5), seen(-0.3)]) == -0.5
+    assert worst_certified([seen(0.5), seen(None)]) is None and worst_certified([]) is None
 
 
 def test_after_a_stop_the_final_choice_takes_24_evaluations_or_twice_a_data_set() -> None:
     cases = tuple(Case(str(n), n) for n in range(20))
-    assert soon(TASK) == 24 and soon(msgspec.structs.replace(TASK, cases=cases)) == 40
-    assert soon(msgspec.structs.replace(TASK, cases=cases[:11])) == 24
+    assert (
+        evaluations_after_stop(TASK) == 24 and evaluations_after_stop(msgspec.structs.replace(TASK, cases=cases)) == 40
+    )
+    assert evaluations_after_stop(msgspec.structs.replace(TASK, cases=cases[:11])) == 24

@@ -14,13 +14,13 @@ import scipy.stats
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, Result
 from culmen.core.result import RunResult
-from culmen.core.task import Objective, Task, constraint, goals
+from culmen.core.task import Objective, Task, parse_constraint, parse_metric_goals
 from culmen.core.usage import Budget
 from culmen.testing.virtual import simulate
 
 from .worlds import Looks, named, split
 
-GOALS = goals({"x": "max", "y": "max"})
+GOALS = parse_metric_goals({"x": "max", "y": "max"})
 TASK = Task("front", seeds=({"x": "0.0"},), objective=Objective(metrics=GOALS))
 BARE = msgspec.structs.replace(TASK, seeds=())
 
@@ -228,7 +228,9 @@ def test_where_nothing_tells_the_noise_the_means_decide() -> None:
 
 def test_what_violates_a_constraint_afresh_is_reported_only_where_all_do() -> None:
     levels = {text: THREE[text] for text in ("0.0", "a", "b")}
-    task = msgspec.structs.replace(TASK, objective=Objective(metrics=GOALS[:1], constraints=(constraint("y >= 0.7"),)))
+    task = msgspec.structs.replace(
+        TASK, objective=Objective(metrics=GOALS[:1], constraints=(parse_constraint("y >= 0.7"),))
+    )
 
     def ends(first: float, second: float) -> tuple[list[str], set[bool]]:
         means = {"0.0": (20.0, 0.5), "a": (10.0, first), "b": (6.0, second)}

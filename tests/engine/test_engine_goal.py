@@ -13,13 +13,13 @@ from culmen.core.evaluation import Case
 from culmen.core.event import EvaluateRequest, at_least
 from culmen.core.task import Evaluator, Objective
 from culmen.core.usage import Budget
-from culmen.engine.driver import replay
+from culmen.engine.driver import replay_journal
 from culmen.engine.search import Search
 from culmen.run import inputs
 from culmen.store.journal import MemoryJournal
 from culmen.strategies import catalog
 from culmen.strategies.cato import Cato
-from culmen.testing.landscape import Landscape, program, task
+from culmen.testing.landscape import Landscape, landscape_program, task
 from culmen.testing.strategy_kit import outcome
 from culmen.testing.virtual import simulate
 
@@ -46,7 +46,7 @@ class Verified(Landscape):
 
 
 def run(about, world, stop_at, name="sequential", **options):
-    return simulate(catalog.make(name, {}), about, world, BUDGET, seed=2, stop_at=stop_at, **options)
+    return simulate(catalog.make_strategy(name, {}), about, world, BUDGET, seed=2, stop_at=stop_at, **options)
 
 
 def test_the_search_ends_when_the_score_is_reached_and_costs_nothing_more():
@@ -58,7 +58,7 @@ def test_the_search_ends_when_the_score_is_reached_and_costs_nothing_more():
 
 
 def test_a_seed_may_be_enough():
-    end = run(msgspec.structs.replace(PLAIN, seeds=(program(0.6),)), Landscape(), 0.5)
+    end = run(msgspec.structs.replace(PLAIN, seeds=(landscape_program(0.6),)), Landscape(), 0.5)
     assert end.search.reason == "target"
 
 
@@ -154,7 +154,7 @@ def test_a_look_is_made_where_the_budget_holds_all_of_it():
 def test_killed_anywhere_and_resumed_it_ends_at_the_same_place(about):
     world = Verified(sigma=0.05 if about is NOISY else 0.0)
     options = {"seed": 3, "workers": 3, "order": "request", "stop_at": 0.5}
-    strategy = catalog.make("polca", {})
+    strategy = catalog.make_strategy("polca", {})
     whole = simulate(strategy, about, world, BUDGET, **options)
     assert whole.search.reason == "target"
     for point in range(1, whole.performed, max(1, whole.performed // 8)):
@@ -163,22 +163,28 @@ def test_killed_anywhere_and_resumed_it_ends_at_the_same_place(about):
         resumed = simulate(strategy, about, world, BUDGET, journal=journal, **options)
         assert outcome(journal) == outcome(whole.journal) and resumed.verdict == whole.verdict
     again = Search(strategy, about, BUDGET, 3, 3, stop_at=0.5)
-    replay(again, whole.journal.read(), at_least)
-    assert again.reason == "target" and again.verdict == whole.verdict
+    replay_journal(again, whole.journal.read(), at_least)
+    assert again.reason == "target" and again.result_so_far == whole.verdict
 
 
 def test_what_can_be_asked_for():
     aimed = msgspec.structs.replace(PLAIN, objective=Objective(target=0.9))
-    assert [inputs.level(aimed, text) for text in (None, "none", "target", "0.25", 3)] == [None, None, 0.9, 0.25, 3.0]
+    assert [inputs.parse_stop_score(aimed, text) for text in (None, "none", "target", "0.25", 3)] == [
+        None,
+        None,
+        0.9,
+        0.25,
+        3.0,
+    ]
     for about, text in ((PLAIN, "target"), (aimed, "soon"), (aimed, "nan")):
         with pytest.raises(UserError):
-            inputs.level(about, text)
+            inputs.parse_stop_score(about, text)
 
 
 def test_a_strategy_that_puts_things_in_order_ends_by_itself():
     assert catalog.ending_at(Cato(), 0.5) == (Cato(threshold=0.5), None)
     assert catalog.ending_at(Cato(threshold=0.5), 0.5) == (Cato(threshold=0.5), None)
-    polca = catalog.make("polca", {})
+    polca = catalog.make_strategy("polca", {})
     assert catalog.ending_at(polca, 0.5) == (polca, 0.5) and catalog.ending_at(polca, None) == (polca, None)
     with pytest.raises(UserError):
         catalog.ending_at(Cato(threshold=0.9), 0.5)

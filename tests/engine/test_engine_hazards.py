@@ -16,9 +16,9 @@ from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Effect, EvaluateRequest
 from culmen.core.usage import Budget
 from culmen.strategies import catalog
-from culmen.testing.hazards import HAZARDS, LOST, OUTAGE, HazardWorld, hazard
+from culmen.testing.hazards import HAZARDS, LOST, OUTAGE, HazardWorld, hazard_world
 from culmen.testing.virtual import simulate
-from culmen.testing.worlds import Genome, genome
+from culmen.testing.worlds import Genome, candidate_genome
 
 BENCH = Path(__file__).parents[2] / "bench" / "bench_truth.py"
 SINGLE = [name for name, world in HAZARDS.items() if isinstance(world, HazardWorld)]
@@ -39,21 +39,21 @@ def seen(world: HazardWorld, candidate: Candidate, times: int) -> list[Observati
 
 def worths(world: HazardWorld, observations: list[Observation]) -> list[float]:
     """Scores, a candidate's failures at the floor, without those that are nobody's fault."""
-    floor = world.truth(world.task().candidates()[0]) if world.floor is None else world.floor
+    floor = world.truth(world.task().initial_candidates()[0]) if world.floor is None else world.floor
     counted = (one for one in observations if one.feedback != LOST)
     return [floor if one.score is None else one.score for one in counted]
 
 
 def member(quality: float, genes: int = 0) -> Candidate:
-    return Candidate.of(Genome(quality, genes).parts(7))
+    return Candidate.of(Genome(quality, genes).genome_parts(7))
 
 
 @pytest.mark.parametrize("name", SINGLE)
 def test_the_true_score_of_a_world_is_the_mean_of_what_it_shows(name: str):
-    world = hazard(name, 3)
+    world = hazard_world(name, 3)
     assert isinstance(world, HazardWorld)
-    start = world.task().candidates()[0]
-    drawn = [Candidate.of(world.shape(genome(start), Random(n), 3).parts(n)) for n in range(6)]
+    start = world.task().initial_candidates()[0]
+    drawn = [Candidate.of(world.shape(candidate_genome(start), Random(n), 3).genome_parts(n)) for n in range(6)]
     for candidate in (start, *drawn, member(0.6, 1)):
         found = worths(world, seen(world, candidate, 60 if world.train else 2000))
         mean, spread = fmean(found), stdev(found) / len(found) ** 0.5
@@ -63,7 +63,7 @@ def test_the_true_score_of_a_world_is_the_mean_of_what_it_shows(name: str):
 
 
 def test_the_flaky_world_is_worth_what_its_description_says():
-    world = hazard("flaky", 0)
+    world = hazard_world("flaky", 0)
     assert [world.truth(one) for one in (member(1.0, 1), member(0.8), member(0.3))] == [
         0.65,
         0.8,
@@ -72,16 +72,16 @@ def test_the_flaky_world_is_worth_what_its_description_says():
 
 
 def test_an_outage_strikes_everyone_for_a_while():
-    world = hazard("outage at the end", 0)
+    world = hazard_world("outage at the end", 0)
     assert isinstance(world, HazardWorld)
     failed = [not one.ok for one in seen(world, member(0.4), 100)]
     assert failed == [False] * (100 - OUTAGE) + [True] * OUTAGE
-    again = hazard("outage at the end", 0)
+    again = hazard_world("outage at the end", 0)
     assert isinstance(again, HazardWorld) and seen(again, member(0.4), 1)[0].ok
 
 
 def test_time_outs_strike_fragile_candidates_alone():
-    world = hazard("time-outs", 0)
+    world = hazard_world("time-outs", 0)
     assert isinstance(world, HazardWorld)
     told = {one.status for one in seen(world, member(0.4, 1), 50)}
     assert told == {Status.OK, Status.TIMEOUT}
@@ -117,9 +117,9 @@ def test_a_steady_program_is_reported_though_others_score_more_now_and_then(stra
     """The reproduction: before, the one that fails half of the time was reported in nearly every run."""
     steady = 0
     for seed in range(6):
-        world = hazard("flaky", seed)
+        world = hazard_world("flaky", seed)
         budget = Budget(evaluations=world.evaluations, calls=20 * world.evaluations)
-        run = simulate(catalog.make(strategy), world.task(), world, budget, seed=seed, workers=2)
+        run = simulate(catalog.make_strategy(strategy), world.task(), world, budget, seed=seed, workers=2)
         assert run.verdict is not None
         candidate = run.search.lab.find(run.verdict.id)
         steady += isinstance(world, HazardWorld) and not world.is_fragile(candidate) and not run.verdict.kept_initial
@@ -127,8 +127,8 @@ def test_a_steady_program_is_reported_though_others_score_more_now_and_then(stra
 
 
 def test_a_scorer_that_loses_its_simulator_is_told_apart_and_held_against_nobody() -> None:
-    world = hazard("simulator lost, minimised", 3)
+    world = hazard_world("simulator lost, minimised", 3)
     budget = Budget(evaluations=world.evaluations, calls=20 * world.evaluations)
-    run = simulate(catalog.make("pedigree"), world.task(), world, budget, seed=3, workers=2)
+    run = simulate(catalog.make_strategy("pedigree"), world.task(), world, budget, seed=3, workers=2)
     assert run.verdict is not None and abs(run.verdict.score) < 2.5  # before: -28 ± 30
     assert run.verdict.failed.get("scorer", 0) > 5 * run.verdict.failed.get("candidate", 0)

@@ -28,7 +28,7 @@ from culmen.core.event import (
 from culmen.core.task import Evaluator, Task
 from culmen.core.usage import Budget
 from culmen.engine import lab as labs
-from culmen.engine.lab import Turns, pack, unpack
+from culmen.engine.lab import Turns, pack_vectors, unpack_vectors
 from culmen.testing.virtual import Simulation, simulate
 
 from .worlds import EXACT, TASK, Does, Hill
@@ -49,7 +49,7 @@ class Asked(Hill):
         if isinstance(effect.request, CustomRequest):
             return float(effect.request.payload.get("seconds", 0.1)), Custom()
         if isinstance(effect.request, EmbedRequest):
-            return 0.1, pack([[0.5, float(c.text)] for c in effect.request.candidates], "two numbers")
+            return 0.1, pack_vectors([[0.5, float(c.text)] for c in effect.request.candidates], "two numbers")
         return super().perform(effect, rng)
 
 
@@ -138,8 +138,12 @@ def test_vectors_are_asked_for_once_and_none_for_nobody() -> None:
 
 
 def test_no_rows_are_no_vectors() -> None:
-    assert (pack([], "e").count, pack([], "e").width, unpack(pack([], "e"))) == (0, 0, ())
-    assert unpack(pack([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], "e")) == ((1.0, 2.0, 3.0), (4.0, 5.0, 6.0))
+    assert (pack_vectors([], "e").count, pack_vectors([], "e").width, unpack_vectors(pack_vectors([], "e"))) == (
+        0,
+        0,
+        (),
+    )
+    assert unpack_vectors(pack_vectors([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], "e")) == ((1.0, 2.0, 3.0), (4.0, 5.0, 6.0))
 
 
 def test_time_limits_are_effects_and_without_a_limit_there_is_none() -> None:
@@ -280,35 +284,35 @@ def test_a_candidate_that_comes_when_nothing_is_left_is_heard_and_not_evaluated(
 
 def test_proposals_asked_for_with_nothing_delivered_between_them_are_one_turn() -> None:
     turns = Turns()
-    turns.asked()
-    turns.asked()
-    turns.answered()
-    assert turns.finished == 0  # one is still under way
-    turns.answered()
-    assert turns.finished == 1
-    turns.delivered()
-    turns.asked()
-    assert turns.finished == 1
-    turns.answered()
-    assert turns.finished == 2
+    turns.count_proposal_request()
+    turns.count_proposal_request()
+    turns.count_proposal()
+    assert turns.finished_count == 0  # one is still under way
+    turns.count_proposal()
+    assert turns.finished_count == 1
+    turns.note_delivery()
+    turns.count_proposal_request()
+    assert turns.finished_count == 1
+    turns.count_proposal()
+    assert turns.finished_count == 2
 
 
 def test_ten_turns_are_enough_and_small_budgets_or_searches_without_proposals_expect_none() -> None:
-    assert Turns().few(1000, 1000) is None
+    assert Turns().few_turns_note(1000, 1000) is None
     turns = Turns()
-    turns.asked()
-    assert turns.few(300, 280) == {"turns": 0, "evaluations": 280, "needed": 3000}
-    turns.answered()
+    turns.count_proposal_request()
+    assert turns.few_turns_note(300, 280) == {"turns": 0, "evaluations": 280, "needed": 3000}
+    turns.count_proposal()
     for _ in range(8):
-        turns.delivered()
-        turns.asked()
-        turns.answered()
-    assert turns.few(100, 96) == {"turns": 9, "evaluations": 96, "needed": 112}
-    assert turns.few(99, 96) is turns.few(None, 96) is None
-    turns.delivered()
-    turns.asked()
-    turns.answered()
-    assert turns.finished == 10 and turns.few(100, 96) is None
+        turns.note_delivery()
+        turns.count_proposal_request()
+        turns.count_proposal()
+    assert turns.few_turns_note(100, 96) == {"turns": 9, "evaluations": 96, "needed": 112}
+    assert turns.few_turns_note(99, 96) is turns.few_turns_note(None, 96) is None
+    turns.note_delivery()
+    turns.count_proposal_request()
+    turns.count_proposal()
+    assert turns.finished_count == 10 and turns.few_turns_note(100, 96) is None
 
 
 def test_a_search_tells_how_few_its_turns_were() -> None:

@@ -11,13 +11,13 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from culmen.core.brief import LONG, Attempt, Brief, Exhibit, Measured, Proposal, settled
+from culmen.core.brief import LONG, Attempt, Brief, Exhibit, Measured, Proposal, resolve_format
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.engine import record
-from culmen.engine.record import SHOWN, Past, change, reason
+from culmen.engine.record import SHOWN, Past, describe_change, describe_failure
 from culmen.evidence.account import Account, fact_of
 from culmen.strategies import catalog
 from culmen.testing.landscape import Faults, Landscape, task
@@ -45,18 +45,18 @@ class Known:
 
     def see(self, candidate: Candidate, observation: Observation) -> None:
         self.account.observe(fact_of(self.task, candidate, observation, ""))
-        self.past.seen(candidate, observation)
+        self.past.add_observation(candidate, observation)
 
     def child(self, text: str, note: str = "", hypothesis: str = "") -> Candidate:
         child = Candidate.of({"p": text}, (PARENT.id,), Origin("diff", note=note))
-        self.past.asked(Brief(PARENT), Proposal((child,), hypothesis))
+        self.past.add_answer(Brief(PARENT), Proposal((child,), hypothesis))
         return child
 
     def attempts(self) -> tuple[Attempt, ...]:
-        return self.past.informed(Brief(PARENT)).attempts
+        return self.past.complete_brief(Brief(PARENT)).attempts
 
     def margin(self) -> float | None:
-        return self.past.informed(Brief(PARENT)).measured.margin
+        return self.past.complete_brief(Brief(PARENT)).measured.margin
 
 
 def test_attempts_on_a_parent_are_told_with_what_came_of_them() -> None:
@@ -75,7 +75,7 @@ def test_attempts_on_a_parent_are_told_with_what_came_of_them() -> None:
 def test_a_reply_without_a_candidate_is_an_attempt_if_the_change_was_to_blame() -> None:
     known = Known()
     for fault in ("diff_mismatch", "unchanged", "refused", "empty"):
-        known.past.asked(Brief(PARENT), Proposal((), "Swap rows.", fault))
+        known.past.add_answer(Brief(PARENT), Proposal((), "Swap rows.", fault))
     assert [each.change for each in known.attempts()] == [
         "Swap rows. (the edits did not fit the text)",
         "Swap rows. (nothing was changed)",
@@ -89,15 +89,15 @@ def test_attempts_are_few_the_newest_and_each_once() -> None:
     known.child("a = 19\nb = 2\n", hypothesis="again")
     told = known.attempts()
     assert len(told) == SHOWN == 6 and told[-1].change == "again" and all(len(each.change) <= 240 for each in told)
-    assert known.past.informed(Brief(Candidate.of({"p": "other"}))).attempts == ()
+    assert known.past.complete_brief(Brief(Candidate.of({"p": "other"}))).attempts == ()
 
 
 def test_means_have_counts_and_intervals_pooled_over_candidates() -> None:
     known, other = Known(), Candidate.of({"p": "other"})
     known.score(PARENT, 0.5)
-    assert known.past.informed(Brief(PARENT)).measured.margin is None  # nothing was evaluated twice yet
+    assert known.past.complete_brief(Brief(PARENT)).measured.margin is None  # nothing was evaluated twice yet
     known.score(other, 0.4, 0.6, metrics={"width": 3.0, "bad": float("nan")})
-    brief = known.past.informed(Brief(PARENT, reward=9.0, inspirations=(Exhibit(other, 9.0),)))
+    brief = known.past.complete_brief(Brief(PARENT, reward=9.0, inspirations=(Exhibit(other, 9.0),)))
     assert brief.reward == 0.5 and brief.measured.count == 1
     spread = (0.02) ** 0.5
     assert brief.measured.margin == pytest.approx(t(1) * spread)
@@ -109,7 +109,7 @@ def test_means_have_counts_and_intervals_pooled_over_candidates() -> None:
 def test_exact_scores_have_no_interval() -> None:
     known = Known(deterministic=True)
     known.score(PARENT, 0.5)
-    assert known.past.informed(Brief(PARENT)).measured.margin == 0.0
+    assert known.past.complete_brief(Brief(PARENT)).measured.margin == 0.0
 
 
 def test_exact_scores_on_some_of_the_cases_have_an_interval_until_all_were_seen() -> None:
@@ -133,12 +133,12 @@ def test_intervals_are_those_of_students_t() -> None:
 def test_a_strategy_that_says_how_well_it_knows_a_number_keeps_both() -> None:
     known, mine = Known(), Measured(5, 1, 0.25)
     known.score(PARENT, 0.5, 0.7)
-    brief = known.past.informed(
+    brief = known.past.complete_brief(
         Brief(PARENT, reward=0.3, measured=mine, inspirations=(Exhibit(PARENT, 0.2, "", mine),))
     )
     assert (brief.reward, brief.measured) == (0.3, mine)
     assert (brief.inspirations[0].reward, brief.inspirations[0].measured) == (0.2, mine)
-    unsaid = known.past.informed(Brief(PARENT, reward=0.3, measured=Measured(0, 0, None)))
+    unsaid = known.past.complete_brief(Brief(PARENT, reward=0.3, measured=Measured(0, 0, None)))
     assert unsaid.reward == pytest.approx(0.6) and unsaid.measured.count == 2
 
 
@@ -146,13 +146,13 @@ def test_reasons_are_one_line_of_160_characters_at_most_and_metrics_twelve_of_th
     words = "exception " * 13
     for length, ends in ((160, "x"), (161, "…"), (500, "…")):
         feedback = words + "x" * (length - len("error " + words))
-        said = reason(Observation(PARENT.id, Status.ERROR, feedback=f"first\n{feedback}\n\n"))
+        said = describe_failure(Observation(PARENT.id, Status.ERROR, feedback=f"first\n{feedback}\n\n"))
         assert len(said) == 160 and said.startswith("error exception") and said.endswith(ends)
-    cut = reason(Observation(PARENT.id, Status.ERROR, feedback="y" * 152 + " " + "z" * 20))
+    cut = describe_failure(Observation(PARENT.id, Status.ERROR, feedback="y" * 152 + " " + "z" * 20))
     assert cut == "error " + "y" * 152 + "…"  # not a blank before the dots
     known = Known()
     known.score(PARENT, 0.5, metrics={"bad": float("inf"), **{f"m{n}": float(n) for n in range(14)}})
-    (exhibit,) = known.past.informed(Brief(inspirations=(Exhibit(PARENT),))).inspirations
+    (exhibit,) = known.past.complete_brief(Brief(inspirations=(Exhibit(PARENT),))).inspirations
     assert list(exhibit.metrics) == [f"m{n}" for n in range(12)]
 
 
@@ -161,7 +161,7 @@ def test_what_was_not_touched_for_longest_is_forgotten(monkeypatch: pytest.Monke
     known, others = Known(), [Candidate.of({"p": str(n)}) for n in range(3)]
     for candidate in (others[0], others[1], others[0], others[2]):
         known.score(candidate, 0.5, metrics={"width": 1.0})
-    exhibits = known.past.informed(Brief(inspirations=tuple(map(Exhibit, others)))).inspirations
+    exhibits = known.past.complete_brief(Brief(inspirations=tuple(map(Exhibit, others)))).inspirations
     assert [bool(exhibit.metrics) for exhibit in exhibits] == [True, False, True]
 
 
@@ -170,7 +170,7 @@ STRATEGIES = ["polca", "openevolve", "puct", "gepa", "map_elites", "best_of_n", 
 
 def briefs_of(name: str, error: float) -> list[Brief]:
     witness = Witness(Landscape(sigma=0.1, faults=Faults(error=error)))
-    simulate(catalog.make(name), task(), witness, Budget(evaluations=200), seed=3)
+    simulate(catalog.make_strategy(name), task(), witness, Budget(evaluations=200), seed=3)
     assert all(brief.measured.count for brief in witness.briefs if brief.reward is not None)
     return witness.briefs
 
@@ -194,9 +194,14 @@ def test_long_parents_are_edited_and_short_ones_rewritten() -> None:
         ("auto", "rewrite", "diff"),
         ("verbalized_auto", "verbalized", "verbalized_diff"),
     ):
-        assert settled(form, PARENT) == settled(form, None) == settled(form, long, ("p",)) == short_form
-        assert settled(form, long) == long_form
-    assert settled("rewrite", long) == "rewrite"
+        assert (
+            resolve_format(form, PARENT)
+            == resolve_format(form, None)
+            == resolve_format(form, long, ("p",))
+            == short_form
+        )
+        assert resolve_format(form, long) == long_form
+    assert resolve_format("rewrite", long) == "rewrite"
 
 
 def test_briefs_of_earlier_journals_are_still_read() -> None:
@@ -215,7 +220,7 @@ def test_what_changed_is_told_by_the_lines_that_came_and_went_wherever_they_stan
     first = [line.strip() for line in new if line in come and line.strip()][:3]
     first = first or [line.strip() for line in old if line in gone and line.strip()][:3]
     parent, child = (Candidate.of({"x": "\n".join(lines) + "\n" if lines else ""}) for lines in (old, new))
-    told = change(parent, child, Proposal((child,)))
+    told = describe_change(parent, child, Proposal((child,)))
     assert told == " ".join(f"{come.total()} lines in, {gone.total()} out: {'; '.join(first)}".split())
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import Case, Observation, Status
-from culmen.core.event import Effect, EvaluateRequest, mark
+from culmen.core.event import Effect, EvaluateRequest, request_mark
 from culmen.core.usage import Budget
 from culmen.engine.record import Memo, MemoryStore
 from culmen.evidence.evidence import Evidence
@@ -70,8 +70,8 @@ def test_tallies_are_what_was_seen(observations):
         assert tally.barred == any(barred for *_, barred in mine)
         doubtful = any(trust != "verified" for score, trust, *_ in mine if score is not None)
         assert tally.trust == ("" if not scores else "self-reported" if doubtful else "verified")
-    best = ranking.best(1000)
-    assert ranking.best(3) == best[:3]
+    best = ranking.best_ids(1000)
+    assert ranking.best_ids(3) == best[:3]
     assert set(best) == {tally.id for tally in tallies if tally.count and not tally.barred}
     refused = [next(tally.refused for tally in tallies if tally.id == name) for name in best]
     assert refused == sorted(refused)  # those last
@@ -81,11 +81,11 @@ def test_tallies_are_what_was_seen(observations):
 def test_only_evaluations_of_a_deterministic_task_are_found_again(task, known):
     candidate = Candidate.of({"x": "a"})
     memo, request = Memo(task, MemoryStore(), {}), EvaluateRequest(candidate, None, 1)
-    memo.issued(Effect(1, mark(request), request))
+    memo.record_request(Effect(1, request_mark(request), request))
     seen = Observation(candidate.id, Status.OK, 1.0)
-    memo.delivered(mark(request), candidate, seen)
-    assert memo.future(EvaluateRequest(candidate, None, 2)) is None
-    again = memo.future(request)
+    memo.record_delivery(request_mark(request), candidate, seen)
+    assert memo.remembered_future(EvaluateRequest(candidate, None, 2)) is None
+    again = memo.remembered_future(request)
     assert (again is not None and again.result() == seen) == known
 
 
@@ -114,5 +114,5 @@ def test_the_noise_of_repeats_on_a_case_is_their_squared_distance_from_their_mea
     candidate = Candidate.of({"x": "1"})
     for case, score in (("a", 1.0), ("b", 10.0), ("a", 3.0), ("a", 8.0)):
         evidence.observe(candidate, Observation(candidate.id, Status.OK, score, case=case))
-    noise = evidence.account.noise()
+    noise = evidence.account.pooled_noise()
     assert (noise.repeats, noise.squares) == (2, pytest.approx(9 + 1 + 16))

@@ -7,7 +7,7 @@ import pytest
 
 from culmen.core.event import Entry, Event, at_least
 from culmen.core.usage import Budget, Usage
-from culmen.engine.driver import Replayed, _drop, graft, replay  # pyright: ignore[reportPrivateUsage]
+from culmen.engine.driver import Replayed, _drop_notes, graft_results, replay_journal  # pyright: ignore[reportPrivateUsage]
 from culmen.engine.search import Search
 from culmen.strategies.pedigree import PedigreeSearch
 from culmen.testing import worlds
@@ -32,7 +32,7 @@ def killed(after: int, workers: int = 3, **options: object) -> Simulation:
 
 def replayed(events: list[Event], evaluations: int = 60, workers: int = 3) -> tuple[Search, Replayed]:
     search = Search(PedigreeSearch(), WORLD.task(), Budget(evaluations=evaluations), 2, workers, None, at_least)
-    return search, replay(search, events, at_least)
+    return search, replay_journal(search, events, at_least)
 
 
 def more(events: list[Event], *entries: Entry) -> list[Event]:
@@ -133,7 +133,7 @@ def test_notes_that_the_journal_holds_are_not_made_again() -> None:
 def test_of_the_notes_made_at_once_those_up_to_the_journaled_one_are_dropped() -> None:
     outbox = [Entry("note", key, body={"note": str(key)}) for key in (3, 4, 7)]
     for journaled, kept in ((2, [3, 4, 7]), (3, [4, 7]), (5, [7])):
-        _drop(outbox, journaled)
+        _drop_notes(outbox, journaled)
         assert [entry.key for entry in outbox] == kept
 
 
@@ -141,13 +141,13 @@ def test_a_fork_with_a_larger_budget_takes_all_that_its_parent_found_in_its_orde
     events = list(killed(30).journal.read())
     finished = {e.entry.mark: e.entry.result for e in events if e.entry.kind == "done" and e.entry.result is not None}
     fork = Search(PedigreeSearch(), WORLD.task(), Budget(evaluations=90), 2, 3, None, at_least)
-    entries = graft(fork, finished)
+    entries = graft_results(fork, finished)
     done = [entry for entry in entries if entry.kind == "done"]
     assert [entry.mark for entry in done] == list(finished) and len(done) == 30
     notes = [entry.key for entry in entries if entry.kind == "note"]
     assert notes == sorted(set(notes)) and notes
     same = Search(PedigreeSearch(), WORLD.task(), Budget(evaluations=90), 2, 3, None, at_least)
-    found = replay(same, [msgspec.structs.replace(events[0], entry=entry) for entry in entries], at_least)
+    found = replay_journal(same, [msgspec.structs.replace(events[0], entry=entry) for entry in entries], at_least)
     assert {effect.mark for effect in found.pending} == {effect.mark for effect in fork.in_flight.values()}
     for one in (fork, same):
         one.close()
@@ -159,5 +159,5 @@ def test_a_fork_takes_nothing_that_it_does_not_ask_for() -> None:
     assert result is not None
     fork = Search(PedigreeSearch(), WORLD.task(), Budget(evaluations=90), 2, 3, None, at_least)
     asked = set(fork_marks := {"another mark": result})
-    assert graft(fork, fork_marks) == [] and asked.isdisjoint(e.mark for e in fork.in_flight.values())
+    assert graft_results(fork, fork_marks) == [] and asked.isdisjoint(e.mark for e in fork.in_flight.values())
     fork.close()

@@ -13,9 +13,9 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.errors import JournalMismatch, UserError
 from culmen.core.evaluation import Case
-from culmen.core.event import Custom, ProposeRequest, at_least, encode, mark
+from culmen.core.event import Custom, ProposeRequest, at_least, encode_json, request_mark
 from culmen.core.usage import Budget, Usage
-from culmen.engine.driver import replay
+from culmen.engine.driver import replay_journal
 from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
 from culmen.testing.virtual import simulate
@@ -105,9 +105,9 @@ def test_replaying_a_journal_gives_the_same_state(kill, seed, order):
         kill_after=kill,
     )
     again = Search(Climb(), TASK, Budget(evaluations=90), seed, 3)
-    left = replay(again, journal.read(), at_least)
+    left = replay_journal(again, journal.read(), at_least)
     assert again.phase == run.search.phase
-    assert again.verdict == run.search.verdict
+    assert again.result_so_far == run.search.result_so_far
     assert again.ledger.spent == run.search.ledger.spent
     assert {e.key for e in left.pending} == set(run.search.in_flight)
 
@@ -124,7 +124,7 @@ def test_killed_and_resumed_equals_never_stopped(kills, seed):
     assert done(killed) == done(straight)
     notes = [e.entry.body for e in killed.read() if e.entry.kind == "note"]
     assert notes == [e.entry.body for e in straight.read() if e.entry.kind == "note"]
-    assert end.search.done
+    assert end.search.is_done
 
 
 def test_money_in_flight_at_a_crash_is_shown_and_counts_against_the_budget():
@@ -148,7 +148,7 @@ def test_a_changed_strategy_is_a_mismatch_that_names_the_effect_and_the_way_out(
     journal = MemoryJournal()
     simulate(Climb(lanes=4), TASK, Hill(), Budget(evaluations=50), journal=journal, kill_after=20)
     with pytest.raises(JournalMismatch) as caught:
-        replay(Search(Climb(lanes=1, batch=1), TASK, Budget(evaluations=50), 0), journal.read(), at_least)
+        replay_journal(Search(Climb(lanes=1, batch=1), TASK, Budget(evaluations=50), 0), journal.read(), at_least)
     assert "effect" in str(caught.value)
     assert "fork" in caught.value.fix
 
@@ -251,10 +251,10 @@ def test_one_lucky_sample_does_not_win():
 
 def test_failures_never_win_and_never_stop_a_search():
     run = simulate(Climb(), TASK, Hill(fail=0.4), Budget(evaluations=200), seed=5, workers=4)
-    assert run.search.done
+    assert run.search.is_done
     assert run.verdict is not None
     everything = simulate(Climb(), TASK, Hill(fail=1.0), Budget(evaluations=50), seed=5)
-    assert everything.search.done
+    assert everything.search.is_done
     assert everything.verdict is None
 
 
@@ -286,13 +286,13 @@ def test_a_deterministic_task_with_a_hold_out_keeps_enough_to_run_it_once():
 def test_a_brief_that_is_written_already_gives_the_same_mark(text):
     for parent in (None, Candidate.of({"x": text})):
         request = ProposeRequest(Brief(parent, context=text), 7)
-        assert mark(request, encode(request.brief)) == mark(request)
+        assert request_mark(request, encode_json(request.brief)) == request_mark(request)
 
 
 def test_texts_that_are_no_valid_unicode_have_marks_too():
     request = ProposeRequest(Brief(Candidate.of({"x": "\ud800"})), 1)
-    assert mark(request) == mark(ProposeRequest(Brief(Candidate.of({"x": "\ud800"})), 1))
-    assert mark(request) != mark(ProposeRequest(Brief(Candidate.of({"x": "\ud801"})), 1))
+    assert request_mark(request) == request_mark(ProposeRequest(Brief(Candidate.of({"x": "\ud800"})), 1))
+    assert request_mark(request) != request_mark(ProposeRequest(Brief(Candidate.of({"x": "\ud801"})), 1))
 
 
 @dataclass(frozen=True)
@@ -342,9 +342,9 @@ def test_an_overrun_budget_still_admits_what_is_free():
 
 
 def test_the_replay_of_nothing_is_nothing_and_initial_programs_are_known_from_the_start():
-    begun = replay(Search(Climb(), TASK, Budget(evaluations=20), 0), (), at_least)
+    begun = replay_journal(Search(Climb(), TASK, Budget(evaluations=20), 0), (), at_least)
     assert (begun.effects, begun.elapsed, begun.missing) == (0, 0.0, []) and begun.pending
     run = simulate(Climb(), TASK, Hill(), Budget(evaluations=40))
     noted = [e.entry for e in run.journal.read() if e.entry.body.get("note") == "candidates"]
     fresh = [candidate.id for entry in noted for candidate in entry.result.candidates]
-    assert not set(fresh) & {candidate.id for candidate in TASK.candidates()} and len(set(fresh)) == len(fresh)
+    assert not set(fresh) & {candidate.id for candidate in TASK.initial_candidates()} and len(set(fresh)) == len(fresh)

@@ -102,7 +102,7 @@ def test_every_effect_that_finished_is_shown() -> None:
 def test_a_reservation_ends_with_its_effect() -> None:
     hand = Hand(over_and_over)
     owner = hand.search.reservations
-    assert asyncio.run(owner.open(1, Usage(calls=1))) == ""
+    assert asyncio.run(owner.open_reservation(1, Usage(calls=1))) == ""
     hand.score(1.0)
     assert owner.release(1) is None
 
@@ -141,7 +141,7 @@ def test_what_waited_stays_behind_also_where_the_final_choice_has_to_wait_for_ro
     while waiting:
         assert waiting[0].key > 100
         waiting += hand.score(1.0, waiting.pop(0), **cost(1))
-    assert hand.search.done and hand.search.ledger.spent.evaluations == 50
+    assert hand.search.is_done and hand.search.ledger.spent.evaluations == 50
 
 
 @pytest.mark.parametrize("leave", [Hand.stop, lambda hand: hand.search.close()], ids=["stopped", "closed"])
@@ -171,12 +171,12 @@ def test_a_strategy_that_waits_for_nothing_or_does_nothing_is_over_and_nothing_i
 
     for search, reason in ((stuck, "strategy_waits_for_nothing"), (idle, "strategy_done")):
         hand = Hand(search)
-        assert hand.asked == [] and hand.search.done and hand.search.reason == reason
+        assert hand.asked == [] and hand.search.is_done and hand.search.reason == reason
 
 
 def test_no_initial_program_is_tried_once_the_search_was_stopped() -> None:
     hand = Hand(over_and_over, trial=True)
-    assert hand.stop() == [] and hand.search.done and hand.search.verdict is None
+    assert hand.stop() == [] and hand.search.is_done and hand.search.result_so_far is None
 
 
 def test_what_is_asked_for_as_the_search_ends_does_not_start() -> None:
@@ -269,8 +269,8 @@ def test_what_was_found_before_a_search_that_came_to_nothing_is_confirmed() -> N
     waiting = list(hand.asked)
     while waiting:
         waiting += hand.score(1.0, waiting.pop(0))
-    assert hand.search.done and hand.search.reason == "nothing_new"
-    assert hand.search.verdict is not None and hand.search.verdict.confirmed
+    assert hand.search.is_done and hand.search.reason == "nothing_new"
+    assert hand.search.result_so_far is not None and hand.search.result_so_far.confirmed
 
 
 # What there is room for.
@@ -309,7 +309,7 @@ def kept(scores: list[tuple[int, float | None]], task: Task = TASK) -> list[int]
     hand, found = Hand(search, task, Budget(evaluations=1000)), []
     for made, (number, score) in enumerate([*scores, (0, None)]):
         under_way = len(hand.search.in_flight)
-        found.append(1000 - made - under_way - int(hand.search.ledger.left("evaluations")))
+        found.append(1000 - made - under_way - int(hand.search.ledger.budget_left("evaluations")))
         if made < len(scores):
             asked = next(e for e in hand.asked if e.request.candidate.text == str(number))  # pyright: ignore[reportAttributeAccessIssue]
             hand.score(score, asked)
@@ -375,12 +375,12 @@ def test_a_finalist_rejected_for_its_integrity_is_told_as_the_reason_and_the_oth
     cheat = next(effect for effect in waiting if effect.request.candidate == TWO)  # pyright: ignore[reportAttributeAccessIssue]
     waiting.remove(cheat)
     waiting += hand.score(None, cheat, status=Status.REJECTED, reason=BARRED + "frames")
-    assert hand.search.reason == "integrity" and not hand.search.done
+    assert hand.search.reason == "integrity" and not hand.search.is_done
     while waiting:
         effect = waiting.pop(0)
         waiting += hand.score(float(effect.request.candidate.text), effect)  # pyright: ignore[reportAttributeAccessIssue]
-    verdict = hand.search.verdict
-    assert hand.search.done and verdict is not None and (verdict.id, verdict.confirmed) == (ONE.id, True)
+    verdict = hand.search.result_so_far
+    assert hand.search.is_done and verdict is not None and (verdict.id, verdict.confirmed) == (ONE.id, True)
     assert verdict.initial is not None and verdict.gain == 1.0 and not verdict.kept_initial
 
 

@@ -14,16 +14,16 @@ from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Case
 from culmen.core.event import Effect, Entry, ProposeRequest, Result, at_least
 from culmen.core.usage import Budget
-from culmen.engine.driver import replay
+from culmen.engine.driver import replay_journal
 from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
 from culmen.strategies import catalog
-from culmen.testing.landscape import Landscape, program, task, truth
+from culmen.testing.landscape import Landscape, landscape_program, task, written_reward
 from culmen.testing.strategy_kit import outcome
 from culmen.testing.virtual import simulate
 
 BUDGET = Budget(evaluations=60)
-OWN = Candidate.of(program(0.97, 424242), (), Origin("person"))
+OWN = Candidate.of(landscape_program(0.97, 424242), (), Origin("person"))
 
 
 def hint(text: str, name: str = "1") -> Entry:
@@ -54,7 +54,7 @@ class Listening:
 
 def test_every_request_after_a_hint_carries_it_and_none_before():
     world = Listening()
-    strategy = catalog.make("polca", {})
+    strategy = catalog.make_strategy("polca", {})
     simulate(strategy, task(), world, BUDGET, seed=1, workers=2, told=[(20, hint("try smaller steps"))])
     carried = ["try smaller steps" in brief.context for brief in world.briefs]
     assert True in carried and False in carried
@@ -63,7 +63,7 @@ def test_every_request_after_a_hint_carries_it_and_none_before():
 
 def test_hints_stand_before_what_the_strategy_says_in_their_order():
     world = Listening()
-    strategy = catalog.make("polca", {"summarizer": "summarizer(every=0)"})
+    strategy = catalog.make_strategy("polca", {"summarizer": "summarizer(every=0)"})
     told = [(10, hint("first", "a")), (11, hint("second", "b"))]
     simulate(strategy, task(), world, BUDGET, seed=1, workers=2, told=told)
     context = world.briefs[-1].context
@@ -71,11 +71,13 @@ def test_hints_stand_before_what_the_strategy_says_in_their_order():
 
 
 def test_a_candidate_that_a_person_hands_in_is_evaluated_and_may_win():
-    run = simulate(catalog.make("sequential", {}), task(), Landscape(sigma=0.05), BUDGET, seed=1, told=[(5, handed())])
+    run = simulate(
+        catalog.make_strategy("sequential", {}), task(), Landscape(sigma=0.05), BUDGET, seed=1, told=[(5, handed())]
+    )
     assert run.search.evidence.account.tally(OWN.id)
     assert run.verdict is not None
-    assert truth(run.search.lab.find(run.verdict.id)) >= 0.97  # it wins, or what came of it
-    without = simulate(catalog.make("sequential", {}), task(), Landscape(sigma=0.05), BUDGET, seed=1)
+    assert written_reward(run.search.lab.find(run.verdict.id)) >= 0.97  # it wins, or what came of it
+    without = simulate(catalog.make_strategy("sequential", {}), task(), Landscape(sigma=0.05), BUDGET, seed=1)
     assert not without.search.evidence.account.tally(OWN.id)
 
 
@@ -83,7 +85,9 @@ def test_a_candidate_that_a_person_hands_in_is_evaluated_and_may_win():
 def test_strategies_take_such_a_candidate_up_like_a_models(name: str):
     """Children of it are proposed: it is far better than anything else."""
     budget = Budget(evaluations=200)
-    run = simulate(catalog.make(name, {}), task(), Landscape(), budget, seed=1, workers=2, told=[(5, handed())])
+    run = simulate(
+        catalog.make_strategy(name, {}), task(), Landscape(), budget, seed=1, workers=2, told=[(5, handed())]
+    )
     made = [c for e in run.journal.read() if isinstance(e.entry.result, Proposal) for c in e.entry.result.candidates]
     assert any(OWN.id in candidate.parents for candidate in made)
 
@@ -107,16 +111,18 @@ def test_the_lab_shows_all_that_was_told_in_order():
 
 def test_a_stop_ends_the_search_and_makes_a_final_choice_that_does_not_take_long():
     budget = Budget(evaluations=5000)
-    run = simulate(catalog.make("polca", {}), task(), Landscape(sigma=0.1), budget, seed=1, told=[(40, stopped())])
-    assert run.search.done and run.search.reason == "user"
+    run = simulate(
+        catalog.make_strategy("polca", {}), task(), Landscape(sigma=0.1), budget, seed=1, told=[(40, stopped())]
+    )
+    assert run.search.is_done and run.search.reason == "user"
     assert run.verdict is not None and run.verdict.confirmed
     assert run.search.ledger.spent.evaluations <= 40 + 24 + 2  # two were in flight
 
 
 def test_what_comes_after_the_search_has_ended_changes_nothing():
     told = [(15, stopped()), (16, handed()), (17, hint("too late", "4"))]
-    run = simulate(catalog.make("polca", {}), task(), Landscape(sigma=0.1), BUDGET, seed=1, told=told)
-    without = simulate(catalog.make("polca", {}), task(), Landscape(sigma=0.1), BUDGET, seed=1, told=told[:1])
+    run = simulate(catalog.make_strategy("polca", {}), task(), Landscape(sigma=0.1), BUDGET, seed=1, told=told)
+    without = simulate(catalog.make_strategy("polca", {}), task(), Landscape(sigma=0.1), BUDGET, seed=1, told=told[:1])
     assert run.verdict == without.verdict and not run.search.evidence.account.tally(OWN.id)
 
 
@@ -140,7 +146,7 @@ def test_a_candidate_gets_no_more_cases_than_the_budget_has_room_for():
 )
 def test_killed_anywhere_and_resumed_a_run_that_was_told_things_is_the_same(name: str):
     told = [(7, hint("smaller steps")), (15, handed()), (44, stopped())]
-    strategy = catalog.make(name, {})
+    strategy = catalog.make_strategy(name, {})
     world = Landscape(sigma=0.1)
     whole = simulate(strategy, task(), world, BUDGET, seed=3, workers=3, order="request", told=told)
     expected = record(whole.journal)
@@ -153,8 +159,8 @@ def test_killed_anywhere_and_resumed_a_run_that_was_told_things_is_the_same(name
         assert outcome(journal) == outcome(whole.journal), f"killed after {point}"
         assert resumed.verdict == whole.verdict
         again = Search(strategy, task(), BUDGET, 3, 3)
-        replay(again, journal.read(), at_least)
-        assert again.verdict == whole.verdict
+        replay_journal(again, journal.read(), at_least)
+        assert again.result_so_far == whole.verdict
 
 
 def record(journal: MemoryJournal) -> list[Entry]:

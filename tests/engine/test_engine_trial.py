@@ -39,7 +39,7 @@ class Failing(Landscape):
 
 
 def ready(name):
-    return catalog.make(name, {})
+    return catalog.make_strategy(name, {})
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -47,7 +47,7 @@ def ready(name):
 def test_nothing_is_asked_of_a_model_where_the_initial_program_fails(name, workers):
     world = Failing(lambda request, _: True)
     run = simulate(ready(name), task(), world, BUDGET, seed=1, workers=workers)
-    assert run.search.reason == "initial_fails" and run.search.done and run.verdict is None
+    assert run.search.reason == "initial_fails" and run.search.is_done and run.verdict is None
     assert not [request for request in world.asked if isinstance(request, PAID)]
     assert len([r for r in world.asked if isinstance(r, EvaluateRequest)]) < 10
 
@@ -117,7 +117,7 @@ def test_without_an_initial_program_the_search_ends_where_the_first_evaluations_
 
 
 def test_a_run_may_be_told_to_search_all_the_same():
-    seed = task().candidates()[0]
+    seed = task().initial_candidates()[0]
     world = Failing(lambda request, _: request.candidate.id == seed.id)
     run = simulate(Proposing(), task(), world, BUDGET, seed=1, trial=False)
     assert run.search.reason == "evaluations" and run.verdict is not None

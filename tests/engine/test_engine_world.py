@@ -26,12 +26,12 @@ from culmen.core.event import (
     Request,
     Vectors,
     WriteRequest,
-    mark,
+    request_mark,
 )
 from culmen.core.ports import Craft, Embedder, Gateway, World
 from culmen.core.task import Evaluator
 from culmen.core.usage import Usage
-from culmen.engine.lab import unpack
+from culmen.engine.lab import unpack_vectors
 from culmen.engine.world import LiveWorld, RememberingWorld
 
 from .worlds import TASK
@@ -110,7 +110,7 @@ def world(crafts: Any = None, bare: bool = False) -> LiveWorld:
 
 def performed(by: World | LiveWorld, *requests: Request) -> list[Any]:
     async def main() -> list[Any]:
-        return [await by.perform(Effect(n, mark(each), each)) for n, each in enumerate(requests)]
+        return [await by.perform(Effect(n, request_mark(each), each)) for n, each in enumerate(requests)]
 
     return asyncio.run(main())
 
@@ -153,7 +153,7 @@ def test_what_may_not_run_is_rejected_with_its_reason_and_not_run(case: Case | N
 def test_vectors_come_row_by_row_with_the_name_of_their_embedder() -> None:
     (vectors,) = performed(world(), EmbedRequest((ONE, TWO)))
     assert isinstance(vectors, Vectors) and vectors.embedder == "lengths"
-    assert unpack(vectors) == ((3.0, 0.5, -1.0), (5.0, 0.5, -1.0))
+    assert unpack_vectors(vectors) == ((3.0, 0.5, -1.0), (5.0, 0.5, -1.0))
 
 
 def test_a_family_of_effects_has_one_craft_made_when_first_needed_and_closed_with_the_world() -> None:
@@ -187,6 +187,6 @@ def test_the_gateway_says_what_a_model_call_may_cost_and_all_else_costs_what_it_
 def test_a_fork_gets_what_its_parent_finished_and_performs_the_rest() -> None:
     known, other = EvaluateRequest(ONE, None, 1), EvaluateRequest(ONE, None, 2)
     parents = Observation(ONE.id, Status.OK, 0.125)
-    fork = RememberingWorld(world(), {mark(known): parents})
+    fork = RememberingWorld(world(), {request_mark(known): parents})
     assert [seen.score for seen in performed(fork, known, other)] == [0.125, 0.5]
     assert (fork.estimate(MODELS[0]).dollars, fork.most(MODELS[0]).dollars) == (0.5, 2.0)

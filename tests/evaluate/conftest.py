@@ -74,8 +74,8 @@ class Ground:
             return []
         keep = {jail._process.pid}
         if self.level == "namespaces":  # bubblewrap first, the fork-server is its child
-            keep |= set(procfs.children(jail._process.pid))
-        return [pid for pid in procfs.marked(f"{MARK}={os.path.basename(jail.scratch)}") if pid not in keep]
+            keep |= set(procfs.child_pids(jail._process.pid))
+        return [pid for pid in procfs.marked_pids(f"{MARK}={os.path.basename(jail.scratch)}") if pid not in keep]
 
     def close(self) -> None:
         self.runner.run(self.backend.close())

@@ -133,7 +133,7 @@ def importing(program: str) -> float:
 def test_what_a_candidates_text_raises_is_its_own(evaluator: Callable[[str], float], program: str) -> None:
     seen = judged(evaluator, program)
     assert seen.status is Status.ERROR and culprit_of(seen) == "candidate", seen.feedback
-    assert place_in(seen.kind) == ""
+    assert place_in(seen.failure_kind) == ""
 
 
 def misspelling(program: str) -> float:
@@ -156,7 +156,7 @@ def test_a_wrong_name_or_import_of_the_evaluator_is_its_own() -> None:
     for evaluator in (misspelling, lacking):
         seen = judged(evaluator, "x = 1")
         assert culprit_of(seen) == "scorer" and is_excused(seen), seen.feedback
-        assert place_in(seen.kind).startswith("test_evaluate_culprit.py:")
+        assert place_in(seen.failure_kind).startswith("test_evaluate_culprit.py:")
     assert culprit_of(judged(asking_the_candidates_module, "x = 1")) == ""
 
 
@@ -164,7 +164,7 @@ def test_a_wrong_output_that_an_evaluator_trips_over_is_undecided_and_its_kind_n
     seen = judged(executing, "def run():\n    return 'word 12'\n")
     assert culprit_of(seen) == ""
     line = executing.__code__.co_firstlineno + 3
-    assert seen.kind == (
+    assert seen.failure_kind == (
         f"error exception ValueError: could not convert string to float: 'word #' @ test_evaluate_culprit.py:{line}"
     )
 
@@ -258,6 +258,6 @@ def test_failures_are_alike_whatever_their_numbers_and_place_in_the_candidate() 
         Observation("c", Status.ERROR, reason="exception", feedback=trace.format("/w/p.py", line, line))
         for line in (3, 4)
     )
-    assert one.kind == two.kind == "error exception ValueError: # of #"
+    assert one.failure_kind == two.failure_kind == "error exception ValueError: # of #"
     there = Observation("c", Status.ERROR, reason="exception", feedback=trace.format("/t/evaluator.py", 3, 3))
-    assert place_in(there.kind) == "evaluator.py:3" and Observation("c", Status.OK, 1.0).kind == ""
+    assert place_in(there.failure_kind) == "evaluator.py:3" and Observation("c", Status.OK, 1.0).failure_kind == ""

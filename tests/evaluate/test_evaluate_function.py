@@ -75,7 +75,7 @@ def test_results_of_every_shape(call: Callable[..., list[Observation]]) -> None:
     assert [o.score for o in (number, pair, text, plain, combined)] == [2.0, 3.0, 4.0, 5.0, 6.0]
     assert pair.metrics == {"size": 7.0} and pair.feedback == "good\nnote: x"
     assert text.feedback == "fine" and plain.metrics == {"loss": 0.5} and combined.artifacts == {"plot": "..."}
-    assert not number.verified
+    assert not number.is_verified
 
 
 def test_closures_cases_and_parts(call: Callable[..., list[Observation]]) -> None:
@@ -210,7 +210,7 @@ def _answer_twice(_: str) -> None:
     from culmen.evaluate.jail import wire
 
     answer = wire.encode({"score": 99.0, "metrics": {}, "feedback": "", "artifacts": {}})
-    socket.socket(fileno=os.dup(3)).sendall(wire.frame("R", (2).to_bytes(4, "little") + answer))
+    socket.socket(fileno=os.dup(3)).sendall(wire.frame_bytes("R", (2).to_bytes(4, "little") + answer))
 
 
 HARM: dict[str, tuple[Callable[[str], Any], str]] = {

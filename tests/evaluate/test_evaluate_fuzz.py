@@ -120,7 +120,7 @@ def answered(sock: socket.socket, frames: list[tuple[str, bytes]]) -> None:
     """A program that answers the first request with these frames, then ends."""
     with sock, contextlib.suppress(OSError, EOFError):
         wire.receive(sock, 1 << 20)
-        sock.sendall(b"".join(wire.frame(kind, payload) for kind, payload in frames))
+        sock.sendall(b"".join(wire.frame_bytes(kind, payload) for kind, payload in frames))
         sock.shutdown(socket.SHUT_WR)
         while sock.recv(1 << 16):
             pass
@@ -186,11 +186,11 @@ def test_whatever_a_program_answers_its_evaluator_gets_a_value_or_is_told(
     at = session.ProxySession(door.folder)
     try:
         if wanted == "module":
-            at.load("program", "main.py")
+            at.import_part("program", "main.py")
         elif wanted == "attribute":
             at.ask(Operation.GET_ATTRIBUTE, 0, "run", key="run")
         else:
-            next(at.objects.of(1, "iterator", 0, "run()"), None)
+            next(at.objects.stand_in_for(1, "iterator", 0, "run()"), None)
     except (session.CrossingRefused, session.ProgramGone):
         pass
     except BaseException as error:  # noqa: BLE001 - raised by the program, and marked as such; not by what read its answer

@@ -51,7 +51,7 @@ def account_of(task: Task, *seen: Seen) -> Account:
 
 
 def noise_of(task: Task, *seen: Seen) -> PooledNoise:
-    return account_of(task, *seen).noise()
+    return account_of(task, *seen).pooled_noise()
 
 
 # Noise.
@@ -59,14 +59,14 @@ def noise_of(task: Task, *seen: Seen) -> PooledNoise:
 
 @pytest.mark.parametrize(("task", "within"), [(TASK, None), (EXACT, 0.0)])
 def test_nothing_is_known_of_noise_before_the_first_score(task: Task, within: float | None) -> None:
-    for noise in (Account(task).noise(), noise_of(task, (A, [None]))):
+    for noise in (Account(task).pooled_noise(), noise_of(task, (A, [None]))):
         assert noise == PooledNoise(within)
 
 
 def test_noise_is_pooled_within_candidates_and_taken_from_the_spread_between_them() -> None:
     """Means 2, 6 and 9 with a variance of 37/3; four degrees of freedom hold squares of 2 + 8 + 0."""
     found = account_of(TASK, (A, [1.0, 3.0, 2.0]), (B, [4.0, 8.0]), (C, [9.0, 9.0]), (named("d"), [None, None]))
-    noise = found.noise()
+    noise = found.pooled_noise()
     assert (noise.within, noise.centre) == pytest.approx((2.5, 17 / 3))
     assert noise.between == pytest.approx(37 / 3 - 2.5 * (1 / 3 + 1 / 2 + 1 / 2) / 3)
     assert (noise.repeats, noise.squares) == (4, 10.0)  # without cases, all repeats are of one evaluation
@@ -84,7 +84,7 @@ def test_a_spread_that_noise_explains_still_leaves_a_twentieth_of_itself() -> No
 def test_failures_beside_scores_add_the_variance_of_falling_to_the_floor(task: Task, floor: float | None) -> None:
     """One failure, two degrees of freedom and two for doubt: a fifth."""
     found = account_of(task, (A, [1.0, 3.0, None]), (B, [6.0, 6.0]))
-    noise, low = found.noise(), found.floor if floor is None else floor
+    noise, low = found.pooled_noise(), found.floor if floor is None else floor
     assert noise.failed == pytest.approx(1 / 5) and found.floor == low
     assert noise.failing == pytest.approx(0.2 * 0.8 * (4.0 - low) ** 2)
 
@@ -92,25 +92,25 @@ def test_failures_beside_scores_add_the_variance_of_falling_to_the_floor(task: T
 def test_agreement_is_the_chance_that_two_scores_of_the_run_are_equal() -> None:
     assert Account(TASK).agreement == 1.0
     found = account_of(TASK, (A, [1.0, 7.0, 7.0]), (B, [1.0]), (C, [2.0]), (named("d"), [3.0]))
-    assert found.agreement == found.noise().agreement == (2**2 + 1 + 1) / 4**2  # first looks alone
+    assert found.agreement == found.pooled_noise().agreement == (2**2 + 1 + 1) / 4**2  # first looks alone
 
 
 def test_a_score_spans_its_bounds_or_else_the_few_values_that_were_seen() -> None:
     five = [(named(str(n)), [float(n)]) for n in range(5)]
-    assert account_of(TASK, *five[1:]).span == 3.0 and account_of(TASK, *five).span == 0.0
-    assert Account(TASK).span == 0.0 and account_of(BOUNDED, *five).span == 104.0
+    assert account_of(TASK, *five[1:]).score_span == 3.0 and account_of(TASK, *five).score_span == 0.0
+    assert Account(TASK).score_span == 0.0 and account_of(BOUNDED, *five).score_span == 104.0
     half = msgspec.structs.replace(TASK, objective=Objective(bounds=(0.0, None)))
-    assert account_of(half, *five[:2]).span == 1.0
+    assert account_of(half, *five[:2]).score_span == 1.0
 
 
 def test_an_undeclared_floor_of_a_long_search_is_a_low_mean_and_never_above_the_initial_program(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Account.model, "__defaults__", (0,))
+    monkeypatch.setattr(Account.value_model, "__defaults__", (0,))
     many: list[Seen] = [(named(f"c{n}"), [float(n)]) for n in range(40)]
     outlier: Seen = named("outlier"), [-1e9]
     assert Account(TASK).floor == 0.0 and account_of(TASK, *many, outlier).floor == 1.0
-    initial = TASK.candidates()[0]
+    initial = TASK.initial_candidates()[0]
     assert account_of(TASK, (initial, [-3.0]), *many).floor == -3.0
 
 
@@ -119,7 +119,7 @@ def test_repeats_on_cases_are_watched_of_as_many_pairs_as_there_is_room_for(monk
     run = Evidence(CASES)
     for case, score in (("a", 1.0), ("b", 5.0), ("b", 9.0), ("a", 3.0), ("", 4.0), ("", 6.0)):
         see(run, A, score, case=case)
-    noise = run.account.noise()
+    noise = run.account.pooled_noise()
     assert (noise.repeats, noise.squares) == (1, pytest.approx(2.0))
 
 
@@ -203,45 +203,45 @@ def test_the_model_knows_first_parents_that_were_evaluated_and_every_evaluation_
     child, other, grandchild = named("child", unknown, A, B), named("other", B, A), named("grandchild", unknown)
     for candidate, scores in ((A, [1.0, 1.5]), (B, [2.0]), (child, [3.0]), (other, [None]), (grandchild, [4.0])):
         see(run, candidate, *scores)
-    model = run.account.model()
-    assert model is not None and model is run.account.model()
+    model = run.account.value_model()
+    assert model is not None and model is run.account.value_model()
     assert model.parents.tolist() == [-1, -1, 0, 1, -1] and model.evaluations == 6
-    assert model.ids[2] == child.id and (model.value(A.id).count, model.value(other.id).failures) == (2, 1)
+    assert model.ids[2] == child.id and (model.value_of(A.id).count, model.value_of(other.id).failures) == (2, 1)
     see(run, B, 2.5)
-    later = run.account.model()
-    assert later is not None and later.evaluations == 7 and later.value(B.id).count == 2
+    later = run.account.value_model()
+    assert later is not None and later.evaluations == 7 and later.value_of(B.id).count == 2
 
 
 def test_belief_is_what_the_model_says() -> None:
     run = run_of(TASK, (A, [1.0, 1.5]), (B, [2.0, 2.25]), (C, [4.0]))
-    model, belief = run.account.model(), run.ranking.belief(C.id)
+    model, belief = run.account.value_model(), run.ranking.belief_of(C.id)
     assert model is not None and belief is not None
-    value = model.value(C.id)
+    value = model.value_of(C.id)
     assert belief == pytest.approx((value.mean, value.sd)) and 0 < belief.sd != 1 and belief.mean != 4.0
-    assert run.ranking.belief(named("d").id) is None
+    assert run.ranking.belief_of(named("d").id) is None
 
 
 def test_a_search_too_long_for_the_model_shrinks_means_of_few_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(account, "MODELLED", 6)
-    monkeypatch.setattr(Account.model, "__defaults__", (6,))
+    monkeypatch.setattr(Account.value_model, "__defaults__", (6,))
     run = run_of(TASK, (A, [1.0, 3.0]), (B, [4.0, 8.0]), (C, [9.0, 9.0]))
-    assert run.account.model() is not None
+    assert run.account.value_model() is not None
     see(run, C, 9.0)
-    assert run.account.model() is None
-    noise = run.account.noise()
+    assert run.account.value_model() is None
+    noise = run.account.pooled_noise()
     assert noise.within is not None and noise.within == pytest.approx(10 / 4) and noise.between > 0
     for candidate, count, mean in ((A, 2, 2.0), (B, 2, 6.0), (C, 3, 9.0)):
         share = noise.between / (noise.between + noise.within / count)
         deviation = (1 / (1 / noise.between + count / noise.within)) ** 0.5
         expected = noise.centre + share * (mean - noise.centre), deviation
-        assert run.ranking.belief(candidate.id) == pytest.approx(expected)
+        assert run.ranking.belief_of(candidate.id) == pytest.approx(expected)
 
 
 def test_without_a_model_what_is_not_known_to_vary_is_taken_as_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Account.model, "__defaults__", (0,))
-    assert run_of(TASK, (A, [1.0]), (B, [4.0])).ranking.belief(A.id) == (1.0, 0.0)  # never looked at twice
-    assert run_of(TASK, (A, [1.0, 1.0]), (B, [4.0])).ranking.belief(A.id) == (1.0, 0.0)
-    assert run_of(TASK, (A, [1.0, 3.0])).ranking.belief(A.id) == (2.0, 0.0)  # all candidates alike
+    monkeypatch.setattr(Account.value_model, "__defaults__", (0,))
+    assert run_of(TASK, (A, [1.0]), (B, [4.0])).ranking.belief_of(A.id) == (1.0, 0.0)  # never looked at twice
+    assert run_of(TASK, (A, [1.0, 1.0]), (B, [4.0])).ranking.belief_of(A.id) == (1.0, 0.0)
+    assert run_of(TASK, (A, [1.0, 3.0])).ranking.belief_of(A.id) == (2.0, 0.0)  # all candidates alike
 
 
 # Rejections for integrity.
@@ -254,23 +254,23 @@ def test_a_rejection_for_integrity_is_no_chance_to_fail(purpose: str) -> None:
     """Its candidate is out; the others' scores are as exact as they were."""
     one, other = (run_of(EXACT, (named("0.0"), [1.0]), (A, [2.0]), (B, [3.0])) for _ in range(2))
     see(one, B, None, purpose=purpose, **REJECTED)
-    other.bar(B.id)
+    other.bar_candidate(B.id)
     see(one, A, 2.0, purpose=FINAL)
     see(one, named("0.0"), 1.0, purpose=FINAL)
     result = one.result()
     assert result is not None and (result.id, result.score, result.margin, result.gain) == (A.id, 2.0, 0.0, 1.0)
-    assert not one.account.is_flaky and one.account.noise().failed == 0.0
+    assert not one.account.is_flaky and one.account.pooled_noise().failed == 0.0
     assert one.ranking.beliefs.fails.tolist() == [0.0, 0.0, 0.0] == other.ranking.beliefs.fails.tolist()
-    assert one.account.noise() == other.account.noise()
+    assert one.account.pooled_noise() == other.account.pooled_noise()
 
 
 def test_values_that_only_the_final_choice_saw_span_the_score_too() -> None:
     """A search that saw one value: of the initial program, only the final choice has scores."""
     run = run_of(TASK, (A, [1.0]))
-    assert run.account.span == 0.0
+    assert run.account.score_span == 0.0
     see(run, A, *[1.0] * 28, purpose=FINAL)
     see(run, named("0.0"), *[0.0] * 28, purpose=FINAL)
-    assert run.account.span == 1.0
+    assert run.account.score_span == 1.0
     result = run.result()
     assert result is not None and (result.id, result.score, result.gain, result.kept_initial) == (A.id, 1.0, 1.0, False)
     assert result.gain_margin is not None and 0.05 < result.gain_margin < 0.2

@@ -10,7 +10,7 @@ from culmen.core.brief import Proposal
 from culmen.core.event import Entry
 from culmen.core.usage import Budget
 from culmen.engine.search import Search
-from culmen.observe.summary import summarize
+from culmen.observe.summary import summarize_run
 from culmen.report.records import read_run
 from culmen.store import views
 from culmen.store.database import RunMeta
@@ -20,7 +20,7 @@ from culmen.strategies.map_elites import MapElites
 from culmen.strategies.pedigree import PedigreeSearch
 from culmen.testing.virtual import simulate
 from culmen.testing.worlds import FAMILY, FrontWorld
-from culmen.web.pages.overview import overview
+from culmen.web.pages.overview import overview_page
 from culmen.web.runs import Digest
 
 STRATEGIES = {"pedigree": PedigreeSearch(), "best_of_n": BestOfN(), "map_elites": MapElites()}
@@ -53,15 +53,15 @@ def test_an_interrupted_run_has_one_best_everywhere(tmp_path, world, strategy, d
     for seed, results in ((1, 15), (2, 40), (3, 80), (4, 110)):
         folder = tmp_path / f"run-{seed}"
         search = run_to(folder, WORLDS[world], STRATEGIES[strategy], seed, results, direction)
-        verdict, best = search.verdict, views.status(folder).best
+        verdict, best = search.result_so_far, views.run_status(folder).best
         assert (verdict is None) == (best is None)
         if verdict is None or best is None:
             continue
         assert msgspec.json.encode(best) == msgspec.json.encode(verdict)
-        assert views.candidates(folder, "best", limit=1)[0].id == verdict.id
-        page = overview(Digest(folder), {})
+        assert views.candidate_rows(folder, "best", limit=1)[0].id == verdict.id
+        page = overview_page(Digest(folder), {})
         assert page["best"]["id"] == verdict.id
-        assert page["summary"]["lines"][:2] == list(summarize(folder).lines[:2])
+        assert page["summary"]["lines"][:2] == list(summarize_run(folder).lines[:2])
         assert verdict.id in best_line(best)
 
 
@@ -69,7 +69,7 @@ def test_an_interrupted_run_has_one_best_everywhere(tmp_path, world, strategy, d
 def test_the_leader_along_a_run_is_the_engines_at_every_checkpoint(tmp_path, world):
     folder, made = tmp_path / "run", WORLDS[world]
     run_to(folder, made, STRATEGIES["pedigree"], 5, 10_000)
-    points = views.course(folder, views.meta(folder))
+    points = views.leader_course(folder, views.run_meta(folder))
     assert len(points) > 20
     task = replace(made, number=5).task()
     search = Search(STRATEGIES["pedigree"], task, Budget(evaluations=EVALUATIONS, calls=40 * EVALUATIONS), 5, 2)

@@ -15,7 +15,7 @@ from culmen.evidence.evidence import Evidence
 from culmen.evidence.failures import failure_chances
 
 TASK = Task("hill", seeds=({"x": "initial"},))
-INITIAL = TASK.candidates()[0]
+INITIAL = TASK.initial_candidates()[0]
 
 # The chance to fail again.
 
@@ -93,7 +93,7 @@ class World:
         status = Status.OK if ok else Status.ERROR
         feedback = "" if ok else f"Traceback (most recent call last):\n  ...\n{words}"
         seen = Observation(candidate.id, status, 1.0 if ok else None, feedback=feedback)
-        assert ok or seen.kind
+        assert ok or seen.failure_kind
         self.evidence.observe(candidate, seen, purpose)
 
     def failures(self, candidate: Candidate) -> int:
@@ -114,7 +114,7 @@ def test_failures_that_strike_everybody_alike_the_initial_program_too_are_the_ev
     (kind,) = world.judge.kinds.values()
     assert kind.is_scorers and kind.total > 60 and world.judge.excused_failures == kind.total
     assert all(tally.failures == 0 for tally in world.evidence.account.tallies())
-    assert not world.judge.is_doubtful and not world.evidence.account.failures().any()
+    assert not world.judge.is_doubtful and not world.evidence.account.counted_failures().any()
     result = world.evidence.result()
     assert result is not None and result.failed == {"scorer": kind.total}
 
@@ -218,9 +218,9 @@ def test_failures_of_the_evaluators_kind_count_for_nobody_in_the_final_choice() 
         world.see(INITIAL if n % 8 == 0 else child(n // 2), rng.random() > 0.3)
     for ok in (True, False, True):
         world.see(child(1), ok, purpose=FINAL)
-    assert [fact.reward for fact in world.evidence.verdict.fresh(child(1).id)] == [1.0, 1.0]
+    assert [fact.reward for fact in world.evidence.verdict.fresh_facts(child(1).id)] == [1.0, 1.0]
     world.see(child(1), False, words="ValueError: its own", purpose=FINAL)
-    assert [fact.reward for fact in world.evidence.verdict.fresh(child(1).id)] == [1.0, 1.0, None]
+    assert [fact.reward for fact in world.evidence.verdict.fresh_facts(child(1).id)] == [1.0, 1.0, None]
 
 
 def test_evaluations_that_name_their_culprit_are_not_judged() -> None:

@@ -11,7 +11,7 @@ TASK = Task("hill", seeds=({"x": "initial"},))
 
 
 def child(number: int) -> Candidate:
-    return Candidate.of({"x": f"child {number}"}, (TASK.candidates()[0].id,))
+    return Candidate.of({"x": f"child {number}"}, (TASK.initial_candidates()[0].id,))
 
 
 class Looks:
@@ -26,7 +26,7 @@ class Looks:
         status, feedback = (Status.OK, "") if score is not None else (Status.ERROR, self._words)
         seen = Observation(candidate.id, status, score, feedback=feedback)
         self.evidence.observe(candidate, seen)
-        self.made += self.inquiry.after(candidate, seen)
+        self.made += self.inquiry.looks_after(candidate, seen)
 
     def leaders(self) -> int:
         """Looks at the best."""
@@ -57,7 +57,7 @@ def test_without_a_score_there_is_no_leader_to_look_at() -> None:
     for number in range(3 * FAILED_EACH):
         run.see(child(number), None)
     failed = {child(number).id for number in range(3 * FAILED_EACH)}
-    assert {look.candidate for look in run.made} <= failed | {TASK.candidates()[0].id}
+    assert {look.candidate for look in run.made} <= failed | {TASK.initial_candidates()[0].id}
 
 
 def test_a_leader_that_was_seen_often_enough_is_not_looked_at_again() -> None:

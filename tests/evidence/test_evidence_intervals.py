@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from culmen.evidence.account import PooledNoise
-from culmen.evidence.intervals import Chance, difference, mean_of, t95
+from culmen.evidence.intervals import Chance, mean_difference, mean_of, t_quantile_95
 
 Values = Mapping[str, Sequence[float]]
 
@@ -160,7 +160,7 @@ def test_equal_scores_of_pass_or_fail_are_never_certain(
     """Nor where all of the run agree and no bounds tell how far the next may be: then nothing is known of the error."""
     values = {"": [value] * 2} if of is None else {"a": [value] * 2} if of == 1 else {"a": [value], "b": [value]}
     one = mean_of(values, 0, chance(of, within=0.0, repeats=repeats, exact=exact, span=span, agreement=1.0))
-    gain, error = difference(values, values, chance(of, repeats=repeats, exact=exact, span=span, agreement=1.0))
+    gain, error = mean_difference(values, values, chance(of, repeats=repeats, exact=exact, span=span, agreement=1.0))
     for margin in (one.margin, one.new_margin, error.margin):
         assert margin is None if not span else margin is not None and margin > 0.02
     assert (one.mean, gain) == (value, 0.0)
@@ -210,15 +210,15 @@ def test_new_cases_are_never_more_certain_than_these(
 @pytest.mark.parametrize(("of", "case"), [(None, ""), (1, "a")])
 def test_without_a_choice_of_cases_two_independent_samples_are_compared(of: int | None, case: str) -> None:
     other = [1.0, 1.0, 1.0, 3.0]  # squares of 3
-    gain, error = difference({case: FIVE}, {case: other}, chance(of))
+    gain, error = mean_difference({case: FIVE}, {case: other}, chance(of))
     degrees = welch((2.5 / 5, 4), (1 / 4, 3))
     assert (gain, error) == (0.5, pytest.approx((0.75**0.5, t(degrees) * 0.75**0.5)))
-    gain, error = difference({case: FIVE}, {case: other}, chance(of, repeats=6, squares=30.0))
+    gain, error = mean_difference({case: FIVE}, {case: other}, chance(of, repeats=6, squares=30.0))
     parts = ((10 + 30) / 10 / 5, 4 + 6), ((3 + 30) / 9 / 4, 3 + 6)
     assert error.se == pytest.approx(sum(part for part, _ in parts) ** 0.5)
     assert error.margin == pytest.approx(t(welch(*parts)) * (error.se or 0.0))
-    assert difference({case: FIVE}, {case: [5.0]}, chance(of)) == (-3.0, (None, None))
-    assert difference({case: [5.0]}, {case: FIVE}, chance(of)) == (3.0, (None, None))
+    assert mean_difference({case: FIVE}, {case: [5.0]}, chance(of)) == (-3.0, (None, None))
+    assert mean_difference({case: [5.0]}, {case: FIVE}, chance(of)) == (3.0, (None, None))
 
 
 ONE = {"a": [1.0], "b": [2.0], "c": [3.0]}
@@ -259,16 +259,16 @@ ONE = {"a": [1.0], "b": [2.0], "c": [3.0]}
 def test_a_difference_is_judged_on_shared_cases(
     other: Values, known: Chance, gain: float, parts: list[tuple[float, float]]
 ) -> None:
-    found, error = difference(ONE, other, known)
+    found, error = mean_difference(ONE, other, known)
     variance = sum(part for part, _ in parts)
     assert found == gain and error.se == pytest.approx(variance**0.5)
     assert error.margin == pytest.approx(t(welch(*parts)) * variance**0.5, rel=1e-5)
 
 
 def test_without_shared_cases_a_difference_has_no_interval() -> None:
-    assert difference(ONE, {"d": [0.0, 1.0], "e": [3.5]}, chance(10)) == (0.0, (None, None))
+    assert mean_difference(ONE, {"d": [0.0, 1.0], "e": [3.5]}, chance(10)) == (0.0, (None, None))
     third = {"a": [1.0], "b": [3.0], "c": [1.0]}
-    assert difference(ONE, third, chance(3, exact=True)) == (pytest.approx(1 / 3), (0.0, 0.0))
+    assert mean_difference(ONE, third, chance(3, exact=True)) == (pytest.approx(1 / 3), (0.0, 0.0))
 
 
 # By trial.
@@ -311,14 +311,14 @@ def test_a_difference_on_shared_cases_does_not_pay_for_their_spread() -> None:
     levels = [rng.gauss(0, 5) for _ in range(10)]
     one = {str(i): [level + 0.3 + rng.gauss(0, 0.05)] for i, level in enumerate(levels)}
     other = {str(i): [level + rng.gauss(0, 0.05)] for i, level in enumerate(levels)}
-    gain, error = difference(one, other, chance(100, within=25.0))
+    gain, error = mean_difference(one, other, chance(100, within=25.0))
     assert gain == pytest.approx(0.3, abs=0.1) and error.margin is not None and error.margin < 0.15
 
 
 def test_quantiles_of_students_t() -> None:
-    assert [round(t95(df), 3) for df in (0.5, 1, 5, 30, float("inf"))] == [12.706, 12.706, 2.571, 2.042, 1.96]
+    assert [round(t_quantile_95(df), 3) for df in (0.5, 1, 5, 30, float("inf"))] == [12.706, 12.706, 2.571, 2.042, 1.96]
     for degrees in (1.3, 2, 2.7, 8, 1e3, 1e6):
-        assert t95(degrees) == pytest.approx(t(degrees), rel=2e-6 if degrees < 2 else 1e-7)
+        assert t_quantile_95(degrees) == pytest.approx(t(degrees), rel=2e-6 if degrees < 2 else 1e-7)
 
 
 def test_a_run_with_flaky_candidates_is_less_sure_of_one_that_did_not_fail() -> None:

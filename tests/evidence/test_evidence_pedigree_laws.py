@@ -24,7 +24,7 @@ def family(seed: int, scale: float = 1.0, looks: int = 1) -> ValueModel:
     for _ in range(10):
         model.observe("parent", scale * (0.4 + rng.gauss(0, 0.05)))
     for i in range(40):
-        model.add(f"{i}", ("parent",))
+        model.add_candidate(f"{i}", ("parent",))
         for _ in range(looks):
             model.observe(f"{i}", scale * ((-0.4 if i % 2 else 0.4) + rng.gauss(0, 0.05)))
     return model
@@ -34,7 +34,7 @@ def few_repeats(scale: float) -> ValueModel:
     """Thirty candidates in a row, the first seen twice."""
     rng, model = Random(2), ValueModel()
     for i in (0, *range(30)):
-        model.add(str(i), (str(i - 1),))
+        model.add_candidate(str(i), (str(i - 1),))
         model.observe(str(i), scale * (0.05 * i + rng.gauss(0, 0.1)))
     return model
 
@@ -53,7 +53,7 @@ def decades(scale: float) -> ValueModel:
     """Losses that fall by a tenth, or rise by a twentieth, at every step."""
     rng, model, loss = Random(5), ValueModel(), 1000.0
     for i in range(60):
-        model.add(str(i), (str(i - 1),))
+        model.add_candidate(str(i), (str(i - 1),))
         model.observe(str(i), -scale * loss)
         loss *= 0.85 if rng.random() < 0.8 else 1.05
     return model
@@ -71,14 +71,16 @@ def test_in_any_unit_the_same_is_believed(filled: Any, scale: float) -> None:
 
 def test_a_ruined_child_that_was_seen_often_is_ruined_too() -> None:
     model = family(4, looks=3)
-    assert math.sqrt(model.step[1]) < 0.15 and model.births()[0] == pytest.approx(0.5, abs=0.1)
+    assert math.sqrt(model.noise_step_variances[1]) < 0.15 and model.child_success_chances()[0] == pytest.approx(
+        0.5, abs=0.1
+    )
 
 
 @pytest.mark.parametrize("chain", [False, True])
 def test_the_sweep_is_exact_where_some_were_never_scored(chain: bool) -> None:
     rng, model = Random(7), ValueModel()
     for i in range(60):
-        model.add(str(i), (str(i - 1 if chain else rng.randrange(max(i - 5, 0), max(i, 1))),))
+        model.add_candidate(str(i), (str(i - 1 if chain else rng.randrange(max(i - 5, 0), max(i, 1))),))
         if i % 3 == 0:
             model.observe(str(i), 0.01 * i + rng.gauss(0, 0.1))
     for _ in range(3):
@@ -88,7 +90,7 @@ def test_the_sweep_is_exact_where_some_were_never_scored(chain: bool) -> None:
     seen = rows >= 0  # the others take no part
     assert np.allclose(model.mean[seen], mean[rows[seen]], rtol=1e-6, atol=1e-9)
     assert np.allclose(model.variance[seen], variance[rows[seen]], rtol=1e-6)
-    _, step = model.step
+    _, step = model.noise_step_variances
     for node in np.flatnonzero(~seen):  # they are what their parents let expect
         parent = model.parents[node]
         assert model.mean[node] == pytest.approx(model.mean[parent] + model.drift[parent])
@@ -98,24 +100,24 @@ def test_the_sweep_is_exact_where_some_were_never_scored(chain: bool) -> None:
 @pytest.mark.parametrize("filled", [few_repeats, decades])
 def test_what_is_expected_of_all_is_what_is_told_of_each(filled: Filled) -> None:
     model = filled(1.0)
-    model.add("unseen", ("3",))
-    means, deviations = model.expected()
+    model.add_candidate("unseen", ("3",))
+    means, deviations = model.expected_rewards()
     for id, mean, sd in zip(model.ids[:-1], means, deviations):
-        assert (mean, sd) == pytest.approx((model.value(id).mean, model.value(id).sd), rel=1e-9)
+        assert (mean, sd) == pytest.approx((model.value_of(id).mean, model.value_of(id).sd), rel=1e-9)
     assert math.isnan(means[-1]) and math.isnan(deviations[-1])
 
 
 ASKED: list[Callable[[ValueModel], Any]] = [
-    lambda m: m.scored, lambda m: m.failed, lambda m: m.value("2"), lambda m: m.worth(), lambda m: m.expected(),
-    lambda m: m.noise, lambda m: m.step, lambda m: m.law, lambda m: m.drift, lambda m: m.births(),
-    lambda m: m.degrees(),
+    lambda m: m.scored_counts, lambda m: m.failed_counts, lambda m: m.value_of("2"), lambda m: m.scaled_worths(), lambda m: m.expected_rewards(),
+    lambda m: m.noise, lambda m: m.noise_step_variances, lambda m: m.step_law, lambda m: m.drift, lambda m: m.child_success_chances(),
+    lambda m: m.noise_degrees(),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("asked", ASKED)
 def test_whatever_is_asked_first_is_up_to_date(asked: Callable[[ValueModel], Any]) -> None:
     fresh, settled = few_repeats(1.0), few_repeats(1.0)
-    settled.worth()
+    settled.scaled_worths()
     np.testing.assert_array_equal(np.asarray(asked(fresh), object), np.asarray(asked(settled), object))
 
 
@@ -123,15 +125,15 @@ def test_the_chance_of_a_sound_child_is_by_hand_that_of_the_children_and_two_of_
     model = ValueModel(0.0)
     for name, parent, seen in [("a", "", 1.0), ("b", "", 1.0), ("c", "a", 1.1), ("d", "a", None), ("e", "a", 0.9),
                                ("f", "b", None), ("g", "b", None)]:  # fmt: skip
-        model.add(name, (parent,))
+        model.add_candidate(name, (parent,))
         model.observe(name, seen)
-    model.add("h", ("b",))  # not evaluated yet: no trial
+    model.add_candidate("h", ("b",))  # not evaluated yet: no trial
     share = (2 + 1) / (5 + 1)
-    assert model.births()[:3] == pytest.approx([(2 + 2 * share) / 5, 2 * share / 4, share])
-    model.barren("b")
-    model.barren("b")
-    assert model.births()[1] == pytest.approx(2 * share / 6)
-    assert model.children("a") == ["c", "d", "e"] and model.children("h") == []
+    assert model.child_success_chances()[:3] == pytest.approx([(2 + 2 * share) / 5, 2 * share / 4, share])
+    model.count_barren_request("b")
+    model.count_barren_request("b")
+    assert model.child_success_chances()[1] == pytest.approx(2 * share / 6)
+    assert model.children_of("a") == ["c", "d", "e"] and model.children_of("h") == []
 
 
 def test_an_uncertain_chance_to_fail_widens_a_value_down_to_the_floor() -> None:
@@ -140,7 +142,7 @@ def test_an_uncertain_chance_to_fail_widens_a_value_down_to_the_floor() -> None:
         model.observe(str(n), score)
         model.observe(str(n), score + 0.1)
     model.observe("0", None)
-    value, share = model.value("0"), float(model._inference.beliefs().failing[0])
+    value, share = model.value_of("0"), float(model._inference.value_beliefs().failing[0])
     mean, sd = float(model.mean[0]), math.sqrt(model.variance[0])
     flaw = math.sqrt(share * (1 - share) / (3 + 3)) * (mean + 1.0)
     assert 0 < share < 0.5 and value.mean == pytest.approx(mean - share * (mean + 1.0))
@@ -154,8 +156,8 @@ def test_an_absurd_score_is_a_trial_that_failed() -> None:
     model.observe("0", -1e12)
     for n in range(8):
         model.observe(str(n % 4), 0.5 + 0.01 * n)
-    assert (model.failed[0], model.scored[0]) == (1.0, 4.0)
-    chances = model._inference.beliefs()
+    assert (model.failed_counts[0], model.scored_counts[0]) == (1.0, 4.0)
+    chances = model._inference.value_beliefs()
     share = float(chances.failing[0])
     assert chances.failing_sd[0] == pytest.approx(math.sqrt(share * (1 - share) / (5 + 3)))
 
@@ -166,13 +168,13 @@ def test_while_nothing_was_scored_the_floor_is_zero() -> None:
 
 def test_logarithms_are_told_by_the_pairs_where_both_were_scored() -> None:
     model = decades(1.0)
-    model.add("failed", ("0",))
+    model.add_candidate("failed", ("0",))
     model.observe("failed", None)
-    model.add("of a failed one", ("failed",))
+    model.add_candidate("of a failed one", ("failed",))
     model.observe("of a failed one", -3.0)
     for _ in range(30):  # the scale is looked at again as observations come
         model.observe("59", -1.0)
-    assert model.law is not None and model.law.sign == -1
+    assert model.step_law is not None and model.step_law.sign == -1
 
 
 def test_growth_by_shares_is_told_from_growth_by_amounts() -> None:
@@ -180,19 +182,19 @@ def test_growth_by_shares_is_told_from_growth_by_amounts() -> None:
     score = 1.0
     for i in range(60):
         for model, value in ((shares, score), (amounts, 10.0 + i + rng.gauss(0, 0.1))):
-            model.add(str(i), (str(i - 1),))
+            model.add_candidate(str(i), (str(i - 1),))
             model.observe(str(i), value)
         score *= 1.1
-    assert shares.law is not None and shares.law.sign == 1
-    assert amounts.law is not None and amounts.law.sign == 0
+    assert shares.step_law is not None and shares.step_law.sign == 1
+    assert amounts.step_law is not None and amounts.step_law.sign == 0
 
 
 def test_an_exact_evaluator_stays_exact_whatever_noise_an_earlier_run_had() -> None:
     model = ValueModel(exact=True, prior=StepLaw(0.3, 0.02, -0.01))
     model.observe("a", 0.1)
-    model.add("b", ("a",))
+    model.add_candidate("b", ("a",))
     model.observe("b", 0.9)
-    assert model.value("b").mean == pytest.approx(0.9, abs=1e-6) and model.noise.sd == 0.0
+    assert model.value_of("b").mean == pytest.approx(0.9, abs=1e-6) and model.noise.sd == 0.0
 
 
 def test_candidates_without_parents_are_shrunk_to_their_mean_as_their_spread_tells() -> None:
@@ -204,11 +206,11 @@ def test_candidates_without_parents_are_shrunk_to_their_mean_as_their_spread_tel
         for score in scores:
             model.observe(str(i), score)
     assert math.sqrt(marginals(model).parameters.root_variance) == pytest.approx(0.2, rel=0.15)
-    assert math.sqrt(model.step[0]) == pytest.approx(0.2, rel=0.1)
+    assert math.sqrt(model.noise_step_variances[0]) == pytest.approx(0.2, rel=0.1)
     kept = 0.2**2 / (0.2**2 + 0.2**2 / 3)
     centre = sum(seen) / 200
     for i in (0, 50, 199):
-        assert model.value(str(i)).mean == pytest.approx(centre + kept * (seen[i] - centre), abs=0.04)
+        assert model.value_of(str(i)).mean == pytest.approx(centre + kept * (seen[i] - centre), abs=0.04)
 
 
 def test_one_huge_step_tells_little_of_the_others() -> None:
@@ -216,9 +218,9 @@ def test_one_huge_step_tells_little_of_the_others() -> None:
         rng, model = Random(13), ValueModel(exact=True)
         model.observe("0", 0.0)
         for i in range(1, 60):
-            model.add(str(i), ("0",))
+            model.add_candidate(str(i), ("0",))
             model.observe(str(i), huge if i == 30 else rng.gauss(0, 0.1))
-        return math.sqrt(model.step[1])
+        return math.sqrt(model.noise_step_variances[1])
 
     assert 0.06 < step(0.1) < 0.14 and step(2.0) < 1.3 * step(0.1)
 
@@ -227,9 +229,9 @@ def test_where_most_children_are_like_their_parents_the_others_tell_what_a_step_
     model = ValueModel(exact=True)
     model.observe("0", 1.0)
     for i in range(1, 101):
-        model.add(str(i), ("0",))
+        model.add_candidate(str(i), ("0",))
         model.observe(str(i), 1.5 if i % 20 == 0 else 0.5 if i % 20 == 10 else 1.0)
-    assert math.sqrt(model.step[1]) == pytest.approx(0.5 * math.sqrt(0.1), rel=0.3)
+    assert math.sqrt(model.noise_step_variances[1]) == pytest.approx(0.5 * math.sqrt(0.1), rel=0.3)
 
 
 def test_cases_that_do_not_differ_are_given_hardly_any_effects() -> None:
@@ -245,14 +247,14 @@ def test_trees_of_the_size_of_a_run_are_believed_like_small_ones() -> None:
     """Arrays grow as candidates come: nothing that was known is lost."""
     model, truths = tree(300, 21)
     assert len(model) == 300 and model.evaluations == 308
-    errors = [model.value(str(i)).mean - truth for i, truth in enumerate(truths)]
+    errors = [model.value_of(str(i)).mean - truth for i, truth in enumerate(truths)]
     assert float(np.std(errors)) < 0.1
 
 
 def test_the_step_expected_of_a_child_is_that_of_its_siblings_and_six_of_all() -> None:
     model, _ = tree(60, 23, noise=0.02)
     found = marginals(model)
-    fitted = Learner()._fit(found.parameters, found.posterior, found.scores)
+    fitted = Learner()._fit_parameters(found.parameters, found.posterior, found.scores)
     steps: dict[int, list[float]] = {}
     for node, parent in enumerate(model.parents):
         if parent >= 0 and not found.parameters.ruined[node]:
@@ -267,6 +269,6 @@ def test_the_step_expected_of_a_child_is_that_of_its_siblings_and_six_of_all() -
 def test_before_anything_is_learnt_the_law_is_that_of_the_earlier_run() -> None:
     model = ValueModel(exact=False, prior=StepLaw(0.3, 0.02, -0.01))
     model.observe("a", 0.1)
-    law = model.law
+    law = model.step_law
     assert law is not None and (law.step, law.drift) == pytest.approx((0.02, -0.01))
     assert law.noise == pytest.approx(0.3, rel=0.05)

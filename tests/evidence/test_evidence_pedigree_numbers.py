@@ -12,7 +12,7 @@ import pytest
 from culmen.evidence.pedigree import StepLaw, ValueModel
 from culmen.evidence.pedigree import tree as trees
 from culmen.evidence.pedigree.learning import Learner, _find_ruined
-from culmen.evidence.pedigree.parameters import Parameters, posterior, scatter_within
+from culmen.evidence.pedigree.parameters import Parameters, scatter_within, tree_posterior
 from culmen.evidence.pedigree.scale import RewardScale, ScaledScores
 from culmen.evidence.pedigree.tree import FamilyTree
 
@@ -31,7 +31,7 @@ class Look:
     def __init__(self, model: ValueModel, told: StepLaw | None = None) -> None:
         found = marginals(model)
         self.known, self.scores = found.parameters, found.scores
-        self.fitted = Learner(told)._fit(self.known, found.posterior, found.scores)
+        self.fitted = Learner(told)._fit_parameters(self.known, found.posterior, found.scores)
         self.mean, self.covariance = solved(self.scores, self.known)
 
 
@@ -105,7 +105,7 @@ def grown(
     for _ in range(repeats):
         model.observe("0", rng.gauss(0, 0.1))
     for i in range(1, size):
-        model.add(str(i), (str(rng.randrange(max(i - 5, 0), i)),))
+        model.add_candidate(str(i), (str(rng.randrange(max(i - 5, 0), i)),))
         if i % 7:
             model.observe(str(i), 0.1 * rng.gauss(0, 1 + 3 * (i % 9 == 0)) + 0.01 * i)
     return model
@@ -115,7 +115,7 @@ def two_cases(effect: float = 0.5) -> ValueModel:
     """Twelve children of one, on one of two cases or both, and the third case seen once."""
     rng, model = Random(8), ValueModel(exact=False)
     for i in range(13):
-        model.add(str(i), ("0",) if i else ())
+        model.add_candidate(str(i), ("0",) if i else ())
         for case in (["a"], ["b"], ["a", "b"])[i % 3]:
             model.observe(str(i), 0.1 * i + effect * (case == "a") + rng.gauss(0, 0.1), case)
     return model
@@ -162,7 +162,7 @@ def test_the_first_guess_is_that_of_the_first_eight() -> None:
     model = ValueModel(exact=False)
     rng = Random(4)
     for i in range(30):
-        model.add(str(i), (str(max(i - 2, 0)),) if i else ())
+        model.add_candidate(str(i), (str(max(i - 2, 0)),) if i else ())
         model.observe(str(i), rng.gauss(0, 0.1))
     assert marginals(model).parameters.first_step == pytest.approx(first_guess(model), rel=1e-9)
 
@@ -181,26 +181,26 @@ def test_before_any_child_a_step_is_what_scores_differ_by(scores: list[list[floa
     for node, seen in enumerate(scores):
         for score in seen:
             model.observe(str(node), score)
-    assert model.step[1] / step == pytest.approx(1)
+    assert model.noise_step_variances[1] / step == pytest.approx(1)
 
 
 def test_one_evaluation_alone_is_known_as_well_as_noise_and_origin_leave_it() -> None:
     model = ValueModel(exact=False)
     model.observe("a", 2.0)
-    s2, t2 = model.step
+    s2, t2 = model.noise_step_variances
     assert model.variance[0] * (1 / s2 + 1 / (1e4 * t2)) == pytest.approx(1, rel=1e-9)
 
 
 def test_noise_is_told_in_units_of_the_score() -> None:
     assert ValueModel().noise == (True, 0.0, 0) and ValueModel(exact=False).noise.sd == 0.0
     model = grown(30)
-    assert model.noise == (False, math.sqrt(model.step[0]), 1) and 0.05 < model.noise.sd < 0.5
-    assert ValueModel().degrees() == 0.0 and model.degrees() == 1.0
+    assert model.noise == (False, math.sqrt(model.noise_step_variances[0]), 1) and 0.05 < model.noise.sd < 0.5
+    assert ValueModel().noise_degrees() == 0.0 and model.noise_degrees() == 1.0
 
 
 @pytest.mark.parametrize("told", [StepLaw(0.3, 0.0, 5.0), StepLaw(0.3, 0.2, 5.0, 1), StepLaw(0.3, 0.2, 5.0, -1)])
 def test_what_an_earlier_run_learnt_of_no_step_or_on_another_scale_is_passed_over(told: StepLaw) -> None:
-    assert grown(30, told=told).law == grown(30).law
+    assert grown(30, told=told).step_law == grown(30).step_law
 
 
 def test_an_earlier_run_without_noise_tells_nothing_of_noise() -> None:
@@ -214,21 +214,21 @@ def test_chances_to_fail_are_shrunk_to_that_of_candidates_that_also_scored() -> 
     for name, scores in (("a", [1.0, 1.1, None]), ("b", [1.2]), ("c", [None, None]), ("d", [1.0, -1e12])):
         for score in scores:
             model.observe(name, score)
-    worth = model.worth()
+    worth = model.scaled_worths()
     rate = (1 + 1) / (3 + 1 + 2 - 3 + 2)  # two failures; evaluations beyond the first of each, and two more
     chances = np.array([(1 + 2 * rate) / 5, 2 * rate / 3, (2 + 2 * rate) / 4, (1 + 2 * rate) / 4])
-    assert model._inference.beliefs().failing == pytest.approx(chances)
-    assert worth == pytest.approx(np.where(model.scored > 0, model.mean - chances * (model.mean + 1), -math.inf))
-    assert worth[0] == pytest.approx(model.value("a").mean)
+    assert model._inference.value_beliefs().failing == pytest.approx(chances)
+    assert worth == pytest.approx(np.where(model.scored_counts > 0, model.mean - chances * (model.mean + 1), -math.inf))
+    assert worth[0] == pytest.approx(model.value_of("a").mean)
 
 
 def test_a_child_whose_only_score_is_absurd_was_tried_in_vain() -> None:
     model = ValueModel(0.0)
     for name, score in (("p", 1.0), ("a", 1.1), ("b", 1.2), ("c", -1e12)):
-        model.add(name, ("p",) if name != "p" else ())
+        model.add_candidate(name, ("p",) if name != "p" else ())
         model.observe(name, score)
     share = (2 + 1) / (3 + 1)
-    assert model.births()[0] == pytest.approx((2 + 2 * share) / 5)
+    assert model.child_success_chances()[0] == pytest.approx((2 + 2 * share) / 5)
 
 
 def with_fallen(up: int, fallen: dict[float, int], far: int = 0, cases: int = 1, exact: bool = False) -> ValueModel:
@@ -238,7 +238,7 @@ def with_fallen(up: int, fallen: dict[float, int], far: int = 0, cases: int = 1,
         model.observe("parent", 0.0, str(i % cases))
     gaps = [0.1] * up + [-by for by, times in fallen.items() for _ in range(times)] + [10.0] * far
     for i, gap in enumerate(gaps):
-        model.add(str(i), ("parent",))
+        model.add_candidate(str(i), ("parent",))
         model.observe(str(i), gap, "0")
     return model
 
@@ -279,9 +279,9 @@ def test_who_was_ruined_a_look_ago_tells_the_same_however_nodes_are_done(monkeyp
         rng, model = Random(1), ValueModel()
         for i in range(50):
             name = "parent" if i < 10 else str(i)
-            model.add(name, ("parent",))
+            model.add_candidate(name, ("parent",))
             model.observe(name, (0.4 if i < 10 else rng.choice([0.1, 0.2, 0.3, 0.4])) + rng.gauss(0, 0.05))
-        found.append(model.step)
+        found.append(model.noise_step_variances)
     assert found[0] == pytest.approx(found[1], rel=1e-9)
 
 
@@ -294,14 +294,14 @@ def test_who_stood_alone_tells_nothing_of_steps_even_if_it_is_sound_after_all(
     mu, step, _ = steps(look, look.known.first_step, 2, 0.0)
     assert look.known.ruined.any()
     sound = look.known._replace(ruined=np.zeros(look.scores.size, bool))
-    fitted = Learner()._fit(sound, posterior(look.known, look.scores, FamilyTree()), look.scores)
+    fitted = Learner()._fit_parameters(sound, tree_posterior(look.known, look.scores, FamilyTree()), look.scores)
     assert (fitted.step, fitted.drift) == pytest.approx((step, mu), rel=1e-6)
 
 
 def test_where_few_children_are_done_one_by_one_a_ruined_one_stands_alone_too() -> None:
     scores, known = judged(with_fallen(6, {0.32: 5}))  # too few to be done at once
     assert known.ruined.sum() == 5
-    found = posterior(known, scores, FamilyTree())
+    found = tree_posterior(known, scores, FamilyTree())
     mean, covariance = solved(scores, known)
     assert found.mean == pytest.approx(mean) and found.variance == pytest.approx(np.diag(covariance))
 
@@ -311,13 +311,13 @@ def test_a_child_that_falls_as_far_as_the_ruined_is_ruined_at_once() -> None:
     model = with_fallen(40, {0.5: 15})
     while model._inference._next_turn - model.evaluations < 3:
         model.observe("parent", 0.0, "0")
-    before = model.births()[0]
+    before = model.child_success_chances()[0]
     for name, score in (("like it", 0.0), ("ruined", -0.5)):
-        model.add(name, ("parent",))
+        model.add_candidate(name, ("parent",))
         model.observe(name, score, "0")
     assert model.evaluations < model._inference._next_turn
-    assert model._inference.beliefs().ruined[-2:].tolist() == [False, True]
-    assert model.births()[0] == pytest.approx(before, abs=0.02)
+    assert model._inference.value_beliefs().ruined[-2:].tolist() == [False, True]
+    assert model.child_success_chances()[0] == pytest.approx(before, abs=0.02)
 
 
 @pytest.mark.parametrize(("first", "odd", "failed"), [(50, -2049, 0), (50, -2051, 1), (-50, -3019, 0), (-50, -3021, 1)])
@@ -327,7 +327,7 @@ def test_a_score_thirty_spreads_below_the_median_and_the_first_is_absurd(first: 
     ranks = range(1, 101) if first > 0 else range(1, 100)
     for score in (first, odd, *(rank for rank in ranks if rank != first)):
         model.observe(str(score), float(score))
-    sample = model._observations.first(101)
+    sample = model._observations.sample_of_first(101)
     sound = RewardScale.from_sample(sample).is_sound(sample.rewards)
     assert (~sound).tolist() == [False, bool(failed)] + [False] * 99
 
@@ -336,7 +336,7 @@ def growing(ratio: float, steps: int, last: Sequence[float] = (1.0,), sign: floa
     """A row of candidates of which each scores so many times what the one before does."""
     model = ValueModel(exact=True)
     for i in range(steps + 1):
-        model.add(str(i), (str(i - 1),))
+        model.add_candidate(str(i), (str(i - 1),))
         for share in last if i == steps else (1.0,):
             model.observe(str(i), sign * share * ratio**i)
     return model
@@ -350,30 +350,30 @@ def test_six_steps_are_taken_as_logarithms_where_these_are_e_cubed_as_likely(
     steps = [ratio**i - ratio ** (i - 1) for i in range(1, 7)]
     plain = -6 * math.log(sum(steps) / 6)
     logs = -6 * math.log(math.log(ratio)) - sum(math.log(ratio**i) for i in range(1, 7))
-    law = growing(ratio, 6, last).law
+    law = growing(ratio, 6, last).step_law
     assert law is not None and law.sign == int(logs > plain + 3)
     assert 2 < logs - plain < 5
 
 
 def test_five_steps_tell_nothing_of_logarithms() -> None:
-    five, six = growing(10.0, 5).law, growing(10.0, 6).law
+    five, six = growing(10.0, 5).step_law, growing(10.0, 6).step_law
     assert five is not None and six is not None and (five.sign, six.sign) == (0, 1)
 
 
 def test_until_the_scale_is_looked_at_again_logarithms_end_at_a_hundredth_of_the_least() -> None:
     model = growing(0.5, 18, sign=-1.0)  # after 18 scores it is looked at, then after 22
-    model.add("tiny", ("18",))
+    model.add_candidate("tiny", ("18",))
     model.observe("tiny", -1e-30)
-    assert model.value("tiny").mean == pytest.approx(-0.01 * 0.5**17, rel=1e-3)
+    assert model.value_of("tiny").mean == pytest.approx(-0.01 * 0.5**17, rel=1e-3)
 
 
 def test_values_next_to_the_largest_numbers_are_finite() -> None:
     model = growing(1e34, 9)
-    model.add("child", ("9",))
-    assert math.isfinite(model.value("child").mean)
+    model.add_candidate("child", ("9",))
+    assert math.isfinite(model.value_of("child").mean)
     model.observe("child", 1e307)
-    mean, _ = model.expected()
-    assert model.value("child").mean == mean[-1] == pytest.approx(math.exp(700.0))
+    mean, _ = model.expected_rewards()
+    assert model.value_of("child").mean == mean[-1] == pytest.approx(math.exp(700.0))
 
 
 def test_the_scale_is_looked_at_again_when_a_quarter_more_was_seen() -> None:
@@ -383,9 +383,9 @@ def test_the_scale_is_looked_at_again_when_a_quarter_more_was_seen() -> None:
     model.observe("odd", -1e12)  # the 41st score: it is looked at, and nothing is absurd yet
     for i in range(9):
         model.observe(f"better {i}", 2.0)
-    assert model.failed[40] == 0
+    assert model.failed_counts[40] == 0
     model.observe("better", 2.0)
-    assert model.failed[40] == 1
+    assert model.failed_counts[40] == 1
 
 
 def test_the_floor_that_was_seen_follows_what_is_seen() -> None:
@@ -402,11 +402,11 @@ def pairs(first: float, others: Sequence[float], told: StepLaw | None) -> ValueM
     model = ValueModel(exact=False, prior=told)
     model.observe("parent", 0.0)
     for i, between in enumerate((first, *others)):
-        model.add(str(i), ("parent",))
+        model.add_candidate(str(i), ("parent",))
         model.observe(str(i), 0.01 * i - between / 2)
         model.observe(str(i), 0.01 * i + between / 2)
     for i in range(30):
-        model.add(f"alone {i}", ("parent",))
+        model.add_candidate(f"alone {i}", ("parent",))
         model.observe(f"alone {i}", 0.01 * i)
     return model
 
@@ -447,17 +447,17 @@ def roots(*scores: float) -> ValueModel:
 
 def test_three_candidates_without_parents_have_an_origin_in_common() -> None:
     two, three = roots(1.0, 3.0), roots(1.0, 3.0, 5.0)
-    three.add("unseen")
-    assert math.isnan(three.expected()[0][-1])
-    assert three.value("unseen").mean == pytest.approx(3.0) and three.value("unseen").sd == pytest.approx(2.0)
-    two.add("unseen")
-    assert two.value("unseen").sd > 50
+    three.add_candidate("unseen")
+    assert math.isnan(three.expected_rewards()[0][-1])
+    assert three.value_of("unseen").mean == pytest.approx(3.0) and three.value_of("unseen").sd == pytest.approx(2.0)
+    two.add_candidate("unseen")
+    assert two.value_of("unseen").sd > 50
 
 
 def test_where_candidates_without_parents_are_equal_another_may_still_differ_by_a_thousandth_of_all() -> None:
     model = roots(1.0, 1.0, 1.0)
     for i, score in enumerate((1.5, 2.0, 501.0)):
-        model.add(str(i), ("root 0",))
+        model.add_candidate(str(i), ("root 0",))
         model.observe(str(i), score)
-    model.add("unseen")
-    assert model.value("unseen").sd == pytest.approx(0.5, rel=1e-3)
+    model.add_candidate("unseen")
+    assert model.value_of("unseen").sd == pytest.approx(0.5, rel=1e-3)

@@ -84,7 +84,7 @@ def enter(model: ValueModel, history: History, id: str) -> None:
     for parent in history.parents[id]:
         if parent not in model.index:
             enter(model, history, parent)
-    model.add(id, history.parents[id])
+    model.add_candidate(id, history.parents[id])
 
 
 def told_once(history: History) -> ValueModel:
@@ -103,8 +103,8 @@ def told_and_asked(history: History, rng: Random, often: float) -> ValueModel:
     for id in ids:
         enter(model, history, id)
     asked: list[Callable[[], object]] = [
-        model.worth, model.expected, model.births, model.degrees,
-        lambda: model.law, lambda: model.noise, lambda: model.floor, lambda: model.value(ids[0]),
+        model.scaled_worths, model.expected_rewards, model.child_success_chances, model.noise_degrees,
+        lambda: model.step_law, lambda: model.noise, lambda: model.floor, lambda: model.value_of(ids[0]),
     ]  # fmt: skip
     for seen in history.seen:
         model.observe(*seen)
@@ -116,15 +116,30 @@ def told_and_asked(history: History, rng: Random, often: float) -> ValueModel:
 def believed(model: ValueModel, ids: Sequence[str]) -> dict[str, object]:
     """Everything that a model tells, candidates in this order."""
     rows = [model.index[id] for id in ids]
-    means, deviations = model.expected()
-    columns = (model.mean, model.variance, model.drift, model.scored, model.failed, model.worth(), means, deviations)
+    means, deviations = model.expected_rewards()
+    columns = (
+        model.mean,
+        model.variance,
+        model.drift,
+        model.scored_counts,
+        model.failed_counts,
+        model.scaled_worths(),
+        means,
+        deviations,
+    )
     told = {str(place): column[rows].tobytes() for place, column in enumerate(columns)}
-    values = [model.value(id) for id in ids]
+    values = [model.value_of(id) for id in ids]
     return {
         **told,
         "values": np.array([(v.mean, v.sd, v.count, v.failures) for v in values]).tobytes(),
-        "numbers": (repr(model.law), repr(model.step), repr(model.noise), model.floor, model.degrees()),
-        "exact": (model.exact, model.noiseless, model.confirmed, model.differed, model.evaluations),
+        "numbers": (
+            repr(model.step_law),
+            repr(model.noise_step_variances),
+            repr(model.noise),
+            model.floor,
+            model.noise_degrees(),
+        ),
+        "exact": (model.is_exact, model.is_noiseless, model.confirmed_repeats, model.has_differed, model.evaluations),
     }
 
 
@@ -134,8 +149,8 @@ def test_who_asks_and_when_changes_nothing(history: History, seed: int, often: f
     once, asked = told_once(history), told_and_asked(history, Random(seed), often)
     ids = list(once.index)
     assert believed(once, ids) == believed(asked, ids)
-    born = asked.births()[[asked.index[id] for id in ids]]
-    assert once.births().tobytes() == born.tobytes()
+    born = asked.child_success_chances()[[asked.index[id] for id in ids]]
+    assert once.child_success_chances().tobytes() == born.tobytes()
 
 
 @settings(max_examples=40, deadline=None)
@@ -145,9 +160,9 @@ def test_requests_that_brought_nothing_change_the_chances_of_births_alone(histor
     ids = list(plain.index)
     asked = {rng.choice(ids) for _ in range(3)} if ids else set[str]()
     for id in asked:
-        barren.barren(id)
+        barren.count_barren_request(id)
     assert believed(plain, ids) == believed(barren, ids)
-    for id, before, after in zip(ids, plain.births(), barren.births()):
+    for id, before, after in zip(ids, plain.child_success_chances(), barren.child_success_chances()):
         assert after < before if id in asked else after == before
 
 
@@ -156,12 +171,12 @@ def test_requests_that_brought_nothing_change_the_chances_of_births_alone(histor
 def test_candidates_that_were_not_evaluated_change_nothing_for_the_others(history: History) -> None:
     plain, more = told_once(history), told_once(history)
     ids = list(plain.index)
-    plain.worth(), more.worth()
+    plain.scaled_worths(), more.scaled_worths()
     for i in range(5):
-        more.add(f"new {i}", (f"new {i - 1}", *ids[i : i + 1]))
+        more.add_candidate(f"new {i}", (f"new {i - 1}", *ids[i : i + 1]))
     assert believed(plain, ids) == believed(more, ids)
-    assert plain.births().tobytes() == more.births()[: len(ids)].tobytes()
-    assert np.isnan(more.expected()[0][len(ids) :]).all()
+    assert plain.child_success_chances().tobytes() == more.child_success_chances()[: len(ids)].tobytes()
+    assert np.isnan(more.expected_rewards()[0][len(ids) :]).all()
 
 
 def test_five_thousand_at_once_are_believed_as_one_by_one() -> None:
@@ -172,9 +187,9 @@ def test_five_thousand_at_once_are_believed_as_one_by_one() -> None:
         truths.append(truths[parent] + rng.gauss(-0.02, 0.05))
         seen = None if rng.random() < 0.1 else truths[-1] + rng.gauss(0, 0.1)
         for model in (once, asked):
-            model.add(str(i), (str(parent - 1),))
+            model.add_candidate(str(i), (str(parent - 1),))
             model.observe(str(i), seen)
-        asked.worth()
+        asked.scaled_worths()
     assert believed(once, once.ids) == believed(asked, once.ids)
 
 
@@ -192,9 +207,9 @@ def test_a_parent_that_was_never_evaluated_joins_its_children(sign: float) -> No
     """Children of a candidate that nothing is known of tell of one another through it."""
     model = ValueModel(exact=False)
     for i in range(40):
-        model.add(f"p{i}")
+        model.add_candidate(f"p{i}")
         for k in range(4):
-            model.add(f"{i} {k}", (f"p{i}",))
+            model.add_candidate(f"{i} {k}", (f"p{i}",))
             model.observe(f"{i} {k}", sign * i + 0.1 * k)
-    assert model.value("p7").mean == pytest.approx(sign * 7 + 0.15, abs=0.2)
-    assert model.value("p7").count == 0 and model.worth()[model.index["p7"]] == -np.inf
+    assert model.value_of("p7").mean == pytest.approx(sign * 7 + 0.15, abs=0.2)
+    assert model.value_of("p7").count == 0 and model.scaled_worths()[model.index["p7"]] == -np.inf

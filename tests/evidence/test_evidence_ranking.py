@@ -10,14 +10,14 @@ import pytest
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Status
-from culmen.core.task import Objective, Task, goals
+from culmen.core.task import Objective, Task, parse_metric_goals
 from culmen.evidence.evidence import Evidence
-from culmen.evidence.ranking import BELIEVED, Finalist, contestants, probability_above
+from culmen.evidence.ranking import BELIEVED, Finalist, possible_winners, probability_above
 
 TASK = Task("hill", seeds=({"x": "initial"},))
 EXACT = msgspec.structs.replace(TASK, deterministic=True)
 UNIT = Objective(bounds=(0.0, 1.0))
-INITIAL = TASK.candidates()[0]
+INITIAL = TASK.initial_candidates()[0]
 
 
 def named(text: str) -> Candidate:
@@ -45,13 +45,13 @@ def test_failures_count_at_the_floor_in_the_order_of_exact_scores() -> None:
     """The first is worth less than its mean by its chance to fail, the last fell below all that ever scored."""
     exact = msgspec.structs.replace(EXACT, objective=Objective(bounds=(-4.0, 100.0)))
     run = run_of(exact, (A, [8.0, None, None]), (B, [4.0]), (C, [1.0]))
-    beliefs, belief = run.ranking.beliefs, run.ranking.belief(A.id)
+    beliefs, belief = run.ranking.beliefs, run.ranking.belief_of(A.id)
     chance = float(beliefs.fails[0])
     assert belief is not None and 0.5 < chance < 1
     assert belief.mean == pytest.approx(8 - chance * (8 + 4)) and belief.sd > 0
-    assert run.ranking.best(9)[0] == B.id
+    assert run.ranking.best_ids(9)[0] == B.id
     low = run_of(msgspec.structs.replace(EXACT, objective=UNIT), (A, [-2.0, None]))
-    lowest = low.ranking.belief(A.id)
+    lowest = low.ranking.belief_of(A.id)
     assert lowest is not None and lowest.mean == -2.0  # a failure never raises it
 
 
@@ -59,8 +59,8 @@ def test_a_certified_value_stands_for_itself_and_one_that_was_refused_comes_last
     run = run_of(TASK, (A, [1.0, 1.2]), (B, [5.0, 5.2]))
     see(run, B, 4.8, strict=False, certified=0.5)
     see(run, C, 6.0, strict=False)
-    assert run.ranking.belief(B.id) == (0.5, 0.0)
-    assert run.ranking.best(9) == [A.id, B.id, C.id]
+    assert run.ranking.belief_of(B.id) == (0.5, 0.0)
+    assert run.ranking.best_ids(9) == [A.id, B.id, C.id]
     assert run.ranking.is_better(A.id, C.id) and not run.ranking.is_better(C.id, A.id)
 
 
@@ -68,29 +68,29 @@ def test_of_equals_the_one_that_failed_less_comes_first_then_the_shortest_then_t
     exact = msgspec.structs.replace(EXACT, objective=Objective(bounds=(2.0, 3.0)))
     long, short, later = named("xxxx"), named("x"), named("y")
     run = run_of(exact, (named(""), [2.0, None]), (long, [2.0]), (short, [2.0]), (later, [2.0]))
-    assert run.ranking.best(9)[0] == short.id and run.ranking.best(9)[-1] == named("").id
+    assert run.ranking.best_ids(9)[0] == short.id and run.ranking.best_ids(9)[-1] == named("").id
     assert run.ranking.leader() == short.id
     see(run, named("longer than all"), 3.0)
-    assert run.ranking.best(1) == [named("longer than all").id]  # length breaks ties alone
+    assert run.ranking.best_ids(1) == [named("longer than all").id]  # length breaks ties alone
 
 
 def test_what_differs_by_rounding_alone_is_equal() -> None:
     run = run_of(EXACT, (named("longer"), [0.1 + 0.2]), (named("short"), [0.3]), (C, [0.0]))
-    assert run.ranking.best(1) == [named("short").id]
+    assert run.ranking.best_ids(1) == [named("short").id]
 
 
 def test_who_is_barred_is_never_the_best_nor_on_the_front() -> None:
     run = run_of(TASK, (A, [1.0]), (B, [2.0]))
-    assert run.ranking.best(9) == [B.id, A.id]
-    run.bar(B.id)
-    run.bar(C.id)  # unknown
-    assert run.ranking.best(9) == [A.id] and [tally.barred for tally in run.account.tallies()] == [False, True]
-    run = Evidence(msgspec.structs.replace(TASK, objective=Objective(metrics=goals({"speed": "max"}))))
+    assert run.ranking.best_ids(9) == [B.id, A.id]
+    run.bar_candidate(B.id)
+    run.bar_candidate(C.id)  # unknown
+    assert run.ranking.best_ids(9) == [A.id] and [tally.barred for tally in run.account.tallies()] == [False, True]
+    run = Evidence(msgspec.structs.replace(TASK, objective=Objective(metrics=parse_metric_goals({"speed": "max"}))))
     for candidate, speed in ((A, 1.0), (B, 2.0)):
         see(run, candidate, 0.0, metrics={"speed": speed})
-    assert run.front is not None and [run.front.ids[row] for row in run.front.front()] == [B.id]
-    run.bar(B.id)
-    assert [run.front.ids[row] for row in run.front.front()] == [A.id]
+    assert run.front is not None and [run.front.ids[row] for row in run.front.front_rows()] == [B.id]
+    run.bar_candidate(B.id)
+    assert [run.front.ids[row] for row in run.front.front_rows()] == [A.id]
 
 
 # The initial program.
@@ -101,7 +101,7 @@ def gain_of(gain: float) -> tuple[Evidence, float]:
     better."""
     steps = [0.1, -0.1] * 5
     run = run_of(TASK, (INITIAL, [1.0 + step for step in steps]), (A, [1.0 + gain + step for step in steps]))
-    one, two = run.ranking.belief(A.id), run.ranking.belief(INITIAL.id)
+    one, two = run.ranking.belief_of(A.id), run.ranking.belief_of(INITIAL.id)
     assert one is not None and two is not None and one.mean >= two.mean
     return run, probability_above(one.mean - two.mean, (one.sd**2 + two.sd**2) ** 0.5)
 
@@ -117,11 +117,11 @@ def test_the_initial_program_is_kept_unless_another_is_better_with_probability_n
 def test_the_best_of_several_initial_programs_is_the_one_to_beat() -> None:
     task = msgspec.structs.replace(EXACT, seeds=({"x": "a"}, {"x": "b"}))
     run = run_of(task, (A, [1.0]), (B, [2.0]), (C, [1.5]))
-    assert run.ranking.initial() == B.id and run.ranking.leader() == B.id
-    run.bar(B.id)
-    assert run.ranking.initial() == A.id and run.ranking.leader() == C.id
-    run.bar(A.id)
-    assert run.ranking.initial() is None and run.ranking.leader() == C.id
+    assert run.ranking.best_initial() == B.id and run.ranking.leader() == B.id
+    run.bar_candidate(B.id)
+    assert run.ranking.best_initial() == A.id and run.ranking.leader() == C.id
+    run.bar_candidate(A.id)
+    assert run.ranking.best_initial() is None and run.ranking.leader() == C.id
 
 
 def test_without_a_score_of_the_initial_program_the_best_leads() -> None:
@@ -143,7 +143,7 @@ def test_one_lucky_evaluation_never_leads() -> None:
     task = msgspec.structs.replace(TASK, seeds=())
     others = [(named(f"n{n}"), [0.5 + step for step in (0.1, -0.1)]) for n in range(10)]
     run = run_of(task, *others, (A, [0.8 + step for step in steps]), (B, [0.82]))
-    assert run.ranking.best(1) == [A.id]
+    assert run.ranking.best_ids(1) == [A.id]
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ def test_contestants_of_a_race_are_of_different_kinds_unless_they_cannot_be_bett
         ]
     )
     ordered = [best, twin, steady, hopeless]
-    assert [each.id for each in contestants(ordered, 2, width=0.1)] == ["a", "c"]
-    assert [each.id for each in contestants(ordered, 3, width=0.1)] == ["a", "c", "b"]
-    assert [each.id for each in contestants(ordered, 3, width=float("inf"))] == ["a", "b", "c"]
+    assert [each.id for each in possible_winners(ordered, 2, width=0.1)] == ["a", "c"]
+    assert [each.id for each in possible_winners(ordered, 3, width=0.1)] == ["a", "c", "b"]
+    assert [each.id for each in possible_winners(ordered, 3, width=float("inf"))] == ["a", "b", "c"]
 
 
 def test_without_a_repeat_that_scored_an_expected_score_has_no_margin() -> None:

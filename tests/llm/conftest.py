@@ -63,4 +63,4 @@ def pair() -> Task:
 
 @pytest.fixture
 def parent(task: Task) -> Candidate:
-    return task.candidates()[0]
+    return task.initial_candidates()[0]

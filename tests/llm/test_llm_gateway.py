@@ -60,7 +60,7 @@ def test_k_samples_with_ranks_and_missing_ones_said(task: Task, parent: Candidat
 def test_one_request_a_sample_where_the_server_knows_no_n(task: Task, parent: Candidate) -> None:
     model = ScriptedModel(lambda call: GOOD.format(call.seed))
     one = msgspec.structs.replace(of_backend(model), samples=1)
-    gateway = ModelGateway(task, ModelBook().roles({"default": one}))
+    gateway = ModelGateway(task, ModelBook().parse_roles({"default": one}))
     made = asyncio.run(gateway.propose(Brief(parent=parent, k=3), 10))
     assert sorted(c.text for c in made.candidates) == ["x = 10\n", "x = 11\n", "x = 12\n"]
     assert [c.samples for c in model.calls] == [1, 1, 1] and made.usage.calls == 3
@@ -128,7 +128,7 @@ def test_malformed_replies_are_kept_and_counted(task: Task, parent: Candidate) -
         return GOOD.format(2)
 
     model = ScriptedModel(bad)
-    gateway = ModelGateway(task, ModelBook().roles({"default": model}), providers=Providers(FakeClock()))
+    gateway = ModelGateway(task, ModelBook().parse_roles({"default": model}), providers=Providers(FakeClock()))
     made = asyncio.run(gateway.propose(Brief(parent=parent), 1))
     assert made.faults == {"not_json": 2} == gateway.faults and made.fault == ""
     assert made.usage.calls == 3 and made.reply.count("<oops>") == 2 and "x = 2" in made.reply
@@ -215,7 +215,7 @@ def test_a_format_of_ones_own(task: Task, parent: Candidate) -> None:
             return Parsed(tuple(Draft({"main.py": line}, 0.5) for line in reply.splitlines()))
 
     model = ScriptedModel(["x = 1\nx = 2\nx = 3"])
-    gateway = ModelGateway(task, ModelBook().roles({"default": model}), formats={"lines": Lines()})
+    gateway = ModelGateway(task, ModelBook().parse_roles({"default": model}), formats={"lines": Lines()})
     made = asyncio.run(gateway.propose(Brief(parent=parent, k=2, format="lines"), 1))
     assert [(c.text, c.origin.weight, c.origin.operator) for c in made.candidates] == [
         ("x = 1", 0.5, "lines"),
@@ -279,7 +279,7 @@ def test_importing_and_building_stay_light() -> None:
 
     code = (
         "import sys; from culmen.llm import make_gateway; from culmen.core.task import Task;"
-        "make_gateway(Task('t'), 'gpt-5'); from culmen.embed import make; make();"
+        "make_gateway(Task('t'), 'gpt-5'); from culmen.embed import make_embedder; make_embedder();"
         "heavy = {'openai', 'numpy', 'httpx2', 'genai_prices', 'json_repair', 'yaml', 'tenacity'} & set(sys.modules);"
         "assert not heavy, heavy"
     )
@@ -373,7 +373,7 @@ def test_a_prompt_shrinks_to_the_context_that_a_refusal_tells_and_stays_so(task,
 def test_a_context_setting_is_kept_to_from_the_first_request(task, parent) -> None:
     model = _limited(4000)
     spec = msgspec.structs.replace(of_backend(model), context=4000)
-    gateway = ModelGateway(task, ModelBook().roles({"default": spec}))
+    gateway = ModelGateway(task, ModelBook().parse_roles({"default": spec}))
     made = asyncio.run(gateway.propose(Brief(parent=parent, observations=_LONG), 1))
     assert made.candidates and len(model.calls) == 1 and model.calls[0].max_tokens <= 4000
     text = asyncio.run(gateway.write("summarizer", {"memory": "much was seen. " * 4000}, 1))

@@ -159,12 +159,16 @@ def test_addresses_and_keys_that_are_none(tmp_path: Any) -> None:
 
 
 def test_a_proxy_is_left_to_the_general_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Connections.plain("https://api.example.com/v1") and Connections.plain("http://[::1]:80/v1")
-    assert not Connections.plain("https://me:secret@api.example.com/v1")
+    assert Connections.is_plain_address("https://api.example.com/v1") and Connections.is_plain_address(
+        "http://[::1]:80/v1"
+    )
+    assert not Connections.is_plain_address("https://me:secret@api.example.com/v1")
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:3128")
     monkeypatch.setenv("no_proxy", "localhost")
-    assert not Connections.plain("https://api.example.com/v1")
-    assert Connections.plain("http://api.example.com/v1") and Connections.plain("https://localhost/v1")
+    assert not Connections.is_plain_address("https://api.example.com/v1")
+    assert Connections.is_plain_address("http://api.example.com/v1") and Connections.is_plain_address(
+        "https://localhost/v1"
+    )
 
 
 def test_a_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

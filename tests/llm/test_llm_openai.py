@@ -15,7 +15,7 @@ from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.errors import Unavailable, UserError
 from culmen.core.task import Task
-from culmen.core.usage import Usage, total
+from culmen.core.usage import Usage, total_usage
 from culmen.llm import make_gateway
 from culmen.llm.backends import read_reply
 from culmen.llm.call import BadResponse, RateLimited, ServerFailed
@@ -52,7 +52,7 @@ def propose(task: Task, file: str, briefs: int = 1, k: int = 1, **brief: Any) ->
     async def main() -> list[Proposal]:
         gateway = make_gateway(task, "m", models_file=file)
         try:
-            asked = Brief(parent=task.candidates()[0], k=k, **brief)
+            asked = Brief(parent=task.initial_candidates()[0], k=k, **brief)
             return list(await asyncio.gather(*(gateway.propose(asked, seed) for seed in range(briefs))))
         finally:
             await gateway.close()
@@ -165,7 +165,7 @@ def test_a_third_of_400_calls_failing(task: Task, tmp_path: Path, caplog: pytest
     with OpenAIServer(lambda body: GOOD, FAULTS, seed=3, retry_after=0.02) as server:
         file = models(tmp_path, server, "timeout = 1.0\ndeadline = 20\nconcurrency = 16")
         made = propose(task, file, briefs=400)
-    usage: Usage = total(proposal.usage for proposal in made)
+    usage: Usage = total_usage(proposal.usage for proposal in made)
     sent, failed = server.outcomes, {"429", "429_after", "500"}
     assert sum(sent.values()) >= 400 and sum(n for name, n in sent.items() if name != "ok") >= 100
     assert usage.calls == sum(n for name, n in sent.items() if name not in failed)
@@ -234,17 +234,17 @@ def test_odd_but_usable_bodies() -> None:
 
 def test_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "key"
-    assert not Key(file=str(file)).found()
+    assert not Key(file=str(file)).is_available()
     file.write_text(f" {SECRET}\n")
     key = Key(file=str(file))
-    assert key.reveal() == SECRET and key.found() and SECRET not in repr(key) + str(vars(key))
+    assert key.reveal() == SECRET and key.is_available() and SECRET not in repr(key) + str(vars(key))
     assert key.scrub(f"bad key {SECRET}!") == "bad key [key]!"
     assert SECRET[:12] not in key.scrub(f"bad key {SECRET[:14]}***")
     assert Key("TEST_KEY").reveal() == SECRET
     monkeypatch.setenv("EMPTY", " ")
     with pytest.raises(UserError, match="EMPTY"):
         Key("EMPTY").reveal()
-    assert Key().reveal() == "none" and Key().found()
+    assert Key().reveal() == "none" and Key().is_available()
 
 
 def test_retry_after_forms() -> None:
@@ -266,5 +266,5 @@ def test_a_candidate_with_broken_unicode_is_no_crash(tmp_path: Path) -> None:
     odd = Task(name="t", seeds=({"p.py": "x = '\ud800'\n"},))
     with OpenAIServer("```python\nx = 1\n```") as server:
         (made,) = propose(odd, models(tmp_path, server))
-    assert isinstance(odd.candidates()[0], Candidate)
+    assert isinstance(odd.initial_candidates()[0], Candidate)
     assert made.candidates or made.fault

@@ -16,9 +16,9 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Objective, Task
-from culmen.evaluate.outcome import scored
+from culmen.evaluate.outcome import scored_outcome
 from culmen.llm import make_gateway
-from culmen.web.pages.candidates import candidate as candidate_page
+from culmen.web.pages.candidates import candidate_detail_page as candidate_page
 from culmen.web.runs import Digest
 from tests.servers.openai_server import OpenAIServer
 
@@ -36,9 +36,9 @@ JPEG = b"\xff\xd8\xff\xe0\x00\x04\0\0\xff\xc0\x00\x0b\x08\x00\x20\x00\x30\x01\x0
 
 
 def test_kinds_and_measures_are_read_off_the_bytes() -> None:
-    assert pictures.measures(png(30, 20)) == ("png", 30, 20)
-    assert pictures.measures(JPEG) == ("jpeg", 48, 32)
-    assert pictures.decoded(pictures.encoded(JPEG)) == JPEG
+    assert pictures.read_picture_header(png(30, 20)) == ("png", 30, 20)
+    assert pictures.read_picture_header(JPEG) == ("jpeg", 48, 32)
+    assert pictures.decode_picture(pictures.encode_picture(JPEG)) == JPEG
 
 
 @pytest.mark.parametrize(
@@ -57,22 +57,22 @@ def test_kinds_and_measures_are_read_off_the_bytes() -> None:
     ],
 )
 def test_what_is_no_acceptable_picture_becomes_a_text_that_says_why(given: Any, why: str) -> None:
-    (told,) = pictures.artifacts({"plot": given}).values()
-    assert not pictures.picture(told) and why in told
+    (told,) = pictures.picture_artifacts({"plot": given}).values()
+    assert not pictures.is_picture(told) and why in told
 
 
 def test_an_evaluation_returns_few_pictures() -> None:
-    many = pictures.artifacts([png(shade=shade) for shade in range(7)])
-    assert sum(map(pictures.picture, many.values())) == pictures.MOST and "3 more" in many["images left out"]
+    many = pictures.picture_artifacts([png(shade=shade) for shade in range(7)])
+    assert sum(map(pictures.is_picture, many.values())) == pictures.MOST and "3 more" in many["images left out"]
     heavy = png() + bytes(pictures.BYTES * 2 // 3)
-    assert sum(map(pictures.picture, pictures.artifacts([heavy, heavy]).values())) == 1
+    assert sum(map(pictures.is_picture, pictures.picture_artifacts([heavy, heavy]).values())) == 1
 
 
 @pytest.mark.parametrize(
     "forged", ["data:image/png;base64,!!!", "data:image/png;base64,aGVsbG8=", "data:image/jpeg;base64,"]
 )
 def test_a_forged_picture_in_a_report_is_refused(forged: str) -> None:
-    made = scored({"score": 1.0, "artifacts": {"plot": forged, "note": "kept"}}, Objective())
+    made = scored_outcome({"score": 1.0, "artifacts": {"plot": forged, "note": "kept"}}, Objective())
     assert made.status is Status.OK and made.artifacts["note"] == "kept" and "refused" in made.artifacts["plot"]
 
 
@@ -81,7 +81,7 @@ def propose(task: Task, model: str, server: OpenAIServer, monkeypatch: pytest.Mo
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     parent = Candidate.of({"main.py": "x = 1\n"})
     seen = [
-        Observation(parent.id, Status.OK, float(n), artifacts={f"plot {n}": pictures.encoded(png(shade=n))})
+        Observation(parent.id, Status.OK, float(n), artifacts={f"plot {n}": pictures.encode_picture(png(shade=n))})
         for n in range(5)
     ]
 
@@ -100,7 +100,7 @@ def test_a_model_that_sees_gets_the_best_pictures_as_parts_and_no_base64_as_text
     with OpenAIServer() as server:
         message = propose(task, "gpt-4o", server, monkeypatch)
     text, *shown = message["content"]
-    assert [part["image_url"]["url"] for part in shown] == [pictures.encoded(png(shade=n)) for n in (4, 3, 2)]
+    assert [part["image_url"]["url"] for part in shown] == [pictures.encode_picture(png(shade=n)) for n in (4, 3, 2)]
     assert "base64" not in text["text"] and "in this order: plot 4, plot 3, plot 2" in text["text"]
 
 
@@ -116,11 +116,11 @@ def test_a_model_that_reads_text_alone_is_told_that_there_are_pictures(
 def test_pictures_count_as_tokens() -> None:
     from culmen.llm.call import Call, ChatMessage
 
-    large = pictures.encoded(png(1000, 1000))
+    large = pictures.encode_picture(png(1000, 1000))
     plain, shown = (Call("m", (ChatMessage("user", "look", each),)) for each in ((), (large,)))
     assert 1000 < shown.prompt_tokens() - plain.prompt_tokens() < 3000
     assert shown.most_prompt_tokens() > shown.prompt_tokens()
-    assert plain.digest() != shown.digest()
+    assert plain.sample_digest() != shown.sample_digest()
 
 
 def test_a_run_keeps_pictures_as_blobs_and_shows_them(tmp_path: Path) -> None:
@@ -134,9 +134,9 @@ def test_a_run_keeps_pictures_as_blobs_and_shows_them(tmp_path: Path) -> None:
         "abc", judge, budget=culmen.Budget(evaluations=12), run_dir=tmp_path / "run", progress=False
     )
     seen = study.evaluations()[0]
-    assert pictures.decoded(seen.artifacts["a"]) == picture and "refused" in seen.artifacts["b"]
+    assert pictures.decode_picture(seen.artifacts["a"]) == picture and "refused" in seen.artifacts["b"]
     page = candidate_page(Digest(tmp_path / "run"), {"id": seen.candidate})
-    assert any(pictures.picture(each["artifacts"]["a"]) for each in page["observations"])
+    assert any(pictures.is_picture(each["artifacts"]["a"]) for each in page["observations"])
     assert (tmp_path / "run" / "journal.db").stat().st_size < 20 * len(picture) + 400_000
 
 
@@ -152,4 +152,4 @@ def test_a_scorer_returns_pictures_from_its_own_process(tmp_path: Path) -> None:
     )
     study = culmen.Study.create(place, run_dir=tmp_path / "run", budget=culmen.Budget(evaluations=10))
     study.run(progress=False)
-    assert pictures.decoded(study.evaluations()[0].artifacts["image 1"]) == png()
+    assert pictures.decode_picture(study.evaluations()[0].artifacts["image 1"]) == png()

@@ -23,7 +23,7 @@ from culmen.llm.call import (
     ServerFailed,
     Tokens,
 )
-from culmen.llm.caller import Caller, CallOutcome, RequestSpending, clean
+from culmen.llm.caller import Caller, CallOutcome, RequestSpending, clean_text
 from culmen.llm.limits import Health, RateLimiter
 from culmen.llm.spec import Price, PriceList, RetryPolicy
 from culmen.testing.scripted import ScriptedModel
@@ -107,7 +107,7 @@ def test_retry_after_is_honoured_by_all_up_to_the_cap(clock: FakeClock) -> None:
         one = caller(Playing(RateLimited(retry_after=20.0)), clock)
         await one.call(CALL, PRICES)
         assert clock.time == pytest.approx(1020.0)
-        two = one.sibling(Playing(RateLimited(retry_after=9999.0)))
+        two = one.with_backend(Playing(RateLimited(retry_after=9999.0)))
         await two.call(CALL, PRICES)
         assert clock.time == pytest.approx(1080.0)
 
@@ -122,7 +122,7 @@ def test_an_outage_pauses_everyone_and_burns_no_call(clock: FakeClock) -> None:
         backend = Playing(*[ServerFailed("no_connection")] * 40)
         one = caller(backend, clock, health=health, policy=RetryPolicy(retries=5))
         outcomes = await asyncio.gather(*(one.call(CALL, PRICES) for _ in range(8)))
-        assert not health.down
+        assert not health.is_down
         return outcomes
 
     outcomes = asyncio.run(main())
@@ -137,7 +137,7 @@ def test_only_one_tries_while_it_is_down(clock: FakeClock) -> None:
         probing = 0
 
         async def complete(self, call: Call) -> Reply:
-            if health.down and self.running:
+            if health.is_down and self.running:
                 self.probing += 1
             return await super().complete(call)
 
@@ -164,11 +164,11 @@ def test_an_outage_without_end_stops_the_run(clock: FakeClock) -> None:
 def test_a_cancelled_probe_lets_others_try(clock: FakeClock) -> None:
     async def main() -> None:
         health = Health(threshold=1, first_pause=1, clock=clock, patience=10_000)
-        health.failed("x")
+        health.report_failure("x")
         hang = asyncio.Event()
 
         async def probe() -> None:
-            async with health.turn():
+            async with health.attempt_turn():
                 await hang.wait()
 
         first = asyncio.ensure_future(probe())
@@ -227,7 +227,7 @@ def test_a_retry_that_is_not_permitted_is_left_out(clock: FakeClock) -> None:
 
     one = caller(Playing(BadResponse("html"), BadResponse("html")), clock)
     spending = RequestSpending(no)
-    spending.start(one.most(CALL, PRICES))
+    spending.begin_attempts(one.largest_cost(CALL, PRICES))
     outcome = asyncio.run(one.call(CALL, PRICES, spending))
     assert (outcome.fault, outcome.usage.calls) == ("html", 1)
     assert (asked[0].calls, asked[0].output_tokens, asked[0].uncertain_tokens) == (2, 100, 118)
@@ -241,23 +241,23 @@ def test_a_prompt_is_reckoned_at_a_token_a_byte_or_what_the_provider_once_counte
 
     one = caller(Dense(), clock)
     call = Call("m", (ChatMessage("user", "\N{GREEK SMALL LETTER ALPHA}" * 50),), max_tokens=10)
-    assert one.most(call, PRICES).input_tokens == 100 + 16
+    assert one.largest_cost(call, PRICES).input_tokens == 100 + 16
     asyncio.run(one.call(call, PRICES))
-    assert one.most(call, PRICES).input_tokens == 3 * 116
-    assert one.most(msgspec.structs.replace(call, model="other"), PRICES).input_tokens == 116
+    assert one.largest_cost(call, PRICES).input_tokens == 3 * 116
+    assert one.largest_cost(msgspec.structs.replace(call, model="other"), PRICES).input_tokens == 116
 
 
 def test_a_prompt_may_have_to_be_stored_at_a_price(clock: FakeClock) -> None:
     plain, stored = PriceList("m", table=Price(1.0, 2.0)), PriceList("m", table=Price(1.0, 2.0, cache_write=4.0))
     one = caller(Playing(), clock)
-    assert one.most(CALL, stored).dollars == pytest.approx(one.most(CALL, plain).dollars + 18 * 3e-6)
+    assert one.largest_cost(CALL, stored).dollars == pytest.approx(one.largest_cost(CALL, plain).dollars + 18 * 3e-6)
 
 
 def test_lanes_are_shared(clock: FakeClock) -> None:
     async def main() -> None:
         backend, other = Playing(), Playing()
         one = caller(backend, clock, lanes=asyncio.Semaphore(3))
-        two = one.sibling(other)
+        two = one.with_backend(other)
         await asyncio.gather(*(c.call(CALL, PRICES) for c in (one, two) * 10))
         assert backend.count == other.count == 10
         assert backend.most + other.most <= 4 and max(backend.most, other.most) >= 2
@@ -317,17 +317,17 @@ def test_what_a_user_class_may_return(clock: FakeClock) -> None:
 
 
 def test_texts_are_made_storable(clock: FakeClock) -> None:
-    assert clean("a\r\nb\0\ud800") == "a\nb?"
+    assert clean_text("a\r\nb\0\ud800") == "a\nb?"
     assert run(ScriptedModel(["x\ud800\0"]), clock).choices[0].text == "x?"
 
 
 def test_prices() -> None:
     table = PriceList("m", table=Price(2.0, 8.0, cached_input=0.5))
-    assert table.dollars(Tokens(1_000_000, 500_000, 400_000)) == pytest.approx(1.2 + 0.2 + 4.0)
-    assert table.usage(None) == Usage(calls=1, unpriced=1)
-    assert table.usage(None, dollars=0.5) == Usage(calls=1, dollars=0.5)
+    assert table.dollars_for(Tokens(1_000_000, 500_000, 400_000)) == pytest.approx(1.2 + 0.2 + 4.0)
+    assert table.usage_for(None) == Usage(calls=1, unpriced=1)
+    assert table.usage_for(None, dollars=0.5) == Usage(calls=1, dollars=0.5)
     listed = PriceList("gpt-4o-mini", "openai")
-    assert listed.dollars(Tokens(1_000_000, 0)) == pytest.approx(0.15)
+    assert listed.dollars_for(Tokens(1_000_000, 0)) == pytest.approx(0.15)
     for unknown in (PriceList("no-such-model", "openai"), PriceList("gpt-4o-mini", ""), PriceList("x", "no-such")):
-        assert unknown.dollars(Tokens(10, 10)) is None
-        assert unknown.usage(Tokens(10, 10)) == Usage(calls=1, input_tokens=10, output_tokens=10, unpriced=1)
+        assert unknown.dollars_for(Tokens(10, 10)) is None
+        assert unknown.usage_for(Tokens(10, 10)) == Usage(calls=1, input_tokens=10, output_tokens=10, unpriced=1)

@@ -13,7 +13,7 @@ from culmen.testing.scripted import ScriptedModel
 
 
 def names(text: str) -> dict[str, list[str]]:
-    return {role: [m.model.name for m in members] for role, members in ModelBook().roles(text).table.items()}
+    return {role: [m.model.name for m in members] for role, members in ModelBook().parse_roles(text).table.items()}
 
 
 def test_texts() -> None:
@@ -44,18 +44,18 @@ def test_texts() -> None:
 )
 def test_mistakes_in_texts(text: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
-        ModelBook().roles(text)
+        ModelBook().parse_roles(text)
 
 
 def test_defaults_and_ensembles() -> None:
-    roles = ModelBook().roles("gpt-5,proposer=3*gpt-5-mini|1*gpt-5-nano,judge=none")
-    assert roles.pick("anything", 1).model == "gpt-5"
-    assert roles.pick("judge", 1) is None
-    assert ModelBook().roles("proposer=gpt-5").pick("summarizer", 1) is None
-    drawn = Counter(roles.pick("proposer", seed).model for seed in range(400))
+    roles = ModelBook().parse_roles("gpt-5,proposer=3*gpt-5-mini|1*gpt-5-nano,judge=none")
+    assert roles.pick_model("anything", 1).model == "gpt-5"
+    assert roles.pick_model("judge", 1) is None
+    assert ModelBook().parse_roles("proposer=gpt-5").pick_model("summarizer", 1) is None
+    drawn = Counter(roles.pick_model("proposer", seed).model for seed in range(400))
     assert 250 < drawn["gpt-5-mini"] < 350
-    assert all(roles.pick("proposer", 7) is not None for _ in range(3))
-    assert roles.pick("proposer", 7) == roles.pick("proposer", 7)
+    assert all(roles.pick_model("proposer", 7) is not None for _ in range(3))
+    assert roles.pick_model("proposer", 7) == roles.pick_model("proposer", 7)
 
 
 TOML = """
@@ -82,17 +82,17 @@ def test_models_file(tmp_path: Path) -> None:
     file = tmp_path / "models.toml"
     file.write_text(TOML)
     book = ModelBook(file)
-    roles = book.roles()
-    fast = roles.pick("summarizer", 0)
+    roles = book.parse_roles()
+    fast = roles.pick_model("summarizer", 0)
     assert fast is not None
     assert (fast.name, fast.temperature, fast.json, fast.extra) == ("mine/small-1", 0.7, True, {"top_p": 0.9})
     assert (fast.provider.rpm, fast.provider.concurrency, fast.max_tokens_name) == (60, 3, "max_tokens")
     assert [m.weight for m in roles.table["proposer"]] == [3.0, 1.0]
-    assert book.roles("gpt-5").pick("summarizer", 0).model == "gpt-5"  # the command line wins
+    assert book.parse_roles("gpt-5").pick_model("summarizer", 0).model == "gpt-5"  # the command line wins
     assert book.model("mine/other").provider.rpm == 60
     yaml = tmp_path / "models.yaml"
     yaml.write_text("models: {a: {model: gpt-5, samples: 2}}\nroles: {default: a}\n")
-    assert ModelBook(yaml).roles().pick("x", 0).samples == 2
+    assert ModelBook(yaml).parse_roles().pick_model("x", 0).samples == 2
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_mistakes_in_files(content: str, says: str, tmp_path: Path) -> None:
     file = tmp_path / "models.toml"
     file.write_text(content)
     with pytest.raises(UserError, match=says) as caught:
-        ModelBook(file).roles()
+        ModelBook(file).parse_roles()
     assert "sk-x" not in str(caught.value)
 
 
@@ -125,24 +125,24 @@ def test_missing_file_and_broken_yaml(tmp_path: Path) -> None:
 
 def test_objects() -> None:
     model = ScriptedModel(["x"])
-    roles = ModelBook().roles({"default": model, "judge": "gpt-5"})
-    assert roles.pick("proposer", 0).backend is model
-    assert roles.pick("proposer", 0).name == "custom/scripted"
-    assert roles.pick("judge", 0).name == "openai/gpt-5"
+    roles = ModelBook().parse_roles({"default": model, "judge": "gpt-5"})
+    assert roles.pick_model("proposer", 0).backend is model
+    assert roles.pick_model("proposer", 0).name == "custom/scripted"
+    assert roles.pick_model("judge", 0).name == "openai/gpt-5"
     with pytest.raises(UserError, match="is not a model"):
-        ModelBook().roles({"default": 3})
+        ModelBook().parse_roles({"default": 3})
     with pytest.raises(UserError, match="is not a model"):
-        ModelBook().roles({"default": ScriptedModel})
+        ModelBook().parse_roles({"default": ScriptedModel})
 
 
 def test_openai_itself_and_look_alikes(monkeypatch: pytest.MonkeyPatch) -> None:
     own = ModelBook().model("gpt-5")
     assert (own.samples, own.max_tokens_name) == (8, "max_completion_tokens")
-    assert own.price_list.usage(own_tokens()).unpriced == 0
+    assert own.price_list.usage_for(own_tokens()).unpriced == 0
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
     other = ModelBook().model("gpt-5")
     assert (other.samples, other.max_tokens_name) == (1, "max_tokens")
-    assert other.price_list.usage(own_tokens()).unpriced == 1  # somebody else's prices are not known
+    assert other.price_list.usage_for(own_tokens()).unpriced == 1  # somebody else's prices are not known
 
 
 def own_tokens():

@@ -95,7 +95,7 @@ def test_close_vectors_are_measured_exactly_although_products_are_not():
     net.add(named(base.tolist()), base)
     near = base[1234] + np.float32(1e-4)
     expected = np.linalg.norm(base.astype(float) - near.astype(float), axis=1).min()
-    assert net.distances(near[None, :])[0] == pytest.approx(expected, abs=1e-9)
+    assert net.nearest_distances(near[None, :])[0] == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_quantile_refuses_about_that_share_whatever_the_scale():
@@ -191,7 +191,9 @@ def test_the_nearest_member_is_found_also_among_many_near_ones_far_from_the_orig
     net = EpsilonNet(0.1)
     net.add(named(range(40)), rows[:40].tolist())
     gaps = rows[40:, None].astype(np.float64) - rows[None, :40]
-    assert net.distances(rows[40:]).tolist() == pytest.approx(np.sqrt((gaps**2).sum(axis=2)).min(axis=1), abs=1e-8)
+    assert net.nearest_distances(rows[40:]).tolist() == pytest.approx(
+        np.sqrt((gaps**2).sum(axis=2)).min(axis=1), abs=1e-8
+    )
 
 
 def test_facts_tell_distances_to_six_decimals():

@@ -32,15 +32,15 @@ class Cells(RuleBasedStateMachine):
     def add(self, x, y, reward):
         elite = rollout(len(self.offered))
         entered = self.grid.add(elite, float(reward), {"x": x, "y": y, "unused": 1.0})
-        assert entered == any(e.rollout is elite for e in self.grid.elites())
+        assert entered == any(e.rollout is elite for e in self.grid.ranked_elites())
         self.offered.append((float(reward), (x, y)))
 
     @invariant()
     def every_elite_has_a_cell_of_its_own_and_the_best_is_never_lost(self):
         if not getattr(self, "offered", None):
             return
-        elites = self.grid.elites()
-        cells = [self.grid.cell(e.features) for e in elites]
+        elites = self.grid.ranked_elites()
+        cells = [self.grid.cell_of(e.features) for e in elites]
         assert len(dict.fromkeys(cells)) == len(cells) == len(self.grid)
         assert elites[0].reward == max(reward for reward, _ in self.offered)
         assert all(0 <= i < axis.bins for cell in cells for i, axis in zip(cell, self.grid.axes))
@@ -50,9 +50,9 @@ class Cells(RuleBasedStateMachine):
         if getattr(self, "offered", None) and self.fixed:
             best = {}
             for reward, features in self.offered:
-                cell = self.grid.cell(features)
+                cell = self.grid.cell_of(features)
                 best[cell] = max(reward, best.get(cell, reward))
-            assert {self.grid.cell(e.features): e.reward for e in self.grid.elites()} == best
+            assert {self.grid.cell_of(e.features): e.reward for e in self.grid.ranked_elites()} == best
 
 
 Cells.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
@@ -64,14 +64,14 @@ def test_an_adaptive_axis_spans_what_was_seen():
     for n, x in enumerate((5.0, 0.0, 100.0)):
         grid.add(rollout(n), float(n), {"x": x})
     assert len(grid) == 2  # 0 and 5 share the lower half now; the better stayed
-    assert [e.features[0] for e in grid.elites()] == [100.0, 0.0]
+    assert [e.features[0] for e in grid.ranked_elites()] == [100.0, 0.0]
 
 
 def test_a_range_that_grows_keeps_its_other_end():
     grid = Grid([Axis("x", 4)])
     for n, x in enumerate((0.0, 10.0, 20.0)):
         grid.add(rollout(n), float(n), {"x": x})
-    assert {e.features[0]: grid.cell(e.features)[0] for e in grid.elites()} == {0.0: 0, 10.0: 2, 20.0: 3}
+    assert {e.features[0]: grid.cell_of(e.features)[0] for e in grid.ranked_elites()} == {0.0: 0, 10.0: 2, 20.0: 3}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_an_axis_with_one_declared_end_adapts_at_the_other(axis, cells):
     grid = Grid([axis])
     for n, x in enumerate((10.0, 20.0, -10.0)):
         grid.add(rollout(n), float(n), {"x": x})
-    assert [grid.cell((x,))[0] for x in (-10.0, 0.0, 10.0, 20.0)] == cells
+    assert [grid.cell_of((x,))[0] for x in (-10.0, 0.0, 10.0, 20.0)] == cells
     assert axis.fixed == (axis.low is not None and axis.high is not None)
 
 
@@ -95,7 +95,7 @@ def test_of_equal_rewards_the_one_that_came_first_is_first(axis):
     grid = Grid([axis])
     for n, (x, reward) in enumerate([(0.0, 1.0), (4.0, 0.5), (1.0, 2.0), (0.0, 2.0), (2.0, 0.1)]):
         grid.add(rollout(n), reward, {"x": x})
-    assert [e.rollout.candidate.text for e in grid.elites()] == ["2", "3", "1", "4"]
+    assert [e.rollout.candidate.text for e in grid.ranked_elites()] == ["2", "3", "1", "4"]
 
 
 def island(size, **chosen):
@@ -107,23 +107,23 @@ def island(size, **chosen):
 
 def test_the_best_share_has_at_least_one():
     home, rng = island(3, exploration=0.0, exploitation=1.0, elites=0.1), Random(1)
-    assert {home.parent(rng).reward for _ in range(50)} == {2.0}
+    assert {home.draw_parent(rng).reward for _ in range(50)} == {2.0}
 
 
 def test_different_ones_are_sought_among_sixteen():
     """Of eighteen the farthest is drawn into the sixteen with a chance of 16/18."""
     home, rng = island(18, top=0, diverse=1), Random(1)
-    parent = home.grid.ranked(0)
-    shown = [home.inspirations(parent, rng)[0].reward for _ in range(4000)]
+    parent = home.grid.elite_at_rank(0)
+    shown = [home.draw_inspirations(parent, rng)[0].reward for _ in range(4000)]
     assert shown.count(0.0) / 4000 == pytest.approx(16 / 18, abs=4.5 * (16 / 18 * 2 / 18 / 4000) ** 0.5)
 
 
 def test_sampling_is_uniform_over_cells_and_none_when_empty():
     grid, rng = Grid([Axis("x", 4, 0.0, 4.0)]), Random(0)
-    assert grid.sample(rng) is None
+    assert grid.sample_elite(rng) is None
     for n in range(4):
         grid.add(rollout(n), float(n), {"x": n + 0.5})
-    drawn = [grid.sample(rng).reward for _ in range(400)]
+    drawn = [grid.sample_elite(rng).reward for _ in range(400)]
     assert all(70 < drawn.count(float(n)) < 130 for n in range(4))
 
 

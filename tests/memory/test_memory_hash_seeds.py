@@ -12,7 +12,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.memory.epsilon_net import EpsilonNet
 from culmen.memory.grid import Axis, Elite, Grid
-from culmen.memory.grid import GridIsland, Selection, migrate
+from culmen.memory.grid import GridIsland, Selection, migrate_to_next
 from culmen.memory.pareto import Frontier
 from culmen.memory.tree import Tree
 
@@ -25,7 +25,7 @@ for n in range(200):
     shown = islands[n % 3].inspirations(parent, rng)
     out.append((at.outcome, parent.rollout.candidate.id, [e.rollout.candidate.id for e in shown]))
     if n % 20 == 0:
-        out.append([placed.outcome for placed in migrate(islands, n % 3, 0.5)])
+        out.append([placed.outcome for placed in migrate_to_next(islands, n % 3, 0.5)])
 net = EpsilonNet(0.3)
 for n in range(20):
     some = [Candidate.of({"p": f"{n} {m}"}) for m in range(5)]

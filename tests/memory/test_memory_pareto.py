@@ -27,7 +27,7 @@ def merged(old: str, one: str, two: str, level: float | None = None, chain: bool
         frontier.add(text(old).id, {"x": level, "y": level})
     frontier.add(text(one).id, {"x": 2.0, "y": 0.0})
     frontier.add(text(two).id, {"x": 0.0, "y": 1.0})
-    return family.merge(frontier, Random(0))
+    return family.draw_merge(frontier, Random(0))
 
 
 def test_a_frontier_knows_whom_it_has_met_and_their_means() -> None:
@@ -36,7 +36,7 @@ def test_a_frontier_knows_whom_it_has_met_and_their_means() -> None:
     frontier.add("broken", {"x": 1.0, "y": None})
     frontier.add("unseen", {})
     assert "fine" in frontier and "other" not in frontier and len(frontier) == 3
-    assert [frontier.mean(key) for key in ("fine", "broken", "unseen")] == [3.0, -math.inf, -math.inf]
+    assert [frontier.mean_reward(key) for key in ("fine", "broken", "unseen")] == [3.0, -math.inf, -math.inf]
 
 
 @pytest.mark.parametrize(

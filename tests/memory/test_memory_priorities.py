@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation, Rollout, Status
-from culmen.memory.priorities import Newest, RunningSample, ThisRound, Ucb, UcbSigma, quantile
+from culmen.memory.priorities import Newest, RunningSample, ThisRound, Ucb, UcbSigma, interpolated_quantile
 from culmen.memory.queue import Statistics
 
 
@@ -23,7 +23,7 @@ def seen(*rounds: dict[str, list[float | None]]) -> Statistics:
         for name, rewards in found.items():
             candidate = Candidate.of({"p": name})
             made = [Observation(candidate.id, Status.ERROR if r is None else Status.OK, r) for r in rewards]
-            statistics.update(Rollout(candidate, tuple(made), tuple(rewards)), number)
+            statistics.add_rollout(Rollout(candidate, tuple(made), tuple(rewards)), number)
     return statistics
 
 
@@ -64,7 +64,7 @@ def test_the_newest_is_the_last_that_came_whatever_it_got() -> None:
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=9).map(sorted), st.floats(0, 1))
 def test_quantiles_are_those_of_numpy(values: list[float], q: float) -> None:
-    assert quantile(values, q) == pytest.approx(float(np.quantile(values, q)), abs=1e-9)
+    assert interpolated_quantile(values, q) == pytest.approx(float(np.quantile(values, q)), abs=1e-9)
 
 
 @given(st.integers(1, 20), st.integers(0, 200))
@@ -73,12 +73,12 @@ def test_a_running_sample_is_every_value_or_every_second_fourth_eighth(limit: in
     sample.extend(float(n) for n in range(many))
     while len(range(0, many, stride)) > limit:
         stride *= 2
-    assert sample.ordered() == [float(n) for n in range(0, many, stride)]
+    assert sample.sorted_values() == [float(n) for n in range(0, many, stride)]
     assert len(sample) <= limit
 
 
 def test_a_distance_to_nothing_is_no_value() -> None:
     sample = RunningSample(8)
     sample.extend([math.inf, 2.0, math.inf, 1.0])
-    assert sample.ordered() == [1.0, 2.0] and sample.quantiles(0.0, 0.5) == [1.0, 1.5]
+    assert sample.sorted_values() == [1.0, 2.0] and sample.quantiles(0.0, 0.5) == [1.0, 1.5]
     assert RunningSample(8).quantiles(0.5) == []

@@ -14,7 +14,7 @@ from culmen.core.evaluation import Observation, Rollout, Status
 from culmen.core.task import Task
 from culmen.evidence.evidence import Evidence
 from culmen.memory.priorities import Earliest, Mean, RunningSample, Shuffled
-from culmen.memory.queue import PriorityQueue, Traces, top
+from culmen.memory.queue import PriorityQueue, Traces, top_rows
 
 score = st.one_of(st.integers(-3, 3).map(float), st.just(float("-inf")))
 
@@ -36,20 +36,20 @@ def queue_of(*rewards):
 @given(st.lists(score, min_size=1, max_size=30), st.integers(1, 10))
 def test_top_is_the_head_of_a_stable_sort(scores, k):
     expected = sorted(range(len(scores)), key=lambda i: -scores[i])[:k]
-    assert top(np.array(scores), k, Earliest(), Random(0)) == expected
+    assert top_rows(np.array(scores), k, Earliest(), Random(0)) == expected
 
 
 @given(st.lists(score, min_size=1, max_size=30), st.integers(1, 10), st.integers(0, 5))
 def test_shuffled_ties_change_the_order_among_equals_only(scores, k, seed):
-    chosen = top(np.array(scores), k, Shuffled(), Random(seed))
+    chosen = top_rows(np.array(scores), k, Shuffled(), Random(seed))
     assert [scores[i] for i in chosen] == sorted(scores, reverse=True)[:k]
     assert len(dict.fromkeys(chosen)) == len(chosen)
-    assert chosen == top(np.array(scores), k, Shuffled(), Random(seed))
+    assert chosen == top_rows(np.array(scores), k, Shuffled(), Random(seed))
 
 
 def test_nan_is_passed_over_while_others_are_left():
-    assert top(np.array([np.nan, 1.0, np.nan]), 3, Earliest(), Random(0)) == [1]
-    assert top(np.array([np.nan, np.nan]), 1, Earliest(), Random(0)) == [0]
+    assert top_rows(np.array([np.nan, 1.0, np.nan]), 3, Earliest(), Random(0)) == [1]
+    assert top_rows(np.array([np.nan, np.nan]), 1, Earliest(), Random(0)) == [0]
 
 
 def test_what_is_in_hand_is_passed_over_until_released_and_shared_when_nothing_else_is_left():
@@ -88,20 +88,20 @@ def test_what_was_released_may_be_taken_at_once_and_what_two_hold_only_when_both
 def test_a_sample_is_all_that_was_observed_or_half_of_it_the_best():
     queue = queue_of(*map(float, range(9)))
     queue.add([Candidate.of({"p": "never observed"})])
-    assert queue.sample(9, Random(0)) == list(range(9))
-    drawn = [queue.sample(5, Random(seed)) for seed in range(40)]
+    assert queue.sample_rows(9, Random(0)) == list(range(9))
+    drawn = [queue.sample_rows(5, Random(seed)) for seed in range(40)]
     assert all(rows[:3] == [8, 7, 6] and len(set(rows)) == 5 for rows in drawn)
     assert set().union(*(rows[3:] for rows in drawn)) == set(range(6))
-    of_four = [queue.sample(4, Random(seed)) for seed in range(40)]
+    of_four = [queue.sample_rows(4, Random(seed)) for seed in range(40)]
     assert {tuple(rows[:2]) for rows in of_four} == {(8, 7)} and len({rows[2] for rows in of_four}) > 3
     assert {len(rows) for rows in of_four} == {4}
 
 
 def test_a_queue_remembers_traces_rewards_and_rounds():
     queue = queue_of(1.0, 5.0)
-    assert [trace.reward for trace in queue.traces.of(queue.candidates[1].id)] == [5.0]
+    assert [trace.reward for trace in queue.traces.traces_of(queue.candidates[1].id)] == [5.0]
     assert queue.rewards.quantiles(0.0, 1.0) == [1.0, 5.0]
-    assert queue.statistics.column("birth").tolist() == queue.statistics.column("round").tolist() == [0.0, 0.0]
+    assert queue.statistics.raw_column("birth").tolist() == queue.statistics.raw_column("round").tolist() == [0.0, 0.0]
     assert queue.candidates[0].id in queue.statistics and "another" not in queue.statistics
 
 
@@ -124,7 +124,7 @@ def test_a_child_of_a_better_parent_is_believed_to_be_better_once_repeats_differ
     queue.add(children)
     made = [Rollout(c, (Observation(c.id, Status.OK, 4.0),), (4.0,)) for c in children]
     told([good, bad, *equals, *made], evidence)
-    believed = queue.statistics.posterior()
+    believed = queue.statistics.posterior_means()
     assert believed[-2:].tolist() == [4.0, 4.0] if not again else believed[-2] > believed[-1] + 0.5
     assert believed.max() == believed[0] > 4.0  # that it was seen itself says more than kinship
 
@@ -143,9 +143,9 @@ def test_what_is_believed_is_what_the_evidence_of_the_run_says_and_without_it_th
     told(rollouts, evidence)
     for queue in (known, bare):
         queue.update(rollouts)
-    belief = evidence.ranking.belief(root.id)
-    assert belief is not None and known.statistics.posterior().tolist() == [-np.inf, belief.mean, -np.inf]
-    assert bare.statistics.posterior().tolist() == [-np.inf, 1.0, -np.inf] and belief.mean != 1.0
+    belief = evidence.ranking.belief_of(root.id)
+    assert belief is not None and known.statistics.posterior_means().tolist() == [-np.inf, belief.mean, -np.inf]
+    assert bare.statistics.posterior_means().tolist() == [-np.inf, 1.0, -np.inf] and belief.mean != 1.0
 
 
 def test_an_empty_queue_gives_nothing():
@@ -161,8 +161,8 @@ def test_traces_keep_the_newest_and_leave_lost_ones_out():
         Observation(candidate.id, Status.ERROR, reason="memory_limit", feedback="second"),
         Observation(candidate.id, Status.OK, 2.0, feedback="third"),
     ]
-    traces.update(Rollout(candidate, tuple(observations), tuple(o.score for o in observations)))
-    assert [(t.reward, t.status, t.feedback) for t in traces.of(candidate.id)] == [
+    traces.add_rollout(Rollout(candidate, tuple(observations), tuple(o.score for o in observations)))
+    assert [(t.reward, t.status, t.feedback) for t in traces.traces_of(candidate.id)] == [
         (None, "error (memory_limit)", "sec"),
         (2.0, "ok", "thi"),
     ]
@@ -174,8 +174,8 @@ def test_traces_keep_the_first_three_texts_at_half_the_length():
         artifacts = {name: "y" * 2000 for name in "abcd"}
         seen = Observation(candidate.id, Status.OK, 1.0, feedback="z" * 2000, artifacts=artifacts)
         for _ in range(9):
-            traces.update(Rollout(candidate, (seen,), (1.0,)))
-        kept = traces.of(candidate.id)
+            traces.add_rollout(Rollout(candidate, (seen,), (1.0,)))
+        kept = traces.traces_of(candidate.id)
         assert len(kept) == 8 and len(kept[0].feedback) == feedback
         assert kept[0].texts == tuple((name, "y" * text) for name in "abc")
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 
-from culmen.cli.pages import uncertain_words
+from culmen.cli.pages import uncertain_text
 from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Entry, EvaluateRequest
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget, Usage
-from culmen.observe.diagnosis import Finding, diagnose
-from culmen.observe.summary import summarize
+from culmen.observe.diagnosis import Finding, diagnose_run
+from culmen.observe.summary import summarize_run
 from culmen.store import views
 from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
@@ -79,20 +79,22 @@ def recorded(
     limits = Budget(evaluations=budget, calls=300, dollars=dollars)
     meta = RunMeta("run", task, {"path": "x:Asking"}, models={"default": model}, budget=limits)
     with SqlJournal.create(folder / "run", meta) as journal:
-        journal.append([Entry("note", effect="seeds", body={"note": "seeds"}, result=Proposal(task.candidates()))])
+        journal.append(
+            [Entry("note", effect="seeds", body={"note": "seeds"}, result=Proposal(task.initial_candidates()))]
+        )
         done = simulate(Asking(repeats), task, world, limits, seed=1, journal=journal)
         body = {"state": state, "reason": done.search.reason}
         if done.verdict is not None and state == "finished":
             body["winner"] = msgspec.to_builtins(done.verdict)
         journal.append([Entry("state", body=body)])
     run = folder / "run"
-    return run, {finding.topic: finding for finding in diagnose(views.status(run), run)}
+    return run, {finding.topic: finding for finding in diagnose_run(views.run_status(run), run)}
 
 
 def test_a_search_that_goes_well_is_told_nothing(tmp_path: Path):
     run, found = recorded(tmp_path, Scripted(replies=[(1.0 + n / 100,) for n in range(300)]), deterministic=True)
     assert found == {}
-    result, used, following = summarize(run).lines
+    result, used, following = summarize_run(run).lines
     assert result.startswith("initial 1 → best 1.") and used.startswith("used ") and "calls" in used
     assert following.startswith("next: culmen best ")
 
@@ -120,7 +122,7 @@ def test_candidates_that_fail_are_told_with_what_most_of_them_fail_of(tmp_path: 
     what = found["failing"].what
     assert what.endswith(" % of candidates fail: SyntaxError (67 % of failures)")
     assert 50 <= int(what.partition("%")[0]) <= 65 and "--model" in found["failing"].command
-    assert "SyntaxError" in str(summarize(run))
+    assert "SyntaxError" in str(summarize_run(run))
 
 
 def test_time_limits_have_a_remedy_of_their_own(tmp_path: Path):
@@ -133,20 +135,20 @@ def test_time_limits_have_a_remedy_of_their_own(tmp_path: Path):
 def test_a_final_value_below_the_searchs_is_told_with_the_noise(tmp_path: Path):
     replies = [(1.0,) for n in range(300)]
     run, found = recorded(tmp_path, Scripted(noise=0.5, replies=replies), budget=120)
-    best = views.status(run).best
+    best = views.run_status(run).best
     assert best is not None and best.search_score is not None
     told = [found[topic] for topic in ("fallen", "within_noise") if topic in found]
     assert told and all("noise" in finding.what for finding in told)
-    assert summarize(run).cause.startswith("noise hides any gain: one evaluation deviates by 0.")
-    assert "no budget of this size tells such a gain" in summarize(run).next
+    assert summarize_run(run).cause.startswith("noise hides any gain: one evaluation deviates by 0.")
+    assert "no budget of this size tells such a gain" in summarize_run(run).next
 
 
 def test_a_fall_names_both_values_and_the_noise_of_one_evaluation(tmp_path: Path):
     run, _ = recorded(tmp_path, Scripted(noise=0.3, replies=[(1.0,) for _ in range(300)]), repeats=2)
-    now = views.status(run)
+    now = views.run_status(run)
     assert now.best is not None
     lucky = msgspec.structs.replace(now.best, confirmed=True, search_score=1.0, score=0.54, margin=0.1)
-    found = {f.topic: f for f in diagnose(msgspec.structs.replace(now, best=lucky), run)}
+    found = {f.topic: f for f in diagnose_run(msgspec.structs.replace(now, best=lucky), run)}
     assert found["fallen"].what.startswith("the final value fell from 1.00 to 0.54 ± 0.1: noise 0.")
     assert "final=0.3" in found["fallen"].command
 
@@ -176,7 +178,7 @@ def test_calls_without_a_price_are_told_where_dollars_were_to_limit_them(tmp_pat
 def test_nothing_scored_is_the_first_line_and_the_check_the_next_step(tmp_path: Path):
     run, found = recorded(tmp_path, Scripted(), first="KeyError: 'x'")
     assert "nothing_scored" in found
-    told = summarize(run)
+    told = summarize_run(run)
     assert told.cause == "the initial program gives no score: KeyError: 'x', in 3 of 3 evaluations"
     assert told.result == "nothing has scored: 3 error" and told.command == "culmen check TASK"
 
@@ -184,7 +186,7 @@ def test_nothing_scored_is_the_first_line_and_the_check_the_next_step(tmp_path: 
 def test_a_search_that_goes_on_tells_what_it_believes(tmp_path: Path):
     replies = [(1.0 + n / 100,) for n in range(300)]
     run, _ = recorded(tmp_path, Scripted(replies=replies), deterministic=True, state="paused")
-    told = summarize(run)
+    told = summarize_run(run)
     assert told.result.startswith("initial 1 → best 1.")
     assert told.next.startswith("next: culmen resume ")
 
@@ -192,17 +194,17 @@ def test_a_search_that_goes_on_tells_what_it_believes(tmp_path: Path):
 def test_a_run_that_goes_on_is_not_to_be_watched_by_who_looks_at_it(tmp_path: Path):
     replies = [(1.0 + n / 100,) for n in range(300)]
     run, _ = recorded(tmp_path, Scripted(replies=replies), deterministic=True, state="paused")
-    running = msgspec.structs.replace(views.status(run), state="running")
-    told = summarize(run, running, "mine")
+    running = msgspec.structs.replace(views.run_status(run), state="running")
+    told = summarize_run(run, running, "mine")
     assert told.command == "culmen best mine" and "so far" in told.next
     assert not any("watch" in command for command, _ in told.also)
 
 
 def test_a_model_that_reports_no_usage_is_said_to_report_none(tmp_path: Path):
     run, _ = recorded(tmp_path, Scripted(replies=[(1.0,) for _ in range(300)]), deterministic=True)
-    now = views.status(run)
+    now = views.run_status(run)
     silent = msgspec.structs.replace(now.usage, uncertain=Usage(uncertain_tokens=1_264_608, input_tokens=1_264_608))
-    said = uncertain_words(msgspec.structs.replace(now, usage=silent))
+    said = uncertain_text(msgspec.structs.replace(now, usage=silent))
     assert said.startswith("the model reports no usage: tokens of ") and "1,264,608" not in said
     told = msgspec.structs.replace(silent, input_tokens=7)
-    assert "1,264,608 tokens more" in uncertain_words(msgspec.structs.replace(now, usage=told))
+    assert "1,264,608 tokens more" in uncertain_text(msgspec.structs.replace(now, usage=told))

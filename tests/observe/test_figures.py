@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from culmen.observe.figures import clean, clock, count, decimals, dollars, duration, number, plus_minus
+from culmen.observe.figures import (
+    clock_text,
+    column_decimals,
+    count_text,
+    dollars_text,
+    duration_text,
+    escape_controls,
+    number_text,
+    plus_minus,
+)
 
 
 @pytest.mark.parametrize(
@@ -15,12 +24,12 @@ from culmen.observe.figures import clean, clock, count, decimals, dollars, durat
      (123456.789, "123457"), (1e-7, "1e-07"), (1.5e12, "1.5e+12")],
 )  # fmt: skip
 def test_number(value: float | None, text: str) -> None:
-    assert number(value) == text
+    assert number_text(value) == text
 
 
 @given(st.lists(st.floats(-1e8, 1e8), min_size=1))
 def test_a_column_shows_its_largest_value_to_six_digits(values: list[float]) -> None:
-    places, top = decimals(values), max(abs(v) for v in values)
+    places, top = column_decimals(values), max(abs(v) for v in values)
     assert 0 <= places <= 10
     if top >= 1e-4:
         assert float(f"{top:.{places}f}") == pytest.approx(top, rel=1e-5)
@@ -30,19 +39,19 @@ def test_a_column_shows_its_largest_value_to_six_digits(values: list[float]) -> 
     ("seconds", "text"), [(0.04, "0.0 s"), (9.94, "9.9 s"), (59.4, "59 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")]
 )
 def test_duration(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert duration_text(seconds) == text
 
 
 def test_small_words() -> None:
-    assert (clock(67.9), clock(3723)) == ("1:07", "1:02:03")
-    assert (count(1, "evaluation"), count(1204, "evaluation"), count(2, "query")) == (
+    assert (clock_text(67.9), clock_text(3723)) == ("1:07", "1:02:03")
+    assert (count_text(1, "evaluation"), count_text(1204, "evaluation"), count_text(2, "query")) == (
         "1 evaluation",
         "1,204 evaluations",
         "2 queries",
     )
-    assert (dollars(0), dollars(0.01234), dollars(4.2)) == ("$0", "$0.0123", "$4.20")
+    assert (dollars_text(0), dollars_text(0.01234), dollars_text(4.2)) == ("$0", "$0.0123", "$4.20")
     assert (plus_minus(None), plus_minus(0.001234)) == ("", " ± 0.0012")
 
 
 def test_control_characters_are_spelled_out() -> None:
-    assert clean("a\x1b[31mb\x07\tc\r\n\x9b") == "a\\x1b[31mb\\x07\tc\n\\x9b"
+    assert escape_controls("a\x1b[31mb\x07\tc\r\n\x9b") == "a\\x1b[31mb\\x07\tc\n\\x9b"

@@ -25,8 +25,8 @@ from culmen.core.task import Case, Objective
 from culmen.llm.call import RateLimited
 from culmen.run import inputs
 from culmen.study import Study
-from culmen.web.pages.overview import overview
-from culmen.web.report import gather, report_page
+from culmen.web.pages.overview import overview_page
+from culmen.web.report import gather_report, report_page
 from culmen.web.runs import Digest
 
 SEED = "v = 0"
@@ -62,7 +62,7 @@ def ran(
     task = inputs.function_task(SEED, cases, "", direction, "planted", deterministic, limits, evaluator)
     if objective:
         task = msgspec.structs.replace(task, objective=Objective(direction=direction, **objective))
-    budget = culmen.Budget.of(budget)
+    budget = culmen.Budget.from_value(budget)
     study = Study.create(
         task, evaluator=evaluator, model=model or numbers(), budget=budget, run_dir="runs/run", workers=1, **more
     )
@@ -88,9 +88,9 @@ def first_words(study: Study) -> tuple[str, str]:
     assert shown[0] == first and [line for line in shown if line.startswith("next")] == [told.next]
     document = msgspec.json.decode(printed("status", str(run), "--json"))
     assert document["next"] == [command] and document["summary"]["cause"] == told.cause
-    page = overview(Digest(run), {})["summary"]
+    page = overview_page(Digest(run), {})["summary"]
     assert page["lines"] == list(told.lines) and page["command"] == command
-    assert html.escape(first) in report_page(gather(Digest(run)))
+    assert html.escape(first) in report_page(gather_report(Digest(run)))
     return first, command
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from culmen.core.errors import UserError
 from culmen.core.event import Event
-from culmen.observe.tracker_backends import trackers
+from culmen.observe.tracker_backends import parse_trackers
 from culmen.observe.trackers import EffectSpan, TrackedCandidate, TrackedPoint, TrackedRun, Tracking
 from culmen.store import views
 from tests.cli.conftest import Place
@@ -38,7 +38,7 @@ def tracked(trackings: list[Tracking], folder: Path, say: Callable[[str], None])
     """All of them at work on a run."""
     with ExitStack() as stack:
         for each in trackings:
-            stack.enter_context(each.of(folder, say))
+            stack.enter_context(each.for_run(folder, say))
         yield
 
 
@@ -46,7 +46,7 @@ def replay(tracking: Tracking, folder: Path, after: int = 0) -> list[str]:
     """Feed it the events beyond `after` as a driver would; what it said."""
     said: list[str] = []
     with tracked([tracking], folder, said.append):
-        for event in views.log(folder, after, 1000):
+        for event in views.log_events(folder, after, 1000):
             tracking.see([event])
     return said
 
@@ -82,7 +82,7 @@ def test_points_are_what_the_journal_holds(folder: Path):
     noted = Noted()
     assert replay(Tracking("noted", noted), folder) == []
     assert noted.about is not None and (noted.about.run, noted.about.task) == ("told-1", "told")
-    now = views.status(folder)
+    now = views.run_status(folder)
     assert len(noted.points) == now.evaluations and len(noted.ended) == 1
     assert [point.evaluations for point in noted.points] == list(range(1, now.evaluations + 1))
     bests = [point.best for point in noted.points]
@@ -94,7 +94,7 @@ def test_points_are_what_the_journal_holds(folder: Path):
 def test_a_run_that_goes_on_counts_what_was_before(folder: Path):
     whole, rest = Noted(), Noted()
     replay(Tracking("whole", whole), folder)
-    middle = views.log(folder, 0, 1000)[8].seq
+    middle = views.log_events(folder, 0, 1000)[8].seq
     replay(Tracking("rest", rest), folder, after=middle)
     assert 0 < len(rest.points) < len(whole.points)
     assert rest.points == whole.points[-len(rest.points) :]
@@ -110,11 +110,11 @@ def test_a_broken_tracker_is_named_once_and_the_rest_goes_on(folder: Path):
     broken, fine = Tracking("broken", Broken()), Tracking("fine", other)
     said: list[str] = []
     with tracked([broken, fine], folder, said.append):
-        for event in views.log(folder, 0, 1000):
+        for event in views.log_events(folder, 0, 1000):
             broken.see([event])
             fine.see([event])
     assert len(said) == 1 and "broken failed" in said[0] and "no room" in said[0]
-    assert len(other.points) == views.status(folder).evaluations
+    assert len(other.points) == views.run_status(folder).evaluations
 
 
 class Stuck(Noted):
@@ -132,7 +132,7 @@ class Stuck(Noted):
 def test_a_slow_tracker_loses_events_and_holds_nobody_up(folder: Path):
     stuck = Stuck()
     tracking = Tracking("stuck", stuck, waiting=2, patience=60.0)
-    events: list[Event] = views.log(folder, 0, 1000)
+    events: list[Event] = views.log_events(folder, 0, 1000)
     said: list[str] = []
     with tracked([tracking], folder, said.append):
         tracking.see(events[:1])
@@ -146,7 +146,7 @@ def test_a_tracker_that_never_ends_is_left_behind(folder: Path):
     stuck = Stuck()
     said: list[str] = []
     with tracked([tracking := Tracking("stuck", stuck, patience=0.05)], folder, said.append):
-        tracking.see(views.log(folder, 0, 1))
+        tracking.see(views.log_events(folder, 0, 1))
         assert stuck.held.wait(60)
     assert len(said) == 1 and "left behind" in said[0]
     stuck.free.set()
@@ -154,8 +154,8 @@ def test_a_tracker_that_never_ends_is_left_behind(folder: Path):
 
 def test_unknown_trackers_are_refused():
     with pytest.raises(UserError, match="there is no tracker 'no'"):
-        trackers(["no:where"])
-    assert trackers([]) == ()
+        parse_trackers(["no:where"])
+    assert parse_trackers([]) == ()
 
 
 @pytest.mark.skipif(missing("tensorboardX"), reason="tensorboardX is not installed")
@@ -163,7 +163,7 @@ def test_tensorboard_files_hold_every_point(folder: Path, tmp_path: Path):
     from tensorboardX.proto.event_pb2 import Event as Written
     from tensorboardX.record_writer import masked_crc32c
 
-    (tracking,) = trackers([f"tensorboard:{tmp_path / 'board'}"])
+    (tracking,) = parse_trackers([f"tensorboard:{tmp_path / 'board'}"])
     assert replay(tracking, folder) == []
     (file,) = (tmp_path / "board/told-1").glob("events.out.*")
     raw, found = file.read_bytes(), dict[str, list[tuple[int, float]]]()
@@ -176,7 +176,7 @@ def test_tensorboard_files_hold_every_point(folder: Path, tmp_path: Path):
         for value in event.summary.value:
             if value.HasField("simple_value"):
                 found.setdefault(value.tag, []).append((event.step, value.simple_value))
-    now = views.status(folder)
+    now = views.run_status(folder)
     assert [step for step, _ in found["best"]] == list(range(1, now.evaluations + 1))
     assert found["best"][-1][1] == 3.0 and found["dollars"][-1][1] == 2.0
     assert len(found["score"]) == now.statuses["ok"]
@@ -211,7 +211,7 @@ def collector() -> Iterator[ThreadingHTTPServer]:
 def test_spans_reach_a_collector(folder: Path, collector: Any):
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-    (tracking,) = trackers([f"otel:http://127.0.0.1:{collector.server_port}"])
+    (tracking,) = parse_trackers([f"otel:http://127.0.0.1:{collector.server_port}"])
     assert replay(tracking, folder) == []
     spans: list[Any] = []
     for path, encoding, body in collector.taken:
@@ -226,9 +226,9 @@ def test_spans_reach_a_collector(folder: Path, collector: Any):
     assert facts["gen_ai.request.model"].string_value == "told"
     assert facts["culmen.dollars"].double_value == 1.0
     evaluations = [span for span in spans if span.name == "evaluate"]
-    assert len(evaluations) == views.status(folder).evaluations
+    assert len(evaluations) == views.run_status(folder).evaluations
     failed = [span for span in evaluations if any(fact.key == "error.type" for fact in span.attributes)]
-    assert len(failed) == sum(n for status, n in views.status(folder).statuses.items() if status != "ok")
+    assert len(failed) == sum(n for status, n in views.run_status(folder).statuses.items() if status != "ok")
     assert all(span.start_time_unix_nano <= span.end_time_unix_nano for span in spans)
 
 
@@ -240,7 +240,7 @@ def test_mlflow_holds_every_point_and_goes_on_with_its_run(folder: Path, tmp_pat
     monkeypatch.chdir(tmp_path)  # mlflow keeps files below the working folder
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     for _ in range(2):
-        (tracking,) = trackers([f"mlflow:{uri}"])
+        (tracking,) = parse_trackers([f"mlflow:{uri}"])
         tracking._patience = 100.0
         assert replay(tracking, folder) == []
     client = MlflowClient(tracking_uri=uri)
@@ -248,7 +248,7 @@ def test_mlflow_holds_every_point_and_goes_on_with_its_run(folder: Path, tmp_pat
     assert experiment is not None
     (found,) = client.search_runs([experiment.experiment_id])
     best = client.get_metric_history(found.info.run_id, "best")
-    assert {each.step for each in best} == set(range(1, views.status(folder).evaluations + 1))
+    assert {each.step for each in best} == set(range(1, views.run_status(folder).evaluations + 1))
     assert found.data.metrics["best"] == 3.0 and found.data.params["task"] == "told"
 
 
@@ -259,7 +259,7 @@ def test_wandb_offline_writes_the_run(folder: Path, tmp_path: Path, monkeypatch:
 
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    (tracking,) = trackers(["wandb:tests"])
+    (tracking,) = parse_trackers(["wandb:tests"])
     tracking._patience = 100.0
     assert replay(tracking, folder) == []
     wandb.teardown()  # as at the end of a process: its service writes everything
@@ -278,28 +278,28 @@ def test_the_command_line_tracks_a_run_and_survives_a_tracker_that_fails(tmp_pat
     done = place.culmen(*words, "--track", "tensorboard:board", "--track", "tensorboard:file")
     assert done.code == 0, done.err
     assert done.err.count("Tracker tensorboard failed") == 1
-    now = views.status(tmp_path / "runs/one")
+    now = views.run_status(tmp_path / "runs/one")
     assert now.state == "finished" and list((tmp_path / "board" / now.run).glob("events.out.*"))
     assert place.culmen(*words, "--track", "nobody").code == 2
 
 
 def test_an_existing_run_is_copied_with_its_tree(folder: Path):
     noted = Noted()
-    assert Tracking("noted", noted).copy(folder) == views.status(folder).evaluations
+    assert Tracking("noted", noted).send_journal(folder) == views.run_status(folder).evaluations
     live = Noted()
     replay(Tracking("live", live), folder)
     assert noted.points == live.points and noted.spans == live.spans and noted.rows == live.rows
-    assert [row.id for row in noted.rows] == [row.id for row in views.candidates(folder, "old")]
+    assert [row.id for row in noted.rows] == [row.id for row in views.candidate_rows(folder, "old")]
     assert all(not row.parts for row in noted.rows) and any(row.parents for row in noted.rows)
     noted.texts = True
-    Tracking("texts", noted).copy(folder)
-    assert noted.rows[0].parts == views.candidate(folder, noted.rows[0].id).parts
+    Tracking("texts", noted).send_journal(folder)
+    assert noted.rows[0].parts == views.candidate_detail(folder, noted.rows[0].id).parts
 
 
 def test_what_a_tracker_has_already_is_not_sent_again(folder: Path):
     noted = Noted()
     noted.reached = 4  # type: ignore[attr-defined]
-    assert Tracking("noted", noted).copy(folder) == views.status(folder).evaluations - 4
+    assert Tracking("noted", noted).send_journal(folder) == views.run_status(folder).evaluations - 4
     assert noted.points[0].evaluations == 5
 
 
@@ -308,7 +308,7 @@ def test_what_a_tracker_has_already_is_not_sent_again(folder: Path):
 )
 def test_options_that_a_tracker_lacks_are_refused(text: str):
     with pytest.raises(UserError, match="has no option"):
-        trackers([text])
+        parse_trackers([text])
 
 
 @pytest.mark.skipif(missing("mlflow"), reason="mlflow is not installed")
@@ -323,16 +323,16 @@ def test_mlflow_keeps_a_run_of_somebody_else_open_and_prefixes_keys(folder: Path
     theirs = client.create_run(experiment)
     client.log_param(theirs.info.run_id, "task", "their own")
     for _ in range(2):  # the second time there is nothing new
-        (tracking,) = trackers([f"mlflow:{uri}#run={theirs.info.run_id},prefix=search/,texts"])
-        sent = tracking.copy(folder)
+        (tracking,) = parse_trackers([f"mlflow:{uri}#run={theirs.info.run_id},prefix=search/,texts"])
+        sent = tracking.send_journal(folder)
     assert sent == 0
     found = client.get_run(theirs.info.run_id)
     assert found.info.status == "RUNNING" and found.data.params["task"] == "their own"
     assert found.data.params["search/task"] == "told" and set(found.data.metrics) >= {"search/best", "search/dollars"}
     history = client.get_metric_history(theirs.info.run_id, "search/seconds")
-    assert len(history) == views.status(folder).evaluations
+    assert len(history) == views.run_status(folder).evaluations
     table = json.loads(next((tmp_path / "files").rglob("candidates.json")).read_text())
-    best = views.candidates(folder, "old")[0]
+    best = views.candidate_rows(folder, "old")[0]
     assert table["columns"][0] == "id" and table["data"][0][0] == best.id
     assert list((tmp_path / "files").rglob(f"search/texts/{best.id}/*"))
 
@@ -345,8 +345,8 @@ def test_wandb_goes_into_the_run_that_this_process_began(folder: Path, tmp_path:
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     theirs = wandb.init(project="tests", id="theirs", settings=wandb.Settings(console="off", silent=True))
     theirs.log({"loss": 1.0})
-    (tracking,) = trackers(["wandb:tests#run=theirs,prefix=search/,texts"])
-    many = tracking.copy(folder)
+    (tracking,) = parse_trackers(["wandb:tests#run=theirs,prefix=search/,texts"])
+    many = tracking.send_journal(folder)
     theirs.log({"loss": 0.5})  # still open
     assert theirs.summary["search/evaluations"] == many and "search/state" in dict(theirs.summary)
     assert theirs.summary["loss"] == 0.5 and "search/candidates" in dict(theirs.summary)
@@ -358,5 +358,5 @@ def test_wandb_goes_into_the_run_that_this_process_began(folder: Path, tmp_path:
 def test_the_verb_copies_a_run(folder: Path, tmp_path: Path):
     done = Place(tmp_path).culmen("track", str(folder), f"tensorboard:{tmp_path / 'board'}#prefix=a/", "--json")
     told = done.document
-    assert told["evaluations"] == {"tensorboard": views.status(folder).evaluations}
+    assert told["evaluations"] == {"tensorboard": views.run_status(folder).evaluations}
     assert list((tmp_path / "board").rglob("*tfevents*"))

@@ -11,9 +11,9 @@ import pytest
 
 from culmen.cli.start import without_helpers
 from culmen.offline import loops
-from culmen.offline.changes import bounds
-from culmen.offline.loops import effort, method, refine, template
-from culmen.offline.source import INSERTED, EditableText, EditContext, valid
+from culmen.offline.changes import bound_value
+from culmen.offline.loops import change_loop_method, insert_loop, inserted_source, raise_loop_calls
+from culmen.offline.source import INSERTED, EditableText, EditContext, is_well_formed
 from tests.offline.worlds import ROUTE
 
 INLINE = """def run():
@@ -26,7 +26,7 @@ INLINE = """def run():
 def children(operator: object, text: str, seeds: range, **settings: int) -> list[str]:
     source = EditableText("main.py", text)
     made = [operator(source, EditContext(Random(seed), **settings)) for seed in seeds]  # pyright: ignore
-    return [child for child in made if child is not None and valid(source, child)]
+    return [child for child in made if child is not None and is_well_formed(source, child)]
 
 
 def outcome(text: str) -> float:
@@ -47,7 +47,7 @@ def test_refining_climbs_by_the_criterion_and_keeps_the_kind(loop: str, settings
 
     for start in (np.array([[3.0, -2.0]]), [3.0, -2.0], (3.0, -2.0), 3.0):
         space: dict[str, object] = {}
-        exec(template(loop), space)  # afresh: calls from one place share their time
+        exec(inserted_source(loop), space)  # afresh: calls from one place share their time
         best = space[loop](lambda v: -((np.array(v) - 1.0) ** 2), start, calls=600, seconds=9.0, **settings)  # pyright: ignore
         assert type(best) is type(start) and np.shape(best) == np.shape(start)
         assert np.sum((np.array(best) - 1) ** 2) < np.sum((np.array(start) - 1) ** 2)
@@ -56,12 +56,12 @@ def test_refining_climbs_by_the_criterion_and_keeps_the_kind(loop: str, settings
 def test_a_criterion_that_always_fails_leaves_the_value_alone() -> None:
     space: dict[str, object] = {}
     for loop in INSERTED:
-        exec(template(loop), space)
+        exec(inserted_source(loop), space)
         assert space[loop](lambda v: v["no"], [1.0, 2.0], calls=50) == [1.0, 2.0]  # pyright: ignore
 
 
 def test_a_returned_value_is_refined_by_the_function_that_takes_it() -> None:
-    made = children(refine, ROUTE, range(60), calls=500)
+    made = children(insert_loop, ROUTE, range(60), calls=500)
     assert {loop for loop in INSERTED if any(f"return {loop}(" in text for text in made)} >= {"refine_by_gradient"}
     assert (
         max(_outcome_or_worst(text) for text in made if "lambda value: height(value)" in text) > -0.5 > outcome(ROUTE)
@@ -69,7 +69,7 @@ def test_a_returned_value_is_refined_by_the_function_that_takes_it() -> None:
 
 
 def test_an_assigned_value_is_refined_by_what_follows_it() -> None:
-    made = [text for text in children(refine, INLINE, range(60), calls=500) if "def outcome(x):" in text]
+    made = [text for text in children(insert_loop, INLINE, range(60), calls=500) if "def outcome(x):" in text]
     assert made
     best = max(made, key=_outcome_or_worst)
     assert outcome(best) > -0.5 > outcome(INLINE)
@@ -85,25 +85,27 @@ def _outcome_or_worst(text: str) -> float:
 
 def test_no_criterion_leads_back_to_the_function_itself() -> None:
     text = "def a(x):\n    return b([1.0]) + x\n\ndef b(x):\n    return a(x)\n"
-    assert children(refine, text, range(40)) == []
+    assert children(insert_loop, text, range(40)) == []
 
 
 def test_effort_grows_to_what_is_allowed_and_no_further() -> None:
-    (grown,) = children(refine, ROUTE, range(1), calls=500, most=10_000) or children(refine, ROUTE, range(1, 9))[:1]
+    (grown,) = (
+        children(insert_loop, ROUTE, range(1), calls=500, most=10_000) or children(insert_loop, ROUTE, range(1, 9))[:1]
+    )
     for seed in range(20):
-        grown = effort(EditableText("main.py", grown), EditContext(Random(seed), most=10_000)) or grown
-    assert 8_000 < loops.total(EditableText("main.py", grown)) <= 10_010
-    assert effort(EditableText("main.py", grown), EditContext(Random(0), most=10_000)) is None
+        grown = raise_loop_calls(EditableText("main.py", grown), EditContext(Random(seed), most=10_000)) or grown
+    assert 8_000 < loops.total_loop_calls(EditableText("main.py", grown)) <= 10_010
+    assert raise_loop_calls(EditableText("main.py", grown), EditContext(Random(0), most=10_000)) is None
     (seconds,) = (float(text) for text in re.findall(r"seconds=([\d.]+), seed=", grown))
     assert math.isclose(seconds, 10_000 * EditContext(Random()).pace, rel_tol=0.25)  # the guard grows along
 
 
 def test_a_program_is_given_so_many_calls_for_all_its_loops() -> None:
-    twice = children(refine, children(refine, ROUTE, range(9))[0], range(9))
+    twice = children(insert_loop, children(insert_loop, ROUTE, range(9))[0], range(9))
     source = EditableText("main.py", next(text for text in twice if text.count("calls=1500, ") == 2))
-    short = loops.paced(source, 400)
-    assert loops.total(EditableText("main.py", short)) == 400
-    assert loops.paced(EditableText("main.py", ROUTE), 400) == ROUTE
+    short = loops.text_with_calls(source, 400)
+    assert loops.total_loop_calls(EditableText("main.py", short)) == 400
+    assert loops.text_with_calls(EditableText("main.py", ROUTE), 400) == ROUTE
 
 
 @pytest.mark.parametrize("loop", sorted(INSERTED))
@@ -111,7 +113,7 @@ def test_a_loop_asks_its_criterion_as_often_as_allowed_and_not_by_the_clock(loop
     found: list[object] = []
     for seconds in (50.0, 500.0):
         space: dict[str, object] = {}
-        exec(template(loop), space)
+        exec(inserted_source(loop), space)
         looks = 0
 
         def height(value: list[float]) -> float:
@@ -139,24 +141,24 @@ def test_a_loop_over_a_dear_criterion_ends_by_the_guard(loop: str) -> None:
         looks += 1
         return sum(value)
 
-    exec(template(loop), space)
+    exec(inserted_source(loop), space)
     space[loop](criterion, [0.3, 2.0], calls=10**9, seconds=0.02)  # pyright: ignore
     assert 0 < looks < 10**9
 
 
 def test_another_method_keeps_value_criterion_and_time() -> None:
-    refined = next(text for text in children(refine, ROUTE, range(60), calls=70) if "value: height(value)" in text)
+    refined = next(text for text in children(insert_loop, ROUTE, range(60), calls=70) if "value: height(value)" in text)
     kept = refined[refined.index("(lambda value: height") : refined.index(", calls=70")]
-    made = children(method, refined, range(40))
+    made = children(change_loop_method, refined, range(40))
     assert len({text[text.index(kept) - 18 : text.index(kept)] for text in made}) == 2
     for text in made:
         assert f"{kept}, calls=70, seconds=" in text
         assert all(text.count(f"def {loop}(") == 1 for loop in INSERTED if f"return {loop}(" in text)
-    assert children(method, ROUTE, range(9)) == []
+    assert children(change_loop_method, ROUTE, range(9)) == []
 
 
 def test_a_bound_is_put_around_a_value() -> None:
-    made = children(bounds, "def f(a, b):\n    c = a * b\n    return min(a, c)\n", range(30))
+    made = children(bound_value, "def f(a, b):\n    c = a * b\n    return min(a, c)\n", range(30))
     assert any("    c = min(a * b, " in text for text in made)
     assert any("return min(a, c, " in text for text in made)
 
@@ -166,14 +168,14 @@ def test_an_array_is_bounded_by_a_level_of_its_own_and_a_list_stays_one() -> Non
         "import numpy as np\n\ndef run():\n    p = np.array([1.0, 2.0, 9.0]).tolist()\n    for i in range(2):\n"
         "        q = p[i] * 2\n    return max(p)\n"
     )
-    made = [child for child in children(bounds, text, range(60)) if child.count("    p = np.") == 2]
+    made = [child for child in children(bound_value, text, range(60)) if child.count("    p = np.") == 2]
     assert any("np.quantile(p, " in child for child in made) and any(" * np.mean(p))" in child for child in made)
     assert all(re.search(r"    p = np\.m\w+\(p, .*\)\.tolist\(\)\n", child) for child in made)
     assert min(map(outcome, made)) < 9.0
 
 
 def test_a_shown_diff_leaves_out_the_helpers_and_nothing_else() -> None:
-    text = next(text for text in children(refine, ROUTE, range(60)) if "return refine_by" in text)
+    text = next(text for text in children(insert_loop, ROUTE, range(60)) if "return refine_by" in text)
     diff = list(difflib.unified_diff(ROUTE.splitlines(), text.splitlines(), lineterm=""))
     shown = without_helpers(diff)
     (helper,) = (line for line in shown if line.startswith("+def "))

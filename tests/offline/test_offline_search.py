@@ -102,7 +102,7 @@ def test_origins_name_the_operators_and_parents_are_known() -> None:
     done = search("bowl", MapElites(), 120)
     notes = [e.entry.result for e in done.journal.read() if e.entry.kind == "note" and e.entry.result is not None]
     born = [c for note in notes for c in note.candidates if c.origin.operator != "seed"]  # pyright: ignore
-    known = {c.id for c in TASKS["bowl"][0].candidates()} | {c.id for c in born}
+    known = {c.id for c in TASKS["bowl"][0].initial_candidates()} | {c.id for c in born}
     assert born
     for candidate in born:
         assert candidate.origin.operator.startswith("offline:") and candidate.origin.model == "offline"

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
-from culmen.offline.changes import literals
+from culmen.offline.changes import editable_literals
 from culmen.offline.source import EditableText, EditContext
-from culmen.offline.tools import OPERATORS, PYTHON, TOOLS, apply, tune
+from culmen.offline.tools import OPERATORS, PYTHON, TOOLS, apply_operator, tuned_texts
 
 PROGRAM = '''"""Doc."""
 import math
@@ -57,7 +57,7 @@ def edited(
     operator: str, text: str, seed: int, name: str = "main.py", marked: bool = True, **settings: object
 ) -> str | None:
     edit = EditContext(Random(seed), mates=(MATE,), **settings)  # pyright: ignore[reportArgumentType]
-    return apply(OPERATORS[operator], EditableText(name, text, marked), edit)
+    return apply_operator(OPERATORS[operator], EditableText(name, text, marked), edit)
 
 
 @pytest.mark.parametrize("operator", sorted(set(OPERATORS) - {"lines", "effort", "method"}))
@@ -119,7 +119,7 @@ def test_frozen_parts_and_a_length_limit_are_kept() -> None:
 @settings(max_examples=80, deadline=None)
 def test_changed_numbers_keep_their_kind(values: list[int | float], seed: int) -> None:
     text = f"def f(x):\n    return -x ** {values[0]!r}, {values!r}\n"
-    before = [type(one.value) for one in literals(EditableText("a.py", text))]
+    before = [type(one.value) for one in editable_literals(EditableText("a.py", text))]
     result = edited("numbers", text, seed, "a.py", step=0.5)
     assert result is not None
     found = [node for node in ast.walk(ast.parse(result)) if isinstance(node, ast.Constant)]
@@ -163,7 +163,7 @@ def test_numbers_of_one_list_move_alike_and_others_at_their_own_scale() -> None:
     text = "rate = 0.001\npoints = [[0.5, 0.0001], [0.4, 0.6]]\ncounts = [1, 200, 3, 4]\n"
     options = {"seed": 1, "size": 200, "step": 0.1, "generations": []}
     moved: dict[str, list[float]] = {"rate": [], "small": []}
-    for each in tune(EditableText("p.py", text, False), options):
+    for each in tuned_texts(EditableText("p.py", text, False), options):
         space: dict[str, Any] = {}
         exec(each, space)
         moved["rate"].append(abs(space["rate"] - 0.001))

@@ -9,7 +9,7 @@ import pytest
 from culmen.core.evaluation import Case
 from culmen.core.task import Limits, Task
 from culmen.core.usage import Budget
-from culmen.observe.summary import diagnose
+from culmen.observe.summary import diagnose_run
 from culmen.offline.proposer import OfflineProposer
 from culmen.strategies import catalog
 from culmen.study import optimize
@@ -42,16 +42,16 @@ def told(done: Simulation) -> list[dict[str, object]]:
 @pytest.mark.parametrize("evaluations", [100, 200])
 @pytest.mark.parametrize("name", sorted(set(catalog.CATALOG) - ELSEWHERE))
 def test_every_strategy_has_its_turns(name: str, evaluations: int) -> None:
-    done = search(catalog.make(name, {}), EXACT, evaluations)
-    assert done.search.turns.finished >= 10
+    done = search(catalog.make_strategy(name, {}), EXACT, evaluations)
+    assert done.search.turns.finished_count >= 10
     assert told(done) == []
 
 
 @pytest.mark.parametrize("name", ["gepa", "polca", "turboevolve"])
 @pytest.mark.parametrize("task", [NOISY, CASES], ids=["noisy", "cases"])
 def test_where_the_strategy_itself_takes_all_it_is_told(task: Task, name: str) -> None:
-    done = search(catalog.make(name, {}), task, 100)
-    turns = done.search.turns.finished
+    done = search(catalog.make_strategy(name, {}), task, 100)
+    turns = done.search.turns.finished_count
     notes = told(done)
     assert [note["turns"] for note in notes] == ([] if turns >= 10 else [turns])
     assert all(int(str(note["needed"])) > 100 for note in notes)
@@ -59,14 +59,14 @@ def test_where_the_strategy_itself_takes_all_it_is_told(task: Task, name: str) -
 
 def test_the_user_is_told_what_to_change(tmp_path: Path) -> None:
     program, budget = "def run():\n    return 1.0\n", Budget(evaluations=100)
-    strategy = catalog.make("polca", {"batch": "8"})
+    strategy = catalog.make_strategy("polca", {"batch": "8"})
     study = optimize(program, len, strategy=strategy, budget=budget, run_dir=tmp_path / "run", workers=2)
     few = study.status.few_turns
     assert few is not None and few.turns < 10 and few.needed > 100
-    told = next(found for found in diagnose(study.status) if found.topic == "few_turns")
+    told = next(found for found in diagnose_run(study.status) if found.topic == "few_turns")
     assert f"only {few.turns} turn" in told.what
     assert told.command.endswith(f"--budget evaluations={few.needed}") and "fewer programs and cases" in told.do
 
 
 def test_small_budgets_are_not_told_of() -> None:
-    assert told(search(catalog.make("polca", {}), NOISY, 40)) == []
+    assert told(search(catalog.make_strategy("polca", {}), NOISY, 40)) == []

@@ -8,7 +8,7 @@ import signal
 
 from culmen.core.candidate import Candidate
 from culmen.core.event import EditRequest, Edits
-from culmen.offline.tools import EditWorkers, perform
+from culmen.offline.tools import EditWorkers, run_tool
 
 OPTIONS = {"weights": {"numbers": 1.0}, "count": 2}
 
@@ -25,7 +25,7 @@ def test_a_worker_answers_as_the_tool_itself() -> None:
         finally:
             await toolbox.close()
 
-    assert asyncio.run(ask()) == [perform(request(seed)) for seed in range(6)]
+    assert asyncio.run(ask()) == [run_tool(request(seed)) for seed in range(6)]
 
 
 def test_a_killed_worker_is_replaced() -> None:
@@ -33,10 +33,10 @@ def test_a_killed_worker_is_replaced() -> None:
         toolbox = EditWorkers()
         try:
             first = await toolbox.perform(request(1))
-            (worker,) = toolbox.processes
+            (worker,) = toolbox.process_ids
             os.kill(worker, signal.SIGKILL)
             second = await toolbox.perform(request(1))
-            return first, second, toolbox.processes != (worker,)
+            return first, second, toolbox.process_ids != (worker,)
         finally:
             await toolbox.close()
 
@@ -49,7 +49,7 @@ def test_a_hung_worker_is_a_fault_and_its_successor_works() -> None:
         toolbox = EditWorkers(seconds=10.0)
         try:
             await toolbox.perform(request(1))
-            (worker,) = toolbox.processes
+            (worker,) = toolbox.process_ids
             os.kill(worker, signal.SIGSTOP)
             toolbox.seconds = 0.1
             stuck = await toolbox.perform(request(2))
@@ -60,7 +60,7 @@ def test_a_hung_worker_is_a_fault_and_its_successor_works() -> None:
 
     stuck, after = asyncio.run(ask())
     assert stuck == Edits(fault="timeout")
-    assert after == perform(request(2))
+    assert after == run_tool(request(2))
 
 
 def test_bad_requests_are_faults() -> None:
@@ -83,7 +83,7 @@ def test_closing_ends_the_processes_also_in_mid_request() -> None:
     async def ask() -> tuple[int, ...]:
         toolbox = EditWorkers()
         await toolbox.perform(request(1))
-        processes = toolbox.processes
+        processes = toolbox.process_ids
         os.kill(processes[0], signal.SIGSTOP)
         pending = asyncio.ensure_future(toolbox.perform(request(2)))
         await asyncio.sleep(0)

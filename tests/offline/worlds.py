@@ -10,9 +10,9 @@ from culmen.core.brief import Text
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import EditRequest, Effect, EmbedRequest, EvaluateRequest, Result, WriteRequest
-from culmen.embed import make
-from culmen.engine.lab import pack
-from culmen.offline.tools import perform
+from culmen.embed import make_embedder
+from culmen.engine.lab import pack_vectors
+from culmen.offline.tools import run_tool
 
 ROUTE = """import numpy as np
 
@@ -33,18 +33,20 @@ class Workshop:
 
     def __init__(self, judge: Callable[[dict[str, str], Case | None], float | None], seconds: float = 0.1) -> None:
         self._judge, self._seconds = judge, seconds
-        self._embedder = make("hashing")
+        self._embedder = make_embedder("hashing")
 
     def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
         request = effect.request
         if isinstance(request, EvaluateRequest):
             return 1.0, self._observe(request.candidate, request.case)
         if isinstance(request, EmbedRequest):
-            return 1.0, pack(self._embedder.embed([c.text for c in request.candidates]).tolist(), self._embedder.name)
+            return 1.0, pack_vectors(
+                self._embedder.embed([c.text for c in request.candidates]).tolist(), self._embedder.name
+            )
         if isinstance(request, WriteRequest):
             return 1.0, Text(fault="no_model")
         assert isinstance(request, EditRequest)
-        return 1.0, perform(request)
+        return 1.0, run_tool(request)
 
     def _observe(self, candidate: Candidate, case: Case | None) -> Observation:
         score, name = self._judge(candidate.parts, case), case.id if case else ""

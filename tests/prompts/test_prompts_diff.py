@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.core.task import Task
-from culmen.prompts.formats import FORMATS, Completion, parse
+from culmen.prompts.formats import FORMATS, Completion, parse_completion
 from culmen.prompts.fragments import Mismatch, SearchReplace, apply_edits, read_edits
 
 TEXT = "def f(x):\n    y = x + 1\n    return y\n\n\ndef g(x):\n    return x\n"
@@ -55,20 +55,23 @@ def test_edits_find_their_part() -> None:
 
 
 def test_whole_replies(task: Task) -> None:
-    parent = task.candidates()[0]
+    parent = task.initial_candidates()[0]
     for name in ("diff", "rewrite"):
         reply = "Because.\n```\n" + block("    return [1 / n] * n", "    return []") + "```"
-        good = parse(Completion(reply), FORMATS[name], task, parent)
+        good = parse_completion(Completion(reply), FORMATS[name], task, parent)
         assert good.drafts[0].parts == {"main.py": "def run(n):\n    return []\n"}
         assert good.hypothesis.startswith("Because.")
-    assert parse(Completion(block("nope", "x")), FORMATS["diff"], task, parent).fault == "diff_mismatch"
-    whole = parse(Completion("```python\nx = 1\n```"), FORMATS["diff"], task, parent)
+    assert parse_completion(Completion(block("nope", "x")), FORMATS["diff"], task, parent).fault == "diff_mismatch"
+    whole = parse_completion(Completion("```python\nx = 1\n```"), FORMATS["diff"], task, parent)
     assert whole.drafts[0].parts == {"main.py": "x = 1\n"}
 
 
 def test_cut_in_the_second_edit_is_truncated(task: Task) -> None:
     reply = block("    return [1 / n] * n", "    return []") + "<<<<<<< SEARCH\ndef run"
-    assert parse(Completion(reply, "length"), FORMATS["diff"], task, task.candidates()[0]).fault == "truncated"
+    assert (
+        parse_completion(Completion(reply, "length"), FORMATS["diff"], task, task.initial_candidates()[0]).fault
+        == "truncated"
+    )
 
 
 lines = st.lists(st.sampled_from(["a", "  a", "b", "", "    c", "\tb"]), min_size=1, max_size=12)

@@ -26,10 +26,10 @@ DOWN = msgspec.structs.replace(task(seeds=(0.5,)), objective=Objective("min"))
 def prose(strategy: str, **settings: str) -> dict[str, Prompt]:
     """The last prompt of every role that a search for low scores asks for prose."""
     witness = Witness(Landscape(sigma=0.05))
-    simulate(catalog.make(strategy, settings), DOWN, witness, Budget(evaluations=200), seed=1)
+    simulate(catalog.make_strategy(strategy, settings), DOWN, witness, Budget(evaluations=200), seed=1)
     writer = PromptWriter(DOWN)
     asked = [effect.request for effect in witness.effects if isinstance(effect.request, WriteRequest)]
-    return {request.role: writer.prose(request.role, request.slots) for request in asked}
+    return {request.role: writer.text_prompt(request.role, request.slots) for request in asked}
 
 
 def test_the_summarizer_sees_scores_not_rewards() -> None:
@@ -62,6 +62,6 @@ def test_what_came_of_earlier_changes_has_the_direction_of_the_task(
         attempts=(Attempt("doubled", objective.reward(2.5), Measured(1, 0, 0.0)),),
     )
     told = msgspec.structs.replace(DOWN, objective=objective)
-    user = PromptWriter(told).brief(brief, FORMATS["rewrite"]).user
+    user = PromptWriter(told).brief_prompt(brief, FORMATS["rewrite"]).user
     assert f"score 2.5, {word} by 0.5: doubled" in user
     assert "Its score so far: 2." in user and "score 3.00 ± 0.25" in user

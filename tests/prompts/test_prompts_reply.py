@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from culmen.core.brief import Brief, Exhibit
 from culmen.core.candidate import Candidate
 from culmen.core.task import Surface, Task
-from culmen.prompts.formats import FORMATS, Completion, broken_off, parse, part_names, read_replies, summary
+from culmen.prompts.formats import (
+    FORMATS,
+    Completion,
+    is_broken_off,
+    parse_completion,
+    part_names,
+    read_replies,
+    reply_summary,
+)
 from culmen.prompts.fragments import read_blocks
 
 REWRITE = FORMATS["rewrite"]
@@ -19,13 +27,13 @@ NEW = "def run(n):\n    return [2 / n] * n\n"
 
 
 def parts(reply: str, task: Task, form: str = "rewrite", finish: str = "stop") -> dict[str, str]:
-    parsed = parse(Completion(reply, finish), FORMATS[form], task, task.candidates()[0])
+    parsed = parse_completion(Completion(reply, finish), FORMATS[form], task, task.initial_candidates()[0])
     assert not parsed.fault, parsed.fault
     return parsed.drafts[0].parts
 
 
 def fault(reply: str, task: Task, form: str = "rewrite", finish: str = "stop") -> str:
-    return parse(Completion(reply, finish), FORMATS[form], task, task.candidates()[0]).fault
+    return parse_completion(Completion(reply, finish), FORMATS[form], task, task.initial_candidates()[0]).fault
 
 
 @pytest.mark.parametrize(
@@ -50,7 +58,9 @@ def test_one_part_in_every_dress(reply: str, task: Task) -> None:
 
 
 def test_text_before_the_block_is_the_hypothesis(task: Task) -> None:
-    parsed = parse(Completion(f"Doubling helps.\n\n```python\n{NEW}```"), REWRITE, task, task.candidates()[0])
+    parsed = parse_completion(
+        Completion(f"Doubling helps.\n\n```python\n{NEW}```"), REWRITE, task, task.initial_candidates()[0]
+    )
     assert parsed.hypothesis == "Doubling helps."
 
 
@@ -96,8 +106,8 @@ def test_faults_by_kind(reply: str, finish: str, expected: str, task: Task) -> N
 def test_a_cut_reply_whose_program_is_whole_is_used(task: Task) -> None:
     reply = f"```python\n{NEW}```\nThis works because"
     assert parts(reply, task, finish="length") == {"main.py": NEW}
-    assert not broken_off(Completion(reply, "length"), REWRITE, task, task.candidates()[0])
-    assert broken_off(Completion(reply[:30], "length"), REWRITE, task, task.candidates()[0])
+    assert not is_broken_off(Completion(reply, "length"), REWRITE, task, task.initial_candidates()[0])
+    assert is_broken_off(Completion(reply[:30], "length"), REWRITE, task, task.initial_candidates()[0])
 
 
 def test_too_long(task: Task) -> None:
@@ -127,7 +137,7 @@ def test_parent_again_and_duplicates(task: Task, parent: Candidate) -> None:
 
 
 def test_seedless_reply_gets_the_part_the_evaluator_loads(task: Task) -> None:
-    parsed = parse(Completion(f"```python\n{NEW}```"), REWRITE, task, None)
+    parsed = parse_completion(Completion(f"```python\n{NEW}```"), REWRITE, task, None)
     assert parsed.drafts[0].parts == {"main.py": NEW}
     assert part_names(Task(name="p", surface=Surface(language="text")), None) == ("program.txt",)
 
@@ -153,10 +163,10 @@ def test_cut_json_is_truncated(task: Task) -> None:
 
 
 def test_summary() -> None:
-    assert summary("<reasoning>r</reasoning><summary> do x </summary> bye") == "do x"
-    assert summary("<Summary>open end") == "open end"
-    assert summary("<reasoning>r</reasoning>\nadvice") == "advice"
-    assert summary("plain") == "plain"
+    assert reply_summary("<reasoning>r</reasoning><summary> do x </summary> bye") == "do x"
+    assert reply_summary("<Summary>open end") == "open end"
+    assert reply_summary("<reasoning>r</reasoning>\nadvice") == "advice"
+    assert reply_summary("plain") == "plain"
 
 
 MARKED = "import math\n# EVOLVE-BLOCK-START\nx = 1\n# EVOLVE-BLOCK-END\nprint(x)\n"
@@ -193,8 +203,8 @@ anything = st.text(max_size=400) | st.lists(
 @given(reply=anything, form=st.sampled_from(sorted(FORMATS)), finish=st.sampled_from(["stop", "length", "refused"]))
 def test_no_text_makes_the_parser_raise(reply: str, form: str, finish: str) -> None:
     for made in (marked(True), Task(name="t", seeds=({"main.py": "def run(n):\n    return [1 / n] * n\n"},))):
-        for parent in (made.candidates()[0], None):
-            parsed = parse(Completion(reply, finish), FORMATS[form], made, parent)
+        for parent in (made.initial_candidates()[0], None):
+            parsed = parse_completion(Completion(reply, finish), FORMATS[form], made, parent)
             assert bool(parsed.drafts) != bool(parsed.fault)
             for draft in parsed.drafts:
                 assert set(draft.parts) == (set(parent.parts) if parent else {"program.py"})
@@ -207,10 +217,10 @@ def test_no_text_makes_the_parser_raise(reply: str, form: str, finish: str) -> N
     )
 )
 def test_what_the_prompt_shows_can_be_read_back(body: str) -> None:
-    from culmen.core.wording import fence
+    from culmen.core.wording import fence_text
 
     text = body if body.endswith("\n") else body + "\n"
-    _, blocks = read_blocks(f"Intro\n\n{fence(text, 'python main.py')}\nOutro", ("main.py",))
+    _, blocks = read_blocks(f"Intro\n\n{fence_text(text, 'python main.py')}\nOutro", ("main.py",))
     assert [(b.name, b.text + "\n", b.closed) for b in blocks] == [("main.py", text, True)]
 
 

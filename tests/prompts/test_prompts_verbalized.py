@@ -14,7 +14,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.task import Task
 from culmen.llm.gateway import ModelGateway
 from culmen.llm.roles import ModelBook
-from culmen.prompts.formats import SEVERAL, Completion, parse, read_replies
+from culmen.prompts.formats import SEVERAL, Completion, parse_completion, read_replies
 from culmen.prompts.writer import GIVEN_UP, FallbackProposer, PromptWriter
 from culmen.testing.scripted import ScriptedModel
 
@@ -23,7 +23,7 @@ PAIR = [{"code": ONE, "probability": 0.7}, {"code": TWO, "probability": 0.3}]
 
 
 def read(reply: str, task: Task, form: str = "verbalized", finish: str = "stop") -> list[tuple[dict[str, str], object]]:
-    parsed = parse(Completion(reply, finish), SEVERAL[form], task, task.candidates()[0])
+    parsed = parse_completion(Completion(reply, finish), SEVERAL[form], task, task.initial_candidates()[0])
     return [(draft.parts, draft.weight) for draft in parsed.drafts]
 
 
@@ -76,7 +76,7 @@ def test_blocks_with_and_without_headings(task: Task, pair: Task) -> None:
         f"First:\n{blocks}\nThen:\n```python\n{TWO}```\n```bash\nls\n```",
     ):
         assert [parts["main.py"] for parts, _ in read(reply, task, "blocks")] == [ONE, TWO]
-        parsed = parse(Completion(reply), SEVERAL["verbalized"], task, task.candidates()[0])
+        parsed = parse_completion(Completion(reply), SEVERAL["verbalized"], task, task.initial_candidates()[0])
         assert len(parsed.drafts) == 2 and parsed.fault == "not_json"
     several = "```a.py\nA = 2\n```\n```b.txt\nx\n```\n```a.py\nA = 3\n```"
     assert [(p["a.py"], p["b.txt"]) for p, _ in read(several, pair, "blocks")] == [
@@ -88,8 +88,8 @@ def test_blocks_with_and_without_headings(task: Task, pair: Task) -> None:
 @pytest.mark.parametrize("form", SEVERAL)
 def test_the_prompt_names_the_number_and_its_own_example_can_be_read(form: str, task: Task, pair: Task) -> None:
     for made in (task, pair):
-        for parent in (made.candidates()[0], None):
-            prompt = PromptWriter(made).brief(Brief(parent=parent, k=5), SEVERAL[form]).user
+        for parent in (made.initial_candidates()[0], None):
+            prompt = PromptWriter(made).brief_prompt(Brief(parent=parent, k=5), SEVERAL[form]).user
             assert "Give 5 different candidates" in prompt and "$" not in prompt.partition("# Format")[2]
 
 
@@ -126,8 +126,8 @@ json_like = st.recursive(
 def test_no_reply_makes_the_parser_raise(data: object, cut: int, form: str, finish: str) -> None:
     text = json.dumps(data)
     made = Task(name="t", seeds=({"main.py": "def run(n):\n    return [1 / n] * n\n"},))
-    for parent in (made.candidates()[0], None):
-        parsed = parse(Completion(text[: max(0, len(text) - cut)], finish), SEVERAL[form], made, parent)
+    for parent in (made.initial_candidates()[0], None):
+        parsed = parse_completion(Completion(text[: max(0, len(text) - cut)], finish), SEVERAL[form], made, parent)
         assert parsed.drafts or parsed.fault
         assert all(d.weight is None or 0.0 <= d.weight <= 1.0 for d in parsed.drafts)
 
@@ -151,7 +151,7 @@ def test_a_model_that_cannot_keep_the_format_is_asked_for_blocks(task: Task, par
     model = ScriptedModel(
         ["no", good, "no", f"```python\n{ONE}```", "never", f"```python\n{ONE}```\n```python\n{TWO}```"]
     )
-    desk = Desk(ModelGateway(task, ModelBook().roles({"default": model})))
+    desk = Desk(ModelGateway(task, ModelBook().parse_roles({"default": model})))
     proposer = FallbackProposer(patience=3)
 
     async def go() -> list[Proposal]:

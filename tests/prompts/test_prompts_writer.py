@@ -12,9 +12,9 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Evaluator, Objective, Surface, Task
-from culmen.core.wording import clip, fence
+from culmen.core.wording import clip_middle, fence_text
 from culmen.prompts.formats import FORMATS, SEVERAL, ReplyFormat
-from culmen.prompts.template import Templates, read_folder, shipped
+from culmen.prompts.template import Templates, read_folder, shipped_templates
 from culmen.prompts.writer import Prompt, PromptWriter
 from culmen.strategies.pacevolve.advisor import STEPS
 
@@ -59,31 +59,33 @@ def full_brief(parent: Candidate) -> Brief:
 
 @pytest.mark.parametrize("form", sorted(FORMATS))
 def test_improving(form: str, task: Task, parent: Candidate) -> None:
-    check(f"improve_{form}", PromptWriter(task).brief(full_brief(parent), FORMATS[form]))
+    check(f"improve_{form}", PromptWriter(task).brief_prompt(full_brief(parent), FORMATS[form]))
 
 
 def test_bare_brief(task: Task, parent: Candidate) -> None:
-    check("improve_bare", PromptWriter(task).brief(Brief(parent=parent), FORMATS["rewrite"]))
+    check("improve_bare", PromptWriter(task).brief_prompt(Brief(parent=parent), FORMATS["rewrite"]))
 
 
 def test_several_parts_downwards(pair: Task) -> None:
     import msgspec
 
     task = msgspec.structs.replace(pair, objective=Objective("min"), system="You are a careful editor.")
-    parent = task.candidates()[0]
+    parent = task.initial_candidates()[0]
     brief = Brief(parent=parent, reward=-3.5)  # a reward is the score turned round
-    check("improve_parts", PromptWriter(task).brief(brief, FORMATS["diff"]))
+    check("improve_parts", PromptWriter(task).brief_prompt(brief, FORMATS["diff"]))
 
 
 def test_markers() -> None:
     seed = {"p.rs": "// EVOLVE-BLOCK-START\nfn f() {}\n// EVOLVE-BLOCK-END\n"}
     evaluator = Evaluator(form="command", command=("cargo", "run", "{p.rs}"))
     task = Task("m", "Faster.", (seed,), evaluator, surface=Surface(markers="enforced", language="rust"))
-    check("improve_markers", PromptWriter(task).brief(Brief(parent=task.candidates()[0]), FORMATS["diff"]))
+    check(
+        "improve_markers", PromptWriter(task).brief_prompt(Brief(parent=task.initial_candidates()[0]), FORMATS["diff"])
+    )
 
 
 def test_seedless(task: Task) -> None:
-    check("seedless", PromptWriter(task).brief(Brief(), FORMATS["rewrite"]))
+    check("seedless", PromptWriter(task).brief_prompt(Brief(), FORMATS["rewrite"]))
 
 
 def test_summarizer(task: Task) -> None:
@@ -110,12 +112,12 @@ def test_summarizer(task: Task) -> None:
     ]
     check(
         "summarizer",
-        PromptWriter(task).prose("summarizer", {"goal": "g", "success": "a score above 0.5", "pairs": pairs}),
+        PromptWriter(task).text_prompt("summarizer", {"goal": "g", "success": "a score above 0.5", "pairs": pairs}),
     )
 
 
 def test_a_role_without_a_template(task: Task) -> None:
-    check("write", PromptWriter(task).prose("critic", {"question": "Why?", "numbers": [1, 2.5], "none": None}))
+    check("write", PromptWriter(task).text_prompt("critic", {"question": "Why?", "numbers": [1, 2.5], "none": None}))
 
 
 def test_hidden_cases_and_answers_are_never_shown(task: Task, parent: Candidate) -> None:
@@ -124,7 +126,7 @@ def test_hidden_cases_and_answers_are_never_shown(task: Task, parent: Candidate)
     cases = (Case("a", {"n": 3}, info="ANSWER-A"), Case("t", "HIDDEN-INPUT", info="ANSWER-T", split="test"))
     task = msgspec.structs.replace(task, cases=cases)
     for brief in (Brief(), full_brief(parent)):
-        user = PromptWriter(task).brief(brief, FORMATS["rewrite"]).user
+        user = PromptWriter(task).brief_prompt(brief, FORMATS["rewrite"]).user
         assert "ANSWER" not in user and "HIDDEN" not in user
 
 
@@ -132,11 +134,11 @@ def test_user_templates(tmp_path: Path, task: Task, parent: Candidate) -> None:
     (tmp_path / "improve.md").write_text("$goal! Costs $$5.\n\n$context\n\n$reply")
     (tmp_path / "critic.md").write_text("Critic of $goal: $question")
     writer = PromptWriter(task, Templates(read_folder(tmp_path)))
-    user = writer.brief(Brief(parent=parent), FORMATS["rewrite"]).user
+    user = writer.brief_prompt(Brief(parent=parent), FORMATS["rewrite"]).user
     assert user.startswith(f"{task.goal}! Costs $5.\n\n# Format")
-    assert writer.prose("critic", {"question": "$goal?"}).user == f"Critic of {task.goal}: $goal?\n"
+    assert writer.text_prompt("critic", {"question": "$goal?"}).user == f"Critic of {task.goal}: $goal?\n"
     with pytest.raises(UserError, match="nobody"):
-        PromptWriter(task, Templates({"improve": "$nobody"})).brief(Brief(parent=parent), FORMATS["rewrite"])
+        PromptWriter(task, Templates({"improve": "$nobody"})).brief_prompt(Brief(parent=parent), FORMATS["rewrite"])
 
 
 def test_a_folder_of_templates_is_read_with_care(tmp_path: Path) -> None:
@@ -148,16 +150,16 @@ def test_a_folder_of_templates_is_read_with_care(tmp_path: Path) -> None:
         (tmp_path / "improve.md").write_text(text)
         with pytest.raises(UserError, match=said):
             read_folder(tmp_path)
-    for name, text in shipped().items():
+    for name, text in shipped_templates().items():
         (tmp_path / f"{name}.md").write_text(text)
-    assert read_folder(tmp_path) == shipped()
+    assert read_folder(tmp_path) == shipped_templates()
 
 
 def test_long_texts_are_cut_in_the_middle_and_fences_cannot_be_closed() -> None:
-    assert clip("abc", 3) == "abc"
-    cut = clip("a" * 100 + "b" * 100, 60)
+    assert clip_middle("abc", 3) == "abc"
+    cut = clip_middle("a" * 100 + "b" * 100, 60)
     assert cut.startswith("a" * 40) and cut.endswith("b" * 20) and "140 characters left out" in cut
-    assert fence("```\nx\n```").startswith("````\n")
+    assert fence_text("```\nx\n```").startswith("````\n")
 
 
 def test_every_shipped_template_is_used(task: Task) -> None:
@@ -178,7 +180,7 @@ LINES = "".join(f"row_{n} = {n}\n" for n in range(40))
 def shown(task: Task, *others: str, parent: str = LINES) -> str:
     exhibits = tuple(Exhibit(Candidate.of({"main.py": text}), 0.5) for text in others)
     brief = Brief(Candidate.of({"main.py": parent}), inspirations=exhibits)
-    return PromptWriter(task).brief(brief, FORMATS["rewrite"]).user
+    return PromptWriter(task).brief_prompt(brief, FORMATS["rewrite"]).user
 
 
 def test_a_near_copy_of_the_parent_is_shown_as_a_diff_and_a_copy_not_at_all(task: Task) -> None:
@@ -201,7 +203,7 @@ def test_the_worst_cases_come_first_by_score(task: Task, parent: Candidate) -> N
     failed = Observation(parent.id, Status.ERROR, None, "d")
     for objective, order in ((Objective("max"), "dacb"), (Objective("min"), "dbca")):
         turned = msgspec.structs.replace(task, objective=objective)
-        user = PromptWriter(turned).brief(Brief(parent, (*seen, failed)), FORMATS["rewrite"]).user
+        user = PromptWriter(turned).brief_prompt(Brief(parent, (*seen, failed)), FORMATS["rewrite"]).user
         places = [user.index(f"## Case {case}:") for case in order]
         assert places == sorted(places)
 
@@ -213,7 +215,7 @@ def test_what_a_candidate_printed_is_shown_for_each_case_but_nothing_twice(task:
         Observation(parent.id, Status.OK, 0.6, "b", feedback=feedback, artifacts={"certificate": "1/3"}),
         Observation(parent.id, Status.ERROR, None, "b", feedback="at the end:\nboom", artifacts={"log": "boom\n"}),
     ]
-    user = PromptWriter(task).brief(Brief(parent, tuple(seen)), FORMATS["rewrite"]).user
+    user = PromptWriter(task).brief_prompt(Brief(parent, tuple(seen)), FORMATS["rewrite"]).user
     assert "It printed:\n```\nbest so far 0.5\n```" in user and user.count("boom") == 1
     assert user.count(feedback) == 1 and "Feedback: the same as above." in user and "1/3" not in user
 
@@ -225,8 +227,8 @@ def rules_task() -> Task:
 
 def test_a_task_that_runs_nothing_has_no_rule_about_a_function() -> None:
     task = rules_task()
-    improving = PromptWriter(task).brief(Brief(task.candidates()[0]), FORMATS["rewrite"]).user
-    first = PromptWriter(task).brief(Brief(), FORMATS["rewrite"]).user
+    improving = PromptWriter(task).brief_prompt(Brief(task.initial_candidates()[0]), FORMATS["rewrite"]).user
+    first = PromptWriter(task).brief_prompt(Brief(), FORMATS["rewrite"]).user
     for user in (improving, first):
         assert "``" not in user.replace("```", "") and "function" not in user and "nothing of it is run" in user
         assert "60 s" not in user
@@ -236,9 +238,9 @@ def test_texts_are_asked_for_facts_of_the_domain_not_for_copies_of_cases(task: T
     texts = rules_task()
     prompt = Task("p", "Answer.", ({"candidate": "You are a helpful clerk.\n"},), Evaluator(form="function"))
     for each in (texts, prompt):
-        for brief in (Brief(each.candidates()[0]), Brief()):
-            user = PromptWriter(each).brief(brief, FORMATS["rewrite"]).user
+        for brief in (Brief(each.initial_candidates()[0]), Brief()):
+            user = PromptWriter(each).brief_prompt(brief, FORMATS["rewrite"]).user
             assert "facts and rules of the domain" in user and "Do not copy cases" in user and "python" not in user
     code = Task("c", "Faster.", ({"candidate": "x = 1\n"},), Evaluator(form="function"))
-    for each, candidate in ((task, parent), (code, code.candidates()[0])):
-        assert "facts" not in PromptWriter(each).brief(Brief(candidate), FORMATS["rewrite"]).user
+    for each, candidate in ((task, parent), (code, code.initial_candidates()[0])):
+        assert "facts" not in PromptWriter(each).brief_prompt(Brief(candidate), FORMATS["rewrite"]).user

@@ -60,7 +60,7 @@ def rows(part: Any) -> dict[str, Any]:
 
 
 def test_a_task_in_its_own_scores_by_hand():
-    made = comparing.compare(runs({"a": [2.0, 4.0, 9.0, 5.0], "b": [1.0, 1.0, 1.0, 1.0]}))
+    made = comparing.compare_runs(runs({"a": [2.0, 4.0, 9.0, 5.0], "b": [1.0, 1.0, 1.0, 1.0]}))
     (part,) = made.tasks
     a, b = rows(part)["a"], rows(part)["b"]
     assert (a.best, a.mean.value, a.median.value, a.iqm.value) == (9.0, 5.0, 4.5, 4.5)
@@ -86,18 +86,18 @@ def test_reaching_a_target_is_counted_along_any_axis():
         ("proposals", 15, 30),
         ("seconds", 5, 10),
     ):
-        made = comparing.compare(given, axis=axis)
+        made = comparing.compare_runs(given, axis=axis)
         found = rows(made.tasks[0])["a"].reach
         assert made.axis == axis and found.steps is None and found.expected_steps == until + end
-        assert comparing.compare(given[:1], axis=axis).tasks[0].rows[0].reach.steps == until
-    assert rows(comparing.compare(given).tasks[0])["a"].reach.expected_steps is None
+        assert comparing.compare_runs(given[:1], axis=axis).tasks[0].rows[0].reach.steps == until
+    assert rows(comparing.compare_runs(given).tasks[0])["a"].reach.expected_steps is None
     blank = [one("a", 0, 9.0)]  # nothing of steps was told
-    assert rows(comparing.compare(blank, axis="proposals").tasks[0])["a"].reach.expected_steps is None
+    assert rows(comparing.compare_runs(blank, axis="proposals").tasks[0])["a"].reach.expected_steps is None
 
 
 def test_minimising_turns_everything_round():
     objective = Objective("min", start=10.0, known=0.0)
-    made = comparing.compare(runs({"a": [2.0, 4.0, 6.0], "b": [8.0, 12.0, 9.0]}, objective=objective))
+    made = comparing.compare_runs(runs({"a": [2.0, 4.0, 6.0], "b": [8.0, 12.0, 9.0]}, objective=objective))
     a, b = rows(made.tasks[0])["a"], rows(made.tasks[0])["b"]
     assert (a.best, a.mean.value, b.best) == (2.0, 4.0, 8.0)
     assert a.mean.low <= 4.0 <= a.mean.high
@@ -115,7 +115,7 @@ def test_minimising_turns_everything_round():
     ],
 )
 def test_a_scale_says_where_its_ends_come_from(objective: Objective, start: float, reference: float, origin: str):
-    made = comparing.compare(runs({"a": [2.0, 4.0]}, objective=objective))
+    made = comparing.compare_runs(runs({"a": [2.0, 4.0]}, objective=objective))
     scale = made.tasks[0].scale
     assert (scale.start, scale.reference) == (start, reference) and scale.reference_from.startswith(origin)
 
@@ -125,7 +125,7 @@ def test_raw_scores_of_tasks_never_mix():
     large = runs(
         {"a": [200.0, 400.0], "b": [100.0, 300.0]}, task="peak", objective=Objective("max", start=0.0, known=1000.0)
     )
-    made = comparing.compare(small + large)
+    made = comparing.compare_runs(small + large)
     assert made.overall is not None and made.overall.tasks == ("hill", "peak")
     assert rows(made.overall)["a"].mean.value == pytest.approx(0.3)
     assert rows(made.overall)["a"].best == pytest.approx(0.4)
@@ -135,22 +135,22 @@ def test_raw_scores_of_tasks_never_mix():
 def test_tasks_without_runs_of_all_are_left_out_of_what_is_said_over_tasks():
     whole = runs({"a": [2.0, 4.0], "b": [1.0, 3.0]})
     whole += runs({"a": [2.0, 4.0], "b": [1.0, 3.0]}, task="peak")
-    made = comparing.compare(whole + runs({"a": [9.0, 9.0]}, task="lone"))
+    made = comparing.compare_runs(whole + runs({"a": [9.0, 9.0]}, task="lone"))
     assert made.overall is not None and made.overall.tasks == ("hill", "peak")
     assert any("lone" in remark for remark in made.remarks)
-    none = comparing.compare(runs({"a": [1.0]}) + runs({"b": [1.0]}, task="peak"))
+    none = comparing.compare_runs(runs({"a": [1.0]}) + runs({"b": [1.0]}, task="peak"))
     assert none.overall is None and any("Nothing is said over tasks" in remark for remark in none.remarks)
 
 
 def test_the_same_name_with_another_digest_is_another_task():
-    made = comparing.compare(runs({"a": [1.0]}, digest="1" * 64) + runs({"a": [1.0]}, digest="2" * 64))
+    made = comparing.compare_runs(runs({"a": [1.0]}, digest="1" * 64) + runs({"a": [1.0]}, digest="2" * 64))
     assert [part.task for part in made.tasks] == ["hill (11111111)", "hill (22222222)"]
 
 
 def test_certified_values_stand_where_there_are_any_and_others_lose():
     proven = [one("a", seed, 9.0, strict=True, certified=3.0) for seed in range(2)]
     claimed = [one("b", seed, 9.5, strict=False) for seed in range(2)]
-    made = comparing.compare(proven + claimed)
+    made = comparing.compare_runs(proven + claimed)
     (part,) = made.tasks
     assert (part.basis, rows(part)["a"].mean.value, rows(part)["b"].mean.value) == ("certified values", 3.0, None)
     assert (part.pairs[0].first, part.pairs[0].probability.value) == ("a", 1.0)
@@ -159,7 +159,7 @@ def test_certified_values_stand_where_there_are_any_and_others_lose():
 
 def test_few_seeds_cannot_tell_apart_and_the_sentence_says_how_many_would():
     def pair(seeds: int, **more: Any) -> Any:
-        return comparing.compare(runs({"a": [5.0] * seeds, "b": [1.0] * seeds}, **more)).tasks[0].pairs[0]
+        return comparing.compare_runs(runs({"a": [5.0] * seeds, "b": [1.0] * seeds}, **more)).tasks[0].pairs[0]
 
     assert not pair(1).apart and "a single run" in pair(1).sentence and pair(1).p is None
     assert not pair(5).apart and "cannot tell a and b apart" in pair(5).sentence and "at least 6" in pair(5).sentence
@@ -167,47 +167,47 @@ def test_few_seeds_cannot_tell_apart_and_the_sentence_says_how_many_would():
 
 
 def test_more_strategies_ask_for_more_evidence():
-    made = comparing.compare(runs({"a": [5.0] * 6, "b": [1.0] * 6, "c": [1.0] * 6}))
+    made = comparing.compare_runs(runs({"a": [5.0] * 6, "b": [1.0] * 6, "c": [1.0] * 6}))
     assert [pair.p for pair in made.tasks[0].pairs] == pytest.approx([3 / 32, 3 / 32, 1.0])
     assert not any(pair.apart for pair in made.tasks[0].pairs)
 
 
 def test_ties_are_no_difference():
-    (pair,) = comparing.compare(runs({"a": [1.0] * 8, "b": [1.0] * 8})).tasks[0].pairs
+    (pair,) = comparing.compare_runs(runs({"a": [1.0] * 8, "b": [1.0] * 8})).tasks[0].pairs
     assert (pair.probability.value, pair.p, pair.apart) == (0.5, 1.0, False)
 
 
 def test_seeds_pair_where_each_occurs_once():
     missing = runs({"a": [1.0, 5.0, 5.0], "b": [4.0, 2.0, 2.0]})[:-1]  # b has no seed 2
-    made = comparing.compare(missing)
+    made = comparing.compare_runs(missing)
     assert made.tasks[0].pairs[0].pairs == 2 and any("different seeds" in remark for remark in made.remarks)
     twice = [*missing, one("b", 0, 4.0, run="again")]
-    assert comparing.compare(twice).tasks[0].pairs[0].pairs == 0
+    assert comparing.compare_runs(twice).tasks[0].pairs[0].pairs == 0
     apart = [one("a", 0, 1.0), one("a", 1, 2.0), one("b", 2, 1.0), one("b", 3, 2.0)]
-    assert comparing.compare(apart).tasks[0].pairs[0].pairs == 0
+    assert comparing.compare_runs(apart).tasks[0].pairs[0].pairs == 0
 
 
 def test_runs_without_a_score_lose_and_runs_that_did_not_finish_are_left_out():
-    made = comparing.compare([*runs({"a": [None, None], "b": [1.0, None]}), one("a", 9, 9.0, state="interrupted")])
+    made = comparing.compare_runs([*runs({"a": [None, None], "b": [1.0, None]}), one("a", 9, 9.0, state="interrupted")])
     (part,) = made.tasks
     assert (rows(part)["a"].runs, rows(part)["a"].valued, rows(part)["a"].mean.value) == (2, 0, None)
     assert rows(part)["a"].normalised.value == 0.0
     assert part.pairs[0].probability.value == 0.75 and part.pairs[0].first == "b"
     assert any("hill-a-9 (interrupted)" in remark for remark in made.remarks)
     with pytest.raises(UserError, match="none of these runs has finished"):
-        comparing.compare([one("a", 0, 1.0, state="failed")])
-    assert comparing.document([one("a", 0, 1.0, state="failed")]) is None
+        comparing.compare_runs([one("a", 0, 1.0, state="failed")])
+    assert comparing.comparison_document([one("a", 0, 1.0, state="failed")]) is None
 
 
 def test_budgets_that_differ_and_unknown_prices_are_said():
-    made = comparing.compare([one("a", 0, 9.0, unpriced=2), one("b", 0, 9.0, budget=Budget(evaluations=20))])
+    made = comparing.compare_runs([one("a", 0, 9.0, unpriced=2), one("b", 0, 9.0, budget=Budget(evaluations=20))])
     assert any("Budgets of runs on hill differ" in remark for remark in made.remarks)
     reach = {row.strategy: row.reach for row in made.tasks[0].rows}
     assert reach["a"].dollars is None and reach["a"].evaluations == 5.0 and reach["b"].dollars == 5.0  # pyright: ignore
 
 
 def test_settings_and_models_make_strategies_of_their_own():
-    made = comparing.compare([one("a", 0, 1.0, config={"k": 2}), one("a", 0, 2.0, config={"k": 3}, run="other")])
+    made = comparing.compare_runs([one("a", 0, 1.0, config={"k": 2}), one("a", 0, 2.0, config={"k": 3}, run="other")])
     assert [row.strategy for row in made.tasks[0].rows] == ["a (k=2)", "a (k=3)"]
 
 
@@ -223,10 +223,10 @@ SCORES = st.dictionaries(
 def test_no_order_matters_and_nothing_is_nan(first: Any, second: Any, direction: Any, random: Any):
     objective = Objective(direction)
     made = runs(first, objective=objective) + runs(second, task="peak", objective=objective)
-    found = comparing.document(made)
-    assert comparing.document(random.sample(made, len(made))) == found
+    found = comparing.comparison_document(made)
+    assert comparing.comparison_document(random.sample(made, len(made))) == found
     json.dumps(found, allow_nan=False)
-    for row in (row for part in comparing.compare(made).tasks for row in part.rows):
+    for row in (row for part in comparing.compare_runs(made).tasks for row in part.rows):
         assert all(each >= 0 and math.isfinite(each) for each in row.best_of)
         assert list(row.profile) == sorted(row.profile, reverse=True)
 
@@ -242,7 +242,7 @@ def test_entries_come_from_journals(tmp_path: Path):
     assert paid.moments[-1].best == 3.0 and paid.dollars == 2.0 and paid.evaluations == len(paid.moments)
     failed = read_compared(run(tmp_path, Noting((None,)), name="failed"))
     assert failed.score is None
-    made = comparing.compare([msgspec.structs.replace(each, state="finished") for each in (paid, failed)])
+    made = comparing.compare_runs([msgspec.structs.replace(each, state="finished") for each in (paid, failed)])
     assert {row.strategy: row.valued for row in made.tasks[0].rows} == {"Asking": 1, "Noting": 0}
 
 

@@ -29,12 +29,12 @@ def test_runs_are_made_once_and_compared_again_as_they_are(tmp_path: Path):
     assert answer["complete"] and len(answer["runs"]) == 4 and answer["overall"] is None
     assert [(row["strategy"], row["runs"]) for row in part["rows"]] == [("best_of_n", 2), ("map_elites", 2)]
     for row in part["rows"]:
-        scores = [views.best(place.root / each).score for each in answer["runs"] if row["strategy"] in each]  # pyright: ignore
+        scores = [views.best_result(place.root / each).score for each in answer["runs"] if row["strategy"] in each]  # pyright: ignore
         assert row["best"] == max(scores) and row["mean"]["value"] == pytest.approx(sum(scores) / 2)
     assert part["pairs"][0]["pairs"] == 2 and not part["pairs"][0]["apart"]
-    before = [views.status(place.root / each).events for each in answer["runs"]]
+    before = [views.run_status(place.root / each).events for each in answer["runs"]]
     assert place.here(*MAKING, "--json").document == answer
-    assert [views.status(place.root / each).events for each in answer["runs"]] == before  # nothing was run again
+    assert [views.run_status(place.root / each).events for each in answer["runs"]] == before  # nothing was run again
     again = place.here("compare", "out", "--json").document
     assert (again["tasks"], sorted(again["runs"])) == (answer["tasks"], sorted(answer["runs"]))
     page = place.here("compare", "out")
@@ -54,7 +54,7 @@ def test_strategies_have_settings_and_pools_of_their_own(tmp_path: Path):
     assert made.code == 0, made.err + made.out
     runs = [place.root / each for each in made.document["runs"]]
     assert len({str(each.parent) for each in runs}) == 3
-    plain, coarse, warm = (views.meta(each) for each in runs)
+    plain, coarse, warm = (views.run_meta(each) for each in runs)
     assert coarse.strategy["config"]["bins"] == 3 != plain.strategy["config"]["bins"]
     assert warm.pool.startswith("pool.json ") and not plain.pool
     assert len(warm.task.seeds) == 1 + 3 and len(plain.task.seeds) == 1  # half of six evaluations

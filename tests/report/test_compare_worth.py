@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from culmen.core.task import Objective
-from culmen.report.compare import compare
+from culmen.report.compare import compare_runs
 from culmen.report.records import ComparedRun, Measurement
 from culmen.store.scores import FreshScore
 from tests.report import luck
@@ -32,7 +32,7 @@ def gained(name: str, seed: int, initial: float, gain: float, margin: float | No
 
 def test_runs_that_returned_the_untouched_program_have_one_value():
     """Each drew other cases, and so one strategy's runs all scored above the other's."""
-    (part,) = compare(
+    (part,) = compare_runs(
         [measured(name, seed, score, "initial") for name, each in LUCK.items() for seed, score in enumerate(each)]
     ).tasks
     (pair,) = part.pairs
@@ -48,7 +48,7 @@ def test_equal_programs_are_one_program_whatever_cases_were_drawn(program: str):
     """Also where only some runs showed its gain by themselves."""
     drawn = [(name, seed, score) for name, each in LUCK.items() for seed, score in enumerate(each)]
     gains = [gained(name, seed, 0.5, score - 0.5, 0.3, program) for name, seed, score in drawn]
-    (part,) = compare(gains).tasks
+    (part,) = compare_runs(gains).tasks
     assert len({run.value for run in part.runs}) == 1 and part.pairs[0].probability.value == 0.5
     assert part.basis == "gains over the initial program" and part.unequal
 
@@ -57,7 +57,7 @@ def test_a_gain_that_its_interval_does_not_show_is_none():
     shown = [gained("a", seed, 0.5, 0.4, 0.2, f"a{seed}") for seed in range(3)]
     unshown = [gained("b", seed, 0.5, 0.4, 0.5, f"b{seed}") for seed in range(2)]
     unknown = [gained("b", 2, 0.5, 0.4, None, "b2")]
-    (part,) = compare([*shown, *unshown, *unknown]).tasks
+    (part,) = compare_runs([*shown, *unshown, *unknown]).tasks
     assert {row.strategy: row.nothing for row in part.rows} == {"a": 0, "b": 3}
     assert [run.value for run in part.runs] == pytest.approx([0.9] * 3 + [0.5] * 3)
     assert part.runs[0].margin == 0.2 and part.scale.start_from == "the initial program"
@@ -67,7 +67,7 @@ def test_gains_of_minimised_scores_lead_downwards():
     down = Objective("min", bounds=(0.0, 1.0))
     better = gained("a", 0, 0.5, -0.4, 0.2, "a")
     worse = gained("b", 0, 0.5, 0.4, 0.2, "b")
-    (part,) = compare([ComparedRun(**{**_fields(run), "objective": down}) for run in (better, worse)]).tasks
+    (part,) = compare_runs([ComparedRun(**{**_fields(run), "objective": down}) for run in (better, worse)]).tasks
     assert [(run.value, run.nothing) for run in part.runs] == [(pytest.approx(0.1), False), (0.5, True)]
 
 
@@ -79,7 +79,7 @@ def test_one_gain_that_is_shown_and_one_that_is_not_are_not_different_for_that()
     """All runs of each group returned one program: their errors are one error, not six."""
     one_program = [gained("a", seed, 0.5, 0.20, 0.4, "a") for seed in range(6)]
     other = [gained("b", seed, 0.5, 0.15, 0.4, "b") for seed in range(6)]
-    (part,) = compare([*one_program, *other]).tasks
+    (part,) = compare_runs([*one_program, *other]).tasks
     assert {row.strategy: row.nothing for row in part.rows} == {"a": 0, "b": 6}
     assert not part.pairs[0].apart and "cannot tell" in part.pairs[0].sentence
 
@@ -91,13 +91,15 @@ def test_programs_scored_together_are_compared_case_by_case():
     first, same, good = fresh("initial", 12), fresh("p", 12), fresh("q", 22)
     runs = [measured("a", seed, 1.0, "p", fresh=(*same, *first)) for seed in range(6)]
     runs += [measured("b", seed, 0.1, "q", fresh=(*good, *first)) for seed in range(6)]
-    (part,) = compare(runs).tasks
+    (part,) = compare_runs(runs).tasks
     assert part.basis == "scores on all 24 test cases, once" and not part.unequal
     assert {run.strategy: run.value for run in part.runs} == {"a": 0.5, "b": 22 / 24}
     assert part.pairs[0].first == "b" and part.pairs[0].apart and rows(part)["a"].on == "24 of 24"
     holed = [*runs[:-1], measured("b", 5, 0.1, "q", fresh=(*good[:-1], *first))]
-    assert not compare(holed).tasks[0].unequal  # known of the other runs of this program
-    (partly,) = compare([run if run.strategy == "m:a" else measured("b", run.seed, 0.1, "q") for run in runs]).tasks
+    assert not compare_runs(holed).tasks[0].unequal  # known of the other runs of this program
+    (partly,) = compare_runs(
+        [run if run.strategy == "m:a" else measured("b", run.seed, 0.1, "q") for run in runs]
+    ).tasks
     assert partly.unequal and "all 24" not in partly.basis
 
 
@@ -108,7 +110,7 @@ def test_equally_good_groups_are_seldom_called_different(kind: str, together: bo
     for number in range(40):
         world = luck.World(Random(f"{kind} {together} {number}"), 12)
         groups = [luck.group(world, name, 6, kind, 1.0, together) for name in "ab"]
-        called += compare([run for each in groups for run in each]).tasks[0].pairs[0].apart
+        called += compare_runs([run for each in groups for run in each]).tasks[0].pairs[0].apart
     assert called <= 5  # of 40; at 5 % each, more come up in 1 of 75 such tests
 
 
@@ -120,5 +122,5 @@ def test_a_large_difference_is_found_once_programs_are_scored_together():
             luck.group(world, "a", 6, "different", 0.0, True),
             luck.group(world, "b", 6, "different", 4.0, True),
         ]
-        found += compare([run for each in groups for run in each]).tasks[0].pairs[0].apart
+        found += compare_runs([run for each in groups for run in each]).tasks[0].pairs[0].apart
     assert found >= 8

@@ -21,18 +21,18 @@ from culmen.core.usage import Budget
 from culmen.evidence.evidence import Evidence
 from culmen.report.analyses import (
     best_so_far,
-    bins,
-    coverage,
+    coverage_table,
     distance_by_k,
+    quantile_bins,
+    quartile_columns,
     rank_correlation,
     rank_groups,
     rank_profile,
-    spread,
     top_m,
-    width,
     width_by_island,
+    width_table,
 )
-from culmen.report.analyze import analyze
+from culmen.report.analyze import analyze_runs
 from culmen.report.records import RunRecord, read_run
 from culmen.store.database import RunMeta
 from culmen.store.evidence import FollowedLeader
@@ -127,7 +127,7 @@ def test_coverage_adds_cells_over_islands_and_weighs_their_quality(tmp_path: Pat
         ({**grid, "island": 0, "cells": 2, "quality": 8.0},),
     )
     record = read_run(run(tmp_path, Noting((0.0, 1.0, 2.0), notes)))
-    table = coverage([record], snapshots=5)
+    table = coverage_table([record], snapshots=5)
     assert column(table, "evaluations") == [1, 2, 3, 4, 5]
     assert column(table, "cells") == [1, 4, 5, 5, 5]
     assert column(table, "quality") == [1.0, (1 + 9) / 4, (16 + 9) / 5, 5.0, 5.0]
@@ -199,7 +199,7 @@ def test_width_is_the_mean_over_islands(tmp_path: Path):
     two = note([0.0] * 5, island=1, next_k=5)
     three = note([0.0] * 7, island=0, turn=2, next_k=3)
     record = read_run(run(tmp_path, Noting((0.0, 1.0), ((one, two), (three,)))))
-    assert column(width([record], steps=3), "k") == [6.0, 4.0, 4.0]
+    assert column(width_table([record], steps=3), "k") == [6.0, 4.0, 4.0]
     rows = width_by_island([record]).rows
     assert [(row["island"], row["turn"], row["k"]) for row in rows] == [(0, 1, 5), (0, 2, 7), (1, 1, 5)]
 
@@ -213,7 +213,7 @@ def test_replies_in_the_journal_serve_where_a_strategy_notes_nothing(tmp_path: P
 
 
 def test_what_a_strategy_cannot_tell_is_skipped_with_a_sentence(tmp_path: Path):
-    (group,) = analyze([run(tmp_path, Asking(1), Told([[2.0]]))])
+    (group,) = analyze_runs([run(tmp_path, Asking(1), Told([[2.0]]))])
     skipped = {table.name: table.skipped for table in group.tables if table.skipped}
     assert set(skipped) == {"coverage", "top_m", "rank_profile", "rank_groups", "distance_by_k", "width"} | {
         "width_by_island"
@@ -225,25 +225,25 @@ def test_what_a_strategy_cannot_tell_is_skipped_with_a_sentence(tmp_path: Path):
 
 def test_runs_are_grouped_by_settings_and_labelled_by_what_differs(tmp_path: Path):
     paths = [run(tmp_path, Noting((1.0,)), name=f"{n}", islands=islands) for n, islands in enumerate((5, 5, 3))]
-    groups = analyze(paths, {"tests.report.worlds:Noting": "noting"})
+    groups = analyze_runs(paths, {"tests.report.worlds:Noting": "noting"})
     assert [group.label for group in groups] == ["told noting (islands=5)", "told noting (islands=3)"]
     assert groups[0].runs == ("0", "1")
 
 
 def test_no_run_is_an_error(tmp_path: Path):
     with pytest.raises(UserError):
-        analyze([tmp_path / "nowhere"])
+        analyze_runs([tmp_path / "nowhere"])
 
 
 @pytest.mark.parametrize("name", ["turboevolve", "openevolve", "polca"])
 def test_real_strategies_can_be_analysed(tmp_path: Path, name: str):
-    strategy, budget = catalog.make(name), Budget(evaluations=60)
+    strategy, budget = catalog.make_strategy(name), Budget(evaluations=60)
     task = landscape.task(deterministic=True, seeds=(0.0, 0.1))
-    meta = RunMeta(name, task, catalog.config(strategy), models={"default": "landscape"}, budget=budget)
+    meta = RunMeta(name, task, catalog.strategy_config(strategy), models={"default": "landscape"}, budget=budget)
     with SqlJournal.create(tmp_path / name, meta) as journal:
         simulate(strategy, task, landscape.Landscape(blur=0.3), budget, workers=2, journal=journal)
     record = read_run(tmp_path / name)
-    (group,) = analyze([tmp_path / name])
+    (group,) = analyze_runs([tmp_path / name])
     told = {table.name for table in group.tables if table.rows}
     assert "best_by_evaluations" in told
     assert ("coverage" in told) == (name != "polca")
@@ -257,7 +257,7 @@ def test_real_strategies_can_be_analysed(tmp_path: Path, name: str):
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.integers(1, 10))
 def test_bins_follow_the_order_and_keep_ties_together(values: list[float], count: int):
-    found = bins(values, count)
+    found = quantile_bins(values, count)
     assert all(1 <= place <= count for place in found)
     pairs = sorted(zip(values, found))
     assert [place for _, place in pairs] == sorted(found)
@@ -265,9 +265,9 @@ def test_bins_follow_the_order_and_keep_ties_together(values: list[float], count
 
 
 def test_spread_and_rank_correlation():
-    assert spread("x", [4.0, None, 1.0, 2.0, 3.0]) == {"x": 2.5, "x_q1": 1.75, "x_q3": 3.25}
-    assert spread("x", [None]) == {"x": None, "x_q1": None, "x_q3": None}
-    assert spread("x", [7.0]) == {"x": 7.0, "x_q1": 7.0, "x_q3": 7.0}
+    assert quartile_columns("x", [4.0, None, 1.0, 2.0, 3.0]) == {"x": 2.5, "x_q1": 1.75, "x_q3": 3.25}
+    assert quartile_columns("x", [None]) == {"x": None, "x_q1": None, "x_q3": None}
+    assert quartile_columns("x", [7.0]) == {"x": 7.0, "x_q1": 7.0, "x_q3": 7.0}
     assert rank_correlation([1, 2, 3, 4], [10, 20, 30, 1000]) == pytest.approx(1.0)
     assert rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1.0)
     assert rank_correlation([1, 2, 2, 3], [1, 2, 3, 4]) == pytest.approx(0.9486833)
@@ -283,13 +283,13 @@ def test_the_leader_of_a_moment_is_the_one_that_the_search_would_report_then(
     pool = [Candidate.of({"main.py": str(number)}) for number in range(4)]
     task = Task("a task", "a goal", objective=Objective(direction))
     followed, evidence = FollowedLeader(RunMeta("run", task)), Evidence(task)
-    followed.see(Entry("note", 1, effect="candidates", result=Proposal(tuple(pool))))
+    followed.enter_entry(Entry("note", 1, effect="candidates", result=Proposal(tuple(pool))))
     for key, (place, score) in enumerate(seen):
         status = Status.ERROR if score is None else Status.OK
         found = Observation(pool[place].id, status, None if score is None else float(score))
-        followed.see(Entry("done", key, "aa", "evaluate", result=found))
+        followed.enter_entry(Entry("done", key, "aa", "evaluate", result=found))
         evidence.observe(pool[place], found)
         leader = evidence.leader()
-        told = None if leader is None else evidence.verdict.score(leader)
+        told = None if leader is None else evidence.verdict.score_of(leader)
         assert followed.best == (None if told is None else (told.score, told.id))
     assert (followed.best is None) == all(score is None for _, score in seen)

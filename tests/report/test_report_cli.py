@@ -88,12 +88,12 @@ def test_a_bench_runs_all_cells_and_goes_on_where_it_was_cut_off(place: Place):
     ]
     for cell, row in zip(answer["cells"], answer["summary"]):
         assert 0 < cell["evaluations"] <= 6 and cell["calls"] == 0 and cell["proposals"] > 0
-        assert row["best"] == row["median"] == cell["score"] == views.best(place.root / cell["run"]).score  # pyright: ignore
+        assert row["best"] == row["median"] == cell["score"] == views.best_result(place.root / cell["run"]).score  # pyright: ignore
     assert json.loads((place.root / "out/bench.json").read_text())["summary"] == answer["summary"]
-    before = [views.status(place.root / cell["run"]).events for cell in answer["cells"]]
+    before = [views.run_status(place.root / cell["run"]).events for cell in answer["cells"]]
     assert place.here(*command).document["summary"] == answer["summary"]
     assert [
-        views.status(place.root / cell["run"]).events for cell in answer["cells"]
+        views.run_status(place.root / cell["run"]).events for cell in answer["cells"]
     ] == before  # nothing was run again
     other = place.here(*(word.replace("evaluations=6", "evaluations=7") for word in command))
     assert other.code == 2 and "another budget" in other.document["error"]["what"]
@@ -112,7 +112,10 @@ def test_a_bench_without_the_clock_inserts_no_timed_loops_and_can_be_made_again(
         assert cell["run"].endswith("seed-0-untimed")
         run = place.root / cell["run"]
         texts.append(
-            ["\n".join(views.candidate(run, row.id).parts.values()) for row in views.candidates(run, "old", limit=None)]
+            [
+                "\n".join(views.candidate_detail(run, row.id).parts.values())
+                for row in views.candidate_rows(run, "old", limit=None)
+            ]
         )
     assert texts[0] == texts[1] and len(texts[0]) > 5
     assert not any("refine_by" in text or "seconds=" in text for text in texts[0])
@@ -157,7 +160,7 @@ def test_a_bench_at_equal_dollars(place: Place, monkeypatch: pytest.MonkeyPatch)
 def test_a_bench_knows_its_parts(place: Place):
     assert place.here("bench", "nothing", "--json").code == 2
     assert place.here("bench", "turboevolve", "--strategies", "no_such", "--plain", "0", "--json").code == 2
-    cells = suite.cells(suite.SUITES["turboevolve"], Path("out"))
+    cells = suite.suite_cells(suite.SUITES["turboevolve"], Path("out"))
     assert len(cells) == len({cell.path for cell in cells}) == 7 * 5 * 5
 
 
@@ -184,11 +187,11 @@ def outcome(strategy: str, seed: int, score: float | None, certified: float | No
 def test_a_summary_tells_best_median_and_spread(direction: str, best: float, proven: float):
     scores = [(1.0, 0.5), (2.0, None), (3.0, None), (4.0, 3.5), (None, None)]
     outcomes = [outcome("a", seed, *pair, direction) for seed, pair in enumerate(scores)]
-    (row,) = suite.summary(outcomes)
+    (row,) = suite.summary_rows(outcomes)
     assert (row["best"], row["median"], row["q1"], row["q3"]) == (best, 2.5, 1.75, 3.25)
     assert (row["certified"], row["certified_runs"], row["certified_median"]) == (proven, 2, 2.0)
     assert (row["runs"], row["evaluations"], row["calls"], row["per_request"]) == (5, 12.0, 3.0, 3.5)
-    table = suite.markdown([row], [baselines.Level("t", direction, 0.25, 60.0, "")]).splitlines()
+    table = suite.suite_markdown([row], [baselines.Level("t", direction, 0.25, 60.0, "")]).splitlines()
     assert len({line.count("|") for line in table}) == 1
     assert "0.25 (best of 2)" in table[2] and f"{best:g} (of 5)" in table[3]
 
@@ -198,11 +201,11 @@ def test_the_level_of_a_plain_optimiser_is_certified_and_kept(tmp_path: Path):
     (folder / "verify.py").write_text("def certify(output, case=None):\n    return {'score': float(output)}\n")
     (folder / "baseline.py").write_text("def optimise(seed, seconds):\n    return -1.0 - seed\n")
     chosen = suite.Suite("own", (str(folder),), (), plain=0.5)
-    (found,) = suite.levels(chosen, tmp_path / "out")
+    (found,) = suite.baseline_levels(chosen, tmp_path / "out")
     assert (found.value, found.seconds, found.direction) == (-1.0, 0.5, "max")
     kept = tmp_path / "out/peak/baseline.json"
     kept.write_text(kept.read_text().replace("-1.0", "-0.5"))
-    assert [again.value for again in suite.levels(chosen, tmp_path / "out")] == [-0.5]
+    assert [again.value for again in suite.baseline_levels(chosen, tmp_path / "out")] == [-0.5]
     (folder / "baseline.py").write_text("def optimise(seed, seconds):\n    raise ValueError('no idea')\n")
     with pytest.raises(UserError, match="no idea"):
-        list(suite.levels(chosen, tmp_path / "elsewhere"))
+        list(suite.baseline_levels(chosen, tmp_path / "elsewhere"))

@@ -45,7 +45,7 @@ def test_a_search_without_notes_is_the_same_search(name: str):
         notes = sum(entry.kind == "note" and not entry.effect for entry in events)
         return [(e.key, e.mark, e.elapsed) for e in events if e.kind in ("started", "done")], notes
 
-    told, many = effects(catalog.make(name))
-    silent, none = effects(Silent(catalog.make(name)))
+    told, many = effects(catalog.make_strategy(name))
+    silent, none = effects(Silent(catalog.make_strategy(name)))
     assert told == silent and len(told) > 200
     assert many > 10 and none == 0

@@ -26,15 +26,17 @@ def test_regressors_tell_what_embeddings_tell():
     """Labels are shares, not classes: 0.6 and 0.9 are different."""
     vectors = np.array([[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0], [0.0, 0.7, 0.7]])
     rows, rewards = [0, 1, 2] * 30, np.array([0.0, 0.6, 0.9] * 30)
-    found = picks.regressions(vectors, rows, rewards, Random(1))
+    found = picks.regression_predictions(vectors, rows, rewards, Random(1))
     assert found.shape == (5, 4) and len({tuple(each) for each in found}) == 5  # each has drawn its own
     assert ((found > 0) & (found < 1)).all()
     mean = found.mean(axis=0)
     assert mean[0] < mean[1] < mean[2] and mean[0] < mean[3]  # the last was never observed
     assert mean[2] - mean[1] > 0.1
-    again = picks.regressions(vectors, rows, rewards, Random(1))
+    again = picks.regression_predictions(vectors, rows, rewards, Random(1))
     assert (again == found).all()
-    assert (picks.regressions(vectors, [0, 1], np.array([0.5, 0.5]), Random(1)) < 1).all()  # nothing to tell apart
+    assert (
+        picks.regression_predictions(vectors, [0, 1], np.array([0.5, 0.5]), Random(1)) < 1
+    ).all()  # nothing to tell apart
 
 
 def test_a_rule_is_told_its_share_of_the_observations(tmp_path: Path):
@@ -42,7 +44,7 @@ def test_a_rule_is_told_its_share_of_the_observations(tmp_path: Path):
     with new_run(tmp_path) as journal:
         journal.append([proposed(n, each) for n, each in enumerate(programs)])
         journal.append([observed(100 + n, each, float(n)) for n, each in enumerate(programs)])
-    candidates, chosen = picks.picks(journal.run_dir, seed=3)
+    candidates, chosen = picks.picked_candidates(journal.run_dir, seed=3)
     assert list(candidates) == [each.id for each in programs]
     for share, told in ((0.25, 10), (0.5, 20)):
         sample = Random(f"3 {share}").sample(range(40), told)
@@ -58,10 +60,10 @@ def test_the_frontiers_picks_are_of_its_last_state(tmp_path: Path):
         journal.append([observed(9, programs[0], 1.0)])
         for leads in ({programs[2].id: 9}, {programs[0].id: 1, programs[1].id: 3}):
             journal.append([Entry("note", body={"note": "pareto", "leads": leads})])
-    _, chosen = picks.picks(journal.run_dir, 0)
+    _, chosen = picks.picked_candidates(journal.run_dir, 0)
     assert {"frontier, most frequent", "frontier, drawn"} < {rule for rule, share in chosen if share == 1.0}
     for seed in range(200):
-        found = picks.of_the_frontier(journal.run_dir, Random(seed))
+        found = picks.frontier_picks(journal.run_dir, Random(seed))
         assert found["frontier, most frequent"] == programs[1].id
         drawn[found["frontier, drawn"]] += 1
     assert set(drawn) == {programs[0].id, programs[1].id} and 120 < drawn[programs[1].id] < 180
@@ -84,20 +86,22 @@ def test_picks_are_evaluated_afresh_on_the_cases_of_the_final_choice_and_once(tm
     made = culmen.optimize(
         "9", cases=CASES, strategy="gepa", budget=90, run_dir=tmp_path / "seed-0", progress=False, **settings
     )
-    seen = list(views.observations(made.path, phase="search"))
+    seen = list(views.stream_observations(made.path, phase="search"))
     assert {each.case for each in seen} == {f"c{n}" for n in range(5)}
-    assert any(each.case == "c7" for each in views.observations(made.path))
-    found = picks.study(made.path, "gepa", 0, 2, **settings)
+    assert any(each.case == "c7" for each in views.stream_observations(made.path))
+    found = picks.evaluate_picks(made.path, "gepa", 0, 2, **settings)
     assert {each.rule for each in found if each.share < 1} == {
         "empirical mean", "value model", "regression, highest", "regression, mean", "regression, lowest",
     }  # fmt: skip
     assert {"frontier, most frequent", "frontier, drawn"} < {each.rule for each in found}
     for each in found:
-        text = views.candidate(made.path, each.candidate).candidate.text
+        text = views.candidate_detail(made.path, each.candidate).candidate.text
         assert each.count == 2 * 4 and each.score == pytest.approx(near(text, CASES[7]))
     beside = tmp_path / ".picks-2-seed-0"
-    events = views.status(beside).events
-    assert picks.study(made.path, "gepa", 0, 2, **settings) == found and views.status(beside).events == events
+    events = views.run_status(beside).events
+    assert (
+        picks.evaluate_picks(made.path, "gepa", 0, 2, **settings) == found and views.run_status(beside).events == events
+    )
 
 
 def test_the_table_pairs_runs_of_the_same_seed():
@@ -105,10 +109,12 @@ def test_the_table_pairs_runs_of_the_same_seed():
         return picks.Pick("t", "polca", seed, rule, 0.5, "c", score, 4)
 
     plain, other = "empirical mean", "value model"
-    rows = picks.table([of(0, plain, 1.0), of(0, other, 1.5), of(1, plain, 3.0), of(1, other, 3.5), of(2, other, 9.0)])
+    rows = picks.pick_rows(
+        [of(0, plain, 1.0), of(0, other, 1.5), of(1, plain, 3.0), of(1, other, 3.5), of(2, other, 9.0)]
+    )
     assert [row["mean"] for row in rows] == [2.0, pytest.approx(14 / 3)]
     assert rows[1]["difference"] == 0.5 and rows[1]["difference_se"] == 0.0 and rows[1]["runs"] == 3
-    assert "| t | `polca` | 50% | value model | 3 | 4.667 ± 2.2 | 0.5 ± 0 |" in picks.markdown(rows)
+    assert "| t | `polca` | 50% | value model | 3 | 4.667 ± 2.2 | 0.5 ± 0 |" in picks.picks_markdown(rows)
 
 
 @pytest.mark.jail

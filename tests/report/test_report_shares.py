@@ -37,25 +37,25 @@ def cell(task: str, strategy: str, seed: int, **facts: Any) -> suite.CellResult:
 
 
 def measures(outcomes: list[suite.CellResult]) -> dict[tuple[str, str], float]:
-    return {(row["strategy"], row["measure"]): row["share"] for row in shares.table(outcomes)}
+    return {(row["strategy"], row["measure"]): row["share"] for row in shares.share_rows(outcomes)}
 
 
 def test_solved_is_the_target_reached_by_what_the_verifier_vouches_for():
     aim, none = Objective("min", target=2.0), Objective("min")
     best = RunResult("c", 2.0, 1, confirmed=True)
-    assert shares.solved(aim, best) is True and shares.solved(none, best) is None
-    assert shares.solved(aim, replace(best, score=2.001)) is False
-    assert shares.solved(aim, None) is False
+    assert shares.is_solved(aim, best) is True and shares.is_solved(none, best) is None
+    assert shares.is_solved(aim, replace(best, score=2.001)) is False
+    assert shares.is_solved(aim, None) is False
     vouched = replace(best, strict=False, certified=2.5)
-    assert shares.solved(aim, vouched) is False
-    assert shares.solved(aim, replace(best, strict=False, certified=None)) is False
-    assert shares.solved(aim, replace(best, score=3.0, strict=True, certified=1.5)) is True
+    assert shares.is_solved(aim, vouched) is False
+    assert shares.is_solved(aim, replace(best, strict=False, certified=None)) is False
+    assert shares.is_solved(aim, replace(best, score=3.0, strict=True, certified=1.5)) is True
 
 
 def test_fast_p_counts_what_is_right_and_more_than_p_times_as_fast():
     found = (1.0, 1.5, None, 0.4)
-    assert [shares.fast(found, p) for p in (0.0, 0.4, 0.5, 1.0, 1.5)] == [0.75, 0.5, 0.5, 0.25, 0.0]
-    assert shares.fast(None, 0.0) == shares.fast((), 0.0) == 0.0
+    assert [shares.fast_share(found, p) for p in (0.0, 0.4, 0.5, 1.0, 1.5)] == [0.75, 0.5, 0.5, 0.25, 0.0]
+    assert shares.fast_share(None, 0.0) == shares.fast_share((), 0.0) == 0.0
 
 
 def test_a_speed_up_is_that_of_the_final_choice_and_of_right_problems_only(tmp_path: Path):
@@ -87,22 +87,22 @@ def test_tasks_count_alike_and_those_that_say_nothing_are_left_out_and_named():
     found = measures(outcomes)
     assert found["a", "solved"] == pytest.approx((0.25 + 1.0) / 2)
     assert (found["a", "fast_0"], found["a", "fast_1"], found["a", "fast_1.5"]) == (1.0, 0.75, 0.25)
-    rows = shares.table(outcomes)
+    rows = shares.share_rows(outcomes)
     solved = rows[0]
     assert (solved["tasks"], solved["runs"]) == (2, 6)
     assert 0.5 <= solved["low"] < solved["share"] < solved["high"] <= 1.0  # y is always solved
-    told = shares.remarks(outcomes, rows)
+    told = shares.share_remarks(outcomes, rows)
     assert len(told) == 3 and told[0].endswith("all shares: w.")
     assert told[1].endswith("solved: z.") and told[2].endswith("fast_p: z.")
 
 
 def test_without_scipy_the_shares_are_told_without_intervals(monkeypatch: pytest.MonkeyPatch):
     outcomes = [cell("x", "a", seed, solved=seed > 0) for seed in range(4)]
-    (whole,) = shares.table(outcomes)
+    (whole,) = shares.share_rows(outcomes)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    (bare,) = shares.table(outcomes)
+    (bare,) = shares.share_rows(outcomes)
     assert bare["share"] == whole["share"] == 0.75 and bare["low"] is bare["high"] is None is not whole["low"]
-    assert shares.markdown([bare]).endswith("| `a` | 75% |\n")
+    assert shares.shares_markdown([bare]).endswith("| `a` | 75% |\n")
 
 
 def journal_of(folder: Path, name: str, speeds: list[float | None], scores: list[float]) -> str:
@@ -125,8 +125,8 @@ def test_a_run_without_a_right_answer_counts_and_so_does_the_other_strategys_tas
     outcomes = [cell("x", "a", 0, speed_ups=(2.0,)), cell("x", "b", 0, score=None), cell("y", "a", 0, speed_ups=(2.0,))]
     found = measures(outcomes)
     assert (found["a", "fast_1"], found["b", "fast_1"]) == (1.0, 0.0)
-    assert {row["tasks"] for row in shares.table(outcomes)} == {1}  # y has no run of b
-    assert ("a", "solved") not in found and shares.table([cell("x", "a", 0)]) == []
+    assert {row["tasks"] for row in shares.share_rows(outcomes)} == {1}  # y has no run of b
+    assert ("a", "solved") not in found and shares.share_rows([cell("x", "a", 0)]) == []
 
 
 def suite_of(place: Place) -> None:
@@ -149,7 +149,7 @@ def test_shares_rise_along_steps_by_the_best_so_far_and_end_as_the_table(tmp_pat
         cell("x", "a", 0, run=runs[0], solved=True, speed_ups=(2.5,)),
         cell("x", "a", 1, run=runs[1], solved=False, speed_ups=(0.5,)),
     ]
-    rows = shares.curves(outcomes)
+    rows = shares.share_curves(outcomes)
 
     def curve(measure: str, axis: str) -> list[tuple[int, float]]:
         return [(row["at"], row["share"]) for row in rows if (row["measure"], row["axis"]) == (measure, axis)]
@@ -175,7 +175,7 @@ def test_a_bench_over_a_folder_of_tasks_tells_shares_and_goes_on(place: Place):
     answer = made.document
     assert {each["task"] for each in answer["cells"]} == {"one", "two", "three"} and len(answer["cells"]) == 12
     assert {Path(each["run"]).parts[1] for each in answer["cells"]} == {"one", "two", "three"}
-    configs = [views.meta(place.root / each["run"]).strategy["config"] for each in answer["cells"]]
+    configs = [views.run_meta(place.root / each["run"]).strategy["config"] for each in answer["cells"]]
     bins = {each["strategy"]: config.get("bins") for each, config in zip(answer["cells"], configs)}
     assert bins == {"map_elites(preset=paper)": 3, "best_of_n": None}
     for strategy in bins:
@@ -197,10 +197,10 @@ def test_a_bench_over_a_folder_of_tasks_tells_shares_and_goes_on(place: Place):
     assert ends == {(row["strategy"], row["measure"]): row["share"] for row in answer["shares"]}
     assert json.loads((place.root / "out/bench.json").read_text())["shares"] == answer["shares"]
     assert "| solved (of 2) | fast_0 (of 2) |" in (place.root / "out/summary.md").read_text()
-    before = [views.status(place.root / each["run"]).events for each in answer["cells"]]
+    before = [views.run_status(place.root / each["run"]).events for each in answer["cells"]]
     page = place.here(*words)
     assert page.code == 0 and "solved (of 2)" in page.out and "50% [50%, 50%]" in page.out
-    assert [views.status(place.root / each["run"]).events for each in answer["cells"]] == before
+    assert [views.run_status(place.root / each["run"]).events for each in answer["cells"]] == before
 
 
 @pytest.mark.jail
@@ -217,7 +217,7 @@ def test_a_preset_or_a_pool_that_differs_from_task_to_task_is_one_contender_over
     asked = ["map_elites(preset=paper)", "map_elites(pool=pools, pool_share=0.5)"]
     made = place.here("compare", "--tasks", "kernels", "--strategies", ",".join(asked), "--out", "two", *words)
     assert made.code == 0, made.err + made.out
-    metas = [views.meta(place.root / each) for each in made.document["runs"]]
+    metas = [views.run_meta(place.root / each) for each in made.document["runs"]]
     assert [each.strategy["config"]["bins"] for each in metas[::2]] == [4, 5, 3]
     assert [each.pool.split()[0] for each in metas[1::2]] == ["one.json", "three.json", "two.json"]
     overall = made.document["overall"]
@@ -247,7 +247,7 @@ def test_a_pool_folder_holds_a_pool_for_each_task_and_given_settings_come_first(
     chosen = suite.Suite("own", (str(place.root / "kernels"),), ())
     task = suite.tasks_of(chosen)["two"]
     (place.root / "pools").mkdir()
-    found = suite.Contender.of(f"map_elites(preset=paper, bins=5, pool={place.root / 'pools'})", task)
+    found = suite.Contender.from_text(f"map_elites(preset=paper, bins=5, pool={place.root / 'pools'})", task)
     assert found.pool == str(place.root / "pools/two.json")
     assert (found.strategy.bins, found.strategy.features) == (5, ("complexity",))  # pyright: ignore
 
@@ -260,4 +260,4 @@ def test_a_bench_evaluates_as_many_at_once_as_the_task_says(place: Place):
         made = place.here(*words, "--budget", "evaluations=2", "--out", out, *more, "--json")
         assert made.code == 0, made.err
         (cell,) = made.document["cells"]
-        assert views.meta(place.root / cell["run"]).workers == wanted
+        assert views.run_meta(place.root / cell["run"]).workers == wanted

@@ -113,7 +113,7 @@ def test_what_is_missing_is_evaluated_and_what_a_budget_does_not_hold_refused(tm
     assert (broken.case, broken.score) == ("5", None)
     third = finished(place, "c0", WORSE, 0, 1.0)
     assert counted(place.here("compare", "runs", "--score", "--repeats", "1").err) == CASES
-    assert {each.candidate for each in fresh_scores(third)} == {views.best(path).id for path in (first, third)}  # pyright: ignore
+    assert {each.candidate for each in fresh_scores(third)} == {views.best_result(path).id for path in (first, third)}  # pyright: ignore
     assert {each.split for each in read_compared(third).fresh} == {"test"}
 
 

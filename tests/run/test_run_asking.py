@@ -19,15 +19,15 @@ import culmen
 from culmen.cli.pages import by_role
 from culmen.core.errors import Unavailable, UserError
 from culmen.core.evaluation import CONVERSATION
-from culmen.engine.driver import replay
+from culmen.engine.driver import replay_journal
 from culmen.llm.call import Tokens
 from culmen.llm.spec import ModelSpec, Price, Provider
-from culmen.run.assemble import rebuild
+from culmen.run.assemble import rebuild_search
 from culmen.run.options import RunObjects
 from culmen.store import views
 from culmen.store.journal import SqlJournal
 from culmen.strategies.summarizer import Summarizer
-from culmen.web.pages.effects import calls
+from culmen.web.pages.effects import calls_page
 from culmen.web.runs import Digest
 from tests.servers.model_script import Asked, ToolCall, Turn
 from tests.servers.model_server import ModelServer
@@ -64,13 +64,13 @@ def searched(server: ModelServer, folder: Path, evaluator=judge, budget: object 
 
 
 def spent(server: ModelServer) -> float:
-    return PRICE.of(Tokens(server.billed["input"], server.billed["output"]))
+    return PRICE.cost_of_tokens(Tokens(server.billed["input"], server.billed["output"]))
 
 
 def test_what_an_evaluator_asks_is_counted_on_the_observation_and_by_role(tmp_path: Path) -> None:
     with ModelServer(graded) as server:
         study = searched(server, tmp_path)
-    now, (row,) = study.status, [row for row in views.calls(study.path) if row.effect == "ask"]
+    now, (row,) = study.status, [row for row in views.call_costs(study.path) if row.effect == "ask"]
     assert (row.role, row.model, row.effects) == ("judge", "mine/big", len(server.asked))
     assert now.usage.calls == len(server.asked) == 2 * study.status.evaluations and now.usage.dollars == pytest.approx(
         spent(server)
@@ -173,9 +173,9 @@ def test_a_replay_asks_nobody(tmp_path: Path) -> None:
         models = {"default": "offline", "judge": spec(server)}
         study = searched(server, tmp_path, model=models)
     journal = SqlJournal.open(study.path)
-    search, estimate = rebuild(study.meta, RunObjects(model=models, evaluator=judge))
-    done = replay(search, journal.read(), estimate)
-    assert search.done and not done.pending and not done.missing
+    search, estimate = rebuild_search(study.meta, RunObjects(model=models, evaluator=judge))
+    done = replay_journal(search, journal.read(), estimate)
+    assert search.is_done and not done.pending and not done.missing
     assert search.ledger.spent.calls == len(server.asked) > 10
     journal.close()
 
@@ -252,7 +252,7 @@ def test_a_trusted_scorer_asks_from_its_own_process(tmp_path: Path) -> None:
         study.run(progress=False)
     seen = study.evaluations()
     assert seen and all(one.ok and one.score == 1.0 and one.trust == "verified" for one in seen)
-    assert {row.role for row in views.calls(study.path) if row.effect == "ask"} == {"student"}
+    assert {row.role for row in views.call_costs(study.path) if row.effect == "ask"} == {"student"}
     assert study.status.usage.calls == len(server.asked) == len(seen)
 
 
@@ -302,7 +302,7 @@ def test_proposer_and_summarizer_read_what_was_asked_and_said(tmp_path: Path) ->
         study.run(progress=False)
     for role in told:
         assert any("[user to student] 1+1" in text and "[student] " in text for text in told[role])
-    assert {row.role for row in views.calls(study.path) if row.effect == "ask"} == {"student"}
+    assert {row.role for row in views.call_costs(study.path) if row.effect == "ask"} == {"student"}
 
 
 def test_outputs_of_cases_are_kept(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_status_and_dashboard_tell_what_each_role_cost(tmp_path: Path) -> None:
     with ModelServer(graded) as server:
         study = searched(server, tmp_path, budget=3)
     assert by_role(study.path).startswith(f"judge {study.status.usage.calls} calls, ")
-    page = calls(Digest(study.path), {})
+    page = calls_page(Digest(study.path), {})
     (row,) = [row for row in page["rows"] if row["effect"] == "ask"]
     assert (row["role"], row["calls"]) == ("judge", study.status.usage.calls)
     assert page["series"][-1]["dollars"] == pytest.approx(study.status.usage.dollars)

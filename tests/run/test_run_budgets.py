@@ -12,10 +12,10 @@ from random import Random
 import pytest
 
 import culmen
-from culmen.engine.driver import replay
+from culmen.engine.driver import replay_journal
 from culmen.llm.call import BadResponse, Call, Completion, Interrupted, Reply, Tokens
 from culmen.llm.spec import ModelSpec, Price, Provider
-from culmen.run.assemble import rebuild
+from culmen.run.assemble import rebuild_search
 from culmen.store.journal import SqlJournal
 
 SEED = "VALUE = 1.0\n"
@@ -45,7 +45,7 @@ class Billing:
         used = Tokens(round(prompt / self.bytes) + 8, (call.max_tokens + self.longer) * call.samples)
         self.calls += 1
         self.tokens += used.input + used.output
-        self.dollars += PRICE.of(used)
+        self.dollars += PRICE.cost_of_tokens(used)
         await asyncio.sleep(self.pause * self.rng.random())
         end = self.rng.randrange(10)
         if end < self.malformed:
@@ -114,9 +114,9 @@ def test_what_was_in_flight_when_the_seconds_ended_is_counted(tmp_path: Path) ->
 @pytest.mark.parametrize("budget", ["calls=25", "dollars=0.2", "tokens=15000"])
 def test_a_run_that_was_refused_money_replays_to_the_same_end(tmp_path: Path, budget: str) -> None:
     study = billed(Billing(malformed=3, broken=2, bytes=1.5), tmp_path, f"evaluations=500,{budget}")
-    search, estimate = rebuild(study.meta, study._objects)
+    search, estimate = rebuild_search(study.meta, study._objects)
     journal = SqlJournal.open(study.path, write=False)
-    replay(search, journal.read(), estimate)
+    replay_journal(search, journal.read(), estimate)
     journal.close()
-    assert search.done and search.reason == study.status.reason == budget.partition("=")[0]
+    assert search.is_done and search.reason == study.status.reason == budget.partition("=")[0]
     assert search.ledger.spent.calls == study.status.usage.calls

@@ -80,7 +80,7 @@ def test_an_evaluator_that_always_fails_stops_the_run_before_a_model_is_asked(ev
         culmen.optimize(SEED, evaluator=evaluator, model=model, budget=culmen.Budget(calls=60, evaluations=200))
     assert words in str(caught.value) and "no model was asked" in str(caught.value)
     assert model.calls == 0 and NothingScored.exit_code == 1
-    now = views.status(next(Path().glob("runs/*")))
+    now = views.run_status(next(Path().glob("runs/*")))
     assert now.reason == "initial_fails" and now.evaluations == 3
 
 
@@ -92,7 +92,7 @@ def test_the_error_has_the_evaluators_own_traceback_and_the_line_to_change():
     for foreign in ("event loop", "During handling", "/culmen/evaluate/", "asyncio"):
         assert foreign not in text
     run = next(Path().glob("runs/*"))
-    feedback = next(iter(views.observations(run))).feedback
+    feedback = next(iter(views.stream_observations(run))).feedback
     assert feedback.count("File ") == 1 and "event loop" not in feedback
     with pytest.raises(NothingScored):
         culmen.Study.resume(run, evaluator=broken).run()
@@ -141,13 +141,13 @@ def test_another_direction_is_refused():
     ],
 )
 def test_budgets_as_people_write_them(given, meant):
-    assert Budget.of(given) == meant
+    assert Budget.from_value(given) == meant
 
 
 @pytest.mark.parametrize("given", ["x", "1.5", "-1", "evaluations=1.5", "5 apples", "nan", 0, "0s", "seconds=0"])
 def test_budgets_that_say_nothing_are_refused(given):
     with pytest.raises(culmen.UserError):
-        Budget.of(given)
+        Budget.from_value(given)
 
 
 class Searchless(culmen.Strategy):
@@ -233,7 +233,7 @@ def test_an_evaluator_that_does_not_load_leaves_no_run_and_spends_nothing(place)
 
 def test_a_models_file_with_roles_is_used_without_naming_a_model(place):
     from culmen.core.options import RunOptions
-    from culmen.run.options import CreateKeywords, read
+    from culmen.run.options import CreateKeywords, read_keywords
 
     (place / "models.toml").write_text(
         textwrap.dedent("""
@@ -246,8 +246,8 @@ def test_a_models_file_with_roles_is_used_without_naming_a_model(place):
             proposer = [{ model = "fast", weight = 3 }, "mine/other"]
         """)
     )
-    options, _ = read({"models_file": str(place / "models.toml")}, RunOptions(), CreateKeywords)
-    assert options.model == "default=fast,proposer=3*fast|mine/other" and not options.offline
+    options, _ = read_keywords({"models_file": str(place / "models.toml")}, RunOptions(), CreateKeywords)
+    assert options.model == "default=fast,proposer=3*fast|mine/other" and not options.searches_offline
 
 
 def test_a_dict_given_as_initial_program_reaches_the_evaluator_as_one_also_with_one_part():

@@ -12,7 +12,7 @@ import culmen
 from culmen.cli.main import main
 from culmen.core.errors import TaskError, UserError
 from culmen.evaluate.taskfiles import load
-from culmen.web.pages.overview import overview
+from culmen.web.pages.overview import overview_page
 from culmen.web.runs import Digest
 
 TASK = """
@@ -65,7 +65,7 @@ def test_a_task_folder_gives_a_confirmed_front_everywhere(tmp_path: Path, capsys
     assert all(member.id in shown.err for member in front.members) and "def run" in shown.out
     assert main(["status", str(run)]) == 0
     assert front.members[0].id in capsys.readouterr().out
-    page = overview(Digest(run), {})["front"]
+    page = overview_page(Digest(run), {})["front"]
     assert len(page["members"]) == len(front.members) and page["growth"] and page["constraints"] == ["latency <= 9"]
     heights = [height for _, height in page["growth"]]
     assert heights == sorted(heights)

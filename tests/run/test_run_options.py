@@ -34,7 +34,7 @@ def test_a_journal_of_an_earlier_version_is_read_as_it_was_meant(tmp_path: Path)
     study = made(tmp_path / "run")
     with sqlite3.connect(study.path / "journal.db") as connection:
         connection.execute("update run set meta = ?", (BEFORE.read_bytes(),))
-    meta = views.meta(study.path)
+    meta = views.run_meta(study.path)
     assert meta.options == RunOptions(
         model="openai/gpt-5-mini,summarizer=openai/gpt-5",
         budget=culmen.Budget(evaluations=12, dollars=1.5),
@@ -54,13 +54,13 @@ def test_what_is_stored_keeps_its_names(tmp_path: Path):
     plain = stored(study.path)
     assert (plain["seed"], plain["workers"], plain["budget"]) == (4, 2, {"evaluations": 200})
     assert plain["extra"] == {"model": "offline", "integrity": "stop", "require": "limits"}
-    assert views.meta(study.path) == study.meta
+    assert views.run_meta(study.path) == study.meta
 
 
 @pytest.mark.parametrize("kind", [CreateKeywords, ForkKeywords, ResumeKeywords])
 def test_an_unknown_keyword_names_the_known_ones(kind: type):
     with pytest.raises(culmen.UserError, match=r"no keyword 'modell' here(.|\n)*models_file"):
-        options.read({"modell": "gpt-5"}, RunOptions(), kind)
+        options.read_keywords({"modell": "gpt-5"}, RunOptions(), kind)
 
 
 def test_a_resumed_run_keeps_its_budget(tmp_path: Path):
@@ -71,7 +71,7 @@ def test_a_resumed_run_keeps_its_budget(tmp_path: Path):
 
 def test_objects_are_named_in_the_journal_and_nothing_more(tmp_path: Path):
     study = made(tmp_path / "run", model=Dice(), embedder=Flat(), backend=Arithmetic())
-    meta = views.meta(study.path)
+    meta = views.run_meta(study.path)
     assert meta.model == "tests.run.parts:Dice" and meta.embedder == "flat" and meta.backend is None
 
 

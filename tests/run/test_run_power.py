@@ -23,7 +23,7 @@ PLAIN = Task("hill", "g", seeds=({"p": "x"},))
 
 def seen(scores: list[float | None]) -> list[Observation]:
     """Observations of the initial program with these scores; None: a failure."""
-    name = TASK.candidates()[0].id
+    name = TASK.initial_candidates()[0].id
     return [Observation(name, Status.ERROR if s is None else Status.OK, s, seconds=2.0) for s in scores]
 
 

@@ -45,23 +45,23 @@ def test_parts_with_the_required_methods_alone_are_retried_counted_and_limited(
     assert study.run() == "finished"
     status = study.status
     assert status.usage.dollars <= 0.05 and status.evaluations <= 30  # limited
-    done = [event for event in views.log(study.path, limit=10_000) if event.entry.kind == "done"]
+    done = [event for event in views.log_events(study.path, limit=10_000) if event.entry.kind == "done"]
     proposals = [event.entry.result for event in done if event.entry.effect == "propose"]
     assert not any(each.fault for each in proposals) and model.calls == len(proposals) + 1  # one attempt failed
     seen = list(study.observations())
     assert len(seen) == status.evaluations and all(each.status is Status.OK for each in seen)
     assert backend.asked > len(seen)  # what it lost was asked for a second time
     assert (
-        embedder.calls > 1 and observer.count == len(list(views.log(study.path, limit=10_000))) - 1
+        embedder.calls > 1 and observer.count == len(list(views.log_events(study.path, limit=10_000))) - 1
     )  # all of this session
 
 
 def test_what_an_object_lacks_has_its_default():
-    embedder = ports.complete(ports.Embedder, Arrays())
+    embedder = ports.with_protocol_defaults(ports.Embedder, Arrays())
     assert embedder.embed_with_usage(["ab"]) == ([[2.0]], Usage())
-    observer = ports.complete(ports.Observer, Tally())
+    observer = ports.with_protocol_defaults(ports.Observer, Tally())
     assert observer.interrupted() is None
-    backend = ports.complete(ports.Backend, Arithmetic())
+    backend = ports.with_protocol_defaults(ports.Backend, Arithmetic())
     assert (backend.workers, backend.attempts, backend.scoring.why) == (0, 2, "")
 
 
@@ -73,17 +73,22 @@ class Arrays:
 
 
 def test_what_is_complete_stays_itself():
-    strategy = catalog.make("cato", {"agent": "offline"})
-    assert ports.complete(ports.Strategy, strategy) is strategy
+    strategy = catalog.make_strategy("cato", {"agent": "offline"})
+    assert ports.with_protocol_defaults(ports.Strategy, strategy) is strategy
 
 
 def test_a_copy_of_a_strategy_of_agents_does_not_retrace(tmp_path: Path):
     """By what it declares, whatever its path."""
     copy = tmp_path / "mine.py"
     shutil.copyfile(cato.__file__, copy)
-    known, own = catalog.make("cato", {"agent": "builtin"}), catalog.make(f"{copy}:Cato", {"agent": "builtin"})
-    for strategy, retraces in ((known, False), (own, False), (catalog.make("polca"), True)):
-        meta = RunMeta("run", TASK, catalog.config(strategy), model="openai/any", budget=culmen.Budget(evaluations=100))
-        assert fork.retraces(meta) is retraces
-        budget, carry = fork.settle(meta, 100, "evaluations=+40")
+    known, own = (
+        catalog.make_strategy("cato", {"agent": "builtin"}),
+        catalog.make_strategy(f"{copy}:Cato", {"agent": "builtin"}),
+    )
+    for strategy, retraces in ((known, False), (own, False), (catalog.make_strategy("polca"), True)):
+        meta = RunMeta(
+            "run", TASK, catalog.strategy_config(strategy), model="openai/any", budget=culmen.Budget(evaluations=100)
+        )
+        assert fork.retraces_parent(meta) is retraces
+        budget, carry = fork.settle_fork_budget(meta, 100, "evaluations=+40")
         assert (budget.evaluations, carry) == ((140, 0) if retraces else (40, 10))

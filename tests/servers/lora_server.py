@@ -9,7 +9,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from culmen.train.engine import require
+from culmen.train.engine import import_extra
 from culmen.train.models import ChatTokenizer
 from culmen.train.torch_engine import TorchEngine
 from tests.servers.loopback import Loopback
@@ -52,7 +52,7 @@ class LoraServer(Loopback):
     def _add(self, name: str, path: str) -> tuple[int, dict[str, Any] | str]:
         if name in self._adapters:
             return 400, {"message": f"The lora adapter '{name}' has already been loaded; it is already loaded."}
-        model = require("peft", "train").PeftModel.from_pretrained(self._load(), path)
+        model = import_extra("peft", "train").PeftModel.from_pretrained(self._load(), path)
         self._adapters[name] = TorchEngine(model, self._tokenizer)
         self.loaded.append(name)
         return 200, f"Success: LoRA adapter '{name}' added successfully."

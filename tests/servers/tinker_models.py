@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from culmen.train.engine import require
-from culmen.train.models import adapted
+from culmen.train.engine import import_extra
+from culmen.train.models import adapted_model
 
 _ALLOWED = {"cross_entropy": set(), "importance_sampling": set(), "ppo": {"clip_low_threshold", "clip_high_threshold"}}
 
@@ -26,8 +26,8 @@ class Trained:
     """One model in training and a second copy of it to sample from; `load()` gives the base model."""
 
     def __init__(self, load: Callable[[], Any], rank: int, seed: int, head: bool) -> None:
-        self._torch, self._peft = require("torch", "train"), require("peft", "train")
-        self.model, self._sampling = (adapted(load(), rank, seed, head=head).eval() for _ in range(2))
+        self._torch, self._peft = import_extra("torch", "train"), import_extra("peft", "train")
+        self.model, self._sampling = (adapted_model(load(), rank, seed, head=head).eval() for _ in range(2))
         self._optimiser: Any = None
         self._examples = 0
 

@@ -69,11 +69,11 @@ def main(folder, rounds, seed, url=None):
     lost, wrong, acknowledged = 0, 0, 0
     for _ in range(int(rounds)):
         acknowledged = max(acknowledged, one_life(folder, chance))
-        last = views.status(folder).events
+        last = views.run_status(folder).events
         lost += max(0, acknowledged - last)
     for event in SqlJournal.open(folder).read(whole=True):
         wrong += event.entry != entry(event.seq)
-    status = views.status(folder)
+    status = views.run_status(folder)
     made = sum(1 for seq in range(1, status.events + 1) if seq % 3)
     check = "ok" if url else sqlite3.connect(folder / "journal.db").execute("PRAGMA integrity_check").fetchone()[0]
     report = {"lost": lost, "wrong": wrong, "events": status.events, "acknowledged": acknowledged, "check": check}

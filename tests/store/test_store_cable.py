@@ -10,10 +10,10 @@ from contextlib import contextmanager
 import pytest
 
 from culmen.store import views
-from culmen.store.address import anchor, parse
+from culmen.store.address import local_folder, parse_address
 from culmen.store.inbox import send_stop
 from culmen.store.journal import SqlJournal
-from culmen.store.lease import owner
+from culmen.store.lease import current_owner
 from tests import postgres
 from tests.cli.conftest import Place
 from tests.cli.test_cli_attend import NOISY, begun, wait
@@ -100,30 +100,30 @@ def test_a_machine_that_vanishes_loses_the_run_and_is_fenced_when_it_is_back(cab
     with postgres.server(cable.inside[0], listen_addresses=cable.addresses[0], **QUICK) as server:
         here = server.new_database()  # by the socket in the file system, which reaches beyond the namespace
         there = here.replace("@/", f"@{cable.addresses[0]}/").partition("?")[0] + f"?{IMPATIENT}"
-        run = anchor(parse(here, "far"))
+        run = local_folder(parse_address(here, "far"))
         far = ("run", "peak", "--budget", "evaluations=1000000", "--run-dir", "far", "--db", f"{there}#far")
         with driver(place, cable.inside[1], *far, XDG_CACHE_HOME=str(tmp_path / "first-machine")) as first:
             wait(lambda: begun(run), "the first machine never began", PATIENCE)
-            assert owner(run).pid == first.pid
+            assert current_owner(run).pid == first.pid
             cable.plug("down")
-            wait(lambda: owner(run) is None, "the server never noticed", PATIENCE)
-            left = views.status(run)
+            wait(lambda: current_owner(run) is None, "the server never noticed", PATIENCE)
+            left = views.run_status(run)
             assert left.state == "interrupted" and first.poll() is None  # it waits for its cable
             with driver(place, (), "resume", f"{here}#far") as second:
                 more = left.evaluations + 3
-                wait(lambda: views.status(run).evaluations > more, "the second machine did not go on", PATIENCE)
-                assert owner(run).pid == second.pid
+                wait(lambda: views.run_status(run).evaluations > more, "the second machine did not go on", PATIENCE)
+                assert current_owner(run).pid == second.pid
                 cable.plug("up")
                 said, _ = first.communicate(timeout=PATIENCE)
                 assert first.returncode not in (0, 70) and "Traceback" not in said, said
                 assert f"process {second.pid}" in said and PASSWORD not in said
-                assert owner(run).pid == second.pid
+                assert current_owner(run).pid == second.pid
                 send_stop(run)
                 said, _ = second.communicate(timeout=PATIENCE)
                 assert second.returncode == 0, said
         events = list(SqlJournal.open(run).read())
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
-        assert (views.status(run).state, views.status(run).reason) == ("finished", "user")
+        assert (views.run_status(run).state, views.run_status(run).reason) == ("finished", "user")
         states = [event.entry.body["state"] for event in events if event.entry.kind == "state"]
         assert states == ["running", "running", "finished"]  # the first one added nothing after it was cut off
         assert place.here("replay", f"{here}#far", "--json").document["matches"]

@@ -16,7 +16,7 @@ from culmen.core.event import Custom, Edits, Entry, Vectors
 from culmen.core.task import Task
 from culmen.core.usage import Usage
 from culmen.store import views
-from culmen.store.codec import encode
+from culmen.store.codec import encode_value
 from culmen.store.database import RunMeta
 from culmen.store.journal import MemoryJournal, SqlJournal
 from culmen.testing.store_kit import JournalContract
@@ -84,7 +84,7 @@ entries = st.builds(
 
 
 def comparable(entry_list):
-    return [encode(entry) for entry in entry_list]
+    return [encode_value(entry) for entry in entry_list]
 
 
 class Machine(RuleBasedStateMachine):
@@ -133,10 +133,10 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def counts_agree(self):
         made = [e.result for e in self.model if e.kind == "done" and isinstance(e.result, Observation)]
-        status = views.status(self.folder)
+        status = views.run_status(self.folder)
         assert status.events == len(self.model)
         assert status.evaluations == len(made)
-        assert sum(row.usage.evaluations for row in views.calls(self.folder)) == len(made)
+        assert sum(row.usage.evaluations for row in views.call_costs(self.folder)) == len(made)
 
     def teardown(self):
         if hasattr(self, "journal"):

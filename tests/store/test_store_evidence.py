@@ -19,7 +19,7 @@ from culmen.evidence.evidence import Evidence
 from culmen.report.records import read_run
 from culmen.store import evidence as store_evidence
 from culmen.store import views
-from culmen.store.database import RunMeta, reading
+from culmen.store.database import RunMeta, open_snapshot
 from culmen.store.evidence import RunEvidence, evidence_of, result_before
 from culmen.store.journal import SqlJournal
 from tests.store.runs import address, new_run, observed, program, proposed, state
@@ -51,7 +51,7 @@ def as_observed(journal):
 def read(journal):
     """The evidence of a reader that read every evaluation."""
     found = RunEvidence(journal.meta, journal.run_dir)
-    with reading(journal.run_dir) as connection:
+    with open_snapshot(journal.run_dir) as connection:
         found.read(connection)
     return found.evidence
 
@@ -59,7 +59,7 @@ def read(journal):
 def read_as_long(journal):
     """The evidence of a reader that read the sums alone, as of a run that is too long."""
     found = RunEvidence(journal.meta, journal.run_dir)
-    with reading(journal.run_dir) as connection:
+    with open_snapshot(journal.run_dir) as connection:
         last = connection.exec_driver_sql("SELECT max(seq), count(*) FROM observation").one()
         found.read_tallies(connection, last[1], last[0])
     return found.evidence
@@ -99,7 +99,7 @@ def test_a_reader_knows_of_every_candidate_what_the_engine_knew(tmp_path, verifi
         assert engine.account.rows[name].tobytes() == reader.account.rows[name].tobytes(), name
     for name in ("made", "evaluations", "top", "failed", "degrees", "squares", "slowest", "is_flaky"):
         assert getattr(engine.account, name) == getattr(reader.account, name), name
-    assert engine.ranking.best(30) == reader.ranking.best(30) and engine.result() == reader.result()
+    assert engine.ranking.best_ids(30) == reader.ranking.best_ids(30) and engine.result() == reader.result()
     journal.close()
 
 
@@ -127,15 +127,15 @@ def test_of_equals_in_a_long_run_the_shortest_leads_as_in_a_short_one(tmp_path):
     long, short, worse = program(1, text="x" * 900), program(2), program(3)
     journal.append([proposed(1, long, short, worse)])
     journal.append([observed(2, long, 3.0), observed(3, short, 3.0), observed(4, worse, 1.0)])
-    assert as_observed(journal).ranking.best(3) == [short.id, long.id, worse.id]
+    assert as_observed(journal).ranking.best_ids(3) == [short.id, long.id, worse.id]
     for is_long in (False, True):
-        with reading(journal.run_dir) as connection:
+        with open_snapshot(journal.run_dir) as connection:
             found = RunEvidence(journal.meta, journal.run_dir)
             if is_long:
                 found.read_tallies(connection, 3, 4)
             else:
                 found.read(connection)
-            assert found.evidence.ranking.best(3) == [short.id, long.id, worse.id]
+            assert found.evidence.ranking.best_ids(3) == [short.id, long.id, worse.id]
     journal.close()
 
 
@@ -146,14 +146,14 @@ def test_the_order_of_equals_does_not_depend_on_who_looked_before(tmp_path):
     journal.append([proposed(1, long, short, better)])
     journal.append([observed(2, long, 3.0), observed(3, short, 3.0)])
     watcher = RunEvidence(journal.meta, journal.run_dir)
-    with reading(journal.run_dir) as connection:
+    with open_snapshot(journal.run_dir) as connection:
         watcher.read(connection)
-        assert watcher.evidence.ranking.best(2) == [short.id, long.id]
+        assert watcher.evidence.ranking.best_ids(2) == [short.id, long.id]
     journal.append([observed(4, better, 9.0)])
-    with reading(journal.run_dir) as connection:
+    with open_snapshot(journal.run_dir) as connection:
         watcher.read(connection)
-        found = watcher.evidence.ranking.best(3)
-    assert found == as_observed(journal).ranking.best(3) == read(journal).ranking.best(3)
+        found = watcher.evidence.ranking.best_ids(3)
+    assert found == as_observed(journal).ranking.best_ids(3) == read(journal).ranking.best_ids(3)
     journal.close()
 
 
@@ -165,7 +165,7 @@ def test_a_judged_observation_that_is_kept_as_a_blob_is_read(tmp_path):
     journal.append([proposed(1, one), observed(2, one, 3.0, strict=True, certified=2.0, artifacts=large)])
     tally = read(journal).account.tally(one.id)
     assert tally is not None and (tally.certified, tally.refused) == (2.0, False)
-    assert views.best(journal.run_dir).value == 2.0
+    assert views.best_result(journal.run_dir).value == 2.0
     journal.close()
 
 
@@ -181,11 +181,11 @@ def test_a_long_run_with_several_objectives_has_its_front(tmp_path, monkeypatch)
             for key, (each, pair) in enumerate(zip(pool, values), 2)
         ]
     )
-    before = views.best(journal.run_dir)
+    before = views.best_result(journal.run_dir)
     assert {point.id for point in before.front} == {each.id for each in pool[:3]}
     monkeypatch.setattr(store_evidence, "MODELLED", 5)
     store_evidence._kept.clear()
-    assert views.best(journal.run_dir) == before == as_observed(journal).result()
+    assert views.best_result(journal.run_dir) == before == as_observed(journal).result()
     journal.close()
 
 
@@ -195,12 +195,12 @@ def test_a_candidate_that_admits_to_gaming_falls_at_once_where_it_is_barred(tmp_
     journal = run_of(tmp_path, integrity=integrity)
     honest, sly = program(1), program(2)
     journal.append([proposed(1, honest, sly), observed(2, honest, 1.0), observed(3, sly, 5.0)])
-    assert views.best(journal.run_dir).id == sly.id
-    assert [row.id for row in views.candidates(journal.run_dir, "best", limit=1)] == [sly.id]
+    assert views.best_result(journal.run_dir).id == sly.id
+    assert [row.id for row in views.candidate_rows(journal.run_dir, "best", limit=1)] == [sly.id]
     journal.append([Entry("note", 9, body={"note": ADMISSION, "candidates": [sly.id], "evidence": ["I game it"]})])
     best = sly if integrity == "warn" else honest
-    assert views.best(journal.run_dir).id == best.id
-    assert [row.id for row in views.candidates(journal.run_dir, "best", limit=1)] == [best.id]
+    assert views.best_result(journal.run_dir).id == best.id
+    assert [row.id for row in views.candidate_rows(journal.run_dir, "best", limit=1)] == [best.id]
     journal.append([observed(10, honest, 1.0)])
     assert read_run(journal.run_dir).moments[-1].candidate == best.id
     journal.close()
@@ -212,10 +212,10 @@ def test_the_best_before_a_sign_is_not_one_that_showed_its_own_later(tmp_path):
     grave = (Sign("frames", "it walks up the stack", True),)
     journal.append([proposed(1, first, second, third), observed(2, first, 1.0), observed(3, second, 2.0)])
     journal.append([observed(4, third, 9.0, signs=grave)])
-    assert views.status(journal.run_dir).best_before_first_finding.id == second.id
+    assert views.run_status(journal.run_dir).best_before_first_finding.id == second.id
     journal.append([observed(5, second, 2.0, signs=grave)])
-    assert views.status(journal.run_dir).best_before_first_finding.id == first.id
-    with reading(journal.run_dir) as connection:
+    assert views.run_status(journal.run_dir).best_before_first_finding.id == first.id
+    with open_snapshot(journal.run_dir) as connection:
         assert result_before(connection, journal.run_dir, 2) is None
     journal.close()
 
@@ -243,10 +243,10 @@ def test_the_law_of_steps_of_a_long_run_is_learnt_from_its_evaluations(tmp_path,
 
 def test_a_run_without_scores_has_no_result_and_no_law(tmp_path):
     journal = run_of(tmp_path)
-    assert views.best(journal.run_dir) is None and views.step_law(journal.run_dir) is None
+    assert views.best_result(journal.run_dir) is None and views.step_law(journal.run_dir) is None
     one = program(1)
     journal.append([proposed(1, one), observed(2, one, None, Status.ERROR)])
-    assert views.best(journal.run_dir) is None and views.step_law(journal.run_dir) is None
+    assert views.best_result(journal.run_dir) is None and views.step_law(journal.run_dir) is None
     assert read_as_long(journal).result() is None
     journal.close()
 
@@ -258,9 +258,9 @@ def test_a_run_that_goes_on_after_its_result_is_no_longer_told_by_it(tmp_path):
     journal.append([proposed(1, one, two), observed(2, one, 1.0)])
     winner = {"id": one.id, "score": 1.25, "count": 4, "se": 0.1, "margin": 0.2, "confirmed": True}
     journal.append([state("finished", winner=winner)])
-    assert views.best(journal.run_dir).score == 1.25
+    assert views.best_result(journal.run_dir).score == 1.25
     journal.append([state("running"), observed(3, two, 7.0)])
-    best = views.best(journal.run_dir)
+    best = views.best_result(journal.run_dir)
     assert (best.id, best.confirmed) == (two.id, False) and best == as_observed(journal).result()
     journal.close()
 
@@ -269,7 +269,7 @@ def test_a_run_of_the_same_name_that_is_made_anew_is_not_taken_for_the_one_befor
     for score in (5.0, 2.0):
         with new_run(tmp_path, created=score) as journal:
             journal.append([proposed(1, program(1)), observed(2, program(1), score)])
-            assert views.best(journal.run_dir).score == score
+            assert views.best_result(journal.run_dir).score == score
         shutil.rmtree(tmp_path / "run-1", ignore_errors=True)  # in a database it gets a number of its own
 
 
@@ -278,8 +278,8 @@ def test_many_who_look_at_once_see_one_evidence(tmp_path):
 
     journal, _ = mixed_run(tmp_path)
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: views.best(journal.run_dir), range(16)))
+        found = list(pool.map(lambda _: views.best_result(journal.run_dir), range(16)))
     assert all(each == found[0] == as_observed(journal).result() for each in found)
-    with reading(journal.run_dir) as connection, evidence_of(connection, journal.run_dir) as run:
+    with open_snapshot(journal.run_dir) as connection, evidence_of(connection, journal.run_dir) as run:
         assert run.evidence.account.made == 201
     journal.close()

@@ -16,12 +16,12 @@ import pytest
 from culmen.core.errors import JournalDamaged, RunLocked, Unavailable, UserError
 from culmen.core.task import Task
 from culmen.store import views
-from culmen.store.address import NETWORK, filesystem, has_run, refuse_network, require_local
+from culmen.store.address import NETWORK, filesystem_type, has_run, refuse_network, require_local
 from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
-from culmen.store.lease import RunLock, lock_owner, take
-from culmen.store.transfer import recover
-from culmen.store.writer import make
+from culmen.store.lease import RunLock, lock_owner, take_lease
+from culmen.store.transfer import recover_run
+from culmen.store.writer import make_tables
 from tests.store.runs import new_run, observed, program, proposed, state
 
 HERE = Path(__file__).parent
@@ -54,7 +54,7 @@ def test_a_full_database_raises_unavailable_and_goes_on_when_there_is_room(tmp_p
     journal = new_run(tmp_path)
     fill(journal, 5)
     before = entries(journal.run_dir)
-    connection = journal._writing._connection.connection.driver_connection
+    connection = journal._required_writer._connection.connection.driver_connection
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count={pages + 3}")
     with pytest.raises(Unavailable) as caught:
@@ -115,14 +115,14 @@ def test_a_cut_journal_says_what_can_be_saved_and_recover_saves_it(long_run):
     for write in (False, True):
         with pytest.raises(JournalDamaged, match=r"first \d+ events can be saved"):
             SqlJournal.open(long_run, write)
-    saved = recover(long_run)
+    saved = recover_run(long_run)
     assert 10 < saved.events < len(whole)
     assert entries(saved.path) == whole[: saved.events]
-    assert views.status(saved.path).evaluations == saved.events // 2
+    assert views.run_status(saved.path).evaluations == saved.events // 2
     with SqlJournal.open(saved.path, write=True) as journal:
         fill(journal, 1)
     with pytest.raises(UserError, match="already"):
-        recover(long_run)
+        recover_run(long_run)
 
 
 def test_garbage_in_the_middle_is_found_and_what_comes_before_it_is_saved(long_run):
@@ -133,7 +133,7 @@ def test_garbage_in_the_middle_is_found_and_what_comes_before_it_is_saved(long_r
         file.write(b"\xa5" * 50_000)
     with pytest.raises(JournalDamaged):
         list(SqlJournal.open(long_run).read())
-    saved = recover(long_run, long_run.with_name("rescued"))
+    saved = recover_run(long_run, long_run.with_name("rescued"))
     assert 10 < saved.events < len(whole)
     assert entries(saved.path) == whole[: saved.events]
 
@@ -141,10 +141,10 @@ def test_garbage_in_the_middle_is_found_and_what_comes_before_it_is_saved(long_r
 @pytest.mark.parametrize("content", [b"", b"hello" * 1000, b"SQLite format 3\x00" + b"\xff" * 5000])
 def test_a_journal_that_is_none_is_damaged_beyond_recovery(long_run, content):
     (long_run / "journal.db").write_bytes(content)
-    for attempt in (lambda: SqlJournal.open(long_run, write=True), lambda: recover(long_run)):
+    for attempt in (lambda: SqlJournal.open(long_run, write=True), lambda: recover_run(long_run)):
         with pytest.raises(JournalDamaged, match="nothing of it can be read"):
             attempt()
-    assert [line.state for line in views.runs(long_run.parent)] == ["damaged"]
+    assert [line.state for line in views.list_runs(long_run.parent)] == ["damaged"]
 
 
 def test_a_missing_blob_file_is_named(tmp_path):
@@ -161,7 +161,7 @@ def test_a_second_writer_is_refused_by_name_and_let_in_later(tmp_path):
     with pytest.raises(RunLocked, match=f"process {os.getpid()} on "):
         SqlJournal.open(journal.run_dir, write=True)
     journal.append([state("running")])
-    assert views.status(journal.run_dir).owner.pid == os.getpid()
+    assert views.run_status(journal.run_dir).owner.pid == os.getpid()
     journal.close()
     assert lock_owner(journal.run_dir) is None
     SqlJournal.open(journal.run_dir, write=True).close()
@@ -232,7 +232,7 @@ def test_readers_create_no_file_and_do_not_hinder_the_writer(tmp_path):
     assert len(list(reader)) == 11
     journal.close()
     before = sorted(path.name for path in journal.run_dir.rglob("*"))
-    assert len(entries(journal.run_dir)) == 12 and views.status(journal.run_dir).events == 12
+    assert len(entries(journal.run_dir)) == 12 and views.run_status(journal.run_dir).events == 12
     assert (
         sorted(path.name for path in journal.run_dir.rglob("*")) == before == ["blobs", "journal.db", "lock"] or before
     )
@@ -262,7 +262,7 @@ def test_a_clock_that_goes_backwards_changes_no_order(tmp_path, monkeypatch):
         (2, 1000.0, "b"),
         (3, 3.0, "c"),
     ]
-    assert views.status(journal.run_dir).events == 3
+    assert views.run_status(journal.run_dir).events == 3
     journal.close()
 
 
@@ -272,8 +272,8 @@ def test_a_newer_format_is_refused_clearly(tmp_path):
     from culmen.store import schema
 
     journal = new_run(tmp_path)
-    with journal._writing._connection.begin():
-        journal._writing._connection.execute(update(schema.run).values(format=99))
+    with journal._required_writer._connection.begin():
+        journal._required_writer._connection.execute(update(schema.run).values(format=99))
     journal.close()
     for attempt in (lambda: SqlJournal.open(journal.run_dir), lambda: SqlJournal.open(journal.run_dir, write=True)):
         with pytest.raises(UserError, match="newer culmen"):
@@ -309,7 +309,7 @@ MOUNTS = """\
     ],
 )
 def test_network_file_systems_are_told_from_the_mounts(path, kind, refused):
-    assert filesystem(Path(path), MOUNTS) == kind
+    assert filesystem_type(Path(path), MOUNTS) == kind
     if refused:
         with pytest.raises(UserError, match="network file system"):
             refuse_network(Path(path), kind)
@@ -319,10 +319,10 @@ def test_network_file_systems_are_told_from_the_mounts(path, kind, refused):
 
 def test_the_mounts_of_this_machine_are_read(tmp_path):
     mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
-    assert filesystem(tmp_path.resolve(), mounts)
+    assert filesystem_type(tmp_path.resolve(), mounts)
     points = {Path(line.split()[4].encode().decode("unicode_escape")) for line in mounts.splitlines()}
     for point in points:
-        kind = filesystem(point, mounts)
+        kind = filesystem_type(point, mounts)
         if kind in NETWORK:
             with pytest.raises(UserError, match="--db"):
                 refuse_network(point, kind)
@@ -340,7 +340,7 @@ def test_whatever_is_damaged_is_said_and_every_readable_event_is_saved(long_run,
             file.seek(random.randrange(8192, size))
             file.write(random.randbytes((1, 8, 100, 3000)[seed % 4]))
     looks = (
-        lambda: views.status(long_run),
+        lambda: views.run_status(long_run),
         lambda: list(SqlJournal.open(long_run).read()),
         lambda: SqlJournal.open(long_run, write=True).close(),
     )
@@ -348,7 +348,7 @@ def test_whatever_is_damaged_is_said_and_every_readable_event_is_saved(long_run,
         with contextlib.suppress(JournalDamaged):
             look()
     with contextlib.suppress(JournalDamaged):
-        saved = recover(long_run)
+        saved = recover_run(long_run)
         assert entries(saved.path) == whole[: saved.events]
         file = Path(saved.path) / "beyond.jsonl"
         lines = file.read_bytes().splitlines() if file.exists() else []
@@ -361,7 +361,7 @@ def test_events_behind_a_damaged_one_are_saved_beside(long_run):
         connection.execute("UPDATE event SET effect = CAST(x'ff41' AS TEXT) WHERE seq = 20")
     with pytest.raises(JournalDamaged):
         list(SqlJournal.open(long_run).read())
-    saved = recover(long_run)
+    saved = recover_run(long_run)
     assert (saved.events, saved.beyond) == (19, whole - 20)
     first = json.loads((Path(saved.path) / "beyond.jsonl").read_bytes().splitlines()[0])
     assert first["seq"] == 21
@@ -391,14 +391,14 @@ def test_a_run_is_there_once_it_is_whole(tmp_path):
     seen = []
 
     def looks(connection):
-        make(connection, RunMeta("run", Task("task")))
+        make_tables(connection, RunMeta("run", Task("task")))
         seen.append(has_run(tmp_path / "run"))
 
     (tmp_path / "run").mkdir()
-    take(tmp_path / "run", looks).close()
+    take_lease(tmp_path / "run", looks).close()
     assert seen == [False] and has_run(tmp_path / "run")
     with pytest.raises(UserError, match="there is a run already"):  # two began at once, and both saw no run
-        take(tmp_path / "run", looks)
+        take_lease(tmp_path / "run", looks)
     assert SqlJournal.open(tmp_path / "run").meta.id == "run"
 
 
@@ -410,10 +410,10 @@ from culmen.store import lease, writer
 from culmen.store.database import RunMeta
 
 def make(connection):
-    writer.make(connection, RunMeta("run", Task("task")))
+    writer.make_tables(connection, RunMeta("run", Task("task")))
     os.kill(os.getpid(), signal.SIGKILL)
 
-lease.take(Path(sys.argv[1]), make)
+lease.take_lease(Path(sys.argv[1]), make)
 """
 
 

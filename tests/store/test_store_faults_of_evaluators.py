@@ -8,9 +8,9 @@ from culmen.core.evaluation import Status
 from culmen.core.event import Entry
 from culmen.core.faults import EvaluationRow, evaluator_faults
 from culmen.store import schema, views
-from culmen.store.database import reading
+from culmen.store.database import open_snapshot
 from culmen.store.journal import SqlJournal
-from culmen.store.transfer import recover
+from culmen.store.transfer import recover_run
 from tests.store.runs import new_run, observed, program
 from tests.store.test_store_schema import old_run
 
@@ -25,7 +25,7 @@ def raised(key, candidate, case, **fields):
 
 def columns(folder):
     query = select(schema.observation.c.status, schema.observation.c.culprit, schema.observation.c.kind)
-    with reading(folder) as connection:
+    with open_snapshot(folder) as connection:
         return [tuple(row) for row in connection.execute(query.order_by(schema.observation.c.seq))]
 
 
@@ -58,7 +58,7 @@ def test_whose_failure_it_is_can_be_read_from_the_table(run):
 
 
 def test_a_recovered_run_has_them_again(run, tmp_path):
-    recover(run, tmp_path / "again")
+    recover_run(run, tmp_path / "again")
     assert columns(tmp_path / "again") == EXPECTED
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from culmen.core.errors import JournalDamaged, RunLocked, UserError
 from culmen.store import inbox, transfer, views
-from culmen.store.address import anchor, parse
-from culmen.store.archive import SUFFIX, archive, look, restore, size, vacuum
+from culmen.store.address import local_folder, parse_address
+from culmen.store.archive import SUFFIX, archive_run, read_manifest, restore_archive, stored_bytes, vacuum_store
 from culmen.store.journal import SqlJournal
 from tests.store.runs import new_run, observed, program, proposed, state
 
@@ -20,8 +20,8 @@ def test_a_message_that_is_no_text_is_refused_before_it_is_left(tmp_path):
     with new_run(tmp_path) as journal:
         for left in (("hint", "try \ud800 twice", None), ("candidate", "", {"a": "x = '\udfff'"})):
             with pytest.raises(UserError, match="is no character"):
-                inbox.leave(journal.run_dir, *left)
-        assert inbox.waiting(journal.run_dir) == []
+                inbox.leave_message(journal.run_dir, *left)
+        assert inbox.waiting_messages(journal.run_dir) == []
 
 
 def finished_run(folder, name="run-1", events=30):
@@ -46,16 +46,16 @@ def entries(run):
 def test_a_finished_run_goes_into_a_file_and_comes_back_the_same(tmp_path, each_store, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     run = finished_run(tmp_path)
-    before, sums = entries(run), transfer.sums(run)
-    made = archive(run)
+    before, sums = entries(run), transfer.table_sums(run)
+    made = archive_run(run)
     assert made.file == str(tmp_path / f"run-1{SUFFIX}") and made.after < made.before and made.events == len(before)
     assert run.is_dir() and not made.removed
     with pytest.raises(UserError, match="a file already"):
-        archive(run)
+        archive_run(run)
     back = tmp_path / "back"
-    assert restore(tmp_path / f"run-1{SUFFIX}", back).events == len(before)
+    assert restore_archive(tmp_path / f"run-1{SUFFIX}", back).events == len(before)
     assert entries(back) == before
-    restored = transfer.sums(back)
+    restored = transfer.table_sums(back)
     if each_store == "folder":
         assert restored == sums
     assert {name: table.rows for name, table in restored.items()} == {name: table.rows for name, table in sums.items()}
@@ -63,7 +63,7 @@ def test_a_finished_run_goes_into_a_file_and_comes_back_the_same(tmp_path, each_
     with SqlJournal.open(back, write=True) as journal:
         journal.append([state("running")])
     with pytest.raises(UserError, match="something already"):
-        restore(tmp_path / f"run-1{SUFFIX}", back)
+        restore_archive(tmp_path / f"run-1{SUFFIX}", back)
 
 
 def test_remove_deletes_the_run_once_its_archive_is_sound(tmp_path, each_store, monkeypatch):
@@ -71,11 +71,11 @@ def test_remove_deletes_the_run_once_its_archive_is_sound(tmp_path, each_store, 
     run = finished_run(tmp_path)
     text = None if each_store == "folder" else json.loads((run / "database.json").read_text())
     file = tmp_path / "packed"
-    assert archive(run, file, remove=True).removed
-    assert not run.exists() and look(file).events == 61
+    assert archive_run(run, file, remove=True).removed
+    assert not run.exists() and read_manifest(file).events == 61
     if text is not None:
         with pytest.raises(UserError, match="no run"):
-            views.status(anchor(parse(text["url"], text["name"])))
+            views.run_status(local_folder(parse_address(text["url"], text["name"])))
 
 
 def test_runs_that_are_written_or_not_finished_are_not_packed(tmp_path, each_store):
@@ -83,16 +83,16 @@ def test_runs_that_are_written_or_not_finished_are_not_packed(tmp_path, each_sto
     journal.append([state("running")])
     for unfinished in (False, True):
         with pytest.raises(RunLocked):
-            archive(journal.run_dir, unfinished=unfinished)
+            archive_run(journal.run_dir, unfinished=unfinished)
     journal.close()
     with pytest.raises(UserError, match="not finished"):
-        archive(journal.run_dir)
+        archive_run(journal.run_dir)
     assert not (tmp_path / f"run-1{SUFFIX}").exists()
-    assert archive(journal.run_dir, unfinished=True).events == 1
+    assert archive_run(journal.run_dir, unfinished=True).events == 1
 
 
 def test_an_archive_that_was_altered_cut_or_is_none_is_refused_and_leaves_nothing(tmp_path):
-    archive(finished_run(tmp_path), tmp_path / "good")
+    archive_run(finished_run(tmp_path), tmp_path / "good")
     with tarfile.open(tmp_path / "good") as tar:
         tar.extractall(tmp_path / "open", filter="data")
     journal = tmp_path / "open" / "run" / "journal.db"
@@ -108,13 +108,13 @@ def test_an_archive_that_was_altered_cut_or_is_none_is_refused_and_leaves_nothin
     (tmp_path / "none").write_bytes(b"no archive")
     for name in ("altered", "cut", "short", "none"):
         with pytest.raises((JournalDamaged, UserError)):
-            restore(tmp_path / name, tmp_path / "out")
+            restore_archive(tmp_path / name, tmp_path / "out")
         assert not (tmp_path / "out").exists()
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
 
 
 def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path):
-    archive(finished_run(tmp_path), tmp_path / "good")
+    archive_run(finished_run(tmp_path), tmp_path / "good")
     with tarfile.open(tmp_path / "good") as tar:
         tar.extractall(tmp_path / "open", filter="data")
     manifest = json.loads((tmp_path / "open" / "manifest.json").read_text())
@@ -125,7 +125,7 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path):
         tar.add(tmp_path / "open" / "manifest.json", "manifest.json")
         tar.add(tmp_path / "open" / "run" / name, "run/../../evil")
     with pytest.raises(JournalDamaged, match="leave"):
-        restore(tmp_path / "evil-archive", tmp_path / "deep" / "out")
+        restore_archive(tmp_path / "evil-archive", tmp_path / "deep" / "out")
     assert not list(tmp_path.rglob("evil"))
 
 
@@ -135,22 +135,22 @@ def test_vacuum_gives_space_back_and_keeps_everything(tmp_path, each_store):
         (run / "blobs" / "ab").mkdir(exist_ok=True)
         (run / "blobs" / "ab" / ".new-left").write_bytes(b"x" * 50_000)
     before = entries(run)
-    old, new = vacuum(run)
-    assert new <= old and new == size(run) and entries(run) == before
+    old, new = vacuum_store(run)
+    assert new <= old and new == stored_bytes(run) and entries(run) == before
     assert not list(run.rglob(".new-*"))
     journal = SqlJournal.open(run, write=True)
     with pytest.raises(RunLocked):
-        vacuum(run)
+        vacuum_store(run)
     journal.close()
 
 
 EXPORT = """
 import resource, sys
-from culmen.store.export import export
+from culmen.store.export import export_run
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-counts = [export(sys.argv[1], form, "/dev/null") for form in ("csv", "jsonl")]
+counts = [export_run(sys.argv[1], form, "/dev/null") for form in ("csv", "jsonl")]
 before = peak()
-counts += [export(sys.argv[2], form, "/dev/null") for form in ("csv", "jsonl")]
+counts += [export_run(sys.argv[2], form, "/dev/null") for form in ("csv", "jsonl")]
 print(*counts, peak() - before)
 """
 

@@ -14,9 +14,9 @@ from culmen.core.brief import Text
 from culmen.core.event import Custom, Entry
 from culmen.core.usage import Usage
 from culmen.store import export as lines
-from culmen.store.export import export
+from culmen.store.export import export_run
 from culmen.store.journal import SqlJournal
-from culmen.testing.store_kit import ODD, specimens
+from culmen.testing.store_kit import ODD, specimen_entries
 from tests.store.runs import new_run, observed, program, proposed
 
 NUMBERS = (0.0, -0.0, 1.0, 1e-4, 9.99e-5, -5.9e-05, 1e-5, 1e-7, 1e15, 1e16, -1.5e22, 5e-324, 1.7976931348623157e308)
@@ -32,14 +32,14 @@ def told_by_json(run):
 
 
 def exported(run, folder):
-    count = export(run, "jsonl", folder / "run.jsonl")
+    count = export_run(run, "jsonl", folder / "run.jsonl")
     text = (folder / "run.jsonl").read_bytes().decode("ascii")
     assert text.count("\n") == count
     return text
 
 
 def fill(journal):
-    journal.append(specimens())
+    journal.append(specimen_entries())
     one, draw = program(1), random.Random(1)
     for number in NUMBERS:
         journal.append([observed(1, one, min(number, 1e16), elapsed=abs(number), metrics={"a": -number})])
@@ -75,7 +75,7 @@ def test_lines_of_a_run_of_an_older_culmen(tmp_path):
 @pytest.mark.parametrize("size", [1, 7])
 def test_pages_of_any_length_make_the_same_lines(tmp_path, monkeypatch, size):
     journal = new_run(tmp_path)
-    journal.append(specimens() * 3)
+    journal.append(specimen_entries() * 3)
     once = exported(journal.run_dir, tmp_path)
     monkeypatch.setattr(lines, "PAGE", size)
     monkeypatch.setattr(lines, "_LITTLE", 0)

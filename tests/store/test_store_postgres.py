@@ -17,14 +17,14 @@ from sqlalchemy import insert, text
 from culmen.core.errors import RunLocked, Unavailable, UserError
 from culmen.store import inbox, postgres, schema, transfer, views
 from culmen.store import inbox as sending
-from culmen.store.address import Address, anchor, has_run, parse, pointer
-from culmen.store.archive import drop, vacuum
-from culmen.store.codec import encode
+from culmen.store.address import Address, has_run, local_folder, parse_address, read_pointer
+from culmen.store.archive import drop_database_run, vacuum_store
+from culmen.store.codec import encode_value
 from culmen.store.database import alembic_configuration, run_folders
 from culmen.store.journal import SqlJournal
-from culmen.store.lease import owner, signature
-from culmen.store.transfer import recover
-from culmen.testing.store_kit import JournalContract, specimens
+from culmen.store.lease import current_owner, run_signature
+from culmen.store.transfer import recover_run
+from culmen.testing.store_kit import JournalContract, specimen_entries
 from tests.postgres import PASSWORD
 from tests.store import runs
 from tests.store.relay import Relay
@@ -67,11 +67,11 @@ def test_a_second_writer_is_refused_by_name_and_let_in_later(store, tmp_path):
     journal.append([state("running")])
     with pytest.raises(RunLocked, match=f"process {os.getpid()} on "):
         SqlJournal.open(journal.run_dir, write=True)
-    assert views.status(journal.run_dir).owner.pid == owner(journal.run_dir).pid == os.getpid()
-    before = signature(journal.run_dir)
+    assert views.run_status(journal.run_dir).owner.pid == current_owner(journal.run_dir).pid == os.getpid()
+    before = run_signature(journal.run_dir)
     journal.close()
-    assert owner(journal.run_dir) is None and signature(journal.run_dir) != before
-    assert views.status(journal.run_dir).state == "interrupted"
+    assert current_owner(journal.run_dir) is None and run_signature(journal.run_dir) != before
+    assert views.run_status(journal.run_dir).state == "interrupted"
     SqlJournal.open(journal.run_dir, write=True).close()
 
 
@@ -137,7 +137,7 @@ def test_cut_connections_lose_nothing_and_writing_goes_on(store, tmp_path, postg
     fill(journal, 24, 25)
     events = _patiently(lambda: list(SqlJournal.open(journal.run_dir).read()))
     assert [event.entry.key for event in events] == list(range(50))
-    assert _patiently(lambda: views.status(journal.run_dir)).evaluations == 25
+    assert _patiently(lambda: views.run_status(journal.run_dir)).evaluations == 25
     journal.close()
 
 
@@ -166,7 +166,7 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(store, tmp_path, postg
         assert list(journal.read(2)) == again and [event.seq for event in again] == [3, 4]
         fill(journal, 4, 5)
         assert [event.entry.key for event in journal.read()] == [0, 1, 7, 0, 8, 9]
-        assert views.status(journal.run_dir).evaluations == 3
+        assert views.run_status(journal.run_dir).evaluations == 3
         journal.close()
         relay.close()
 
@@ -204,11 +204,11 @@ def test_a_server_that_is_not_there_and_a_wrong_password_say_so_without_it(store
 
 def test_the_password_is_written_nowhere(store, tmp_path, postgres_server):
     journal = new_run(tmp_path)
-    journal.append(specimens())
+    journal.append(specimen_entries())
     journal.close()
-    address = pointer(journal.run_dir)
+    address = read_pointer(journal.run_dir)
     assert PASSWORD not in repr(address) and PASSWORD in unquote(address.secret_url)
-    told = [str(views.status(journal.run_dir)), str(views.meta(journal.run_dir)), repr(address), str(address)]
+    told = [str(views.run_status(journal.run_dir)), str(views.run_meta(journal.run_dir)), repr(address), str(address)]
     for path in tmp_path.rglob("*"):
         if path.is_file():
             told.append(path.read_text(errors="replace"))
@@ -230,9 +230,9 @@ def test_the_password_is_written_nowhere(store, tmp_path, postgres_server):
     ],
 )
 def test_addresses_are_read_and_passwords_put_aside(text, url, name):
-    address = parse(text)
+    address = parse_address(text)
     assert (address.url, address.name) == (url, name)
-    assert parse(str(address)) == Address(url, name) or name == "a b"
+    assert parse_address(str(address)) == Address(url, name) or name == "a b"
 
 
 @pytest.mark.parametrize(
@@ -241,71 +241,71 @@ def test_addresses_are_read_and_passwords_put_aside(text, url, name):
 def test_what_is_no_address_is_refused_with_an_example(text, monkeypatch):
     monkeypatch.delenv("CULMEN_DB", raising=False)
     with pytest.raises(UserError):
-        parse(text)
+        parse_address(text)
 
 
 def test_runs_are_found_by_address_from_anywhere_and_listed(database, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("CULMEN_DB", database)
     monkeypatch.setattr(runs, "DATABASE", None)
-    assert views.runs(anchor(parse(database))) == []
+    assert views.list_runs(local_folder(parse_address(database))) == []
     for name in ("one", "two"):
         with SqlJournal.create(tmp_path / name, new_meta(tmp_path / f"{name}-meta"), database) as journal:
             fill(journal, 0, 2 if name == "one" else 3)
     found = views.find_run(f"{database}#two", tmp_path / "elsewhere")
-    assert found != tmp_path / "two" and views.status(found).evaluations == 3
+    assert found != tmp_path / "two" and views.run_status(found).evaluations == 3
     assert views.find_run("db:two", tmp_path) == tmp_path / "two"
-    lines = views.runs(anchor(parse(database)))
+    lines = views.list_runs(local_folder(parse_address(database)))
     assert sorted((Path(line.path).name, line.evaluations) for line in lines) == [("one", 2), ("two", 3)]
     with pytest.raises(UserError, match="no run 'three'"):
-        views.status(views.find_run("db:three", tmp_path))
+        views.run_status(views.find_run("db:three", tmp_path))
     with pytest.raises(UserError, match="already"):
         SqlJournal.create(tmp_path / "again", new_meta(tmp_path / "m"), f"{database}#one")
-    drop(parse("db:one"))
-    assert [folder.name for folder in run_folders(anchor(parse(database)))] == ["two"]
+    drop_database_run(parse_address("db:one"))
+    assert [folder.name for folder in run_folders(local_folder(parse_address(database)))] == ["two"]
 
 
 def test_a_run_that_is_written_is_not_dropped(store, tmp_path):
     journal = new_run(tmp_path)
     with pytest.raises(RunLocked):
-        drop(pointer(journal.run_dir))
+        drop_database_run(read_pointer(journal.run_dir))
     with pytest.raises(RunLocked):
-        vacuum(journal.run_dir)
+        vacuum_store(journal.run_dir)
     journal.close()
-    assert min(vacuum(journal.run_dir)) > 0
-    drop(pointer(journal.run_dir))
+    assert min(vacuum_store(journal.run_dir)) > 0
+    drop_database_run(read_pointer(journal.run_dir))
 
 
 def test_messages_reach_the_owner_from_another_machine(store, tmp_path):
     journal = new_run(tmp_path)
     journal.append([state("running")])
-    elsewhere = anchor(pointer(journal.run_dir))
+    elsewhere = local_folder(read_pointer(journal.run_dir))
     assert elsewhere != journal.run_dir
     first = sending.send_hint(elsewhere, "try \x00 twice")
     second = sending.send_stop(elsewhere)
-    assert first.live and inbox.waiting(journal.run_dir) == [first.message, second.message]
-    inbox.remove(journal.run_dir, first.message.id)
-    assert inbox.waiting(elsewhere) == [second.message]
+    assert first.live and inbox.waiting_messages(journal.run_dir) == [first.message, second.message]
+    inbox.remove_message(journal.run_dir, first.message.id)
+    assert inbox.waiting_messages(elsewhere) == [second.message]
     journal.close()
 
 
 def test_copies_go_there_and_back_and_are_the_same(store, database, tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "DATABASE", None)
     journal = new_run(tmp_path)
-    journal.append(specimens())
+    journal.append(specimen_entries())
     for key in range(30):
         fill(journal, key, key + 1)
-    here = transfer.copy_run(journal.run_dir, parse(store, runs.uuid.uuid4().hex))  # while it is written
+    here = transfer.copy_run(journal.run_dir, parse_address(store, runs.uuid.uuid4().hex))  # while it is written
     journal.close()
-    there = transfer.copy_run(anchor(parse(here.target)), parse(database, "copy"))
-    back = transfer.copy_run(anchor(parse(there.target)), tmp_path / "back")
+    there = transfer.copy_run(local_folder(parse_address(here.target)), parse_address(database, "copy"))
+    back = transfer.copy_run(local_folder(parse_address(there.target)), tmp_path / "back")
     assert here.tables == there.tables == back.tables
-    assert entries(tmp_path / "back") == entries(journal.run_dir) == entries(anchor(parse(there.target)))
-    for folder in (tmp_path / "back", anchor(parse(there.target))):
+    assert entries(tmp_path / "back") == entries(journal.run_dir) == entries(local_folder(parse_address(there.target)))
+    for folder in (tmp_path / "back", local_folder(parse_address(there.target))):
         with SqlJournal.open(folder, write=True) as copy:
             fill(copy, 40, 41)
-        assert views.status(folder).evaluations == views.status(journal.run_dir).evaluations + 1
-    for taken in (tmp_path / "back", parse(there.target)):
+        assert views.run_status(folder).evaluations == views.run_status(journal.run_dir).evaluations + 1
+    for taken in (tmp_path / "back", parse_address(there.target)):
         with pytest.raises(UserError, match="already"):
             transfer.copy_run(journal.run_dir, taken)
 
@@ -314,35 +314,35 @@ def test_the_hash_of_a_table_tells_a_changed_row(store, tmp_path, postgres_serve
     journal = new_run(tmp_path)
     fill(journal, 0, 3)
     journal.close()
-    before = transfer.sums(journal.run_dir)
-    with postgres.session(pointer(journal.run_dir), write=True) as connection:
-        number = postgres.number_of(connection, pointer(journal.run_dir))
+    before = transfer.table_sums(journal.run_dir)
+    with postgres.catalogue_session(read_pointer(journal.run_dir), write=True) as connection:
+        number = postgres.number_of(connection, read_pointer(journal.run_dir))
         connection.execute(text(f"UPDATE culmen_run_{number}.observation SET score = score + 1e-9 WHERE seq = 2"))
-    after = transfer.sums(journal.run_dir)
+    after = transfer.table_sums(journal.run_dir)
     assert {name for name in before if before[name] != after[name]} == {"observation"}
     assert before["observation"].rows == after["observation"].rows
 
 
 def test_tables_of_an_older_culmen_are_refused_to_readers_and_migrated(store, tmp_path):
     meta = new_meta(tmp_path)
-    address = parse(runs.address("old"))
+    address = parse_address(runs.address("old"))
 
     def first_tables(connection):
         command.upgrade(alembic_configuration(connection), "0001")
-        connection.execute(insert(schema.run).values(id=1, format=1, epoch=3, meta=encode(meta)))
+        connection.execute(insert(schema.run).values(id=1, format=1, epoch=3, meta=encode_value(meta)))
 
     postgres.DatabaseLease.take(address, first_tables).close()
-    folder = anchor(address)
+    folder = local_folder(address)
     with pytest.raises(UserError, match="older culmen") as caught:
-        views.status(folder)
+        views.run_status(folder)
     assert "culmen db migrate" in caught.value.fix
     with SqlJournal.open(folder, write=True) as journal:
         journal.append([observed(1, program(1), 2.5)])
-    assert views.status(folder).best.score == 2.5
+    assert views.run_status(folder).best.score == 2.5
 
 
 def test_recover_is_for_folders(store, tmp_path):
     journal = new_run(tmp_path)
     journal.close()
     with pytest.raises(UserError, match="backups"):
-        recover(journal.run_dir)
+        recover_run(journal.run_dir)

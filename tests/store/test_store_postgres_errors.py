@@ -6,8 +6,8 @@ import pytest
 
 from culmen.core.errors import Unavailable, UserError
 from culmen.store import postgres, transfer
-from culmen.store.address import anchor, parse
-from culmen.store.archive import drop
+from culmen.store.address import local_folder, parse_address
+from culmen.store.archive import drop_database_run
 from culmen.store.database import run_folders
 from tests.postgres import USER
 from tests.store.runs import new_run
@@ -27,7 +27,7 @@ def guest(postgres_server, database):
 
 
 def listed(url):
-    with postgres.session(parse(url)) as connection:
+    with postgres.catalogue_session(parse_address(url)) as connection:
         return postgres.database_runs(connection)
 
 
@@ -48,7 +48,7 @@ def test_why_a_database_cannot_be_reached(database, change, kind, what, fix):
     with pytest.raises(kind) as caught:
         listed(url)
     told = caught.value
-    assert what in told.what and fix in told.fix and told.where == str(parse(url))
+    assert what in told.what and fix in told.fix and told.where == str(parse_address(url))
     assert SECRET not in str(told) and "pass%20word" not in str(told) and "pass word" not in str(told)
 
 
@@ -62,26 +62,30 @@ def test_nobody_there_and_no_such_host():
 @pytest.mark.parametrize("text", ["mysql://h/d", "postgresql://h", "postgresql://h:port/d", "postgresql://[::1]:x/d"])
 def test_what_is_no_url_comes_with_an_example(text):
     with pytest.raises(UserError) as caught:
-        parse(text)
+        parse_address(text)
     assert "postgresql+psycopg://user@host/database" in caught.value.fix and caught.value.where
 
 
 def test_rights_that_are_missing_come_with_the_grant(database, guest, postgres_server, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     new_run(tmp_path).close()
-    assert listed(guest) == [] == run_folders(anchor(parse(guest)))
+    assert listed(guest) == [] == run_folders(local_folder(parse_address(guest)))
     with pytest.raises(UserError, match="permission denied for database") as caught:
-        transfer.copy_run(tmp_path / "run-1", parse(guest, "copy"))
+        transfer.copy_run(tmp_path / "run-1", parse_address(guest, "copy"))
     assert "GRANT CREATE ON DATABASE test_" in caught.value.fix
-    transfer.copy_run(tmp_path / "run-1", parse(database, "copy"))
-    for use in (listed, lambda url: drop(parse(url, "copy")), lambda url: run_folders(anchor(parse(url)))):
+    transfer.copy_run(tmp_path / "run-1", parse_address(database, "copy"))
+    for use in (
+        listed,
+        lambda url: drop_database_run(parse_address(url, "copy")),
+        lambda url: run_folders(local_folder(parse_address(url))),
+    ):
         with pytest.raises(UserError, match="permission denied for schema culmen") as caught:
             use(guest)
         assert "TO guest" in caught.value.fix
     with postgres_server.connect() as connection:
         connection.execute(f"GRANT {USER} TO guest")
     assert [line.name for line in listed(guest)] == ["copy"]
-    drop(parse(guest, "copy"))
+    drop_database_run(parse_address(guest, "copy"))
     with postgres_server.connect() as connection:
         connection.execute(f"REVOKE {USER} FROM guest")
 

@@ -12,10 +12,10 @@ from culmen.core.evaluation import Status
 from culmen.core.event import Entry
 from culmen.core.result import RunResult, Score
 from culmen.store import views
-from culmen.web.pages.candidates import candidate as candidate_page
-from culmen.web.pages.candidates import candidates as table_page
-from culmen.web.pages.candidates import lineage as lineage_page
-from culmen.web.pages.overview import overview
+from culmen.web.pages.candidates import candidate_detail_page as candidate_page
+from culmen.web.pages.candidates import candidates_page as table_page
+from culmen.web.pages.candidates import lineage_page as lineage_page
+from culmen.web.pages.overview import overview_page
 from culmen.web.runs import Digest
 from tests.store.runs import new_run, observed, program, state
 
@@ -51,15 +51,15 @@ def test_evaluations_of_the_final_choice_are_not_mixed_into_the_mean_of_the_sear
         lambda first, child: late(10, child, 0.5),
         lambda first, child: late(11, child, None, status=Status.ERROR),
     )
-    row = views.candidate(journal.run_dir, child.id).row
+    row = views.candidate_detail(journal.run_dir, child.id).row
     assert (row.search_mean, row.search_count, row.failed) == (pytest.approx(0.9), 2, 0)
-    best = views.status(journal.run_dir).best
+    best = views.run_status(journal.run_dir).best
     assert best is not None and best.finalists == (child.id,) and best.evaluations == 6
-    assert views.status(journal.run_dir).evaluations == 6
+    assert views.run_status(journal.run_dir).evaluations == 6
     measured = next(each for each in (best, best.challenger) if each is not None and each.id == child.id)
     assert (measured.count, measured.failures) == (2, 1) and measured.score < 0.5
     assert (row.mean, row.count, row.fresh, row.fresh_failures) == (measured.score, 2, True, 1)
-    assert views.candidate(journal.run_dir, first.id).row.search_mean == pytest.approx(0.4)
+    assert views.candidate_detail(journal.run_dir, first.id).row.search_mean == pytest.approx(0.4)
     journal.close()
 
 
@@ -73,7 +73,7 @@ def test_an_older_run_is_read_without_the_final_choice_in_its_means(tmp_path):
     raw.execute("UPDATE alembic_version SET version_num = '0004'")
     raw.commit()
     raw.close()
-    row = views.candidate(journal.run_dir, child.id).row
+    row = views.candidate_detail(journal.run_dir, child.id).row
     assert (row.search_mean, row.search_count, row.sd) == (pytest.approx(0.9), 2, pytest.approx(0.1414, abs=1e-3))
     assert (row.mean, row.count, row.fresh) == (100.0, 1, True)
 
@@ -81,13 +81,13 @@ def test_an_older_run_is_read_without_the_final_choice_in_its_means(tmp_path):
 def test_every_view_gives_the_same_number_for_one_candidate_with_its_count(tmp_path):
     journal, first, child = searched(tmp_path, lambda first, child: late(10, child, 0.52), chosen)
     run = journal.run_dir
-    best, digest = views.status(run).best, Digest(run, {})
+    best, digest = views.run_status(run).best, Digest(run, {})
     assert best is not None
     for one, score, count in ((child, 0.52, 6), (first, 0.44, 4)):
-        row = views.candidate(run, one.id).row
-        step = next(each.row for each in views.lineage(run, child.id) if each.row.id == one.id)
-        node = next(each for each in views.family(run) if each.id == one.id)
-        listed = next(each for each in views.candidates(run) if each.id == one.id)
+        row = views.candidate_detail(run, one.id).row
+        step = next(each.row for each in views.lineage_steps(run, child.id) if each.row.id == one.id)
+        node = next(each for each in views.family_tree(run) if each.id == one.id)
+        listed = next(each for each in views.candidate_rows(run) if each.id == one.id)
         page = candidate_page(digest, {"id": one.id})
         line = next(each for each in table_page(digest, {})["rows"] if each["id"] == one.id)
         found = [(each.mean, each.count) for each in (row, step, node, listed)]
@@ -96,17 +96,17 @@ def test_every_view_gives_the_same_number_for_one_candidate_with_its_count(tmp_p
         assert row.fresh and row.search_count == 2
     tree = lineage_page(digest, {})
     assert tree["means"][tree["ids"].index(child.id)] == 0.52
-    assert (best.score, best.count) == (0.52, 6) and views.progress(run)[-1].mean == 0.52
-    assert overview(digest, {})["lines"]["start"] == 0.44
+    assert (best.score, best.count) == (0.52, 6) and views.progress_points(run)[-1].mean == 0.52
+    assert overview_page(digest, {})["lines"]["start"] == 0.44
     assert best.value == 0.52
-    assert views.lineage(run, child.id)[-1].gain == pytest.approx(0.08)
-    assert views.candidates(run)[0].id == child.id
+    assert views.lineage_steps(run, child.id)[-1].gain == pytest.approx(0.08)
+    assert views.candidate_rows(run)[0].id == child.id
     journal.close()
 
 
 def test_before_the_final_choice_it_is_what_the_search_lets_expect(tmp_path):
     journal, _, child = searched(tmp_path)
-    best, row = views.best(journal.run_dir), views.candidate(journal.run_dir, child.id).row
+    best, row = views.best_result(journal.run_dir), views.candidate_detail(journal.run_dir, child.id).row
     assert best is not None and (best.score, best.count) == (row.mean, row.count)
     assert row.expected and 0.4 < row.mean < row.search_mean and row.count == 2
     assert best.margin == row.margin and not row.fresh and not best.confirmed
@@ -117,7 +117,7 @@ def test_a_run_that_was_made_before_these_were_told_is_read(tmp_path):
     journal = new_run(tmp_path)
     winner = {"id": "abc", "score": 0.5, "count": 12, "se": 0.1, "confirmed": True, "verified": True}
     journal.append([state("finished", winner=winner)])
-    best = views.best(journal.run_dir)
+    best = views.best_result(journal.run_dir)
     assert best is not None and best.margin == pytest.approx(0.196, abs=1e-3) and best.initial is None
     assert best.trust == "verified" and best.gain is None and not best.kept_initial and best.front == ()
     assert (best.direction, best.bounds) == ("max", (None, None))

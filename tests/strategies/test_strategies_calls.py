@@ -20,7 +20,7 @@ NEEDS = {"pacevolve_plus_plus": {"worst": "0", "best": "1"}}
 @pytest.mark.parametrize("name", [name for name in catalog.CATALOG if name not in OTHERS])
 def test_a_new_candidate_costs_little_more_than_one_call(name: str, exact: bool) -> None:
     witness = Witness(Landscape(sigma=0.0 if exact else 0.1))
-    strategy = catalog.make(name, NEEDS.get(name))
+    strategy = catalog.make_strategy(name, NEEDS.get(name))
     simulate(strategy, task(deterministic=exact), witness, DEFAULT_BUDGET, seed=2, workers=4)
     asked = sum(1 if brief.format in ONE_REPLY else brief.k for brief in witness.briefs)
     new = {request.candidate.id for request in witness.evaluations if request.candidate.parents}

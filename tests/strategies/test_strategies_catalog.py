@@ -20,7 +20,7 @@ from culmen.strategies.ask_tell import AskTell
 from culmen.strategies.cato import Cato
 from culmen.strategies.map_elites import MapElites
 from culmen.strategies.polca import FreshBatch, Polca
-from culmen.strategies.settings import hints
+from culmen.strategies.settings import field_hints
 from culmen.strategies.summarizer import Summarizer
 from culmen.testing.landscape import Landscape, task
 from culmen.testing.virtual import simulate
@@ -46,11 +46,13 @@ NAMES = [name for name in catalog.CATALOG if name != "ask_tell"]
     ],
 )
 def test_settings_are_texts(settings, expected):
-    assert catalog.make("polca", settings) == expected
+    assert catalog.make_strategy("polca", settings) == expected
 
 
 def test_names_forgive_case_and_hyphens():
-    assert catalog.make("Map-Elites", {"features": "complexity, speed"}) == MapElites(features=("complexity", "speed"))
+    assert catalog.make_strategy("Map-Elites", {"features": "complexity, speed"}) == MapElites(
+        features=("complexity", "speed")
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,12 +83,12 @@ def test_names_forgive_case_and_hyphens():
 )
 def test_mistakes_are_explained(name, settings, complaint):
     with pytest.raises(UserError, match=complaint):
-        catalog.make(name, settings)
+        catalog.make_strategy(name, settings)
 
 
 @pytest.mark.parametrize("name", catalog.CATALOG)
 def test_every_strategy_has_a_page(name):
-    page = catalog.describe(name)
+    page = catalog.describe_strategy(name)
     assert page["name"] == name and page["title"] and page["paper"] and len(page["doc"]) > 100
     assert all(field["doc"] and field["type"] and field["default"] is not None for field in page["fields"])
     json.dumps(page)
@@ -94,14 +96,16 @@ def test_every_strategy_has_a_page(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_defaults_shown_on_the_page_are_settings_that_give_the_defaults(name):
-    page = catalog.describe(name)
-    assert catalog.make(name, {field["name"]: field["default"] for field in page["fields"]}) == catalog.make(name)
+    page = catalog.describe_strategy(name)
+    assert catalog.make_strategy(
+        name, {field["name"]: field["default"] for field in page["fields"]}
+    ) == catalog.make_strategy(name)
 
 
 @pytest.mark.parametrize(
     "strategy",
     [
-        *(catalog.make(name) for name in NAMES),
+        *(catalog.make_strategy(name) for name in NAMES),
         Polca(epsilon=Quantile(0.2), priority=UcbSigma(0.3), summarizer=None, validation=FreshBatch()),
         AskTell(HillClimber, batch=3),
         MapElites(features=("a", "b")),
@@ -109,27 +113,27 @@ def test_defaults_shown_on_the_page_are_settings_that_give_the_defaults(name):
     ids=lambda s: type(s).__name__,
 )
 def test_a_strategy_survives_the_journal(strategy):
-    written = json.loads(json.dumps(catalog.config(strategy)))
-    assert catalog.revive(**written) == strategy
+    written = json.loads(json.dumps(catalog.strategy_config(strategy)))
+    assert catalog.revive_object(**written) == strategy
 
 
 def parts(cls):
     """A class with settings, and those that its settings may name."""
     found = {cls}
-    for hint, about in hints(cls).values():
+    for hint, about in field_hints(cls).values():
         for option in (*about.choices, hint, *get_args(hint)):
             if dataclasses.is_dataclass(option) and option is not Quantile:
                 found |= parts(option)
     return found
 
 
-EVERY = sorted({part for name in catalog.CATALOG for part in parts(catalog.load(name))}, key=str)
+EVERY = sorted({part for name in catalog.CATALOG for part in parts(catalog.strategy_class(name))}, key=str)
 
 
 @pytest.mark.parametrize("cls", EVERY, ids=lambda cls: cls.__name__)
 def test_every_bound_of_a_setting_is_kept(cls):
     needed = {field.name: HillClimber for field in dataclasses.fields(cls) if field.name == "make"}
-    for name, (hint, about) in hints(cls).items():
+    for name, (hint, about) in field_hints(cls).items():
         beyond = [bound + step for bound, step in ((about.least, -1), (about.most, 1)) if bound is not None]
         infinite = [float("inf")] if beyond and float in (hint, *get_args(hint)) else []
         for value in beyond + infinite:
@@ -160,12 +164,12 @@ class Patient:
 def test_a_strategy_of_your_own_from_a_file(tmp_path):
     file = tmp_path / "own.py"
     file.write_text(OWN)
-    strategy = catalog.make(f"{file}:Patient", {"repeats": "3"})
+    strategy = catalog.make_strategy(f"{file}:Patient", {"repeats": "3"})
     assert strategy.repeats == 3
-    written = json.loads(json.dumps(catalog.config(strategy)))
+    written = json.loads(json.dumps(catalog.strategy_config(strategy)))
     assert written == {"path": f"{file}:Patient", "config": {"repeats": 3, "name": "patient"}}
-    assert catalog.revive(**written) == strategy
-    assert [f["default"] for f in catalog.describe(f"{file}:Patient")["fields"]] == ["2", "patient"]
+    assert catalog.revive_object(**written) == strategy
+    assert [f["default"] for f in catalog.describe_strategy(f"{file}:Patient")["fields"]] == ["2", "patient"]
     assert simulate(strategy, task(), Landscape(), Budget(evaluations=12)).search.reason == "evaluations"
 
 
@@ -173,7 +177,7 @@ def test_a_strategy_of_your_own_from_a_module_beside_you(tmp_path, monkeypatch):
     (tmp_path / "beside_me.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    assert catalog.make("beside_me:Patient").repeats == 2
+    assert catalog.make_strategy("beside_me:Patient").repeats == 2
 
 
 class Loose:
@@ -188,11 +192,11 @@ class Bare:
 
 
 def test_an_object_with_hidden_state_has_to_be_passed_again():
-    written = catalog.config(Loose(3))
+    written = catalog.strategy_config(Loose(3))
     assert written["config"] is None
     with pytest.raises(UserError, match="cannot write down"):
-        catalog.revive(**written)
-    assert isinstance(catalog.revive(**catalog.config(Bare())), Bare)
+        catalog.revive_object(**written)
+    assert isinstance(catalog.revive_object(**catalog.strategy_config(Bare())), Bare)
 
 
 @dataclass(frozen=True)
@@ -204,12 +208,12 @@ class Holding:
 
 def test_what_cannot_be_journaled_is_named():
     with pytest.raises(UserError, match="setting 'thing' holds dict"):
-        catalog.config(Holding({}))
+        catalog.strategy_config(Holding({}))
 
 
 def test_a_field_that_is_gone_is_named():
     with pytest.raises(UserError, match="'old'"):
-        catalog.revive("culmen.strategies.polca:Polca", {"old": 1})
+        catalog.revive_object("culmen.strategies.polca:Polca", {"old": 1})
 
 
 @pytest.mark.parametrize(
@@ -225,22 +229,22 @@ def test_a_field_that_is_gone_is_named():
     ],
 )
 def test_a_strategy_is_written_with_its_settings(text, name, settings):
-    assert catalog.written(text) == (name, settings)
+    assert catalog.parse_strategy(text) == (name, settings)
 
 
 @pytest.mark.parametrize("text", ["", "(tau=off)", "polca(tau=off", "polca(tau)", "polca(=1)", "polca(a=1, b)"])
 def test_what_is_not_written_so_cannot_be_read(text):
     with pytest.raises(UserError, match="cannot read"):
-        catalog.written(text)
+        catalog.parse_strategy(text)
 
 
 def test_pieces_lie_between_the_commas_outside_of_brackets():
-    assert catalog.pieces(" a, b(c, d(e, f), g) ,, h ") == ["a", "b(c, d(e, f), g)", "h"]
+    assert catalog.split_top_level(" a, b(c, d(e, f), g) ,, h ") == ["a", "b(c, d(e, f), g)", "h"]
 
 
 def test_settings_of_a_file_are_texts_as_on_the_command_line():
     settings = {"a": True, "b": False, "c": ["x", "y"], "d": 0.5, "e": "text"}
-    assert catalog.texts(settings) == {"a": "on", "b": "off", "c": "x,y", "d": "0.5", "e": "text"}
+    assert catalog.setting_texts(settings) == {"a": "on", "b": "off", "c": "x,y", "d": "0.5", "e": "text"}
 
 
 def test_a_strategy_that_wraps_up_gets_the_score_to_end_at_unless_it_has_another():
@@ -253,36 +257,36 @@ def test_a_strategy_that_wraps_up_gets_the_score_to_end_at_unless_it_has_another
 
 def test_values_are_shown_as_they_are_written():
     values = [None, dataclasses.MISSING, Ucb(1.5), Newest(), Quantile(0.1), ("a", "b"), 0.5]
-    assert list(map(catalog.shown, values)) == ["none", "", "ucb(beta=1.5)", "newest", "q0.1", "a, b", "0.5"]
+    assert list(map(catalog.value_text, values)) == ["none", "", "ucb(beta=1.5)", "newest", "q0.1", "a, b", "0.5"]
 
 
 def test_a_page_tells_what_may_be_written():
-    told = {field["name"]: field["type"] for field in catalog.describe("polca")["fields"]}
+    told = {field["name"]: field["type"] for field in catalog.describe_strategy("polca")["fields"]}
     assert told["explore"] == "a whole number" and told["summarizer"] == "summarizer(programs, chars, every) or off"
     assert told["ties"] == "earliest or shuffled or module:Class"
 
 
 def test_a_function_is_named_by_its_path():
     path = f"{HillClimber.__module__}:{HillClimber.__qualname__}"
-    assert catalog.make("ask_tell", {"make": path}) == AskTell(HillClimber)
+    assert catalog.make_strategy("ask_tell", {"make": path}) == AskTell(HillClimber)
     with pytest.raises(UserError, match="module:Class"):
-        catalog.make("ask_tell", {"make": "HillClimber"})
+        catalog.make_strategy("ask_tell", {"make": "HillClimber"})
 
 
 def test_settings_that_there_are_none_of_are_said_to_be_none():
     with pytest.raises(UserError, match="its settings are none"):
-        catalog.make(catalog.path_of(Bare), {"n": "1"})
+        catalog.make_strategy(catalog.path_of(Bare), {"n": "1"})
     with pytest.raises(UserError, match="its settings are make, batch;"):
-        catalog.make("ask_tell", {"n": "1"})
+        catalog.make_strategy("ask_tell", {"n": "1"})
 
 
 def test_a_module_that_misses_another_one_is_not_said_to_be_missing(tmp_path, monkeypatch):
     (tmp_path / "in_need.py").write_text("import nothing_of_this_name")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="nothing_of_this_name"):
-        catalog.find("in_need:Thing")
+        catalog.find_by_path("in_need:Thing")
     with pytest.raises(UserError, match=r"no module 'nowhere\.inside'"):
-        catalog.find("nowhere.inside:Thing")
+        catalog.find_by_path("nowhere.inside:Thing")
 
 
 def test_a_class_of_the_file_that_runs_is_found_there(tmp_path, monkeypatch):
@@ -292,14 +296,14 @@ def test_a_class_of_the_file_that_runs_is_found_there(tmp_path, monkeypatch):
     running = ModuleType("__main__")
     running.__file__, running.Patient = str(file), Bare
     monkeypatch.setitem(sys.modules, "__main__", running)
-    assert catalog.find(f"{file}:Patient") is Bare
+    assert catalog.find_by_path(f"{file}:Patient") is Bare
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_least_and_the_most_of_a_setting_are_legal(name):
     bounds = {"batch": "1", "lanes": "1", "proposals": "1", "exploration": "0", "beta": "1", "rate": "0"}
-    given = {field: text for field, text in bounds.items() if field in hints(catalog.load(name))}
-    made = catalog.make(name, given)
+    given = {field: text for field, text in bounds.items() if field in field_hints(catalog.strategy_class(name))}
+    made = catalog.make_strategy(name, given)
     assert {field: float(getattr(made, field)) for field in given} == {
         field: float(text) for field, text in given.items()
     }
@@ -343,9 +347,9 @@ WRITTEN_BEFORE = {
 
 @pytest.mark.parametrize(("path", "name"), WRITTEN_BEFORE.items())
 def test_an_old_journals_classes_are_found_where_they_are_now(path, name):
-    assert locate.find(path).__name__ == name
+    assert locate.find_by_path(path).__name__ == name
     if path in catalog.NAMES:
-        assert catalog.load(catalog.NAMES[path]).__name__ == name
+        assert catalog.strategy_class(catalog.NAMES[path]).__name__ == name
 
 
 def test_an_old_journals_strategy_is_revived_with_its_parts():
@@ -354,10 +358,10 @@ def test_an_old_journals_strategy_is_revived_with_its_parts():
         "upkeep": {"object": "culmen.strategies.parts.upkeep:Upkeep", "fields": {"cap": 7}},
         "versions": {"object": "culmen.strategies.parts.research:Recent", "fields": {"power": 2.0}},
     }
-    revived = catalog.revive("culmen.strategies.pacevolve:Pacevolve", plain)
+    revived = catalog.revive_object("culmen.strategies.pacevolve:Pacevolve", plain)
     assert (revived.islands, revived.upkeep.cap, revived.versions.power) == (2, 7, 2.0)
     assert catalog.NAMES["culmen.strategies.pacevolve:Pacevolve"] == "pacevolve"
-    assert catalog.revive(*catalog.config(revived).values()) == revived
+    assert catalog.revive_object(*catalog.strategy_config(revived).values()) == revived
 
 
 def test_ask_tell_alternates_and_may_end_by_itself():

@@ -10,7 +10,7 @@ import pytest
 
 from culmen.strategies import catalog
 from culmen.strategies.ask_tell import AskTell
-from culmen.strategies.settings import hints
+from culmen.strategies.settings import field_hints
 from culmen.testing import strategy_kit as kit
 from culmen.testing.landscape import task
 
@@ -25,7 +25,7 @@ def code(page):
 def loaded(tmp_path, page, name):
     file = tmp_path / "example.py"
     file.write_text(code(page)[0])
-    return catalog.load(f"{file}:{name}")
+    return catalog.strategy_class(f"{file}:{name}")
 
 
 def test_the_strategy_of_your_own_passes_the_kit(tmp_path):
@@ -49,7 +49,7 @@ def table(name):
 
 @pytest.mark.parametrize("name", catalog.CATALOG)
 def test_every_setting_is_on_the_page(name):
-    assert not set(hints(catalog.load(name))) - set(table(name))
+    assert not set(field_hints(catalog.strategy_class(name))) - set(table(name))
 
 
 IN_WORDS = ("the task's", "empty", "—")
@@ -58,11 +58,13 @@ IN_WORDS = ("the task's", "empty", "—")
 @pytest.mark.parametrize("name", catalog.CATALOG)
 def test_the_defaults_on_the_page_are_those_of_the_class(name):
     """Also those of a part, where the page writes all of it: `kmeans_elite(d=0.2, rho=0.2)`."""
-    cls, rows = catalog.load(name), table(name)
+    cls, rows = catalog.strategy_class(name), table(name)
     defaults = {field.name: field.default for field in dataclasses.fields(cls)}
-    for field, (hint, about) in hints(cls).items():
+    for field, (hint, about) in field_hints(cls).items():
         written, meaning = rows[field]
         if not written.startswith(IN_WORDS):
-            assert catalog.parse(hint, about, written) == defaults[field], field
+            assert catalog.parse_value(hint, about, written) == defaults[field], field
         for part in re.findall(r"`(\w+\(\w+=[^`]+, \w+=[^`]+\))`", meaning):
-            assert catalog.parse(hint, about, part) == catalog.parse(hint, about, part.partition("(")[0]), part
+            assert catalog.parse_value(hint, about, part) == catalog.parse_value(hint, about, part.partition("(")[0]), (
+                part
+            )

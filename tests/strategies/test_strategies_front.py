@@ -15,7 +15,7 @@ from culmen.core.result import RunResult
 from culmen.core.usage import Budget
 from culmen.evidence.front import hypervolume
 from culmen.store.journal import MemoryJournal
-from culmen.strategies.catalog import make
+from culmen.strategies.catalog import make_strategy
 from culmen.strategies.pedigree import PedigreeSearch
 from culmen.testing.virtual import Simulation, simulate
 from culmen.testing.worlds import FrontWorld
@@ -130,7 +130,7 @@ def test_requests_tell_the_weighting_and_the_trade_offs_known() -> None:
 
 @pytest.mark.parametrize("name", ["polca", "openevolve", "gepa", "best_of_n"])
 def test_a_strategy_that_knows_one_score_searches_and_a_front_is_reported(name: str) -> None:
-    done = simulate(make(name, {}), NOISY.task(), NOISY, Budget(evaluations=80), seed=1, workers=2)
+    done = simulate(make_strategy(name, {}), NOISY.task(), NOISY, Budget(evaluations=80), seed=1, workers=2)
     assert chosen(done).front and all(point.confirmed for point in chosen(done).front)
 
 

@@ -11,15 +11,15 @@ import pytest
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Status
-from culmen.core.task import constraint, goals
+from culmen.core.task import parse_constraint, parse_metric_goals
 from culmen.evidence.front import FrontModel
 from culmen.strategies.costs import Costs
-from culmen.strategies.front_gradient import FrontGradient, _directions, _Sight  # pyright: ignore[reportPrivateUsage]
+from culmen.strategies.front_gradient import FrontGradient, _draw_directions, _Sight  # pyright: ignore[reportPrivateUsage]
 from tests.evidence.facts import enter
 
 from .test_strategies_pedigree import Left
 
-GOALS = goals({"accuracy": "max", "latency": "min"})
+GOALS = parse_metric_goals({"accuracy": "max", "latency": "min"})
 
 
 def named(text: str, *parents: str) -> Candidate:
@@ -34,7 +34,7 @@ def gradient(
     exact: bool | None = True, left: dict[str, float] | None = None, limit: str = "", cases: int = 1
 ) -> FrontGradient:
     costs = Costs(Left(**({"evaluations": 100.0} if left is None else left)))  # type: ignore[arg-type]
-    held = (constraint(limit),) if limit else ()
+    held = (parse_constraint(limit),) if limit else ()
     return FrontGradient(FrontModel(GOALS, held, exact), costs, cases, 8, Random(1))
 
 
@@ -67,22 +67,22 @@ def children(one: FrontGradient, sight: _Sight) -> list[tuple[float, str, int]]:
     rates = list[tuple[float, str, int]]()
     best, models = sight.reached.max(axis=0), one.front.models
     for place, node in enumerate(sight.rows):
-        wide = [sight.variances[place, m] + model.step[1] for m, model in enumerate(models)]
-        after = [each / math.sqrt(each + model.step[0]) for each, model in zip(wide, models)]
+        wide = [sight.variances[place, m] + model.noise_step_variances[1] for m, model in enumerate(models)]
+        after = [each / math.sqrt(each + model.noise_step_variances[0]) for each, model in zip(wide, models)]
         middle = sight.means[place] + [model.drift[node] for model in models]
         drawn = np.array([reach(one, sight, middle + after * normals) for normals in sight.normals])
-        weight = one.model.births()[node] / (1 + 0.3 * one.expected.get(node, 0))
+        weight = one.model.child_success_chances()[node] / (1 + 0.3 * one.expected.get(node, 0))
         for k in range(1, 5):  # of up to eight: the draws are shared out among four
             groups = [drawn[i : i + k].max(axis=0) for i in range(0, len(drawn), k)]
             gain = float(np.mean([np.maximum(group - best, 0) for group in groups])) * weight
-            rates.append((gain / one.costs.request(k), one.front.ids[node], k))
+            rates.append((gain / one.costs.request_share(k), one.front.ids[node], k))
     return rates
 
 
 def repeats(one: FrontGradient, sight: _Sight) -> list[tuple[float, str]]:
     """Half of what another evaluation of each is expected to add per share."""
     rates = list[tuple[float, str]]()
-    noise = np.array([model.step[0] for model in one.front.models])
+    noise = np.array([model.noise_step_variances[0] for model in one.front.models])
     for place, node in enumerate(sight.rows):
         variance = 1 / (1 / sight.variances[place] + one.repeating.get(node, 0) / noise)
         after = variance / np.sqrt(variance + noise)
@@ -90,7 +90,7 @@ def repeats(one: FrontGradient, sight: _Sight) -> list[tuple[float, str]]:
         now = sight.reached.max(axis=0)
         drawn = [reach(one, sight, sight.means[place] + after * normals) for normals in sight.normals]
         gain = float(np.mean([np.maximum(each, others) - now for each in drawn]))
-        rates.append((0.5 * gain / (one.costs.evaluation() or 1.0), one.front.ids[node]))
+        rates.append((0.5 * gain / (one.costs.evaluation_share() or 1.0), one.front.ids[node]))
     return rates
 
 
@@ -100,23 +100,23 @@ def test_a_decision_is_the_largest_gain_of_the_draws_per_share(left: dict[str, f
     one = run(gradient(False, left), 0.1, seed, broken)
     for _ in range(6):
         state = one.rng.getstate()
-        sight = one._look(one.front.front())
+        sight = one._draw_samples(one.front.front_rows())
         one.rng.setstate(state)
         again, more = max(repeats(one, sight)), max(children(one, sight), key=lambda each: each[0])
-        assert one._repeat(sight)[0] == pytest.approx(again[0])
-        move = one.decide()
+        assert one._best_front_repeat(sight)[0] == pytest.approx(again[0])
+        move = one.choose_move()
         if again[0] > more[0]:
             assert (move.gain, move.again) == (pytest.approx(again[0]), again[1])
         else:
             assert (move.gain, move.parent, move.k) == (pytest.approx(more[0]), *more[1:])
-        one.begin(move)
+        one.begin_move(move)
 
 
 def test_a_look_sees_the_front_and_others_that_reach_far_on_the_models_scale() -> None:
     one = run(gradient(False))
-    front = one.front.front()
-    sight = one._look(front)
-    means = np.column_stack([model.worth() for model in one.front.models])
+    front = one.front.front_rows()
+    sight = one._draw_samples(front)
+    means = np.column_stack([model.scaled_worths() for model in one.front.models])
     edge = means[front]
     assert sight.rows[: len(front)] == front and len(set(sight.rows)) == len(sight.rows) == 30
     assert sight.means.tolist() == means[sight.rows].tolist()
@@ -125,7 +125,7 @@ def test_a_look_sees_the_front_and_others_that_reach_far_on_the_models_scale() -
     assert sight.normals.shape == (24, 2) and sight.normals[::2] == pytest.approx(-sight.normals[1::2])
     sizes = np.linalg.norm(sight.units / np.ptp(edge, axis=0), axis=1)
     assert sizes == pytest.approx(np.ones(24), abs=1e-3)
-    draws = np.concatenate([one._look(front).normals for _ in range(40)])
+    draws = np.concatenate([one._draw_samples(front).normals for _ in range(40)])
     assert (draws**2).mean(axis=0) == pytest.approx([1.0, 1.0], abs=0.2)
 
 
@@ -133,23 +133,23 @@ def test_of_many_candidates_forty_and_the_front_are_looked_at() -> None:
     one = gradient()
     for i in range(60):
         enter(one.front, named(str(i)), seen(str(i), float(i), 5.0))
-    assert len(one._look(one.front.front()).rows) == 40
-    assert one._look(one.front.front()).rows == list(range(59, 19, -1))
+    assert len(one._draw_samples(one.front.front_rows()).rows) == 40
+    assert one._draw_samples(one.front.front_rows()).rows == list(range(59, 19, -1))
 
 
 def test_two_objectives_are_weighed_in_directions_spread_evenly_and_three_anyhow() -> None:
-    angles = [math.atan2(y, x) / (math.pi / 2) * 24 for x, y in _directions(2, Random(1))]
+    angles = [math.atan2(y, x) / (math.pi / 2) * 24 for x, y in _draw_directions(2, Random(1))]
     assert [int(angle) for angle in angles[1:-1]] == list(range(1, 23)) and len({a % 1 for a in angles}) > 20
-    three = _directions(3, Random(1))
+    three = _draw_directions(3, Random(1))
     assert three.shape == (24, 3) and three.min() >= 0.02
     assert np.linalg.norm(three, axis=1) == pytest.approx(np.ones(24), abs=1e-3)
-    assert min(_directions(2, Random(seed)).min() for seed in range(40)) == 0.02
+    assert min(_draw_directions(2, Random(seed)).min() for seed in range(40)) == 0.02
 
 
 def test_directions_of_three_objectives_are_uniform_on_the_sphere() -> None:
     """A coordinate is then uniform between 0 and 1 (Archimedes)."""
     rng = Random(1)
-    many = np.concatenate([_directions(3, rng) for _ in range(400)])
+    many = np.concatenate([_draw_directions(3, rng) for _ in range(400)])
     for level in (0.25, 0.5, 0.75):
         assert float((many < level).mean()) == pytest.approx(level, abs=0.015)
 
@@ -158,11 +158,11 @@ def test_what_violates_a_constraint_reaches_below_all_that_does_not() -> None:
     one = gradient(limit="latency <= 20")
     for text, accuracy, latency in (("a", 0.2, 10.0), ("b", 0.6, 15.0), ("wild", 0.9, 30.0), ("wilder", 0.9, 40.0)):
         enter(one.front, named(text), seen(text, accuracy, latency))
-    worth = np.column_stack([model.worth() for model in one.front.models])
+    worth = np.column_stack([model.scaled_worths() for model in one.front.models])
     origin, units = np.array([worth[0, 0], worth[1, 1]]), np.array([[1.0, 1.0], [0.01, 1.0]])
-    reached, excess = one._reach(worth, origin, units), one.front.excess(worth)
+    reached, excess = one._direction_reach(worth, origin, units), one.front.constraint_excess(worth)
     assert reached[1] == pytest.approx([0.0, 0.0], abs=1e-6)
-    assert one._reach(worth[:1] - [9.0, 0.0], origin, units).tolist() == [[-3.0, -3.0]]  # no farther down
+    assert one._direction_reach(worth[:1] - [9.0, 0.0], origin, units).tolist() == [[-3.0, -3.0]]  # no farther down
     for row in (2, 3):
         assert excess[row] > 0 and reached[row] == pytest.approx([-3.0 - excess[row]] * 2)
 
@@ -174,20 +174,20 @@ def test_what_steps_gain_in_one_and_lose_in_another_is_drawn_so_as_many_steps_te
     for i in range(20):
         gain = rng.gauss(0, 1)
         enter(one.front, named(str(i), *(["0"] if i else [])), seen(str(i), gain, -slope * gain))
-    means = np.column_stack([model.worth() for model in one.front.models])
-    factor = one._trades(means)
+    means = np.column_stack([model.scaled_worths() for model in one.front.models])
+    factor = one._correlation_factor(means)
     known = math.copysign(19 / (19 + 8), slope)
     assert factor @ factor.T == pytest.approx(np.array([[1.0, known], [known, 1.0]]), abs=1e-6)
     means[:, 1] = 5.0  # what never changes goes with nothing
-    assert one._trades(means) == pytest.approx(np.eye(2))
+    assert one._correlation_factor(means) == pytest.approx(np.eye(2))
 
 
 def test_a_request_is_told_what_is_wanted_and_at_most_four_of_the_front() -> None:
     one = gradient()
     for i in range(9):
         enter(one.front, named(str(i)), seen(str(i), 1.0 + i, 10.0 + 2 * i))
-    front = one.front.front()
-    said = one._focus(np.array([4.0, 24.0]), front)
+    front = one.front.front_rows()
+    said = one._focus_text(np.array([4.0, 24.0]), front)
     assert said == (
         "This request weighs the objectives so: accuracy 25%, latency 75%. Best trade-offs known (means): "
         "accuracy 1, latency 10; accuracy 4, latency 16; accuracy 7, latency 22."
@@ -196,27 +196,27 @@ def test_a_request_is_told_what_is_wanted_and_at_most_four_of_the_front() -> Non
 
 def test_leaders_are_of_the_front_alone() -> None:
     one = gradient()
-    assert one.decide().parent == ""
+    assert one.choose_move().parent == ""
     for i, (accuracy, latency) in enumerate([(0.1, 10.0), (0.9, 20.0), (0.05, 30.0)]):
         enter(one.front, named(str(i)), seen(str(i), accuracy, latency))
     front = [named("0").id, named("1").id]
-    assert sorted(one.leaders(5)) == sorted(front) and len(one.leaders(1)) == 1
-    assert {tuple(one.leaders(2)) for _ in range(20)} == {(a, b) for a in front for b in front if a != b}
-    assert one.decide().parent in one.leaders(5)
+    assert sorted(one.leader_ids(5)) == sorted(front) and len(one.leader_ids(1)) == 1
+    assert {tuple(one.leader_ids(2)) for _ in range(20)} == {(a, b) for a in front for b in front if a != b}
+    assert one.choose_move().parent in one.leader_ids(5)
 
 
 def test_while_nothing_was_scored_children_are_asked_of_the_first() -> None:
     one = gradient()
     enter(one.front, named("broken"), Observation(named("broken").id, Status.ERROR))
-    assert one.decide().parent == named("broken").id
+    assert one.choose_move().parent == named("broken").id
 
 
 def test_members_of_the_front_are_looked_at_again_while_exactness_is_a_hypothesis() -> None:
     one = gradient(None)
     enter(one.front, named("a"), seen("a", 0.5, 5.0))
-    assert one.decide().again == named("a").id
+    assert one.choose_move().again == named("a").id
     enter(one.front, named("a"), seen("a", 0.5, 5.0))
-    assert one.decide().parent == named("a").id
+    assert one.choose_move().parent == named("a").id
 
 
 def test_what_was_seen_exactly_on_every_case_is_not_looked_at_again() -> None:
@@ -225,4 +225,4 @@ def test_what_was_seen_exactly_on_every_case_is_not_looked_at_again() -> None:
         for case in ("x", "y"):
             found = seen(text, accuracy + 0.2 * (case == "y") * (text == "a"), 5.0 + accuracy)
             enter(one.front, named(text), msgspec.structs.replace(found, case=case))
-    assert one.decide().parent
+    assert one.choose_move().parent

@@ -65,7 +65,7 @@ def test_one_part_changes_at_a_time_in_turn_and_frozen_ones_never() -> None:
     for note in told:
         by_parent.setdefault(note["parent"], []).append(note["part"])
     assert all(turns == ["a", "b"] * (len(turns) // 2) + ["a"] * (len(turns) % 2) for turns in by_parent.values())
-    seed = TASK.candidates()[0]
+    seed = TASK.initial_candidates()[0]
     judged = [done.search.lab.find(tally.id).parts for tally in done.search.evidence.account.tallies()]
     for parts in judged:
         near = [p for p in judged if sum(p[name] != parts[name] for name in p) == 1]
@@ -91,10 +91,10 @@ def test_a_merge_takes_from_each_what_it_alone_changed() -> None:
     frontier.add(old.id, {"x": 0.0, "y": 0.0})
     frontier.add(one.id, {"x": 2.0, "y": 0.0})
     frontier.add(two.id, {"x": 0.0, "y": 1.0})
-    merged = family.merge(frontier, Random(0))
+    merged = family.draw_merge(frontier, Random(0))
     assert merged is not None and merged.child.parts == {"a": "1", "b": "1", "c": "8"}  # c: both, so the better one's
     assert set(merged.child.parents) == {one.id, two.id}
-    assert family.merge(frontier, Random(0)) is None  # once only
+    assert family.draw_merge(frontier, Random(0)) is None  # once only
 
 
 @pytest.mark.parametrize("most", [1, 2])

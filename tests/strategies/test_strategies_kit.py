@@ -50,7 +50,7 @@ VARIANTS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_strategy_keeps_the_contract(variant):
-    kit.check_strategy(catalog.make(variant.split()[0], VARIANTS[variant]))
+    kit.check_strategy(catalog.make_strategy(variant.split()[0], VARIANTS[variant]))
 
 
 @pytest.mark.slow
@@ -58,7 +58,7 @@ def test_strategy_keeps_the_contract(variant):
 @pytest.mark.parametrize("name", ["fragile 0.5, own", "crashing cases", "simulator lost, minimised"])
 def test_what_the_engine_asks_for_itself_is_asked_again_after_a_kill(name: str, order: kit.Order):
     """Second looks at failures, looks at the initial program, repeats: of them all a killed run loses nothing."""
-    world, strategy, budget = HAZARDS[name], catalog.make("pedigree", {}), Budget(evaluations=80, calls=2000)
+    world, strategy, budget = HAZARDS[name], catalog.make_strategy("pedigree", {}), Budget(evaluations=80, calls=2000)
     whole = simulate(strategy, world.task(), world, budget, seed=3, workers=3, order=order)
     inquiry = whole.search._inquiry  # pyright: ignore[reportPrivateUsage]
     assert inquiry._looked or inquiry._spent  # pyright: ignore[reportPrivateUsage]

@@ -38,41 +38,41 @@ def search(seed: int, noise: float, broken: int) -> ValueModel:
     """A run of thirty candidates, some broken, one never evaluated, whose leader was seen often."""
     rng, model = Random(seed), ValueModel(0.0, NOISY)
     for i in range(30):
-        model.add(str(i), (str(rng.randrange(max(i - 4, 0), max(i, 1))),))
+        model.add_candidate(str(i), (str(rng.randrange(max(i - 4, 0), max(i, 1))),))
         for _ in range(12 if i == 20 else 1):
             model.observe(str(i), (2.0 if i == 20 else 1.0 + 0.02 * i) + rng.gauss(0, noise))
     for i in range(broken):
-        model.add(f"broken {i}", (str(i % 30),))
+        model.add_candidate(f"broken {i}", (str(i % 30),))
         model.observe(f"broken {i}", None)
-    model.add("pending", ("20",))
+    model.add_candidate("pending", ("20",))
     return model
 
 
 def best_repeat(one: KnowledgeGradient) -> tuple[float, str]:
     """Half of what each repeat is expected to bring per share, the largest; those in flight told something already."""
-    model, worth = one.model, one.model.worth()
-    noise, best = model.step[0], int(worth.argmax())
+    model, worth = one.model, one.model.scaled_worths()
+    noise, best = model.noise_step_variances[0], int(worth.argmax())
     rates = list[tuple[float, str]]()
     for node in np.flatnonzero(np.isfinite(worth)).tolist():
         variance = 1 / (1 / model.variance[node] + one.repeating.get(node, 0) / noise)
         other = sorted(worth)[-2] if node == best else worth[best]
         gap = abs(other - worth[node])
         rates.append((0.5 * expected(gap, variance / math.sqrt(variance + noise)), model.ids[node]))
-    share = one.costs.evaluation() or 1.0
+    share = one.costs.evaluation_share() or 1.0
     return max((rate / share, id) for rate, id in rates)
 
 
 def best_children(one: KnowledgeGradient, among: Sequence[int], lead: float) -> tuple[float, str, int]:
     """What up to four children of each are expected to bring per share, the largest."""
-    model, worth, (noise, step) = one.model, one.model.worth(), one.model.step
+    model, worth, (noise, step) = one.model, one.model.scaled_worths(), one.model.noise_step_variances
     rates = list[tuple[float, str, int]]()
     for node in among:
         spread = model.variance[node] + step
         gap = lead - worth[node] - model.drift[node]
-        weight = model.births()[node] / (1 + 0.3 * one.expected.get(node, 0))
+        weight = model.child_success_chances()[node] / (1 + 0.3 * one.expected.get(node, 0))
         for k in range(1, one.most + 1):
             gain = expected(gap, spread / math.sqrt(spread + noise), k) * weight
-            rates.append((gain / one.costs.request(k), model.ids[node], k))
+            rates.append((gain / one.costs.request_share(k), model.ids[node], k))
     return max(rates)
 
 
@@ -91,16 +91,16 @@ def test_decisions_are_the_largest_gain_per_share_of_all_what_is_in_flight_count
     left: dict[str, float], run: tuple[int, float, int]
 ) -> None:
     one = gradient(search(*run), left=left)
-    worth = one.model.worth()
+    worth = one.model.scaled_worths()
     scored = np.flatnonzero(np.isfinite(worth)).tolist()
     for _ in range(8):
         again, children = best_repeat(one), best_children(one, scored, float(worth.max()))
-        move = one.decide()
+        move = one.choose_move()
         if again[0] > children[0]:
             assert (move.gain, move.again) == (pytest.approx(again[0], rel=1e-3), again[1])
         else:
             assert (move.gain, move.parent, move.k) == (pytest.approx(children[0], rel=1e-3), *children[1:])
-        one.begin(move)
+        one.begin_move(move)
 
 
 def scores(model: ValueModel, **seen: Sequence[float | None]) -> ValueModel:
@@ -115,8 +115,8 @@ def looks(model: ValueModel, cases: int = 1, flying: Sequence[Move] = ()) -> str
     """Which leader is looked at again whatever that gains."""
     one = gradient(model, cases)
     for move in flying:
-        one.begin(move)
-    move = one.decide()
+        one.begin_move(move)
+    move = one.choose_move()
     return move.again if move.gain == 0 else ""
 
 
@@ -200,22 +200,22 @@ def test_an_exact_data_set_is_not_looked_at_beyond_its_cases() -> None:
             model.observe(id, score, case)
     left = {"evaluations": 1e6, "calls": 1.0}
     one = gradient(model, 3, left)
-    move = one.decide()
+    move = one.choose_move()
     assert move.again == "third" and move.gain > 0
-    one.begin(move)
-    assert one.decide().again == ""
+    one.begin_move(move)
+    assert one.choose_move().again == ""
     model.observe("third", None, "c")
-    assert gradient(model, 3, left).decide().again == ""
+    assert gradient(model, 3, left).choose_move().again == ""
 
 
 def test_of_many_that_are_as_good_the_one_whose_children_were_sound_is_asked() -> None:
     model = ValueModel(exact=True)
     for i in range(61):
-        model.add(str(i), ("0",))
+        model.add_candidate(str(i), ("0",))
         model.observe(str(i), 1.0 if i == 60 else 1.0 - 0.1 * (i % 2))
         for _ in range(20 if i < 60 else 0):
-            model.barren(str(i))
-    assert gradient(model).decide().parent == "60"
+            model.count_barren_request(str(i))
+    assert gradient(model).choose_move().parent == "60"
 
 
 @pytest.mark.parametrize(("more", "leader"), [(0.0, "first"), (0.7e-6, "first"), (1.5e-6, "second")])
@@ -225,11 +225,11 @@ def test_of_exact_scores_that_differ_by_less_than_a_millionth_of_a_step_the_firs
     def model(more: float) -> ValueModel:
         found = ValueModel()
         for id, score in (("root", 0.0), ("first", 100.0), ("second", 100.0 + more), ("third", -50.0)):
-            found.add(id, ("root",))
+            found.add_candidate(id, ("root",))
             found.observe(id, score)
         return found
 
-    step = math.sqrt(model(0.0).step[1])
+    step = math.sqrt(model(0.0).noise_step_variances[1])
     assert looks(model(more * step)) == leader
 
 
@@ -237,25 +237,25 @@ def test_what_begins_is_in_flight_until_it_ends() -> None:
     one = gradient(search(2, 0.2, 1))
     moves = [Move(again="3"), Move(again="3"), Move(parent="4", k=3), Move(parent="4", k=2), Move(parent="", k=4)]
     for move in moves:
-        one.begin(move)
+        one.begin_move(move)
     assert (one.repeating, one.expected) == ({3: 2}, {4: 5})
     for move in moves[1:4]:
-        one.end(move, [])
+        one.end_move(move, [])
     assert (one.repeating, one.expected) == ({3: 1}, {})
 
 
 def test_while_nothing_was_scored_children_are_asked_of_the_first_or_from_scratch() -> None:
-    assert gradient(ValueModel()).decide() == Move(parent="", k=1)
-    assert gradient(scores(ValueModel(), a=[None], b=[None])).decide() == Move(parent="a")
-    assert gradient(scores(ValueModel(exact=True), a=[None], b=[1.0], c=[None])).decide().parent == "b"
+    assert gradient(ValueModel()).choose_move() == Move(parent="", k=1)
+    assert gradient(scores(ValueModel(), a=[None], b=[None])).choose_move() == Move(parent="a")
+    assert gradient(scores(ValueModel(exact=True), a=[None], b=[1.0], c=[None])).choose_move().parent == "b"
 
 
 def test_leaders_are_the_best_first_and_a_barren_one_is_asked_less() -> None:
     one = gradient(scores(ValueModel(exact=True), a=[1.0], b=[3.0], c=[2.0]))
-    assert one.leaders(2) == ["b", "c"]
-    before = one.model.births()[1]
-    one.barren("b")
-    assert one.model.births()[1] < before
+    assert one.leader_ids(2) == ["b", "c"]
+    before = one.model.child_success_chances()[1]
+    one.count_barren_request("b")
+    assert one.model.child_success_chances()[1] < before
 
 
 class Waiting:
@@ -267,17 +267,17 @@ class Waiting:
         for i in range(0 if exact else 20):
             self.model.observe("0", float(i % 2))
         for i in range(records + 1):
-            self.model.add(str(i), (str(i - 1),))
+            self.model.add_candidate(str(i), (str(i - 1),))
             self.model.observe(str(i), float(i))
-            self.move = self.one.decide()
+            self.move = self.one.choose_move()
         for name in ("lower", "low"):
-            self.model.add(name, (str(records),))
+            self.model.add_candidate(name, (str(records),))
         self.waited = 0
 
     def evaluate(self) -> Move:
         self.model.observe("low" if self.waited % 2 else "lower", -5.0 - self.waited % 2)
         self.waited += 1
-        self.move = self.one.decide()
+        self.move = self.one.choose_move()
         return self.move
 
 
@@ -297,7 +297,7 @@ def test_every_other_child_is_of_the_other_lineage_and_every_one_when_the_wait_i
     search = Waiting(2)
     while not search.evaluate().stalled:
         pass
-    assert search.one.decide().parent == search.move.parent  # the second turn
+    assert search.one.choose_move().parent == search.move.parent  # the second turn
     sides = list[bool]()
     while search.waited < 310:
         move = search.evaluate()
@@ -317,12 +317,12 @@ def test_children_of_the_lineage_that_is_followed_are_of_it() -> None:
     search = stalled()
     one, model = search.one, search.model
     (node,) = one.lineages.members
-    model.add("child", (model.ids[node],))
-    model.add("stranger", ("0",))
-    one.begin(search.move)
-    one.end(search.move, ["child"])
-    one.grow(Move(parent="0"), ["stranger"])
-    one.grow(Move(again="0"), ["stranger"])
+    model.add_candidate("child", (model.ids[node],))
+    model.add_candidate("stranger", ("0",))
+    one.begin_move(search.move)
+    one.end_move(search.move, ["child"])
+    one.grow_lineage(Move(parent="0"), ["stranger"])
+    one.grow_lineage(Move(again="0"), ["stranger"])
     assert one.lineages.members == [node, model.index["child"]]
 
 
@@ -330,12 +330,12 @@ def test_within_a_lineage_a_child_is_to_pass_its_best_alone() -> None:
     search = stalled()
     one, model = search.one, search.model
     (node,) = one.lineages.members
-    model.add("child", (model.ids[node],))
+    model.add_candidate("child", (model.ids[node],))
     model.observe("child", -4.9)
-    one.grow(search.move, ["child"])
+    one.grow_lineage(search.move, ["child"])
     members = one.lineages.members
-    rate, parent, k = best_children(one, members, max(float(model.worth()[each]) for each in members))
-    move = one.decide()
+    rate, parent, k = best_children(one, members, max(float(model.scaled_worths()[each]) for each in members))
+    move = one.choose_move()
     assert (move.gain, move.parent, move.k) == (pytest.approx(rate, rel=1e-3), parent, k) and not move.stalled
 
 
@@ -346,12 +346,12 @@ def test_a_lineage_without_a_record_is_given_up_for_another_that_nobody_tries() 
     first = search.move.parent
     other = next(name for name in ("low", "lower") if name != first)
     for i in range(7):
-        assert not one.decide().stalled
-        model.add(f"child {i}", (first,))
+        assert not one.choose_move().stalled
+        model.add_candidate(f"child {i}", (first,))
         model.observe(f"child {i}", -9.0)
-        one.grow(Move(parent=first), [f"child {i}"])
-        one.begin(Move(parent=f"child {i}"))  # so only the other is left to begin with
-    move = one.decide()
+        one.grow_lineage(Move(parent=first), [f"child {i}"])
+        one.begin_move(Move(parent=f"child {i}"))  # so only the other is left to begin with
+    move = one.choose_move()
     assert move.stalled and move.parent == other and one.lineages.number == 2
 
 
@@ -359,25 +359,25 @@ def test_a_lineage_with_records_is_followed_on() -> None:
     search = stalled()
     one, model, parent = search.one, search.model, search.move.parent
     for i in range(12):
-        model.add(f"child {i}", (parent,))
+        model.add_candidate(f"child {i}", (parent,))
         model.observe(f"child {i}", -4.0 + 0.1 * i)
-        one.grow(Move(parent=parent), [f"child {i}"])
+        one.grow_lineage(Move(parent=parent), [f"child {i}"])
         parent = f"child {i}"
-        assert not one.decide().stalled
+        assert not one.choose_move().stalled
 
 
 def test_where_every_candidate_was_a_parent_a_stalled_search_goes_on_as_before() -> None:
     search = Waiting(2)
-    search.model.add("failed", ("2",))
+    search.model.add_candidate("failed", ("2",))
     search.model.observe("failed", None)
     for name in ("low", "lower"):
-        search.one.begin(Move(parent=name))
+        search.one.begin_move(Move(parent=name))
     while search.waited < 60:
         assert not search.evaluate().stalled
     assert search.one.lineages.number == 0
-    search.model.add("once", ("2",))
+    search.model.add_candidate("once", ("2",))
     search.model.observe("once", -1.0)
-    move = search.one.decide()
+    move = search.one.choose_move()
     assert move.stalled and move.parent == "once"
 
 
@@ -396,10 +396,10 @@ def test_a_record_passes_the_last_by_half_a_step_under_noise(exact: bool, steps:
     for _ in range(12):  # noise is known
         one.model.observe("0", 0.0 if exact else rng.gauss(0, 0.3))
     for i in range(80):
-        one.model.add(str(i), (str(i - 1),))
+        one.model.add_candidate(str(i), (str(i - 1),))
         one.model.observe(str(i), 1e-6 * i * rng.random() if exact else 0.03 * i + rng.gauss(0, 0.3))
-        one.decide()
-        worth, step = float(one.model.worth().max()), math.sqrt(one.model.step[1])
-        records.see(worth, one.model.evaluations, steps * step)
+        one.choose_move()
+        worth, step = float(one.model.scaled_worths().max()), math.sqrt(one.model.noise_step_variances[1])
+        records.record_best(worth, one.model.evaluations, steps * step)
         assert (one.records.count, one.records.at, one.records.level) == (records.count, records.at, records.level)
     assert 3 < records.count < 60

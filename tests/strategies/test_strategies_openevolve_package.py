@@ -54,8 +54,8 @@ def ours(interval: int) -> ProgramPopulation:
     for island, text, score, features in scripted():
         candidate = Candidate.of({"main.py": text})
         rollout = Rollout(candidate, (Observation(candidate.id, Status.OK, score),), (score,))
-        found.islands[island].offer(Elite(rollout, score, features))
-        found.turned(island, interval, RATE)
+        found.islands[island].offer_elite(Elite(rollout, score, features))
+        found.count_and_migrate(island, interval, RATE)
     return found
 
 
@@ -80,17 +80,19 @@ def test_parents_and_inspirations_are_drawn_alike_over_a_thousand_steps() -> Non
     never = 10**6  # of a migrant and its origin, which score alike, the package keeps any one in its archive
     package, own, rng = theirs(never), ours(never), Random(8)
     for number, island in enumerate(own.islands):
-        at = {text_of(m.elite): island.cell(m.elite.features) for m in island.members}  # of one cell theirs takes any
+        at = {
+            text_of(m.elite): island.cell_of(m.elite.features) for m in island.members
+        }  # of one cell theirs takes any
         ranked = sorted((m.elite for m in island.members), key=lambda elite: -elite.reward)
         counts = [Counter[Any]() for _ in range(4)]
         for _ in range(STEPS):
             parent, inspirations = package.sample_from_island(number, num_inspirations=5)
-            drawn = island.parent(rng)
+            drawn = island.draw_parent(rng)
             assert drawn is not None
             counts[0][parent.code] += 1
             counts[1][text_of(drawn)] += 1
             counts[2].update(at[program.code] for program in inspirations)
-            counts[3].update(at[text_of(elite)] for elite in island._drawn(drawn, ranked, 5, rng))
+            counts[3].update(at[text_of(elite)] for elite in island._drawn_inspirations(drawn, ranked, 5, rng))
         assert apart(*counts[:2]) < 0.12 and apart(*counts[2:]) < 0.12
 
 

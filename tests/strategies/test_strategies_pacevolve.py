@@ -19,18 +19,18 @@ from culmen.core.task import Objective
 from culmen.core.usage import Budget
 from culmen.offline.proposer import OPERATORS
 from culmen.strategies import catalog
-from culmen.strategies.pacevolve.advisor import MENU, _filed, read_hypotheses, read_object
+from culmen.strategies.pacevolve.advisor import MENU, _file_experiments, read_hypotheses, read_object
 from culmen.strategies.pacevolve.island import (
     Momentum,
     Population,
     absolute_progress,
-    interventions,
+    intervention_weights,
     version_weights,
 )
-from culmen.strategies.pacevolve.memory import Failure, FailureMemory, Idea, IdeaRepository, Ranked, bounded
+from culmen.strategies.pacevolve.memory import Failure, FailureMemory, Idea, IdeaRepository, Ranked, first_sentences
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
 from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus
-from culmen.strategies.pacevolve.policy import Tinker, Vllm, bounds
+from culmen.strategies.pacevolve.policy import Tinker, Vllm, score_bounds
 from culmen.strategies.pacevolve.starts import Puct
 from culmen.testing.landscape import Landscape, task
 from culmen.testing.virtual import simulate
@@ -54,11 +54,11 @@ def rollout(n: float) -> Rollout:
 )
 def test_stall_lengths_after_a_gain_are_the_published_ones(gain, stall):
     momentum = Momentum(beta=0.85, threshold=0.001, freeze=0)
-    momentum.record(0.0, 1.0)
-    momentum.record(gain, 1.0)
+    momentum.record_reward(0.0, 1.0)
+    momentum.record_reward(gain, 1.0)
     flat = 0
-    while not momentum.stalled:
-        momentum.record(0.0, 1.0)
+    while not momentum.is_stalled:
+        momentum.record_reward(0.0, 1.0)
         flat += 1
     assert flat == stall
 
@@ -67,11 +67,11 @@ def test_no_intervention_before_the_second_candidate_nor_during_the_freeze():
     momentum = Momentum(beta=0.85, threshold=0.001, freeze=3)
     verdicts = []
     for _ in range(6):
-        momentum.record(0.0, 1.0)
-        verdicts.append(momentum.stalled)
+        momentum.record_reward(0.0, 1.0)
+        verdicts.append(momentum.is_stalled)
     assert verdicts == [False, False, False, True, True, True]
-    momentum.intervene()
-    assert not momentum.stalled
+    momentum.begin_freeze()
+    assert not momentum.is_stalled
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_no_intervention_before_the_second_candidate_nor_during_the_freeze():
     ],
 )
 def test_interventions_have_the_published_probabilities(progress, expected):
-    weights = interventions(progress, 0)
+    weights = intervention_weights(progress, 0)
     for index, share in expected.items():
         assert weights[index] / sum(weights) == pytest.approx(share, abs=0.006)
 
@@ -95,7 +95,7 @@ def test_interventions_have_the_published_probabilities(progress, expected):
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.integers(0, 7))
 @BUSY
 def test_there_is_always_something_to_do(progress, i):
-    weights = interventions(progress, i % len(progress))
+    weights = intervention_weights(progress, i % len(progress))
     assert all(w >= 0 for w in weights) and sum(weights) > 0
 
 
@@ -112,18 +112,18 @@ def test_progress_follows_the_reward_whatever_the_direction():
 
 
 def test_ideas_keep_their_numbers_and_never_share_them():
-    ideas = IdeaRepository().added("one").added("two").added("three").tried(2, "score 1")
-    smaller = ideas.without([1]).added("four")
+    ideas = IdeaRepository().with_idea("one").with_idea("two").with_idea("three").with_result(2, "score 1")
+    smaller = ideas.without_ideas([1]).with_idea("four")
     assert [i.number for i in smaller.ideas] == [2, 3, 4]
-    joined = smaller.joined(IdeaRepository().added("Two!").added("five").ideas)
+    joined = smaller.with_foreign_ideas(IdeaRepository().with_idea("Two!").with_idea("five").ideas)
     assert [(i.number, i.description) for i in joined.ideas][-1] == (5, "five") and len(joined.ideas) == 4
-    assert smaller.find(2) == Idea(2, "two", ("score 1",), 1) and ideas.find(1) is not None
+    assert smaller.find_idea(2) == Idea(2, "two", ("score 1",), 1) and ideas.find_idea(1) is not None
 
 
 @given(st.text(max_size=5000))
 @BUSY
 def test_what_a_model_writes_is_bounded(text):
-    short = bounded(text, 2)
+    short = first_sentences(text, 2)
     assert len(short) <= 600 and "\n" not in short
 
 
@@ -131,25 +131,30 @@ def test_failures_block_repeats_and_outlive_everything():
     memory = FailureMemory(size=3)
     for n in range(10):
         memory.add(Failure("idea", f"Try step {n}!", "error"), f"digest{n}")
-    assert len(memory) == 3 and memory.blocks("try STEP 0") and memory.knows("digest0") and not memory.blocks("step")
-    assert memory.kinds() == {"error": 3} and memory.recent(1)[0].experiment == "Try step 9!"
-    assert not memory.blocks("") and not memory.knows("")
+    assert (
+        len(memory) == 3
+        and memory.blocks_experiment("try STEP 0")
+        and memory.knows_code("digest0")
+        and not memory.blocks_experiment("step")
+    )
+    assert memory.counts_by_kind() == {"error": 3} and memory.latest_failures(1)[0].experiment == "Try step 9!"
+    assert not memory.blocks_experiment("") and not memory.knows_code("")
 
 
 def test_population_is_ranked_trimmed_and_without_repeats():
     population = Population(size=3)
     assert [population.add(rollout(n)) for n in (1, 3, 2, 3, 0, 5)] == [True, True, True, False, False, True]
-    assert [r.reward for r in population.head(9)] == [5, 3, 2]
-    drawn = {population.tournament(2, 1, Random(n)).reward for n in range(30)}
-    assert drawn == {5, 3} and population.tournament(4, 4, Random(0)).reward == 5
-    assert Population(1).tournament(4, 2, Random(0)) is None
+    assert [r.reward for r in population.best_rollouts(9)] == [5, 3, 2]
+    drawn = {population.tournament_winner(2, 1, Random(n)).reward for n in range(30)}
+    assert drawn == {5, 3} and population.tournament_winner(4, 4, Random(0)).reward == 5
+    assert Population(1).tournament_winner(4, 2, Random(0)) is None
 
 
 def test_a_branch_starts_from_the_old_best_and_ends_with_all_that_was_known():
     one = island()
     for n, idea in enumerate(("first", "second", "third")):
-        one.ideas = one.ideas.added(idea)
-        one.take(rollout(float(n)), 10.0)
+        one.ideas = one.ideas.with_idea(idea)
+        one.add_rollout(rollout(float(n)), 10.0)
         one.keep_version()
 
     class Oldest:
@@ -157,11 +162,11 @@ def test_a_branch_starts_from_the_old_best_and_ends_with_all_that_was_known():
             return [1.0] + [0.0] * (count - 1)
 
     assert one.backtrack(Oldest(), 2, Random(0)) == 0
-    assert one.parent(4, 2, Random(0)).reward == 0.0
+    assert one.next_parent(4, 2, Random(0)).reward == 0.0
     assert [i.description for i in one.ideas.ideas] == ["first"]
-    one.ideas = one.ideas.added("on the branch")
-    one.take(rollout(0.5), 10.0)
-    assert one.parent(4, 2, Random(0)).reward == 0.5  # the branch goes on from its own best
+    one.ideas = one.ideas.with_idea("on the branch")
+    one.add_rollout(rollout(0.5), 10.0)
+    assert one.next_parent(4, 2, Random(0)).reward == 0.5  # the branch goes on from its own best
     one.count_turn()
     assert one.branch is not None
     one.count_turn()
@@ -254,7 +259,7 @@ def test_a_trained_advisor_whose_replies_cannot_be_read_ends_the_search(share, e
     told = notes(run, "advisor_unreadable")
     assert bool(told) == ended and len(notes(run, "barrier")) >= 20 * ended
     if ended:
-        assert len(notes(run, "barrier")) == 20 and run.search.done and "A larger model" in told[0]["told"]
+        assert len(notes(run, "barrier")) == 20 and run.search.is_done and "A larger model" in told[0]["told"]
     else:
         assert any(not each["failures"] for each in notes(run, "barrier"))
 
@@ -368,13 +373,13 @@ def test_rewards_need_two_levels():
 
 @pytest.mark.parametrize(("start", "low"), [(float("-inf"), 0.2), (0.4, 0.4)])
 def test_rewards_begin_at_what_was_measured_else_at_what_the_task_says(start, low):
-    assert bounds(Objective(start=0.2, target=1.0), start, None) == (low, 1.0)
+    assert score_bounds(Objective(start=0.2, target=1.0), start, None) == (low, 1.0)
 
 
 def test_a_plan_under_an_idea_that_is_not_there_makes_a_new_one():
-    ideas = IdeaRepository().added("first")
+    ideas = IdeaRepository().with_idea("first")
     plan = [{"idea": 1, "experiment": "a"}, {"idea": 7, "experiment": "b", "description": "second"}]
-    known, filed = _filed(plan, ideas)
+    known, filed = _file_experiments(plan, ideas)
     assert filed == [(1, "a"), (2, "b")] and [idea.description for idea in known.ideas] == ["first", "second"]
 
 
@@ -420,11 +425,11 @@ def test_replies_to_be_trained_are_chosen():
 
 
 def test_engines_are_settings():
-    made = catalog.make(
+    made = catalog.make_strategy(
         "pacevolve_plus_plus", {"engine": 'tinker("http://gpu:8000", sequence_mean)', "roles": "select"}
     )
     assert made.engine == Tinker("http://gpu:8000", "sequence_mean") and made.roles == ("select",)
-    assert catalog.make("pacevolve_plus_plus", {"starts": "puct(c=2)"}).starts == Puct(c=2.0)
+    assert catalog.make_strategy("pacevolve_plus_plus", {"starts": "puct(c=2)"}).starts == Puct(c=2.0)
     with pytest.raises(UserError, match="sums its loss"):
         Tinker(aggregate="batch_mean")
     opened = []
@@ -471,11 +476,12 @@ def test_no_island_goes_back_before_it_has_made_its_experiments():
 
 
 def test_the_papers_baselines_have_a_word_each():
-    made = catalog.make("pacevolve_plus_plus", {"preset": "ttt_discover", "anchor": "0.5"})
+    made = catalog.make_strategy("pacevolve_plus_plus", {"preset": "ttt_discover", "anchor": "0.5"})
     assert (made.objective, made.starts, made.anchor) == ("entropic", Puct(), 0.5)
     words = {
-        name: catalog.make("pacevolve_plus_plus", {"preset": name}).objective for name in PacevolvePlusPlus.presets
+        name: catalog.make_strategy("pacevolve_plus_plus", {"preset": name}).objective
+        for name in PacevolvePlusPlus.presets
     }
     assert words == {"no_rl": "none", "thetaevolve": "grpo", "max_at_k": "pkpo", "ttt_discover": "entropic"}
     with pytest.raises(UserError, match="no preset 'ttt'"):
-        catalog.make("pacevolve_plus_plus", {"preset": "ttt"})
+        catalog.make_strategy("pacevolve_plus_plus", {"preset": "ttt"})

@@ -21,7 +21,7 @@ from culmen.strategies.pacevolve.memory import FailureMemory, IdeaRepository
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
 from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus
 from culmen.strategies.pacevolve.policy import TRAINED
-from culmen.testing.landscape import Faults, Landscape, program, task
+from culmen.testing.landscape import Faults, Landscape, landscape_program, task
 from culmen.testing.virtual import simulate
 
 from .test_strategies_pacevolve_scaffold import Heard, notes, one_idea, paper
@@ -31,9 +31,9 @@ def tried(*tries):
     """Ideas 1, 2, ... with so many experiments under each."""
     ideas = IdeaRepository()
     for number, count in enumerate(tries, 1):
-        ideas = ideas.added(f"idea {number}")
+        ideas = ideas.with_idea(f"idea {number}")
         for n in range(count):
-            ideas = ideas.tried(number, f"score {n}")
+            ideas = ideas.with_result(number, f"score {n}")
     return ideas
 
 
@@ -50,8 +50,8 @@ class Answers:
 
 def tidied(upkeep, ideas, number=0, voice=None, planned=()):
     failures = FailureMemory(9)
-    after, dropped = asyncio.run(upkeep.tidy(None, voice, ideas, number, failures, planned))
-    return after, dropped, [(f.idea, f.kind, f.reason) for f in failures.recent(9)]
+    after, dropped = asyncio.run(upkeep.tidy_ideas(None, voice, ideas, number, failures, planned))
+    return after, dropped, [(f.idea, f.kind, f.reason) for f in failures.latest_failures(9)]
 
 
 def test_ideas_never_tried_are_given_up_first_then_those_tried_most():
@@ -75,13 +75,15 @@ def test_ideas_that_the_advisor_names_are_given_up_before_all_others():
 
 def test_a_history_is_condensed_by_the_advisor_else_to_its_latest_result():
     condense = Upkeep(condense=2, tries=1)
-    assert tidied(Upkeep(condense=2), tried(1), 1)[0].find(1).results == ("score 0",)
+    assert tidied(Upkeep(condense=2), tried(1), 1)[0].find_idea(1).results == ("score 0",)
     shorter = tidied(Upkeep(condense=2), tried(2), 1)[0]
-    assert shorter.find(1).results == ("2 experiments; the latest: score 1",)
+    assert shorter.find_idea(1).results == ("2 experiments; the latest: score 1",)
     assert tidied(Upkeep(condense=2), shorter, 1)[0] == shorter  # once
-    said = tidied(condense, tried(2), 1, Answers(condense={"description": "steps", "result": "both failed"}))[0].find(1)
+    said = tidied(condense, tried(2), 1, Answers(condense={"description": "steps", "result": "both failed"}))[
+        0
+    ].find_idea(1)
     assert (said.description, said.results, said.tries) == ("steps", ("both failed",), 2)
-    said = tidied(condense, tried(2), 1, Answers(condense={"result": "both failed"}))[0].find(1)
+    said = tidied(condense, tried(2), 1, Answers(condense={"result": "both failed"}))[0].find_idea(1)
     assert (said.description, said.results) == ("idea 1", ("both failed",))
     assert tidied(condense, tried(2), 1, Answers(condense={"results": 3}))[0] == shorter
 
@@ -197,7 +199,7 @@ class Coder(Heard):
 
     def propose(self, brief, rng):
         number = self.numbers.pop(0) if self.numbers else None
-        return Proposal(fault="empty") if number is None else Proposal((Candidate.of(program(number)),))
+        return Proposal(fault="empty") if number is None else Proposal((Candidate.of(landscape_program(number)),))
 
     def observe(self, candidate, seed, rng):
         seen = super().observe(candidate, seed, rng)

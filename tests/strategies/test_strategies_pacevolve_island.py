@@ -15,9 +15,9 @@ from culmen.core.usage import Budget
 from culmen.strategies.pacevolve.advisor import Planning
 from culmen.strategies.pacevolve.implementing import Implementing
 from culmen.strategies.pacevolve.island import Early, Island, Momentum, Population, Recent
-from culmen.strategies.pacevolve.memory import Failure, FailureMemory, IdeaRepository, Ranked, bounded
+from culmen.strategies.pacevolve.memory import Failure, FailureMemory, IdeaRepository, Ranked, first_sentences
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
-from culmen.testing.landscape import Landscape, program, task
+from culmen.testing.landscape import Landscape, landscape_program, task
 from culmen.testing.virtual import simulate
 
 from .helpers import Witness
@@ -26,79 +26,82 @@ from .test_strategies_pacevolve_scaffold import island, notes, paper, rollout
 
 
 def test_a_text_is_kept_to_its_sentences_and_600_characters():
-    assert bounded("One.  Two!\nThree? Four.", 3) == "One. Two! Three?"
-    assert bounded("a" * 600, 1) == "a" * 600 and bounded("a" * 601, 1) == "a" * 599 + "…"
-    assert IdeaRepository().added("One. Two. Three.").ideas[0].description == "One. Two."
+    assert first_sentences("One.  Two!\nThree? Four.", 3) == "One. Two! Three?"
+    assert first_sentences("a" * 600, 1) == "a" * 600 and first_sentences("a" * 601, 1) == "a" * 599 + "…"
+    assert IdeaRepository().with_idea("One. Two. Three.").ideas[0].description == "One. Two."
 
 
 def test_a_history_without_a_summary_stays_as_it_is():
-    ideas = IdeaRepository().added("steps").tried(1, "score 1").tried(1, "score 2")
-    kept = ideas.condensed(1, "small steps", " ").ideas[0]
+    ideas = IdeaRepository().with_idea("steps").with_result(1, "score 1").with_result(1, "score 2")
+    kept = ideas.with_condensed_history(1, "small steps", " ").ideas[0]
     assert (kept.description, kept.results, kept.tries) == ("small steps", ("score 1", "score 2"), 2)
 
 
 def test_ideas_taken_over_are_numbered_on_from_ones_own():
-    theirs = IdeaRepository().added("one").added("two").added("three").ideas
-    joined = IdeaRepository().added("own").joined(theirs)
+    theirs = IdeaRepository().with_idea("one").with_idea("two").with_idea("three").ideas
+    joined = IdeaRepository().with_idea("own").with_foreign_ideas(theirs)
     assert [(idea.number, idea.description) for idea in joined.ideas] == [
         (1, "own"),
         (2, "one"),
         (3, "two"),
         (4, "three"),
     ]
-    assert joined.added("next").ideas[-1].number == 5
+    assert joined.with_idea("next").ideas[-1].number == 5
 
 
 def test_of_equal_programs_the_first_stays_the_best():
     first, second = Candidate.of({"p": "1"}), Candidate.of({"p": "2"})
-    assert IdeaRepository().bettered(Ranked(first, 1.0)).bettered(Ranked(second, 1.0)).best.candidate == first
+    assert (
+        IdeaRepository().with_better_program(Ranked(first, 1.0)).with_better_program(Ranked(second, 1.0)).best.candidate
+        == first
+    )
     one = island()
-    assert [one.take(rollout(n), 9.0) for n in (1.0, 1.0, 2.0)] == [True, False, True]
+    assert [one.add_rollout(rollout(n), 9.0) for n in (1.0, 1.0, 2.0)] == [True, False, True]
 
 
 def test_the_latest_failures_come_first_and_ten_times_as_many_experiments_stay_blocked():
     memory = FailureMemory(2)
     for n in range(20):
         memory.add(Failure("idea", f"step {n}", "error"), f"digest {n}")
-    assert [failure.experiment for failure in memory.recent(9)] == ["step 19", "step 18"]
-    assert all(memory.blocks(f"step {n}") and memory.knows(f"digest {n}") for n in range(20))
+    assert [failure.experiment for failure in memory.latest_failures(9)] == ["step 19", "step 18"]
+    assert all(memory.blocks_experiment(f"step {n}") and memory.knows_code(f"digest {n}") for n in range(20))
     memory.add(Failure("idea", "step 0", "repeat"), "digest 0")  # failed again: not the oldest any more
     memory.add(Failure("idea", "another", "error"), "another")
-    gone = [n for n in range(20) if not memory.blocks(f"step {n}") and not memory.knows(f"digest {n}")]
-    assert gone == [1] and memory.blocks("another")
+    gone = [n for n in range(20) if not memory.blocks_experiment(f"step {n}") and not memory.knows_code(f"digest {n}")]
+    assert gone == [1] and memory.blocks_experiment("another")
 
 
 def test_momentum_follows_the_share_of_the_way_that_a_gain_closes():
     momentum = Momentum(beta=0.75, threshold=0.06, freeze=1)
-    assert [momentum.record(reward, 9.0) for reward in (1.0, 3.0, 3.0, 2.0, 6.0)] == [0.0, 0.25, 0.0, 0.0, 0.5]
+    assert [momentum.record_reward(reward, 9.0) for reward in (1.0, 3.0, 3.0, 2.0, 6.0)] == [0.0, 0.25, 0.0, 0.0, 0.5]
     assert momentum.best == 6.0
     assert momentum.value == pytest.approx(0.75**3 * 0.25 * 0.25 + 0.25 * 0.5)
-    momentum.record(9.0, 9.0)
-    assert momentum.record(10.0, 9.0) == 0.0 and momentum.best == 10.0  # beyond the target there is no way to go
+    momentum.record_reward(9.0, 9.0)
+    assert momentum.record_reward(10.0, 9.0) == 0.0 and momentum.best == 10.0  # beyond the target there is no way to go
 
 
 def test_an_island_stalls_below_the_threshold_once_the_freeze_is_over():
     momentum = Momentum(beta=0.5, threshold=0.25, freeze=1)
-    momentum.record(0.0, 1.0)
-    momentum.record(0.5, 1.0)
-    assert momentum.value == 0.25 and not momentum.stalled  # not below it
-    momentum.record(0.5, 1.0)
-    assert momentum.stalled
-    momentum.intervene()
-    momentum.record(0.5, 1.0)
-    assert not momentum.stalled
-    momentum.record(0.5, 1.0)
-    assert momentum.stalled
+    momentum.record_reward(0.0, 1.0)
+    momentum.record_reward(0.5, 1.0)
+    assert momentum.value == 0.25 and not momentum.is_stalled  # not below it
+    momentum.record_reward(0.5, 1.0)
+    assert momentum.is_stalled
+    momentum.begin_freeze()
+    momentum.record_reward(0.5, 1.0)
+    assert not momentum.is_stalled
+    momentum.record_reward(0.5, 1.0)
+    assert momentum.is_stalled
 
 
 def test_a_branch_ends_with_the_longer_history_of_every_idea():
     one = island()
-    one.ideas = IdeaRepository().added("kept").added("gone on with")
-    one.take(rollout(3.0), 9.0)
+    one.ideas = IdeaRepository().with_idea("kept").with_idea("gone on with")
+    one.add_rollout(rollout(3.0), 9.0)
     one.keep_version()
-    one.ideas = one.ideas.tried(1, "before").tried(2, "before").added("later")
+    one.ideas = one.ideas.with_result(1, "before").with_result(2, "before").with_idea("later")
     one.backtrack(Only(0), 1, Random(0))
-    one.ideas = one.ideas.tried(2, "on the branch").without([3]).added("new")
+    one.ideas = one.ideas.with_result(2, "on the branch").without_ideas([3]).with_idea("new")
     one.count_turn()
     assert [(idea.number, idea.description, idea.results) for idea in one.ideas.ideas] == [
         (1, "kept", ("before",)),
@@ -106,35 +109,35 @@ def test_a_branch_ends_with_the_longer_history_of_every_idea():
         (3, "later", ()),
         (4, "new", ()),
     ]
-    assert one.ideas.added("next").ideas[-1].number == 5
+    assert one.ideas.with_idea("next").ideas[-1].number == 5
 
 
 def test_an_island_intervenes_once_then_waits():
     one = Island(Population(9), Momentum(beta=0.5, threshold=0.25, freeze=0))
-    one.take(rollout(1.0), 9.0)
-    assert not one.momentum.stalled  # no verdict on a single candidate
+    one.add_rollout(rollout(1.0), 9.0)
+    assert not one.momentum.is_stalled  # no verdict on a single candidate
     one.keep_version()
-    one.take(rollout(1.5), 9.0)
-    assert one.momentum.stalled
+    one.add_rollout(rollout(1.5), 9.0)
+    assert one.momentum.is_stalled
     one.backtrack(Early(), 3, Random(0))
-    assert not one.momentum.stalled
-    one.take(rollout(0.5), 9.0)
-    assert one.momentum.stalled
+    assert not one.momentum.is_stalled
+    one.add_rollout(rollout(0.5), 9.0)
+    assert one.momentum.is_stalled
     one.take_over((), None)
-    assert not one.momentum.stalled
+    assert not one.momentum.is_stalled
 
 
 def test_a_branch_goes_on_from_the_first_of_its_best_programs():
     one = island()
     one.keep_version()  # with no program yet
-    one.take(rollout(3.0), 9.0)
+    one.add_rollout(rollout(3.0), 9.0)
     one.keep_version()
     one.backtrack(Only(0), 9, Random(0))
     same = Rollout(Candidate.of({"p": "another"}), (), (1.0,))
     followed = []
     for made in (rollout(0.5), rollout(1.0), same, rollout(0.25)):
-        one.take(made, 9.0)
-        followed.append(one.parent(4, 2, Random(0)))
+        one.add_rollout(made, 9.0)
+        followed.append(one.next_parent(4, 2, Random(0)))
     assert followed == [rollout(0.5), *[rollout(1.0)] * 3]
 
 
@@ -142,8 +145,8 @@ def test_others_take_over_the_version_with_the_best_program_also_from_an_island_
     one = island()
     assert one.best_version() == one.ideas  # no program, no versions
     for n, reward in enumerate((-3.0, -2.0)):
-        one.ideas = one.ideas.added(f"idea {n}")
-        one.take(rollout(reward), 9.0)
+        one.ideas = one.ideas.with_idea(f"idea {n}")
+        one.add_rollout(rollout(reward), 9.0)
         one.keep_version()
     one.backtrack(Only(0), 3, Random(0))
     assert [idea.description for idea in one.best_version().ideas] == ["idea 0", "idea 1"] != one.ideas.ideas
@@ -184,7 +187,7 @@ def test_without_a_target_full_progress_is_as_much_again_as_was_gained():
 
 @pytest.mark.parametrize("batch", [None, 2])
 def test_a_persons_candidate_is_seen_on_as_many_cases_as_any_other(batch):
-    own = Candidate.of(program(0.97, 1))
+    own = Candidate.of(landscape_program(0.97, 1))
     body = {"tell": "candidate", "id": "1"}
     entry = Entry("tell", effect="candidates", body=body, result=Proposal(candidates=(own,)))
     about = msgspec.structs.replace(task(), cases=tuple(Case(f"{n}") for n in range(3)))

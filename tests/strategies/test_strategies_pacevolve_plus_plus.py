@@ -10,7 +10,7 @@ from culmen.core.task import Objective
 from culmen.core.usage import Budget
 from culmen.strategies.pacevolve.implementing import ExperimentOutcome, Implementing
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
-from culmen.strategies.pacevolve.policy import Local, Steps, reward
+from culmen.strategies.pacevolve.policy import Local, Steps, decision_reward
 from culmen.strategies.pacevolve.starts import Puct
 from culmen.strategies.puct import PuctSearch
 from culmen.testing.landscape import Faults, Landscape, task
@@ -31,7 +31,7 @@ from .test_strategies_pacevolve_scaffold import notes, rollout
     ],
 )
 def test_the_learning_rate_follows_what_is_trained_unless_it_is_given(settings, rate):
-    assert plus(**settings).rules()["rate"] == rate
+    assert plus(**settings).update_rules()["rate"] == rate
 
 
 def test_updates_are_told_where_they_stand_in_the_plan():
@@ -71,7 +71,7 @@ def test_no_role_is_nothing_to_train():
 
 def alarms(rows, steps=None):
     steps = steps or Steps()
-    return [steps.alarms(skip, told, failed) for skip, told, failed in rows]
+    return [steps.update_alarms(skip, told, failed) for skip, told, failed in rows]
 
 
 def test_entropy_collapses_below_three_tenths_of_the_first():
@@ -101,11 +101,11 @@ def test_most_of_a_barrier_failing_and_ten_barriers_without_a_step_raise_alarms(
 def test_rewards_go_from_zero_to_five_in_the_direction_of_the_task():
     def rewarded(direction, score):
         objective = Objective(direction=direction)
-        return reward(objective, ExperimentOutcome(rollout(objective.reward(score))), (0.0, 10.0))
+        return decision_reward(objective, ExperimentOutcome(rollout(objective.reward(score))), (0.0, 10.0))
 
     assert [rewarded("max", score) for score in (2.5, 10.0, 12.0, -1.0)] == [1.25, 5.0, 5.0, 0.0]
     assert [rewarded("min", score) for score in (2.5, 10.0, 12.0, -1.0)] == [3.75, 0.0, 0.0, 5.0]
-    assert reward(Objective(), ExperimentOutcome(fault="error"), (0.0, 10.0)) == -1.0
+    assert decision_reward(Objective(), ExperimentOutcome(fault="error"), (0.0, 10.0)) == -1.0
 
 
 def test_what_was_opened_is_told_and_a_prompt_that_is_cut_once():
@@ -121,28 +121,30 @@ def test_what_was_opened_is_told_and_a_prompt_that_is_cut_once():
 
 
 def test_a_batch_that_is_not_mentioned_is_the_engines_own():
-    assert Local().batch == BATCH and Local().told() == {} and Local(batch=1).told() == {"batch": 1}
+    assert (
+        Local().batch == BATCH and Local().engine_settings() == {} and Local(batch=1).engine_settings() == {"batch": 1}
+    )
 
 
 def test_states_are_given_to_the_islands_and_back_as_puct_says():
     """Two seeds and no exploration: the better one first, then the other, as lines in use are passed over."""
     low, high, child = rollout(1.0), rollout(2.0), rollout(4.0)
-    starting = Puct(c=0.0).begin([(low, 1.0), (high, 2.0)])
-    assert starting.take(2) == [high, low]
+    starting = Puct(c=0.0).begin_search([(low, 1.0), (high, 2.0)])
+    assert starting.take_starts(2) == [high, low]
     first, second = starting.give_back([(child, 4.0), (high, 2.0)])  # what the second made is known already
     assert (first["parent"], first["value"], first["expansions"], first["total"]) == (high.candidate.id, 4.0, 1, 1)
     assert first["kept"] == [child.candidate.id] and first["states"] == 3
     assert (second["parent"], second["value"], second["expansions"], second["total"]) == (low.candidate.id, 1.0, 1, 2)
     assert second["kept"] == [] and second["states"] == 3
-    assert starting.take(1) == [child]
+    assert starting.take_starts(1) == [child]
     assert [note["kept"] for note in starting.give_back([(child, 4.0)])] == [[]]
 
 
 def test_without_a_seed_what_works_becomes_a_state_to_start_from():
-    starting = Puct().begin([])
-    assert starting.take(2) == [None, None]
+    starting = Puct().begin_search([])
+    assert starting.take_starts(2) == [None, None]
     assert starting.give_back([None, (rollout(1.0), 1.0)]) == []
-    assert starting.take(1) == [rollout(1.0)]
+    assert starting.take_starts(1) == [rollout(1.0)]
 
 
 def test_the_archive_of_states_is_the_one_of_the_strategy_puct():

@@ -62,7 +62,7 @@ def test_three_islands_on_a_real_evaluator(tmp_path):
         run_dir=tmp_path / "run",
     )
     assert study.best is not None and -3.01 < study.best.score <= -3.0
-    told = {kind: [note.entry.body for note in views.notes(study.path, kind)] for kind in NOTES}
+    told = {kind: [note.entry.body for note in views.note_events(study.path, kind)] for kind in NOTES}
     assert told["backtrack"] and told["crossover"]  # each has a chance of a half, many times
     assert {note["island"] for note in told["experiment"]} == {0, 1, 2}
     assert all(len(note["ideas"]) <= 5 for note in told["experiment"])

@@ -21,7 +21,7 @@ from culmen.strategies.pacevolve.implementing import Implementing
 from culmen.strategies.pacevolve.island import Island, Momentum, Population, version_weights
 from culmen.strategies.pacevolve.memory import IdeaRepository
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
-from culmen.testing.landscape import Faults, Landscape, task, truth
+from culmen.testing.landscape import Faults, Landscape, task, written_reward
 from culmen.testing.virtual import Simulation, simulate
 
 
@@ -72,7 +72,7 @@ class Dealt(Landscape):
 
     def observe(self, candidate: Candidate, seed: int, rng: Random) -> Observation:
         seen = super().observe(candidate, seed, rng)
-        return msgspec.structs.replace(seen, score=self.sign * truth(candidate))  # pyright: ignore[reportAttributeAccessIssue]
+        return msgspec.structs.replace(seen, score=self.sign * written_reward(candidate))  # pyright: ignore[reportAttributeAccessIssue]
 
     def propose(self, brief: Brief, rng: Random) -> Proposal:
         return super().propose(brief, self.draws)  # pyright: ignore[reportAttributeAccessIssue]
@@ -99,25 +99,29 @@ def test_a_minimised_task_is_searched_as_its_mirror_image_is():
 
 def test_what_an_island_takes_over_stays_its_own():
     one, other = island(), island()
-    one.ideas = one.ideas.added("wider").tried(1, "score 1")
-    one.take(rollout(1.0), 9.0)
+    one.ideas = one.ideas.with_idea("wider").with_result(1, "score 1")
+    one.add_rollout(rollout(1.0), 9.0)
     one.keep_version()
-    other.ideas = other.ideas.added("own")
+    other.ideas = other.ideas.with_idea("own")
     other.take_over(one.best_version().ideas, one.population.best)
-    other.ideas = other.ideas.tried(2, "score 7").described(2, "changed")
+    other.ideas = other.ideas.with_result(2, "score 7").with_description(2, "changed")
     assert [idea.description for idea in other.ideas.ideas] == ["own", "changed"]
-    assert one.ideas.find(1) == one.versions[0].find(1) == IdeaRepository().added("wider").tried(1, "score 1").find(1)
-    assert one.parent(4, 2, Random(0)).reward == other.parent(4, 2, Random(0)).reward == 1.0  # its best, once
-    assert other.parent(4, 2, Random(0)) is None
+    assert (
+        one.ideas.find_idea(1)
+        == one.versions[0].find_idea(1)
+        == IdeaRepository().with_idea("wider").with_result(1, "score 1").find_idea(1)
+    )
+    assert one.next_parent(4, 2, Random(0)).reward == other.next_parent(4, 2, Random(0)).reward == 1.0  # its best, once
+    assert other.next_parent(4, 2, Random(0)) is None
 
 
 def test_the_best_version_is_the_latest_with_the_best_program_whatever_came_between():
     one = island()
     for n, reward in enumerate((0.0, 3.0, 1.0)):
-        one.ideas = one.ideas.added(f"idea {n}")
-        one.take(rollout(reward), 9.0)
+        one.ideas = one.ideas.with_idea(f"idea {n}")
+        one.add_rollout(rollout(reward), 9.0)
         one.keep_version()
-    one.take_over(IdeaRepository().added("foreign").ideas, rollout(2.0))
+    one.take_over(IdeaRepository().with_idea("foreign").ideas, rollout(2.0))
     one.keep_version()
     assert [version.best.reward for version in one.versions] == [0.0, 3.0, 3.0, 3.0]
     best = one.best_version()

@@ -17,9 +17,16 @@ from culmen.core.usage import Budget
 from culmen.memory.priorities import Mean, Newest, Quantile, ThisRound, Ucb, UcbSigma
 from culmen.memory.queue import PriorityQueue, Statistics, Trace
 from culmen.strategies import catalog
-from culmen.strategies.judging import value
+from culmen.strategies.judging import dimension_value
 from culmen.strategies.polca import Polca
-from culmen.strategies.summarizer import Summarizer, clip, contrast, guidance, split, threshold
+from culmen.strategies.summarizer import (
+    Summarizer,
+    contrast_pairs,
+    extract_guidance,
+    shorten_middle,
+    split_by_success,
+    success_threshold,
+)
 from culmen.testing.landscape import Landscape, task
 from culmen.testing.virtual import simulate
 
@@ -38,7 +45,7 @@ def statistics(*rounds):
     made = Statistics()
     for number, rollouts in enumerate(rounds):
         for r in rollouts:
-            made.update(r, number)
+            made.add_rollout(r, number)
     return made
 
 
@@ -62,8 +69,8 @@ def test_a_negative_spread_is_refused():
 
 @pytest.mark.parametrize("name", ["beam", "sequential", "polca", "pedigree"])
 def test_what_a_summary_costs_is_told_where_there_is_one(name):
-    assert "summary" in catalog.make(name, {"summarizer": "on"}).asides
-    assert catalog.make(name, {"summarizer": "off"}).asides == ""
+    assert "summary" in catalog.make_strategy(name, {"summarizer": "on"}).asides
+    assert catalog.make_strategy(name, {"summarizer": "off"}).asides == ""
 
 
 def test_newest_is_the_order_of_arrival():
@@ -97,13 +104,13 @@ def test_a_generation_that_fails_altogether_does_not_replace_the_one_before():
     ],
 )
 def test_threshold(tau, objective, seen, level):
-    assert threshold(tau, objective, seen) == level
+    assert success_threshold(tau, objective, seen) == level
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(-5, 5))), st.floats(-5, 5))
 def test_every_trace_is_a_success_or_a_failure(rewards, level):
     traces = [Trace("c", reward, "ok", "") for reward in rewards]
-    good, bad = split(traces, level)
+    good, bad = split_by_success(traces, level)
     assert len(good) + len(bad) == len(traces)
     assert all(t.reward > level for t in good) and all(t.reward is None or t.reward <= level for t in bad)
 
@@ -118,7 +125,7 @@ def queue_of(*rollouts):
 def test_contrast_draws_one_of_each_kind_and_the_one_there_is():
     queue = queue_of(rollout("mixed", 1.0, 0.0, None), rollout("good", 1.0), rollout("bad", None, feedback="boom"))
     cases = {"c": Case("c", input={"n": 1})}
-    mixed, good, bad = contrast(queue, 0.5, 10, 9000, cases, Random(0), Objective())
+    mixed, good, bad = contrast_pairs(queue, 0.5, 10, 9000, cases, Random(0), Objective())
     assert mixed["success"]["score"] == 1.0 and mixed["failure"]["score"] in (0.0, None)
     assert mixed["success"]["input"] == '{"n": 1}' and mixed["program"] == "mixed" and mixed["count"] == 3
     assert good["success"] and good["failure"] is None
@@ -129,7 +136,8 @@ def test_contrast_varies_with_the_generator_and_leaves_out_the_unseen():
     queue = queue_of(*(rollout(f"{n}", float(n)) for n in range(30)))
     queue.add([Candidate.of({"p": "unseen"})])
     drawn = [
-        [p["program"] for p in contrast(queue, 15.0, 6, 9000, {}, Random(seed), Objective())] for seed in (1, 1, 2)
+        [p["program"] for p in contrast_pairs(queue, 15.0, 6, 9000, {}, Random(seed), Objective())]
+        for seed in (1, 1, 2)
     ]
     assert drawn[0] == drawn[1] != drawn[2]
     assert all(names[:3] == ["29", "28", "27"] and "unseen" not in names for names in drawn)
@@ -138,7 +146,7 @@ def test_contrast_varies_with_the_generator_and_leaves_out_the_unseen():
 @given(st.text(max_size=400), st.integers(60, 300))
 @example("0123456789" * 40, 60)
 def test_clip_keeps_both_ends_and_the_size(text, chars):
-    short = clip(text, chars)
+    short = shorten_middle(text, chars)
     assert len(short) <= chars + 10
     assert short == text or (short[:20] == text[:20] and short[-10:] == text[-10:])
 
@@ -155,14 +163,14 @@ def test_clip_keeps_both_ends_and_the_size(text, chars):
     ],
 )
 def test_guidance_is_what_the_reply_advises(reply, advice):
-    assert guidance(reply) == advice
+    assert extract_guidance(reply) == advice
 
 
 def test_features_are_lengths_and_means_of_finite_metrics():
     made = rollout("12345", 1.0, 2.0, metrics={"m": 4.0, "bad": math.nan})
-    assert value("complexity", made) == 5.0
-    assert value("m", made) == 4.0
-    assert value("bad", made) == value("missing", made) == 0.0
+    assert dimension_value("complexity", made) == 5.0
+    assert dimension_value("m", made) == 4.0
+    assert dimension_value("bad", made) == dimension_value("missing", made) == 0.0
 
 
 @pytest.mark.parametrize("tau", [0.2, 0.45])
@@ -184,7 +192,7 @@ def test_the_summarizer_contrasts_what_lies_above_tau_with_what_lies_below(tau):
 @pytest.mark.parametrize("name", ["turboevolve", "map_elites", "openevolve"])
 def test_what_is_drawn_to_inspire_is_shown_to_the_model(name):
     witness = Witness(Landscape())
-    simulate(catalog.make(name), task(), witness, Budget(evaluations=80, final=0.0), seed=1, workers=2)
+    simulate(catalog.make_strategy(name), task(), witness, Budget(evaluations=80, final=0.0), seed=1, workers=2)
     shown = [brief.inspirations for brief in witness.briefs if brief.parent is not None]
     assert sum(map(bool, shown)) > len(shown) / 2
     for brief in witness.briefs:

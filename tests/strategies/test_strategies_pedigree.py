@@ -90,7 +90,7 @@ def test_with_noise_it_finds_more_than_greedy_does() -> None:
         for seed in range(6):
             world = worlds.SimulatedWorld(noise=0.1, number=seed)
             done = simulate(strategy, world.task(), world, Budget(evaluations=150), seed=seed)
-            total += worlds.quality(done.search.lab.find(done.verdict.id)) / 6 if done.verdict else 0.0
+            total += worlds.hidden_quality(done.search.lab.find(done.verdict.id)) / 6 if done.verdict else 0.0
         return total
 
     assert mean(PedigreeSearch()) > mean(Greedy()) + 0.05
@@ -128,17 +128,17 @@ def test_on_a_data_set_leaders_are_looked_at_on_several_cases_until_the_noise_is
 
 def test_a_summary_is_asked_for_only_when_progress_stalls() -> None:
     moving, _ = search(worlds.SimulatedWorld(), Budget(evaluations=40))
-    stuck, _ = search(worlds.SimulatedWorld(shape=worlds.deceptive), Budget(evaluations=200))
+    stuck, _ = search(worlds.SimulatedWorld(shape=worlds.deceptive_shape), Budget(evaluations=200))
     assert not moving.texts and 0 < len(stuck.texts) < 12
 
 
 def test_a_stalled_search_leaves_its_basin() -> None:
     found = []
     for seed in range(4):
-        world = worlds.SimulatedWorld(shape=worlds.deceptive, number=seed)
+        world = worlds.SimulatedWorld(shape=worlds.deceptive_shape, number=seed)
         done = simulate(PedigreeSearch(), world.task(), world, Budget(evaluations=600), seed=seed, workers=2)
         assert done.verdict is not None
-        found.append(worlds.quality(done.search.lab.find(done.verdict.id)))
+        found.append(worlds.hidden_quality(done.search.lab.find(done.verdict.id)))
     assert max(found) > 0.7  # the first basin ends at 0.5
 
 
@@ -148,7 +148,7 @@ def test_lucky_candidates_of_the_beginning_do_not_stall_long_noisy_searches() ->
     for seed in range(10_000, 10_003):
         _, done = search(replace(worlds.FAMILY["smooth, noise 6 steps"], number=seed), Budget(evaluations=1200), seed)
         assert done.verdict is not None
-        found.append(worlds.quality(done.search.lab.find(done.verdict.id)))
+        found.append(worlds.hidden_quality(done.search.lab.find(done.verdict.id)))
     assert sum(found) / 3 > 0.35, found
 
 
@@ -173,9 +173,9 @@ def test_what_an_earlier_run_learnt_is_a_prior() -> None:
     for one in (model, plain):
         one.observe("a", 0.1)
         one.observe("a", 0.2)
-        one.add("b", ("a",))
+        one.add_candidate("b", ("a",))
         one.observe("b", 0.9)
-    assert model.value("b").mean < 0.5 < plain.value("b").mean
+    assert model.value_of("b").mean < 0.5 < plain.value_of("b").mean
     _, done = search(worlds.SimulatedWorld(noise=0.1), Budget(evaluations=40), prior=Prior(0.1, 0.06, -0.03))
     assert done.verdict is not None
 
@@ -206,7 +206,9 @@ def test_costs_are_the_largest_share_of_any_budget(
     left: dict[str, float], evaluation: float, one: float, four: float
 ) -> None:
     costs = Costs(Left(**left))  # type: ignore[arg-type]
-    assert (costs.evaluation(), costs.request(1), costs.request(4)) == pytest.approx((evaluation, one, four))
+    assert (costs.evaluation_share(), costs.request_share(1), costs.request_share(4)) == pytest.approx(
+        (evaluation, one, four)
+    )
 
 
 def test_costs_of_a_call_follow_what_calls_took_so_far() -> None:
@@ -222,38 +224,38 @@ def test_costs_of_a_call_follow_what_calls_took_so_far() -> None:
     ):
         costs = Costs(Left(**left))  # type: ignore[arg-type]
         for _ in range(2):
-            costs.answered(answer, 2, 6.0)
-            costs.evaluated(4.0)
-        assert (costs.request(1), costs.request(4)) == pytest.approx((one, four))
+            costs.add_answer(answer, 2, 6.0)
+            costs.add_evaluation(4.0)
+        assert (costs.request_share(1), costs.request_share(4)) == pytest.approx((one, four))
 
 
 def test_costs_after_one_call_and_one_evaluation_are_theirs() -> None:
     one = Proposal((Candidate.of({"x": "1"}),), usage=Usage(calls=1, input_tokens=100, output_tokens=50))
     costs = Costs(Left(tokens=1000.0))  # type: ignore[arg-type]
-    costs.answered(one, 1, 6.0)
-    assert (costs.request(1), costs.request(4)) == pytest.approx((0.15, 0.3))
+    costs.add_answer(one, 1, 6.0)
+    assert (costs.request_share(1), costs.request_share(4)) == pytest.approx((0.15, 0.3))
     costs = Costs(Left(seconds=100.0))  # type: ignore[arg-type]
-    costs.evaluated(4.0)
-    assert costs.evaluation() == pytest.approx(0.02)  # two workers
-    assert costs.request(3) == pytest.approx(0.06)
-    costs.evaluated(8.0)
-    assert costs.evaluation() == pytest.approx(0.03)
+    costs.add_evaluation(4.0)
+    assert costs.evaluation_share() == pytest.approx(0.02)  # two workers
+    assert costs.request_share(3) == pytest.approx(0.06)
+    costs.add_evaluation(8.0)
+    assert costs.evaluation_share() == pytest.approx(0.03)
 
 
 def test_an_answer_without_candidates_costs_what_one_would_and_a_clock_set_back_costs_nothing() -> None:
     costs = Costs(Left(tokens=1000.0))  # type: ignore[arg-type]
-    costs.answered(Proposal((), usage=Usage(calls=1, input_tokens=100, output_tokens=50)), 2, 1.0)
-    assert (costs.request(1), costs.request(4)) == pytest.approx((0.15, 0.3))
+    costs.add_answer(Proposal((), usage=Usage(calls=1, input_tokens=100, output_tokens=50)), 2, 1.0)
+    assert (costs.request_share(1), costs.request_share(4)) == pytest.approx((0.15, 0.3))
     costs = Costs(Left(seconds=100.0))  # type: ignore[arg-type]
-    costs.answered(Proposal(()), 1, -5.0)
-    costs.evaluated(4.0)
-    assert costs.request(1) == pytest.approx(0.02)
+    costs.add_answer(Proposal(()), 1, -5.0)
+    costs.add_evaluation(4.0)
+    assert costs.request_share(1) == pytest.approx(0.02)
 
 
 def test_where_only_dollars_are_told_a_call_costs_the_same_whatever_it_asks_for() -> None:
     costs = Costs(Left(dollars=10.0))  # type: ignore[arg-type]
-    costs.answered(Proposal((), usage=Usage(calls=1, dollars=1.0)), 1, 1.0)
-    assert (costs.request(1), costs.request(4)) == pytest.approx((0.1, 0.1))
+    costs.add_answer(Proposal((), usage=Usage(calls=1, dollars=1.0)), 1, 1.0)
+    assert (costs.request_share(1), costs.request_share(4)) == pytest.approx((0.1, 0.1))
 
 
 def test_the_notes_tell_evaluations_from_requests() -> None:

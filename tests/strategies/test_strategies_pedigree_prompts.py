@@ -70,8 +70,8 @@ def test_a_prompt_tells_the_estimate_how_often_it_was_measured_and_its_95_percen
 
     async def act(run: _Run) -> None:
         for _ in range(4):
-            await run.evaluate(a)
-        told.extend([run.known(a), run.model.value(a.id)])
+            await run.evaluate_next_case(a)
+        told.extend([run.measured_mean(a), run.model.value(a.id)])
 
     run(Scripted({a.id: [1.0, 1.2, 1.1, None]}), act)
     (reward, measured), value = told
@@ -83,8 +83,8 @@ def test_a_prompt_tells_nothing_of_what_was_never_scored() -> None:
     a, told = child("a"), list[Any]()
 
     async def act(run: _Run) -> None:
-        await run.evaluate(a)
-        told.extend(run.known(a))
+        await run.evaluate_next_case(a)
+        told.extend(run.measured_mean(a))
 
     run(Scripted({a.id: [None]}), act)
     assert told[0] is None and told[1].count == 0
@@ -96,7 +96,7 @@ def test_until_noise_is_known_a_candidate_is_looked_at_again_on_the_case_it_was_
 
         async def act(run: _Run, seen: list[str] = seen) -> None:
             for _ in range(3):
-                await run.evaluate(child("a"))
+                await run.evaluate_next_case(child("a"))
             seen.extend(observation.case for observation in run.seen[child("a").id])
 
         world = worlds.SimulatedWorld(cases=2, noise=0.1)
@@ -109,7 +109,7 @@ def test_a_prompt_shows_the_six_newest_observations() -> None:
 
     async def act(run: _Run) -> None:
         for _ in range(9):
-            await run.evaluate(a)
+            await run.evaluate_next_case(a)
         kept.extend(o.score for o in run.seen[a.id])
 
     run(Scripted({a.id: [float(n) for n in range(9)]}), act)
@@ -126,10 +126,10 @@ def test_shown_beside_a_parent_are_the_best_that_are_no_kin_of_it_or_of_each_oth
 
     async def act(run: _Run) -> None:
         for each in (parent, son, rival, brother, third, low):
-            await run.evaluate(each)
-            await run.evaluate(each)
+            await run.evaluate_next_case(each)
+            await run.evaluate_next_case(each)
         for each in (parent, son, third):
-            shown[each.id] = [exhibit.candidate.id for exhibit in run.others(each)]
+            shown[each.id] = [exhibit.candidate.id for exhibit in run.other_exhibits(each)]
 
     run(Scripted(scores), act)
     assert shown == {parent.id: [rival.id, third.id], son.id: [rival.id, third.id], third.id: [parent.id, rival.id]}
@@ -141,10 +141,10 @@ def test_requests_and_evaluations_are_entered_at_what_they_took() -> None:
     async def act(run: _Run) -> None:
         from culmen.strategies.knowledge_gradient import Move
 
-        await run.evaluate(child("first"))
-        await run.children(Move(parent="", again="", k=1, gain=0.0, stalled=False))
+        await run.evaluate_next_case(child("first"))
+        await run.request_children(Move(parent="", again="", k=1, gain=0.0, stalled=False))
         left = run.lab.left("seconds")
-        costs.extend([run.costs.evaluation() * left, run.costs.request(1) * left])
+        costs.extend([run.costs.evaluation_share() * left, run.costs.request_share(1) * left])
 
     run(Scripted({}, (new,)), act, seconds=100.0)
     assert costs == pytest.approx([4.0, 10.0])
@@ -157,11 +157,11 @@ def test_a_request_that_brings_nothing_new_speaks_against_its_parent_alone() -> 
         from culmen.strategies.knowledge_gradient import Move
 
         for each in (a, child("b")):
-            await run.evaluate(each)
+            await run.evaluate_next_case(each)
         for parent in ("", a.id):
-            births.append(run.model.births().tolist())
-            await run.children(Move(parent=parent, again="", k=1, gain=0.0, stalled=False))
-        births.append(run.model.births().tolist())
+            births.append(run.model.child_success_chances().tolist())
+            await run.request_children(Move(parent=parent, again="", k=1, gain=0.0, stalled=False))
+        births.append(run.model.child_success_chances().tolist())
 
     run(Scripted({}, (a,)), act)
     before, after_none, after = births
@@ -172,7 +172,7 @@ def test_a_request_that_brings_nothing_new_speaks_against_its_parent_alone() -> 
 def test_the_first_program_is_evaluated_twice_at_once_where_a_worker_would_be_idle(
     workers: int, deterministic: bool | None, first: int
 ) -> None:
-    parts = [worlds.Genome(0.1).parts(n) for n in range(3)]
+    parts = [worlds.Genome(0.1).genome_parts(n) for n in range(3)]
     a, b, c = (Candidate.of(each).id for each in parts)
     world = Scripted({a: [0.1], b: [0.2], c: [0.9]}, (child("new"),))  # a leader may be looked at again soon: not these
     task = msgspec.structs.replace(worlds.SimulatedWorld().task(), seeds=tuple(parts), deterministic=deterministic)

@@ -14,7 +14,7 @@ from culmen.strategies.map_elites import MapElites
 from culmen.strategies.openevolve import OpenEvolve
 from culmen.strategies.puct import PuctSearch
 from culmen.strategies.special_cases import Sequential
-from culmen.testing.landscape import Faults, Landscape, program, task
+from culmen.testing.landscape import Faults, Landscape, landscape_program, task
 from culmen.testing.virtual import simulate
 
 from .helpers import Witness
@@ -29,7 +29,7 @@ def parents(strategy, seeds, evaluations=30, world=None, **options):
 
 
 def test_best_of_n_starts_from_the_seeds_in_turn_or_from_nothing():
-    ids = [candidate.id for candidate in task(seeds=(0.1, 0.2)).candidates()]
+    ids = [candidate.id for candidate in task(seeds=(0.1, 0.2)).initial_candidates()]
     found, _, witness = parents(BestOfN(), (0.1, 0.2))
     assert found == [ids[n % 2] for n in range(len(found))] and len(found) > 9
     assert all(brief.observations and brief.reward is not None for brief in witness.briefs)
@@ -44,8 +44,8 @@ def test_puct_from_nothing_goes_on_from_what_was_written_first():
 
 
 def test_puct_starts_from_the_better_seed_from_a_persons_candidate_or_where_none_was_scored_from_the_first():
-    ids = [candidate.id for candidate in task(seeds=(0.1, 0.2)).candidates()]
-    own = Candidate.of(program(0.97))
+    ids = [candidate.id for candidate in task(seeds=(0.1, 0.2)).initial_candidates()]
+    own = Candidate.of(landscape_program(0.97))
     body = {"tell": "candidate", "id": "1"}
     entry = Entry("tell", effect="candidates", body=body, result=Proposal(candidates=(own,)))
     found, _, _ = parents(PuctSearch(proposals=1), (0.1, 0.2), evaluations=60, told=[(9, entry)])
@@ -89,7 +89,7 @@ class Asking:
     """Asks for a program and a proposal, then a proposal alone, then for nothing."""
 
     def __init__(self, about, seeds, rng):
-        self.steps = [[Candidate.of(program(0.7)), Brief(seeds[0], k=2)], Brief(seeds[0]), []]
+        self.steps = [[Candidate.of(landscape_program(0.7)), Brief(seeds[0], k=2)], Brief(seeds[0]), []]
         Asking.told = []
 
     def ask(self):

@@ -10,11 +10,11 @@ import pytest
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
 from culmen.core.usage import Budget
-from culmen.engine.lab import pack
+from culmen.engine.lab import pack_vectors
 from culmen.memory.priorities import Newest, Quantile, ThisRound
 from culmen.strategies.polca import ByEmbedder, FreshBatch, Polca
 from culmen.strategies.summarizer import Summarizer
-from culmen.testing.landscape import Faults, Landscape, task, truth
+from culmen.testing.landscape import Faults, Landscape, task, written_reward
 from culmen.testing.virtual import simulate
 
 from .helpers import Witness
@@ -67,9 +67,9 @@ def test_refused_proposals_are_not_evaluated():
     world = Landscape(sigma=0.1, delta0=0.3)
     witness, result = run(Polca(epsilon=0.1), world=world)
     seen = list(dict.fromkeys(request.candidate.id for request in witness.evaluations))
-    places = [truth(result.search.lab.find(key)) for key in seen]
+    places = [written_reward(result.search.lab.find(key)) for key in seen]
     gaps = [abs(a - b) for i, a in enumerate(places) for b in places[:i]]
-    assert all(world.distance(gap) >= 0.1 - 1e-6 for gap in gaps)
+    assert all(world.embedding_distance(gap) >= 0.1 - 1e-6 for gap in gaps)
     assert len(witness.briefs) > len(seen)
 
 
@@ -94,7 +94,7 @@ def test_beam_improves_the_best_of_the_last_generation_only():
         generation = born[brief.parent.id]
         assert generation >= generations[-1]
         generations.append(generation)
-        better = [c for c in children[generation].values() if truth(c) > truth(brief.parent) + 0.5]
+        better = [c for c in children[generation].values() if written_reward(c) > written_reward(brief.parent) + 0.5]
         assert len(better) < 2
     assert generations[-1] >= 3
 
@@ -109,8 +109,8 @@ def test_a_search_from_scratch_asks_for_first_programs_and_goes_on_from_them():
 def test_all_seeds_are_seen_before_the_first_choice_when_there_are_more_than_are_explored():
     seeds = [n / 20 for n in range(8)]
     witness, _ = run(Polca(explore=2, batch=1), on=task(seeds=seeds), world=Landscape())
-    assert [truth(r.candidate) for r in witness.evaluations[:8]] == seeds
-    assert [truth(brief.parent) for brief in witness.briefs[:2]] == [seeds[7], seeds[6]]
+    assert [written_reward(r.candidate) for r in witness.evaluations[:8]] == seeds
+    assert [written_reward(brief.parent) for brief in witness.briefs[:2]] == [seeds[7], seeds[6]]
 
 
 def test_as_many_seeds_as_are_explored_are_not_seen_before_that():
@@ -179,8 +179,8 @@ def test_notes_tell_the_size_of_the_memory_and_the_distances():
 
 def test_the_distance_of_the_paper_counts_for_its_embedders_only():
     rule = ByEmbedder()
-    assert rule.of("gemini/text-embedding-004") == rule.of("gemini-embedding-001") == 0.1
-    assert rule.of("hashing-256-v1") == rule.of("openai/text-embedding-3-small") == Quantile(0.05)
+    assert rule.rule_for("gemini/text-embedding-004") == rule.rule_for("gemini-embedding-001") == 0.1
+    assert rule.rule_for("hashing-256-v1") == rule.rule_for("openai/text-embedding-3-small") == Quantile(0.05)
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class Close(Landscape):
 
     def embed(self, candidates):
         rows = [(1.0, 0.001 * (int(c.digest[:6], 16) % 1000) / 1000) for c in candidates]
-        return pack(rows, "hashing-256-v1")
+        return pack_vectors(rows, "hashing-256-v1")
 
 
 @pytest.mark.parametrize("epsilon", [0.1, Quantile(0.9)], ids=str)

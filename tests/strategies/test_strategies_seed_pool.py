@@ -35,7 +35,7 @@ def shared_out(seeds, world=None, islands=3):
     rules = TurboEvolve(islands=islands, allocation=Kmeans(), bins=50)
     run = simulate(rules, about, witness, Budget(evaluations=seeds + 9), trial=False)
     entries = [e.entry.body for e in run.journal.read() if e.entry.body.get("note") == "seeded"]
-    ids = [candidate.id for candidate in about.candidates()]
+    ids = [candidate.id for candidate in about.initial_candidates()]
     return [[ids.index(seed["id"]) for seed in note["seeds"]] for note in entries], len(witness.of(EditRequest))
 
 
@@ -62,4 +62,8 @@ def test_what_is_not_installed_is_not_tried_again():
 
 
 def test_the_first_island_may_have_all_programs_and_the_others_none():
-    assert asyncio.run(First().allocate(None, task(seeds=(0.1, 0.2)).candidates(), [0.1, 0.2], 3)) == [[0, 1], [], []]
+    assert asyncio.run(First().allocate(None, task(seeds=(0.1, 0.2)).initial_candidates(), [0.1, 0.2], 3)) == [
+        [0, 1],
+        [],
+        [],
+    ]

@@ -12,7 +12,7 @@ from culmen.core.task import Objective
 from culmen.core.usage import Budget
 from culmen.memory.priorities import Quantile
 from culmen.memory.queue import PriorityQueue
-from culmen.strategies.summarizer import RunningSummary, Summarizer, clip, contrast, threshold
+from culmen.strategies.summarizer import RunningSummary, Summarizer, contrast_pairs, shorten_middle, success_threshold
 from culmen.testing.landscape import Faults, Landscape, task
 from culmen.testing.virtual import simulate
 
@@ -21,9 +21,9 @@ from .helpers import Witness
 
 def test_a_text_that_is_too_long_keeps_two_thirds_of_its_head_and_one_of_its_tail():
     text = "0123456789" * 10
-    assert clip(text, 100) == text
-    assert clip(text, 50) == f"{text[:20]}\n[... left out ...]\n{text[-10:]}"
-    assert clip(text, 20) == clip(text, 5) == "\n[... left out ...]\n"
+    assert shorten_middle(text, 100) == text
+    assert shorten_middle(text, 50) == f"{text[:20]}\n[... left out ...]\n{text[-10:]}"
+    assert shorten_middle(text, 20) == shorten_middle(text, 5) == "\n[... left out ...]\n"
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_text_that_is_too_long_keeps_two_thirds_of_its_head_and_one_of_its_tai
     ],
 )
 def test_the_level_is_a_quantile_below_the_highest_reward(tau, seen, level):
-    assert threshold(tau, Objective(), seen) == level
+    assert success_threshold(tau, Objective(), seen) == level
 
 
 def contrasted(*texts, chars, **seen):
@@ -46,7 +46,7 @@ def contrasted(*texts, chars, **seen):
         candidate = Candidate.of({"p": text})
         queue.add([candidate])
         queue.update([Rollout(candidate, (Observation(candidate.id, Status.OK, 1.0, case="c", **seen),), (1.0,))])
-    return contrast(queue, 0.5, 10, chars, {"c": Case("c", input="i" * 900)}, Random(0), Objective())
+    return contrast_pairs(queue, 0.5, 10, chars, {"c": Case("c", input="i" * 900)}, Random(0), Objective())
 
 
 def test_programs_share_the_room_half_for_the_text_and_a_quarter_for_each_trajectory():

@@ -14,7 +14,7 @@ from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.map_elites import MapElites
 from culmen.strategies.polca import Polca
 from culmen.strategies.special_cases import Sequential
-from culmen.testing.landscape import Faults, Landscape, Restart, task, truth
+from culmen.testing.landscape import Faults, Landscape, Restart, task, written_reward
 from culmen.testing.virtual import simulate
 
 from .helpers import Witness
@@ -32,7 +32,7 @@ class Stopwatch(Witness):
     def perform(self, effect, rng):
         seconds, result = super().perform(effect, rng)
         for child in getattr(result, "candidates", ()):
-            if truth(child) > self.world.bound - self.world.gamma:
+            if written_reward(child) > self.world.bound - self.world.gamma:
                 raise Reached
         return seconds, result
 
@@ -72,7 +72,7 @@ def test_theorem_1_ucb_spends_few_observations_on_poor_programs():
     for seed in range(5):
         run = simulate(strategy, task(), world, Budget(calls=n, final=0.0), seed=seed)
         tallies, find = list(run.search.evidence.account.tallies()), run.search.lab.find
-        spent.append(sum(t.count for t in tallies if truth(find(t.id)) <= world.bound - world.gamma))
+        spent.append(sum(t.count for t in tallies if written_reward(find(t.id)) <= world.bound - world.gamma))
         assert len(tallies) <= world.net_size(epsilon)
     interval, single = 2 * math.log(n) / world.delta0, 64 * world.sigma**2 / world.gamma**2 * math.log(n)
     assert statistics.mean(spent) <= 2 * world.bound / world.gamma * interval + world.net_size(epsilon) * (single + 3)
@@ -84,7 +84,7 @@ def true_reward(strategy, seeds):
     pairs = []
     for seed in seeds:
         run = simulate(strategy, task(), world, Budget(evaluations=300, calls=3000), seed=seed, workers=4)
-        pairs.append((truth(run.search.lab.find(run.verdict.id)), run.verdict.score))
+        pairs.append((written_reward(run.search.lab.find(run.verdict.id)), run.verdict.score))
     return pairs
 
 
@@ -101,5 +101,5 @@ def test_under_noise_polca_reports_truly_better_programs_without_a_winners_curse
 def test_where_no_initial_program_scores_the_first_is_improved_and_without_one_a_first_is_written(name):
     for seeds, parents in (((0.0, 0.5), {0.0}), ((), {None})):
         witness = Witness(Landscape(faults=Faults(error=1.0)))
-        simulate(catalog.make(name), task(seeds=seeds), witness, Budget(evaluations=12, calls=12), trial=False)
-        assert {brief.parent and truth(brief.parent) for brief in witness.briefs} == parents
+        simulate(catalog.make_strategy(name), task(seeds=seeds), witness, Budget(evaluations=12, calls=12), trial=False)
+        assert {brief.parent and written_reward(brief.parent) for brief in witness.briefs} == parents

@@ -23,9 +23,17 @@ from culmen.core.usage import Budget
 from culmen.engine.search import Search
 from culmen.store import views
 from culmen.strategies import catalog
-from culmen.strategies.judging import Features, Known, value
+from culmen.strategies.judging import Features, Known, dimension_value
 from culmen.strategies.openevolve import OpenEvolve
-from culmen.strategies.seed_pool import Everywhere, Given, Kmeans, KmeansElite, RandomElite, filled, mixed
+from culmen.strategies.seed_pool import (
+    Everywhere,
+    Given,
+    Kmeans,
+    KmeansElite,
+    RandomElite,
+    copy_and_mix,
+    fill_empty_clusters,
+)
 from culmen.strategies.seed_pool import Random as RandomSplit
 from culmen.strategies.turboevolve import TurboEvolve
 from culmen.strategies.width import Adaptive, Fixed, Requery
@@ -61,10 +69,10 @@ def rules(draw: st.DrawFn) -> Adaptive:
 )
 def test_the_width_follows_the_printed_rule(rule: Adaptive, outcomes: list[str]) -> None:
     """Replacement is read widely (any cell that was taken) or strictly (from an occupant)."""
-    counter = rule.begin()
+    counter = rule.begin_counter()
     ks = [counter.k]
     for outcome in outcomes:
-        counter.record(outcome != "refused", outcome == "replaced")
+        counter.record_iteration(outcome != "refused", outcome == "replaced")
         ks.append(counter.k)
     counted = ("new", "replaced") if rule.new_cells else ("replaced",)
     assert ks == printed(rule, [outcome in counted for outcome in outcomes])
@@ -78,7 +86,7 @@ def test_the_papers_widths() -> None:
         Adaptive(start=4)
     with pytest.raises(UserError, match="cannot move in steps"):
         Adaptive(start=8, step=1)
-    assert Adaptive(start=7, step=1).begin().k == 7
+    assert Adaptive(start=7, step=1).begin_counter().k == 7
 
 
 @settings(deadline=None)
@@ -95,7 +103,7 @@ def test_copy_and_mix_keeps_sizes_and_elites(sizes: list[int], d: float, rho: fl
         clusters.append(list(range(n, n + size)))
         n += size
     rewards = [rng.choice([0.0, 1.0, 2.0, 3.0]) + i / 1000 for i in range(n)]
-    result = mixed(clusters, rewards, d, rho, rng)
+    result = copy_and_mix(clusters, rewards, d, rho, rng)
     share, protect = Fraction(str(d)), Fraction(str(rho))
     ranked = [sorted(cluster, key=lambda i: -rewards[i]) for cluster in clusters]
     pool = [i for cluster in ranked for i in cluster[: math.ceil(share * len(cluster))]]
@@ -117,7 +125,7 @@ def test_no_island_starts_with_nothing(sizes: list[int]) -> None:
         clusters.append(list(range(n, n + size)))
         n += size
     rewards = [float(i) for i in range(n)]
-    result = filled(clusters, rewards)
+    result = fill_empty_clusters(clusters, rewards)
     assert all(result) if n else not any(result)
     assert all(new == old for new, old in zip(result, clusters) if old)
 
@@ -155,7 +163,7 @@ def test_scores_that_a_pool_states_are_taken_at_its_word_only_where_asked(direct
     """Given: seeds of which something is stated enter by it and are not evaluated, but for the best of them."""
     sign = 1.0 if direction == "max" else -1.0
     plain = task(seeds=tuple(n / 10 for n in range(6)))
-    ids = [candidate.id for candidate in plain.candidates()]
+    ids = [candidate.id for candidate in plain.initial_candidates()]
     stated = {ids[n]: sign * (2.0 - n / 10) for n in range(1, 5)}  # reversed: the pool lies about which is better
     objective = msgspec.structs.replace(plain.objective, direction=direction)
     offered = msgspec.structs.replace(plain, stated=stated, objective=objective)
@@ -178,7 +186,7 @@ def test_scores_that_a_pool_states_are_taken_at_its_word_only_where_asked(direct
 
 def test_given_scores_and_a_dimension_that_only_an_evaluation_reports() -> None:
     plain = task(seeds=(0.1, 0.2, 0.3))
-    offered = msgspec.structs.replace(plain, stated={c.id: 1.0 for c in plain.candidates()})
+    offered = msgspec.structs.replace(plain, stated={c.id: 1.0 for c in plain.initial_candidates()})
     strategy = TurboEvolve(features=("score", "complexity"), allocation=Everywhere(), pool_scores=Given())
     done = simulate(strategy, offered, Landscape(), Budget(evaluations=20), trial=False)
     assert {s["features"][0] for note in notes(done, "seeded") for s in note["seeds"]} >= {1.0}
@@ -344,7 +352,7 @@ def test_a_grid_of_ten_bins_and_the_shares_of_the_documentation_are_the_defaults
 
 
 def test_settings_as_texts() -> None:
-    made = catalog.make(
+    made = catalog.make_strategy(
         "turboevolve",
         {
             "width": "adaptive(start=3, window=2)",
@@ -356,8 +364,8 @@ def test_settings_as_texts() -> None:
     assert made == TurboEvolve(
         islands=2, width=Adaptive(start=3, window=2), allocation=KmeansElite(0.1, 0.3), requery=Requery(3)
     )
-    assert catalog.make("turboevolve", {"allocation": "random"}).allocation == RandomSplit()
-    assert catalog.make("turboevolve", {"width": "fixed"}).width == Fixed(k=1)
+    assert catalog.make_strategy("turboevolve", {"allocation": "random"}).allocation == RandomSplit()
+    assert catalog.make_strategy("turboevolve", {"width": "fixed"}).width == Fixed(k=1)
 
 
 def test_real_clusters_are_found_in_a_worker_process() -> None:
@@ -422,13 +430,13 @@ def test_a_run_with_a_model_that_loses_the_format(tmp_path) -> None:
         run_dir=tmp_path / "run",
     )
     assert study.best is not None and study.best.score > 20
-    events = [e.entry.body for e in views.notes(study.path, "event")]
-    given_up = views.notes(study.path, "format_given_up")
+    events = [e.entry.body for e in views.note_events(study.path, "event")]
+    given_up = views.note_events(study.path, "format_given_up")
     assert [c["weight"] for c in events[0]["candidates"]] == [0.5, 0.25, 0.5 / 3]
     assert [c["weight"] for c in events[-1]["candidates"]] == [None] * 3 and len(given_up) == 1
     replies = [
         e.entry.result.prompt
-        for e in views.log(study.path, limit=1000)
+        for e in views.log_events(study.path, limit=1000)
         if e.entry.effect == "propose" and e.entry.result
     ]
     assert sum("=== CANDIDATE 1 ===" in prompt for prompt in replies) == len(replies) - 5
@@ -470,10 +478,10 @@ def test_a_dimension_must_be_reported_by_the_first_that_are_measured_and_by_no_o
 
 
 def test_what_was_not_scored_lies_at_zero_along_scores() -> None:
-    assert value("score", seen("1", None)) == 0.0
+    assert dimension_value("score", seen("1", None)) == 0.0
 
 
 def test_what_was_met_once_is_known() -> None:
     known, (a, b, c) = Known(), (Candidate.of({"a": name}) for name in "abc")
-    assert known.unknown([a, b, b]) == [a, b]
-    assert known.unknown([b, c, a]) == [c] and known.unknown([c]) == []
+    assert known.take_unknown([a, b, b]) == [a, b]
+    assert known.take_unknown([b, c, a]) == [c] and known.take_unknown([c]) == []

@@ -54,7 +54,7 @@ def verified_task():
     [("turboevolve", {"islands": "2"}), ("openevolve", {"islands": "2"}), ("gepa", {}), ("polca", {"epsilon": "off"})],
 )
 def test_every_kill_point_of_a_certified_run(name: str, given: dict[str, str], order: kit.Order):
-    strategy, world = catalog.make(name, given), Vouching()
+    strategy, world = catalog.make_strategy(name, given), Vouching()
     whole = simulate(strategy, verified_task(), world, BUDGET, seed=3, workers=3, order=order)
     entries = [e.entry for e in whole.journal.read() if e.entry.kind == "done"]
     last = [e.result for e in entries if e.body.get("phase") == "final"]
@@ -93,7 +93,7 @@ def session(folder: Path, kill: int) -> int:
 def told(run: Path) -> list[Any]:
     """Finished effects in order, without times (a request shows those of its observations, so neither its mark)."""
     rows = []
-    for event in views.log(run, limit=100_000, kinds=("done",)):
+    for event in views.log_events(run, limit=100_000, kinds=("done",)):
         entry, result = event.entry, event.entry.result
         if isinstance(result, Observation):
             result = (result.candidate, result.score, result.certified, result.strict, result.status, result.seed)
@@ -127,5 +127,5 @@ def test_a_real_run_killed_after_every_single_effect(tmp_path: Path):
         assert len(now) == done
     assert session(tmp_path / "killed", 0) == 0
     assert told(tmp_path / "killed/run") == whole
-    best, again = (views.status(tmp_path / name / "run").best for name in ("whole", "killed"))
+    best, again = (views.run_status(tmp_path / name / "run").best for name in ("whole", "killed"))
     assert best is not None and best == again and best.certified is not None

@@ -13,7 +13,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
-from culmen.evaluate.check import TaskReport, check
+from culmen.evaluate.check import TaskReport, check_task
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles import example_path, examples, load, surface_fault, write_new
 
@@ -54,7 +54,7 @@ def test_a_copy_is_the_same_task_and_says_nothing_is_wrong(tmp_path: Path, name:
     assert {"task.toml", "evaluator.py"} <= {path.name for path in written}
     assert task.digest == original.digest and task.seeds == original.seeds
     assert name in BENCHMARKS or task.notes == ()
-    assert all(surface_fault(task, candidate) == "" for candidate in task.candidates())
+    assert all(surface_fault(task, candidate) == "" for candidate in task.initial_candidates())
 
 
 def test_a_new_task_is_three_files_and_nothing_is_overwritten(tmp_path: Path) -> None:
@@ -77,12 +77,12 @@ def test_a_new_task_is_three_files_and_nothing_is_overwritten(tmp_path: Path) ->
 @pytest.mark.parametrize("name", LIGHT)
 def test_seeds_score_as_stated(name: str) -> None:
     task = load(example_path(name))
-    seen = run(task, task.candidates()[0], 1 if task.deterministic else 12)
+    seen = run(task, task.initial_candidates()[0], 1 if task.deterministic else 12)
     assert {o.status for o in seen} == {Status.OK}, seen[0].feedback
-    assert all(o.verified and o.feedback and o.evaluator == task.evaluator.digest for o in seen)
+    assert all(o.is_verified and o.feedback and o.evaluator == task.evaluator.digest for o in seen)
     scores = [o.score for o in seen if o.score is not None]
     start = task.objective.start
-    assert start is not None and not task.objective.reached(fmean(scores))
+    assert start is not None and not task.objective.reaches_target(fmean(scores))
     slack = 1e-3 if task.deterministic else 0.5 if name in TIMED else 0.2
     assert fmean(scores) == pytest.approx(start, rel=slack)
 
@@ -168,7 +168,7 @@ def test_unacceptable_outputs_get_no_score(name: str) -> None:
 
 
 def checked(task: Task, runs: int = 3) -> TaskReport:
-    return asyncio.run(check(task, LocalBackend(task, 2), runs))
+    return asyncio.run(check_task(task, LocalBackend(task, 2), runs))
 
 
 @pytest.mark.parametrize("name", LIGHT)

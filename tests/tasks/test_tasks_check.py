@@ -14,7 +14,7 @@ from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Evaluator, Limits, Objective, Task
 from culmen.evaluate import check as findings
-from culmen.evaluate.check import TaskReport, check, pooled, spread, summarize
+from culmen.evaluate.check import TaskReport, build_seed_report, check_task, pooled_deviation, spread_cases
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles import load
 
@@ -26,7 +26,7 @@ def report(folder: Path, program: str, toml: str = "", evaluator: str = EVALUATO
     (folder / "evaluator.py").write_text(evaluator)
     (folder / "task.toml").write_text(top + '[seed]\nfiles = ["p.py"]\n' + toml)
     task = load(folder)
-    return asyncio.run(check(task, LocalBackend(task, 2), 3))
+    return asyncio.run(check_task(task, LocalBackend(task, 2), 3))
 
 
 def said(found: TaskReport) -> str:
@@ -178,7 +178,7 @@ def test_what_goes_wrong_in_openevolve_folders(
     (tmp_path / "evaluator.py").write_text(OPENEVOLVE.replace("{line}", line))
     (tmp_path / "config.yaml").write_text("evaluator:\n  timeout: 1\n" if "while" in line else "max_iterations: 5\n")
     task = load(tmp_path)
-    found = said(asyncio.run(check(task, LocalBackend(task, 1), 2)))
+    found = said(asyncio.run(check_task(task, LocalBackend(task, 1), 2)))
     assert all(piece in found for piece in pieces), found
 
 
@@ -187,24 +187,24 @@ def test_every_evaluation_is_told(tmp_path: Path) -> None:
     (tmp_path / "evaluator.py").write_text(EVALUATOR)
     (tmp_path / "task.toml").write_text('[seed]\nfiles = ["p.py"]\n')
     task, heard = load(tmp_path), list[tuple[int, int]]()
-    asyncio.run(check(task, LocalBackend(task, 1), 2, lambda done, total, _: heard.append((done, total))))
+    asyncio.run(check_task(task, LocalBackend(task, 1), 2, lambda done, total, _: heard.append((done, total))))
     assert heard == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 
 def test_noise_is_pooled_within_cases() -> None:
-    assert pooled([[1.0, 3.0], [11.0, 13.0]]) == pytest.approx(2**0.5)
-    assert pooled([[1.0], []]) is None
+    assert pooled_deviation([[1.0, 3.0], [11.0, 13.0]]) == pytest.approx(2**0.5)
+    assert pooled_deviation([[1.0], []]) is None
     same = [observed(score, case=case) for case, score in (("a", 1.0), ("a", 1.0), ("b", 5.0), ("b", 5.0))]
     other = [observed(score, case=case, seed=1) for case, score in (("a", 3.0), ("b", 7.0))]
-    seen = summarize(Candidate.of({"p": "x"}), same, other)
+    seen = build_seed_report(Candidate.of({"p": "x"}), same, other)
     assert seen.noise == 0 and seen.seed_noise == pytest.approx(2**0.5)
     assert seen.mean == 4 and seen.case_spread == pytest.approx(8**0.5)
 
 
 def test_cases_are_spread_over_the_data_set() -> None:
     cases = [Case(str(i)) for i in range(10)]
-    assert [case.id for case in spread(cases) if case] == ["0", "3", "6", "9"]
-    assert spread(cases[:3]) == tuple(cases[:3]) and spread([]) == (None,)
+    assert [case.id for case in spread_cases(cases) if case] == ["0", "3", "6", "9"]
+    assert spread_cases(cases[:3]) == tuple(cases[:3]) and spread_cases([]) == (None,)
 
 
 # -- every case ------------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def with_cases(folder: Path, body: str, number: int = 36, program: str = "def ru
 
 
 def tried(task: Task, most: int = findings.MOST_CASES) -> TaskReport:
-    return asyncio.run(check(task, LocalBackend(task, 2), 2, most=most))
+    return asyncio.run(check_task(task, LocalBackend(task, 2), 2, most=most))
 
 
 def test_an_evaluator_that_raises_on_some_cases_is_an_error_with_its_line_and_the_cases(tmp_path: Path) -> None:
@@ -254,17 +254,17 @@ def test_a_program_that_fails_on_all_of_four_cases_is_not_tried_on_the_rest(tmp_
     assert found.evaluations == 4 and "initial program" in said(found) and "scorer_raised" in said(found)
     heard: list[tuple[int, int]] = []
     task = load(tmp_path)
-    asyncio.run(check(task, LocalBackend(task, 2), 2, lambda done, total, _: heard.append((done, total))))
-    assert heard[0] == (0, 44) == (0, findings.planned(task, 2)) and heard[-1][0] == 4
+    asyncio.run(check_task(task, LocalBackend(task, 2), 2, lambda done, total, _: heard.append((done, total))))
+    assert heard[0] == (0, 44) == (0, findings.planned_evaluations(task, 2)) and heard[-1][0] == 4
 
 
 def test_of_a_large_data_set_a_sample_is_tried_and_its_share_is_said(tmp_path: Path) -> None:
     task = with_cases(tmp_path, "")
     found = tried(task, most=9)
     assert len({o.case for o in found.seeds[0].observations}) == 9 == findings.tried_cases(task, 9)
-    assert found.evaluations == findings.planned(task, 2, 9) == 4 * 3 + 5
+    assert found.evaluations == findings.planned_evaluations(task, 2, 9) == 4 * 3 + 5
     assert "note: 9 of 36 cases were tried (25 %) -> culmen check TASK --cases 36 tries all of them" in said(found)
-    assert findings.planned(task, 2, 1) == 3 and tried(task, most=1).evaluations == 3
+    assert findings.planned_evaluations(task, 2, 1) == 3 and tried(task, most=1).evaluations == 3
 
 
 def test_what_the_program_itself_raises_on_a_case_is_not_the_evaluators(tmp_path: Path) -> None:

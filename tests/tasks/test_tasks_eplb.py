@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from culmen.bench.programs import ProgramScores, measure, table
+from culmen.bench.programs import ProgramScores, measure_programs, scores_table
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Status
@@ -360,8 +360,10 @@ def test_a_recorded_file_takes_the_place_of_made_up_loads(tmp_path: Path) -> Non
 
 def test_measuring_programs_makes_a_table() -> None:
     task = load(example_path("eplb"))
-    good, bad = measure(task, {"seed": task.seeds[0], "broken": {"placement.py": "def place(*a):\n    return 1\n"}}, 1)
+    good, bad = measure_programs(
+        task, {"seed": task.seeds[0], "broken": {"placement.py": "def place(*a):\n    return 1\n"}}, 1
+    )
     assert good.failure == "" and set(good.scores) == {"train", "val", "test"} and good.metrics["speed"] > 0
     assert "must return" in bad.failure and bad.scores == {}
-    lines = table([good, ProgramScores("broken", {}, {}, 0.1, "it failed")]).splitlines()
+    lines = scores_table([good, ProgramScores("broken", {}, {}, 0.1, "it failed")]).splitlines()
     assert lines[0].startswith("| program | train | val | test |") and lines[3] == "| `broken` | failed: it failed |"

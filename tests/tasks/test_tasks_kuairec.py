@@ -233,7 +233,7 @@ def test_a_file_of_the_wrong_format_is_reported_before_any_run(tmp_path: Path) -
 
 def test_the_fixed_part_stays_as_it_is() -> None:
     task = load(FOLDER)
-    (seed,) = task.candidates()
+    (seed,) = task.initial_candidates()
     changed = Candidate.of({**seed.parts, "training.py": seed.parts["training.py"] + "\n"})
     assert surface_fault(task, seed) == "" and surface_fault(task, changed) == "frozen_part_changed"
 

@@ -89,7 +89,11 @@ explore = 3
     task = load(tmp_path)
     assert list(task.seeds[0]) == ["main.py", "prompts/a.txt", "prompts/b.txt", "extra.json"]
     assert [(c.id, c.input, c.info, c.split) for c in task.cases] == [("1", [1], 2, "train"), ("7", None, None, "test")]
-    assert task.objective.bounds == (0, None) and task.objective.reached(1.5) and not task.objective.reached(1.6)
+    assert (
+        task.objective.bounds == (0, None)
+        and task.objective.reaches_target(1.5)
+        and not task.objective.reaches_target(1.6)
+    )
     assert (task.limits.seconds, task.limits.memory_mb, task.limits.processes) == (3, 100, 64)
     assert task.defaults == {"strategy": "polca", "budget": "evaluations=20", "settings": {"explore": 3}}
     assert task.evaluator.options == {"readable": ["/data"]} and task.evaluator.module == "main.py"

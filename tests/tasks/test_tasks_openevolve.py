@@ -22,7 +22,7 @@ FIXTURES = Path(__file__).parent.parent / "fixtures"
 
 def need_locks_between_processes() -> None:
     """Skip at level `restricted`, which refuses the semaphores of multiprocessing."""
-    if probes.level() == "restricted":
+    if probes.strongest_level() == "restricted":
         pytest.skip("multiprocessing's locks do not work at isolation level restricted")
 
 
@@ -33,7 +33,7 @@ def run(task: Task) -> Observation:
         backend = LocalBackend(task, 1)
         try:
             await backend.start()
-            return await backend.evaluate(task.candidates()[0], None, 0)
+            return await backend.evaluate(task.initial_candidates()[0], None, 0)
         finally:
             await backend.close()
 
@@ -109,7 +109,7 @@ def test_unmodified_folders_score_the_same_behind_a_proxy_or_say_why_not(name: s
             backend = LocalBackend(task, 1)
             try:
                 await backend.start()
-                seen.append((backend.scoring, await backend.evaluate(task.candidates()[0], None, 0)))
+                seen.append((backend.scoring, await backend.evaluate(task.initial_candidates()[0], None, 0)))
             finally:
                 await backend.close()
         return seen
@@ -324,7 +324,7 @@ def test_what_cannot_work_behind_a_proxy_says_which_level_is_in_force(
         backend = LocalBackend(task, 1)
         try:
             await backend.start()
-            return backend.scoring, await backend.evaluate(task.candidates()[0], None, 0)
+            return backend.scoring, await backend.evaluate(task.initial_candidates()[0], None, 0)
         finally:
             await backend.close()
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from culmen.train.engine import require
+from culmen.train.engine import import_extra
 from culmen.train.models import tiny_model
 
 _TEMPLATE = (
@@ -25,7 +25,7 @@ def write_chat_model(folder: Path, words: Sequence[str], seed: int = 0) -> Path:
 
 def tokenizer(words: Sequence[str]) -> Any:
     """A tokenizer of transformers: words at spaces, `<s>`, `</s>`, `<unk>` first, a chat format in plain words."""
-    tokenizers, transformers = require("tokenizers", "train"), require("transformers", "train")
+    tokenizers, transformers = import_extra("tokenizers", "train"), import_extra("transformers", "train")
     names = ["<s>", "</s>", "<unk>", *dict.fromkeys(words)]
     model = tokenizers.models.WordLevel({name: n for n, name in enumerate(names)}, unk_token="<unk>")
     inner = tokenizers.Tokenizer(model)

@@ -18,7 +18,7 @@ from culmen.core.errors import UserError  # noqa: E402
 from culmen.core.event import CustomRequest  # noqa: E402
 from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
 from culmen.train import advisors  # noqa: E402
-from culmen.train.advisors import maker  # noqa: E402
+from culmen.train.advisors import policy_maker  # noqa: E402
 from culmen.train.craft import TrainCraft  # noqa: E402
 from culmen.train.engine import BATCH  # noqa: E402
 from culmen.train.models import load_tokenizer  # noqa: E402
@@ -36,7 +36,7 @@ def base(tmp_path_factory):
 
 def trained(run: Path, **payload) -> Path:
     """A run's folder with a policy that was updated twice, by the craft that every run uses."""
-    craft = TrainCraft(run / "policy", maker(lambda role, slots: ("generate", "failed")))
+    craft = TrainCraft(run / "policy", policy_maker(lambda role, slots: ("generate", "failed")))
 
     async def perform():
         await craft.perform(CustomRequest("train.open", payload, 0))
@@ -64,39 +64,39 @@ def replies(engine):
 
 def test_an_exported_adapter_loads_with_peft(base, tmp_path):
     run = trained(tmp_path / "run", **opening(base))
-    told = advisors.export(run, None, tmp_path / "out")
+    told = advisors.export_advisor(run, None, tmp_path / "out")
     assert (told["version"], told["form"], told["base"]) == (2, "adapter", str(base))
     assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json"} <= set(told["files"])
     model = transformers.AutoModelForCausalLM.from_pretrained(base)
     model, tokenizer = peft.PeftModel.from_pretrained(model, tmp_path / "out"), load_tokenizer(str(tmp_path / "out"))
     loaded = TorchEngine(model, tokenizer, batch=BATCH)
-    assert replies(loaded) == replies(advisors.opened(run)) != replies(advisors.opened(run, 0))
+    assert replies(loaded) == replies(advisors.open_policy(run)) != replies(advisors.open_policy(run, 0))
     with pytest.raises(UserError, match="exists already"):
-        advisors.export(run, 1, tmp_path / "out")
+        advisors.export_advisor(run, 1, tmp_path / "out")
 
 
 def test_a_whole_model_is_exported_as_a_folder_of_transformers(tmp_path):
     run = trained(tmp_path / "run", **opening("tiny"))
-    told = advisors.export(run, 1, tmp_path / "out")
+    told = advisors.export_advisor(run, 1, tmp_path / "out")
     assert told["form"] == "model" and told["version"] == 1
     words = json.loads((tmp_path / "out" / "words.json").read_text())
     loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
-    engine = TorchEngine(loaded, advisors.opened(run, 1).tokenizer)
-    assert replies(engine) == replies(advisors.opened(run, 1)) and words[3] == "generate"
+    engine = TorchEngine(loaded, advisors.open_policy(run, 1).tokenizer)
+    assert replies(engine) == replies(advisors.open_policy(run, 1)) and words[3] == "generate"
 
 
 def test_every_version_that_is_kept_can_be_talked_to(base, tmp_path):
     run = trained(tmp_path / "run", **opening(base))
-    assert advisors.versions(run) == [0, 1, 2]
+    assert advisors.kept_versions(run) == [0, 1, 2]
     talks = {version: advisors.AdvisorChat(run, version, "failed") for version in (0, 2)}
-    said = {version: [talk.say("hello"), talk.say("generate")] for version, talk in talks.items()}
+    said = {version: [talk.send_message("hello"), talk.send_message("generate")] for version, talk in talks.items()}
     assert said[0] != said[2] and [m["role"] for m in talks[2].messages] == [
         "system", "user", "assistant", "user", "assistant",
     ]  # fmt: skip
     with pytest.raises(UserError, match="not kept"):
         advisors.AdvisorChat(run, 7)
     with pytest.raises(UserError, match="trains no advisor"):
-        advisors.versions(tmp_path) or advisors.settings(tmp_path)
+        advisors.kept_versions(tmp_path) or advisors.policy_settings(tmp_path)
 
 
 def test_a_checkpoint_of_other_settings_is_refused(base, tmp_path):
@@ -105,7 +105,7 @@ def test_a_checkpoint_of_other_settings_is_refused(base, tmp_path):
     assert plan == {"step": 1}
     (run / "policy/policy.json").write_text(json.dumps(opening(base, head=True)))
     with pytest.raises(UserError, match="other settings"):
-        advisors.opened(run)
+        advisors.open_policy(run)
 
 
 @pytest.mark.timeout(900)

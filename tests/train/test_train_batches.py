@@ -12,11 +12,11 @@ transformers = pytest.importorskip("transformers", reason="the extra 'train' is 
 
 from culmen.core.errors import UserError  # noqa: E402
 from culmen.core.event import CustomRequest  # noqa: E402
-from culmen.store.sidecar import SAMPLING, SamplingNote, changed, sampling  # noqa: E402
+from culmen.store.sidecar import SAMPLING, SamplingNote, sampling_line, sampling_time  # noqa: E402
 from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
 from culmen.train import batches  # noqa: E402
-from culmen.train.advisors import maker  # noqa: E402
-from culmen.train.craft import TrainCraft, fitted  # noqa: E402
+from culmen.train.advisors import policy_maker  # noqa: E402
+from culmen.train.craft import TrainCraft, fitted_prompt  # noqa: E402
 from culmen.train.engine import Ask  # noqa: E402
 from culmen.train.models import WordTokenizer, tiny_model  # noqa: E402
 from culmen.train.torch_engine import TorchEngine  # noqa: E402
@@ -62,7 +62,7 @@ def test_a_prompt_beyond_the_context_loses_its_middle_and_leaves_room_for_the_re
     context, most = one.capabilities.context, 12
     assert context == 256
     text = " ".join(["begin", *("word" for _ in range(words)), "end"])
-    tokens = fitted(one, text, most)
+    tokens = fitted_prompt(one, text, most)
     whole = one.encode(text)
     assert len(tokens) + most <= context
     if len(whole) + most <= context:
@@ -72,7 +72,7 @@ def test_a_prompt_beyond_the_context_loses_its_middle_and_leaves_room_for_the_re
     (sample,) = one.sample_many([Ask(tokens, 1, most)], silent)
     assert one.logprobs(sample) == pytest.approx(sample.logprobs, abs=1e-5)
     with pytest.raises(UserError, match="leave no room"):
-        fitted(one, text * 3, 250)
+        fitted_prompt(one, text * 3, 250)
 
 
 def test_what_is_drawn_follows_the_models_distribution():
@@ -87,7 +87,9 @@ def test_what_is_drawn_follows_the_models_distribution():
 def test_a_batch_of_one_is_one_at_a_time_bit_for_bit():
     asked = ASKED["padded"]
     assert engine(1).sample_many(asked, silent) == [engine(1).sample(*ask) for ask in asked]
-    tiny = maker(lambda role, slots: ("", ""))({"policy": "tiny", "menu": MENU, "seed": 3, "rank": 0, "most": 8})[0]
+    tiny = policy_maker(lambda role, slots: ("", ""))(
+        {"policy": "tiny", "menu": MENU, "seed": 3, "rank": 0, "most": 8}
+    )[0]
     assert tiny.sample_many(asked, silent) == [engine(1).sample(*ask) for ask in asked]
 
 
@@ -118,11 +120,11 @@ def test_a_window_of_attention_is_not_shifted_by_padding(name):
 
 def test_a_model_with_a_running_state_draws_one_at_a_time():
     model = small("Mamba", state_size=4)
-    assert not batches.able(model) and batches.able(tiny_model(len(TOKENIZER), 3))
+    assert not batches.can_batch(model) and batches.can_batch(tiny_model(len(TOKENIZER), 3))
 
 
 def test_replies_asked_for_at_the_same_time_are_drawn_and_given_together(tmp_path):
-    made, sizes = maker(lambda role, slots: ("", "")), []
+    made, sizes = policy_maker(lambda role, slots: ("", "")), []
 
     def make(payload):
         engine, persona = made(payload)
@@ -144,16 +146,16 @@ def test_replies_asked_for_at_the_same_time_are_drawn_and_given_together(tmp_pat
 
     together, alone = asyncio.run(run())
     assert together == alone and sizes == [5, 1, 1, 1, 1, 1]
-    assert not sampling(tmp_path.parent) and not (tmp_path / SAMPLING.name).exists()
+    assert not sampling_line(tmp_path.parent) and not (tmp_path / SAMPLING.name).exists()
 
 
 def test_how_far_the_replies_are_is_told_while_they_are_drawn(tmp_path):
     (tmp_path / "policy").mkdir()
     with SamplingNote(tmp_path / "policy", 40):
-        assert sampling(tmp_path) == "advisor: 0 of 40 replies, 0 tokens, 0/s" and changed(tmp_path)
+        assert sampling_line(tmp_path) == "advisor: 0 of 40 replies, 0 tokens, 0/s" and sampling_time(tmp_path)
         (tmp_path / SAMPLING).write_text(json.dumps([14, 40, 3120, 210.2]))
-        assert sampling(tmp_path) == "advisor: 14 of 40 replies, 3,120 tokens, 210/s"
-    assert not sampling(tmp_path) and not changed(tmp_path)
+        assert sampling_line(tmp_path) == "advisor: 14 of 40 replies, 3,120 tokens, 210/s"
+    assert not sampling_line(tmp_path) and not sampling_time(tmp_path)
 
 
 def test_a_reply_to_a_prompt_that_was_cut_says_so(tmp_path):
@@ -161,7 +163,7 @@ def test_a_reply_to_a_prompt_that_was_cut_says_so(tmp_path):
     render = ("You are brief.", "word " * 400)
 
     async def reply(most):
-        made = maker(lambda role, slots: render)
+        made = policy_maker(lambda role, slots: render)
         craft = TrainCraft(tmp_path / str(most), made)
         payload = {"policy": str(folder), "menu": {}, "seed": 3, "rank": 0, "most": most}
         opened = (await craft.perform(CustomRequest("train.open", payload, 0))).data

@@ -46,7 +46,7 @@ def test_a_command_that_needs_the_extra_says_so_in_one_sentence(arguments: tuple
 def test_objectives_and_settings_need_numpy_alone(tmp_path: Path):
     code = HIDING + (
         "from culmen.strategies import catalog\nfrom culmen.train.objectives import AdvantageRule\n"
-        "made = catalog.make('pacevolve_plus_plus', {'objective': 'max_at_k'})\n"
+        "made = catalog.make_strategy('pacevolve_plus_plus', {'objective': 'max_at_k'})\n"
         "print(made.credit().signal([0.0, 1.0, 2.0, 5.0], 1.0).advantages[3] > 1)"
     )
     done = python(code, cwd=tmp_path)

@@ -40,7 +40,7 @@ def test_closed_forms_equal_brute_force_for_every_k(n: int):
         for k in range(1, n + 1):
             held, added = subsets(g, k)
             assert np.abs(f.max_at_k(g, k) - held).max() <= 1e-12
-            assert np.abs(f.sloo(g, k) - added).max() <= 1e-12
+            assert np.abs(f.sloo_weights(g, k) - added).max() <= 1e-12
 
 
 @given(profiles, st.integers(2, 4), st.floats(-10, 10), st.floats(1e-9, 1e3))
@@ -49,7 +49,7 @@ def test_theorem_1(r: list[int], k: int, c: float, delta: float):
     """Equations 7 to 10, the standardised forms of both branches, and the bound on their norms."""
     base, n = np.array(r, float), len(r)
     g, rounding = c + delta * base, 1e-13 * (abs(c) + delta * 50) * n
-    centred, frontier, unit = f.centred(g), f.sloo(g, k), f.sloo(base, k)
+    centred, frontier, unit = f.centred_advantages(g), f.sloo_weights(g, k), f.sloo_weights(base, k)
     assert centred == pytest.approx(delta * (base - base.mean()), abs=rounding)  # 7
     assert (centred**2).sum() == pytest.approx(n * delta**2 * base.var(), rel=1e-6, abs=n * rounding**2 + 1e-30) or (
         rounding > 1e-3 * delta * base.std()
@@ -60,27 +60,27 @@ def test_theorem_1(r: list[int], k: int, c: float, delta: float):
         (centred, base.std(), base - base.mean()),
         (frontier, unit.std(), unit - unit.mean()),
     ):
-        phi = f.standardised(branch)
+        phi = f.standardised_values(branch)
         assert phi == pytest.approx(delta * centre / (delta * spread + f.EPS_NUM), abs=4 * rounding / f.EPS_NUM)
         assert (phi**2).sum() <= n * (1 + 1e-12)
-        assert ((f.standardised(branch, eps=0.0) if branch.std() else phi) ** 2).sum() <= n * (1 + 1e-9)
+        assert ((f.standardised_values(branch, eps=0.0) if branch.std() else phi) ** 2).sum() <= n * (1 + 1e-9)
 
 
 def test_theorem_1_in_both_regimes():
     """Far above eps_num the z-scores, far below it nothing; and the skip fires in between."""
     r = np.array([0.3, 2.0, 1.1, 4.2, 3.3, 0.9, 2.7, 1.9])
-    for branch in (f.centred(r), f.sloo(r, 4)):
+    for branch in (f.centred_advantages(r), f.sloo_weights(r, 4)):
         z = (branch - branch.mean()) / branch.std()
-        assert f.standardised(branch) == pytest.approx(z, abs=1e-6)
-        norms = [(f.standardised(branch * d) ** 2).sum() for d in (1.0, 1e-6, 1e-9, 1e-12)]
+        assert f.standardised_values(branch) == pytest.approx(z, abs=1e-6)
+        norms = [(f.standardised_values(branch * d) ** 2).sum() for d in (1.0, 1e-6, 1e-9, 1e-12)]
         assert norms[0] == pytest.approx(8, abs=1e-6) and norms[0] > norms[1] > 6 > norms[2] > norms[3]
-        assert norms[3] < 1e-6 and [f.collapsed(branch * d) for d in (1.0, 1e-9)] == [False, True]
+        assert norms[3] < 1e-6 and [f.is_collapsed(branch * d) for d in (1.0, 1e-9)] == [False, True]
 
 
 @given(profiles, st.integers(2, 4), st.floats(0.01, 100))
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_frontier_credit_keeps_the_order_and_gives_the_lowest_nothing(r: list[int], k: int, delta: float):
-    w = f.standardised(f.sloo([7.0 + delta * x for x in r], k))[np.argsort(r)]
+    w = f.standardised_values(f.sloo_weights([7.0 + delta * x for x in r], k))[np.argsort(r)]
     assert (np.diff(w) >= -1e-9).all() and w[: k - 1] == pytest.approx(w[0], abs=0) and w[-1] == w.max()
 
 
@@ -88,27 +88,31 @@ def test_frontier_credit_keeps_the_order_and_gives_the_lowest_nothing(r: list[in
 def test_entropic_is_finite_exact_and_free_of_scale(n: int):
     chance = Random(n)
     r = [chance.uniform(0, 5) for _ in range(n)]
-    expected = f.entropic(r)
+    expected = f.entropic_advantages(r)
     for scale in (1e-9, 1e-3, 1.0, 1e6):
-        assert np.abs(f.entropic([scale * x for x in r]) - expected).max() <= 1e-9
-    assert np.abs(f.entropic([x + 3.0 for x in r]) - expected).max() <= 1e-9
+        assert np.abs(f.entropic_advantages([scale * x for x in r]) - expected).max() <= 1e-9
+    assert np.abs(f.entropic_advantages([x + 3.0 for x in r]) - expected).max() <= 1e-9
     for group in (r, [0.0] * (n - 1) + [1e-9], [1e6] + [0.0] * (n - 1), [1.0] * (n // 2) + [0.0] * (n - n // 2)):
-        a = f.entropic(group)
+        a = f.entropic_advantages(group)
         assert np.isfinite(a).all() and np.abs(a).max() <= 1e3
     if n > 2:  # ln 2 nats can be reached
-        q = np.exp(f._temperature((np.array(r) - max(r)) / np.ptp(r), math.log(2)) * (np.array(r) - max(r)) / np.ptp(r))
+        q = np.exp(
+            f._inverse_temperature((np.array(r) - max(r)) / np.ptp(r), math.log(2)) * (np.array(r) - max(r)) / np.ptp(r)
+        )
         q /= q.sum()
         assert float((q * np.log(q * n)).sum()) == pytest.approx(math.log(2), abs=1e-8)
 
 
 def test_small_groups_and_large_k():
-    assert f.sloo([1.0, 2.0], 9) == pytest.approx(f.sloo([1.0, 2.0], 2)) and f.sloo([1.0], 4).tolist() == [0.0]
+    assert f.sloo_weights([1.0, 2.0], 9) == pytest.approx(f.sloo_weights([1.0, 2.0], 2)) and f.sloo_weights(
+        [1.0], 4
+    ).tolist() == [0.0]
     assert f.max_at_k([1.0, 4.0], 9).tolist() == [4.0, 4.0]
     credit = AdvantageRule("phase_adaptive", k=9)
-    assert not credit.signal([1.0, 2.0, 5.0], 0.5).skip
-    assert credit.signal([1.0, 2.0, math.inf], 0.5).skip == "rewards_not_finite"
+    assert not credit.training_signal([1.0, 2.0, 5.0], 0.5).skip
+    assert credit.training_signal([1.0, 2.0, math.inf], 0.5).skip == "rewards_not_finite"
     for alpha, name in ((0.0, "group"), (1.0, "frontier")):
-        told = AdvantageRule("phase_adaptive", k=3).signal([0.5, 1.0, 4.0, 2.0], alpha)
+        told = AdvantageRule("phase_adaptive", k=3).training_signal([0.5, 1.0, 4.0, 2.0], alpha)
         assert [spread for spread, _ in told.spreads] == ["rewards", name] and told.alpha == alpha
 
 
@@ -127,5 +131,5 @@ def test_aggregations_can_stand_for_one_another():
 def test_noise_raises_the_floor():
     """Rewards that differ by less than repeated evaluations do are nothing to learn from."""
     rewards = [4.95, 4.99, 4.97, 4.93]
-    assert not AdvantageRule("grpo").signal(rewards, 0.0).skip
-    assert AdvantageRule("grpo", noise=0.05).signal(rewards, 0.0).skip == "group_collapsed"
+    assert not AdvantageRule("grpo").training_signal(rewards, 0.0).skip
+    assert AdvantageRule("grpo", noise=0.05).training_signal(rewards, 0.0).skip == "group_collapsed"

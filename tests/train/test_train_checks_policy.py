@@ -19,7 +19,7 @@ from culmen.cli import pages  # noqa: E402
 from culmen.core.evaluation import Observation, Status  # noqa: E402
 from culmen.core.event import Custom, CustomRequest, Effect  # noqa: E402
 from culmen.core.usage import Budget  # noqa: E402
-from culmen.report.analyze import analyze  # noqa: E402
+from culmen.report.analyze import analyze_runs  # noqa: E402
 from culmen.store import views  # noqa: E402
 from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
 from culmen.strategies.pacevolve.implementing import Implementing  # noqa: E402
@@ -27,7 +27,7 @@ from culmen.strategies.pacevolve.pacevolve import Pacevolve  # noqa: E402
 from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus  # noqa: E402
 from culmen.train import OBJECTIVES  # noqa: E402
 from culmen.train import objectives as f  # noqa: E402
-from culmen.train.advisors import maker  # noqa: E402
+from culmen.train.advisors import policy_maker  # noqa: E402
 from culmen.train.craft import TrainCraft  # noqa: E402
 from culmen.train.engine import Datum, Rules  # noqa: E402
 from culmen.train.models import WordTokenizer, tiny_model  # noqa: E402
@@ -153,7 +153,7 @@ class Trained(Gallery):
 
     def __init__(self, folder: Path, flat: int) -> None:
         super().__init__()
-        craft = TrainCraft(folder, maker(lambda role, slots: ("", "")))
+        craft = TrainCraft(folder, policy_maker(lambda role, slots: ("", "")))
         for name, value in {"craft": craft, "flat": flat, "seen": [], "states": []}.items():
             object.__setattr__(self, name, value)
 
@@ -188,7 +188,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trained]:
 
 
 def barriers(path: Path) -> list[dict[str, Any]]:
-    return [note.entry.body for note in views.notes(path, "barrier")]
+    return [note.entry.body for note in views.note_events(path, "barrier")]
 
 
 def test_a_skipped_group_leaves_every_byte_as_it_was(run: tuple[Path, Trained]):
@@ -226,15 +226,15 @@ def test_the_journal_has_every_diagnostic_of_every_barrier(run: tuple[Path, Trai
 
 def test_status_and_analyses_tell_of_the_training(run: tuple[Path, Trained]):
     path, told = run[0], barriers(run[0])
-    now = views.status(path)
+    now = views.run_status(path)
     found = now.training
     assert found is not None and now.agents is None
     assert (found.barriers, found.version) == (len(told), sum(not note["skip"] for note in told))
     assert found.skip == told[-1]["skip"] and "skips" in found.standing and found.alarms["skips"] >= 1
-    assert f"no step: {told[-1]['skip'].replace('_', ' ')}" in pages._advisor(
+    assert f"no step: {told[-1]['skip'].replace('_', ' ')}" in pages._advisor_text(
         now
-    ) and "the last one too" in pages._alarms(now)
-    tables = {table.name: table for table in analyze([path])[0].tables}
+    ) and "the last one too" in pages._alarms_text(now)
+    tables = {table.name: table for table in analyze_runs([path])[0].tables}
     rows = tables["training"].rows
     assert [row["barrier"] for row in rows] == list(range(1, len(told) + 1))
     for row, note in zip(rows, told, strict=True):

@@ -13,7 +13,7 @@ pytest.importorskip("transformers", reason="the extra 'train' is not installed")
 
 from culmen.core.event import CustomRequest  # noqa: E402
 from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
-from culmen.train.advisors import maker  # noqa: E402
+from culmen.train.advisors import policy_maker  # noqa: E402
 from culmen.train.craft import TrainCraft  # noqa: E402
 from culmen.train.engine import Ask, Datum, Rules  # noqa: E402
 from culmen.train.models import WordTokenizer, tiny_model  # noqa: E402
@@ -26,7 +26,7 @@ ADAPTER = Rules(rate=0.02)
 
 
 def tiny(seed: int = 3) -> TorchEngine:
-    return maker(lambda role, slots: ("", ""))({**OPENING, "seed": seed})[0]
+    return policy_maker(lambda role, slots: ("", ""))({**OPENING, "seed": seed})[0]
 
 
 def weights(engine):
@@ -52,7 +52,7 @@ def test_log_probabilities_of_sampling_and_of_training_agree(among):
 
 @pytest.mark.parametrize("batch", [1, 512])
 def test_replies_are_drawn_at_temperature_one_from_the_models_own_distribution(batch):
-    engine = maker(lambda role, slots: ("", ""))({**OPENING, "batch": batch})[0]
+    engine = policy_maker(lambda role, slots: ("", ""))({**OPENING, "batch": batch})[0]
     with torch.no_grad():
         engine.model.lm_head.weight *= 40  # nearly uniform chances would look alike at any temperature
         prompt = engine.encode("failed generate")
@@ -171,7 +171,7 @@ def perform(craft, kind, nth=0, **payload):
 
 
 def opened(folder):
-    craft = TrainCraft(folder, maker(lambda role, slots: ("", "")))
+    craft = TrainCraft(folder, policy_maker(lambda role, slots: ("", "")))
     perform(craft, "train.open", **OPENING)
     return craft
 
@@ -189,10 +189,10 @@ def update(craft, version):
 def test_an_update_torn_from_the_journal_is_found_again_or_made_again_the_same(tmp_path):
     craft = opened(tmp_path / "a")
     first = update(craft, 0)
-    after = weights(craft._at(1)[0])
+    after = weights(craft._policy_at(1)[0])
     again = opened(tmp_path / "a")  # the process died after the checkpoint, before the journal
     assert update(again, 0) == first
-    assert same(weights(again._at(1)[0]), after)
+    assert same(weights(again._policy_at(1)[0]), after)
     torn = opened(tmp_path / "b")  # it died before the checkpoint
     batch(torn, 0)
     (tmp_path / "b" / "00001.partial").mkdir()
@@ -201,7 +201,7 @@ def test_an_update_torn_from_the_journal_is_found_again_or_made_again_the_same(t
     second = update(reopened, 0)
     clock = ("seconds", "tokens_per_second")
     assert {k: v for k, v in second.items() if k not in clock} == {k: v for k, v in first.items() if k not in clock}
-    assert same(weights(reopened._at(1)[0]), after)
+    assert same(weights(reopened._policy_at(1)[0]), after)
 
 
 def test_only_the_checkpoints_that_may_be_asked_for_are_kept(tmp_path):
@@ -230,7 +230,7 @@ def test_an_adapter_learns_where_it_reaches_the_output_layer():
     """On random weights an adapter needs the output layer; with it, it learns; the weights below stay as they are."""
     pytest.importorskip("peft", reason="the extra 'train' is not installed")
     engine, credit = (
-        maker(lambda role, slots: ("", ""))({**OPENING, "rank": 4, "head": True})[0],
+        policy_maker(lambda role, slots: ("", ""))({**OPENING, "rank": 4, "head": True})[0],
         AdvantageRule("dr_grpo"),
     )
     assert engine.capabilities.adapter
@@ -245,7 +245,7 @@ def test_an_adapter_learns_where_it_reaches_the_output_layer():
     before = quality(10**6)
     for barrier in range(20):
         samples = [engine.sample(prompt, 1000 * barrier + n, 1, among) for n in range(8)]
-        signal = credit.signal([5.0 * worth[sample.text] for sample in samples], 0.0)
+        signal = credit.training_signal([5.0 * worth[sample.text] for sample in samples], 0.0)
         if not signal.skip:
             engine.forward_backward([Datum(s, a) for s, a in zip(samples, signal.advantages, strict=True)], ADAPTER)
             engine.optim_step(ADAPTER)

@@ -6,12 +6,12 @@ import sys
 import pytest
 
 from culmen.core.errors import UserError
-from culmen.train.engine import require
+from culmen.train.engine import import_extra
 
 
 def test_a_missing_package_is_one_clear_sentence():
     with pytest.raises(UserError, match="which is not installed") as error:
-        require("a_package_that_nobody_has", "train")
+        import_extra("a_package_that_nobody_has", "train")
     assert error.value.fix == "pip install 'culmen[train]'"
 
 

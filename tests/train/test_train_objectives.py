@@ -39,13 +39,13 @@ def brute_sloo(g, k):
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_closed_forms_equal_the_sums_over_subsets(g, k):
     assert f.max_at_k(g, k) == pytest.approx(brute_max_at_k(g, k), abs=1e-12, rel=1e-12)
-    assert f.sloo(g, k) == pytest.approx(brute_sloo(g, k), abs=1e-12, rel=1e-12)
+    assert f.sloo_weights(g, k) == pytest.approx(brute_sloo(g, k), abs=1e-12, rel=1e-12)
 
 
 @given(groups, st.integers(2, 12))
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_frontier_credit_is_bounded_exact_at_the_bottom_and_sums_to_the_mean_gap(g, k):
-    w, k = f.sloo(g, k), min(k, len(g))
+    w, k = f.sloo_weights(g, k), min(k, len(g))
     assert (w >= 0).all()
     if k < 2:
         return
@@ -58,7 +58,7 @@ def test_frontier_credit_is_bounded_exact_at_the_bottom_and_sums_to_the_mean_gap
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_frontier_credit_follows_the_scale_and_ignores_the_shift(g, k, shift, scale):
     moved = [shift + scale * x for x in g]
-    assert f.sloo(moved, k) == pytest.approx(scale * f.sloo(g, k), abs=1e-8 * scale + 1e-9)
+    assert f.sloo_weights(moved, k) == pytest.approx(scale * f.sloo_weights(g, k), abs=1e-8 * scale + 1e-9)
 
 
 def test_both_estimators_are_unbiased_by_full_enumeration():
@@ -73,7 +73,7 @@ def test_both_estimators_are_unbiased_by_full_enumeration():
         math.prod(p[a] for a in draw) * reward[list(draw)].max() * sum(score(a) for a in draw)
         for draw in product(range(3), repeat=k)
     )
-    for weights in (f.max_at_k, f.sloo):
+    for weights in (f.max_at_k, f.sloo_weights):
         estimate = sum(
             math.prod(p[a] for a in draw)
             * sum(w * score(a) for w, a in zip(weights(reward[list(draw)], k), draw, strict=True))
@@ -83,19 +83,19 @@ def test_both_estimators_are_unbiased_by_full_enumeration():
 
 
 def test_advantages_of_dr_grpo_are_distances_to_the_mean():
-    assert f.centred([1.0, 2.0, 6.0]).tolist() == [-2.0, -1.0, 3.0]
+    assert f.centred_advantages([1.0, 2.0, 6.0]).tolist() == [-2.0, -1.0, 3.0]
 
 
 def test_frontier_credit_of_large_rewards_keeps_small_differences():
     low = [0.0, 1.0, 3.0, 3.5, 4.0, 6.0, 7.5]
-    assert f.sloo([1e9 + each for each in low], 3) == pytest.approx(brute_sloo(low, 3), abs=1e-12)
+    assert f.sloo_weights([1e9 + each for each in low], 3) == pytest.approx(brute_sloo(low, 3), abs=1e-12)
 
 
 def test_large_groups_stay_finite_and_exact():
     g = np.random.default_rng(1).normal(size=512)
-    w = f.sloo(g, 64)
+    w = f.sloo_weights(g, 64)
     assert np.isfinite(w).all() and (np.sort(w)[: 512 - 449] == 0).all()
-    assert np.isfinite(f.sloo(np.arange(4096.0), 16)).all()  # enumerating C(4096, 16) subsets would never end
+    assert np.isfinite(f.sloo_weights(np.arange(4096.0), 16)).all()  # enumerating C(4096, 16) subsets would never end
 
 
 @given(st.lists(st.floats(-5, 5), min_size=2, max_size=16), st.floats(1e-6, 1e3))
@@ -103,54 +103,54 @@ def test_large_groups_stay_finite_and_exact():
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_theorem_1_bound_and_compression(r, delta):
     g = [2.0 + delta * x for x in r]
-    for branch in (f.centred(g), f.sloo(g, 4)):
-        assert (f.standardised(branch) ** 2).sum() <= len(r) + 1e-9
+    for branch in (f.centred_advantages(g), f.sloo_weights(g, 4)):
+        assert (f.standardised_values(branch) ** 2).sum() <= len(r) + 1e-9
     centre, spread = np.mean(g), np.std(g)
     rounding = 4 * np.spacing(np.abs(g).max()) / (spread + 1e-8)
     expected = pytest.approx((np.array(g) - centre) / (spread + 1e-8), abs=1e-6 + rounding)
-    assert f.standardised(f.centred(g)) == expected
+    assert f.standardised_values(f.centred_advantages(g)) == expected
 
 
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=12, unique=True), st.floats(-100, 100), st.floats(0.001, 1000))
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_entropic_reaches_its_divergence_and_is_free_of_shift_and_scale(r, shift, scale):
-    a = f.entropic(r)
+    a = f.entropic_advantages(r)
     assert np.isfinite(a).all() and np.abs(a).max() <= 1e3
-    assert f.entropic([shift + scale * x for x in r]) == pytest.approx(a, abs=1e-6, rel=1e-6)
+    assert f.entropic_advantages([shift + scale * x for x in r]) == pytest.approx(a, abs=1e-6, rel=1e-6)
     g = np.array(r, float)
     below = (g - g.max()) / np.ptp(g)
-    beta = f._temperature(below, math.log(2))
+    beta = f._inverse_temperature(below, math.log(2))
     goal = min(math.log(2), 0.9 * math.log(len(r)))
-    assert f._divergence(below, beta) == pytest.approx(goal, abs=1e-8)
+    assert f._tilted_divergence(below, beta) == pytest.approx(goal, abs=1e-8)
 
 
 @pytest.mark.parametrize("r", [[0, 1], [1, 1, 0, 0], [0, 0, 0, 1e-9], [1e6, 0, 3], [2.0, 2.0, 1.0]])
 def test_entropic_stays_finite_where_the_divergence_cannot_be_reached(r):
-    a = f.entropic(r)
+    a = f.entropic_advantages(r)
     assert np.isfinite(a).all() and np.abs(a).max() < 1e3 and a[np.argmax(r)] > 0
 
 
 @pytest.mark.parametrize(("r", "gamma"), [([0, 1, 5], math.log(2)), ([0, 1, 5], 0.01), ([3, 3, 1, 0], math.log(2))])
 def test_the_tilted_distribution_is_gamma_from_uniform_or_nine_tenths_of_what_ties_allow(r, gamma):
     below = (np.array(r, float) - max(r)) / np.ptp(r)
-    tilted = np.exp(f._temperature(below, gamma) * below)
+    tilted = np.exp(f._inverse_temperature(below, gamma) * below)
     away = entropy(tilted / tilted.sum(), np.full(len(r), 1 / len(r)))
     assert away == pytest.approx(min(gamma, 0.9 * math.log(len(r) / r.count(max(r)))), abs=1e-8)
 
 
 def test_a_given_tilt_is_in_units_of_the_rewards_and_its_advantage_never_beyond_10_to_the_12():
-    assert f.entropic([1, 3], beta=0.5) == pytest.approx([math.exp(-1) - 1, math.exp(1) - 1], rel=1e-9)
-    assert f.entropic([0, 1], beta=100.0)[1] == pytest.approx(1e12)
+    assert f.entropic_advantages([1, 3], beta=0.5) == pytest.approx([math.exp(-1) - 1, math.exp(1) - 1], rel=1e-9)
+    assert f.entropic_advantages([0, 1], beta=100.0)[1] == pytest.approx(1e12)
 
 
 def test_rewards_that_differ_by_no_more_than_rounding_are_nearly_a_tie():
-    _, second, first = f.entropic([0.0, 1.0 - 1e-14, 1.0])
+    _, second, first = f.entropic_advantages([0.0, 1.0 - 1e-14, 1.0])
     assert second == pytest.approx(first, rel=0.1)
 
 
 def test_entropic_of_nothing_to_tell_apart_is_zero():
-    assert f.entropic([3, 3, 3]).tolist() == [0, 0, 0] and f.entropic([7]).tolist() == [0]
-    assert f.entropic([0, 1], beta=2.0) == pytest.approx([math.exp(-2) - 1, math.exp(2) - 1], rel=1e-9)
+    assert f.entropic_advantages([3, 3, 3]).tolist() == [0, 0, 0] and f.entropic_advantages([7]).tolist() == [0]
+    assert f.entropic_advantages([0, 1], beta=2.0) == pytest.approx([math.exp(-2) - 1, math.exp(2) - 1], rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -176,19 +176,19 @@ def test_shaping_of_minimised_scores_powers_and_bad_bounds():
 
 def test_mix_at_its_ends_and_its_spread():
     r = [0.1, 2.0, 2.1, 4.9, 0.0, 3.0]
-    group, frontier = f.centred(r), f.sloo(r, 3)
-    assert f.mixed(group, frontier, 0.0) == pytest.approx(f.standardised(group))
-    assert f.mixed(group, frontier, 1.0) == pytest.approx(f.standardised(frontier))
-    half = f.mixed(group, frontier, 0.5)
+    group, frontier = f.centred_advantages(r), f.sloo_weights(r, 3)
+    assert f.mixed_advantages(group, frontier, 0.0) == pytest.approx(f.standardised_values(group))
+    assert f.mixed_advantages(group, frontier, 1.0) == pytest.approx(f.standardised_values(frontier))
+    half = f.mixed_advantages(group, frontier, 0.5)
     assert half.mean() == pytest.approx(0, abs=1e-12) and 0.5 < half.std() <= 1.0
     with pytest.raises(ValueError, match="alpha"):
-        f.mixed(group, frontier, 1.5)
+        f.mixed_advantages(group, frontier, 1.5)
 
 
 def test_phase_is_linear_and_clamped():
-    assert [f.phase(t, 5) for t in range(6)] == [0, 0.25, 0.5, 0.75, 1, 1]
-    assert [f.phase(t, 2) for t in range(2)] == [0, 1]
-    assert f.phase(0, 1) == f.phase(3, 0) == 0.0
+    assert [f.mixing_weight(t, 5) for t in range(6)] == [0, 0.25, 0.5, 0.75, 1, 1]
+    assert [f.mixing_weight(t, 2) for t in range(2)] == [0, 1]
+    assert f.mixing_weight(0, 1) == f.mixing_weight(3, 0) == 0.0
 
 
 def test_asymmetric_clip_by_hand_on_both_sides():
@@ -246,25 +246,25 @@ def test_aggregations_differ_as_stated():
 @pytest.mark.parametrize("bad", [[], [[1.0, 2.0]], [1.0, math.nan], [math.inf]])
 def test_what_is_no_group_is_refused(bad):
     with pytest.raises(ValueError, match="group"):
-        f.centred(bad)
+        f.centred_advantages(bad)
 
 
 @pytest.mark.parametrize("objective", [o for o in OBJECTIVES if o != "none"])
 def test_every_objective_prefers_the_better_and_skips_a_constant_group(objective):
-    signal = AdvantageRule(objective, k=2).signal([0.0, 1.0, 2.0, 5.0], 0.5)
+    signal = AdvantageRule(objective, k=2).training_signal([0.0, 1.0, 2.0, 5.0], 0.5)
     assert not signal.skip and signal.advantages[3] == max(signal.advantages) > 0
-    assert AdvantageRule(objective).signal([2.0, 2.0, 2.0], 0.5).skip.endswith("_collapsed")
+    assert AdvantageRule(objective).training_signal([2.0, 2.0, 2.0], 0.5).skip.endswith("_collapsed")
 
 
 def test_skips_are_named():
     credit = AdvantageRule("phase_adaptive", k=4)
-    assert AdvantageRule("none").signal([1, 2], 0).skip == "not_training"
-    assert credit.signal([1.0], 0).skip == "group_too_small"
-    assert credit.signal([1.0, math.nan], 0).skip == "rewards_not_finite"
-    assert credit.signal([1.0, 1.0 + 1e-9], 0.0).skip == "group_collapsed"
-    assert credit.signal([5.0, 5.0, 5.0, 5.0, 1.0], 1.0).skip == "frontier_collapsed"
-    assert credit.signal([5.0, 5.0, 5.0, 5.0, 1.0], 0.0).skip == ""  # that branch is not active yet
-    assert AdvantageRule("grpo", noise=0.5).signal([1.0, 1.2, 1.1], 0).skip == "group_collapsed"
+    assert AdvantageRule("none").training_signal([1, 2], 0).skip == "not_training"
+    assert credit.training_signal([1.0], 0).skip == "group_too_small"
+    assert credit.training_signal([1.0, math.nan], 0).skip == "rewards_not_finite"
+    assert credit.training_signal([1.0, 1.0 + 1e-9], 0.0).skip == "group_collapsed"
+    assert credit.training_signal([5.0, 5.0, 5.0, 5.0, 1.0], 1.0).skip == "frontier_collapsed"
+    assert credit.training_signal([5.0, 5.0, 5.0, 5.0, 1.0], 0.0).skip == ""  # that branch is not active yet
+    assert AdvantageRule("grpo", noise=0.5).training_signal([1.0, 1.2, 1.1], 0).skip == "group_collapsed"
     with pytest.raises(UserError, match="no objective"):
         AdvantageRule("ppo")
 
@@ -274,7 +274,7 @@ def test_a_signal_tells_its_weight_and_the_spreads_of_the_branches_that_are_acti
     told = {}
     for objective, alpha in [("phase_adaptive", 0.0), ("phase_adaptive", 0.5), ("phase_adaptive", 1.0), ("pkpo", 0.5),
                              ("max_at_k", 0.5), ("grpo", 0.5)]:  # fmt: skip
-        signal = AdvantageRule(objective).signal(rewards, alpha)
+        signal = AdvantageRule(objective).training_signal(rewards, alpha)
         told[objective, alpha] = signal.alpha, [name for name, _ in signal.spreads]
     group, frontier = ["rewards", "group"], ["rewards", "frontier"]
     assert told == {
@@ -282,17 +282,17 @@ def test_a_signal_tells_its_weight_and_the_spreads_of_the_branches_that_are_acti
         ("phase_adaptive", 1.0): (1.0, frontier), ("pkpo", 0.5): (1.0, frontier),
         ("max_at_k", 0.5): (1.0, frontier), ("grpo", 0.5): (0.0, group),
     }  # fmt: skip
-    assert AdvantageRule("none").signal(rewards, 0.5).alpha == 0.0
+    assert AdvantageRule("none").training_signal(rewards, 0.5).alpha == 0.0
 
 
 def test_a_spread_at_the_floor_is_not_below_it():
-    assert not f.collapsed([0.0, 2.0], floor=1.0) and f.collapsed([0.0, 2.0], floor=1.001)
+    assert not f.is_collapsed([0.0, 2.0], floor=1.0) and f.is_collapsed([0.0, 2.0], floor=1.001)
 
 
 def test_the_numbers_of_the_papers_are_the_defaults():
     rewards = [0.0, 1.0, 2.0, 5.0, 7.0, 7.5]
-    assert AdvantageRule("pkpo").signal(rewards, 1.0).advantages == pytest.approx(f.sloo(rewards, 4))
-    ln_2 = f.entropic(rewards, math.log(2))
-    assert f.entropic(rewards) == pytest.approx(ln_2)
-    assert AdvantageRule("entropic").signal(rewards, 0.0).advantages == pytest.approx(ln_2)
-    assert f.collapsed([0.0, 1.9e-6]) and not f.collapsed([0.0, 2.1e-6])
+    assert AdvantageRule("pkpo").training_signal(rewards, 1.0).advantages == pytest.approx(f.sloo_weights(rewards, 4))
+    ln_2 = f.entropic_advantages(rewards, math.log(2))
+    assert f.entropic_advantages(rewards) == pytest.approx(ln_2)
+    assert AdvantageRule("entropic").training_signal(rewards, 0.0).advantages == pytest.approx(ln_2)
+    assert f.is_collapsed([0.0, 1.9e-6]) and not f.is_collapsed([0.0, 2.1e-6])

@@ -10,7 +10,7 @@ pytest.importorskip("peft", reason="the extra 'train' is not installed")
 
 from culmen.core.errors import Unavailable, UserError  # noqa: E402
 from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
-from culmen.train.advisors import maker  # noqa: E402
+from culmen.train.advisors import policy_maker  # noqa: E402
 from culmen.train.engine import Datum, Rules  # noqa: E402
 from culmen.train.models import load_model, load_tokenizer  # noqa: E402
 from tests.servers.lora_server import LoraServer  # noqa: E402
@@ -38,7 +38,7 @@ def opening(base, **engine):
 
 
 def made(payload, folder=None):
-    return maker(lambda role, slots: ("generate", "failed"), folder)(payload)[0]
+    return policy_maker(lambda role, slots: ("generate", "failed"), folder)(payload)[0]
 
 
 def barrier(engine):

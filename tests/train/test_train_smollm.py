@@ -21,7 +21,7 @@ pytest.importorskip("gguf", reason="the extra 'train-gguf' is not installed")
 
 from culmen.core.event import CustomRequest
 from culmen.train import advisors
-from culmen.train.advisors import maker
+from culmen.train.advisors import policy_maker
 from culmen.train.craft import TrainCraft
 from culmen.train.engine import PolicySample
 from culmen.train.models import load_model
@@ -45,7 +45,7 @@ def maker_of(engines):
 
     def make(payload):
         render = ("You are brief.", "Name three ways to pack circles tightly.")
-        made = maker(lambda role, slots: render)(payload)
+        made = policy_maker(lambda role, slots: render)(payload)
         engines.append(made[0])
         return made
 
@@ -92,7 +92,7 @@ def test_it_is_loaded_sampled_trained_killed_resumed_and_exported(weights, tmp_p
         return await updated(again, drawn), await sampled(again, 1)
 
     assert asyncio.run(after()) == (told, later)
-    exported = advisors.export(tmp_path / "run", 1, tmp_path / "out")
+    exported = advisors.export_advisor(tmp_path / "run", 1, tmp_path / "out")
     assert exported["form"] == "adapter" and "adapter_model.safetensors" in exported["files"]
 
 

@@ -11,8 +11,8 @@ pytest.importorskip("transformers", reason="the extra 'train' is not installed")
 import msgspec  # noqa: E402
 
 from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
-from culmen.train.advisors import maker  # noqa: E402
-from culmen.train.craft import steps  # noqa: E402
+from culmen.train.advisors import policy_maker  # noqa: E402
+from culmen.train.craft import run_update_steps  # noqa: E402
 from culmen.train.engine import Datum, PolicySample, Rules  # noqa: E402
 from culmen.train.objectives import clip_fractions, clipped_loss  # noqa: E402
 from culmen.train.torch_engine import TorchEngine  # noqa: E402
@@ -23,7 +23,7 @@ ADVANTAGES = (1.0, -0.5, 2.0, -1.0)
 
 
 def made(**more) -> TorchEngine:
-    return maker(lambda role, slots: ("", ""))({**OPENING, **more})[0]
+    return policy_maker(lambda role, slots: ("", ""))({**OPENING, **more})[0]
 
 
 def group(engine: TorchEngine) -> list[Datum]:
@@ -50,7 +50,7 @@ def test_from_the_second_step_on_ratio_and_clip_act():
     engine = made()
     data = group(engine)
     held = [engine.logprobs(one.sample) for one in data]
-    engine.hold([one.sample for one in data])
+    engine.hold_logprobs([one.sample for one in data])
     engine.forward_backward(data, FAST)
     engine.optim_step(FAST)
     told = engine.forward_backward(data, FAST)
@@ -77,7 +77,7 @@ def _same_as_finite_differences(engine: TorchEngine, data: list[Datum], held: li
 def test_a_clipped_token_has_no_gradient():
     engine = made()
     good = group(engine)[0]
-    engine.hold([good.sample])
+    engine.hold_logprobs([good.sample])
     for _ in range(20):
         engine.forward_backward([good], FAST)
         engine.optim_step(FAST)
@@ -115,7 +115,7 @@ def test_a_sample_of_another_engine_is_corrected_for_up_to_the_cap_and_that_is_n
     held = engine.logprobs(good.sample)
     strange = msgspec.structs.replace(good.sample, logprobs=tuple(level - 3.0 for level in held))
     wide = msgspec.structs.replace(FAST, high=100.0)
-    engine.hold([strange])
+    engine.hold_logprobs([strange])
     engine.forward_backward([Datum(strange, 1.0)], wide)
     engine.optim_step(wide)
     told = engine.forward_backward([Datum(strange, 1.0)], wide)
@@ -126,14 +126,14 @@ def test_a_sample_of_another_engine_is_corrected_for_up_to_the_cap_and_that_is_n
 def test_passes_and_minibatches_are_optimiser_steps_on_all_samples():
     rules = msgspec.structs.replace(FAST, epochs=3, minibatches=2)
     engine, one = made(), made()
-    told = steps(engine, group(engine), rules)
+    told = run_update_steps(engine, group(engine), rules)
     taken = {int(state["step"]) for state in engine._optimiser.state_dict()["state"].values()}
     assert taken == {6} and told["ratio_max"] > 1.0 + 1e-3
     assert told["tokens"] == 3 * sum(len(datum.sample.response) for datum in group(made()))
-    steps(one, group(one), FAST)
+    run_update_steps(one, group(one), FAST)
     assert {int(state["step"]) for state in one._optimiser.state_dict()["state"].values()} == {1}
     many = msgspec.structs.replace(FAST, minibatches=9)  # more than samples: one each
-    steps(one, group(one), many)
+    run_update_steps(one, group(one), many)
     assert {int(state["step"]) for state in one._optimiser.state_dict()["state"].values()} == {5}
 
 
@@ -150,7 +150,7 @@ def test_an_anchor_pulls_back_to_the_first_weights_also_after_a_checkpoint(more,
         pytest.importorskip("peft", reason="the extra 'train' is not installed")
     engine = made(anchored=True, **more)
     for _ in range(6):
-        steps(engine, group(engine), FAST)
+        run_update_steps(engine, group(engine), FAST)
         engine.publish()
     engine.save(tmp_path / "kept")
     engine = made(anchored=True, **more)
@@ -160,14 +160,14 @@ def test_an_anchor_pulls_back_to_the_first_weights_also_after_a_checkpoint(more,
     for n in range(60):
         prompt = engine.encode("failed generate")
         samples = [engine.sample(prompt, 100 + 8 * n + i, 3) for i in range(8)]
-        steps(engine, [Datum(sample, 0.0) for sample in samples], pull)  # no reward at all
+        run_update_steps(engine, [Datum(sample, 0.0) for sample in samples], pull)  # no reward at all
         engine.publish()
     assert away(engine) < 0.6 * start
 
 
 def test_the_anchor_is_the_penalty_as_printed():
     engine, first = made(anchored=True), made()
-    steps(engine, group(engine), FAST)
+    run_update_steps(engine, group(engine), FAST)
     engine.publish()
     data = group(engine)
     told = engine.forward_backward(data, msgspec.structs.replace(FAST, anchor=0.1))
@@ -182,6 +182,6 @@ def test_the_anchor_is_the_penalty_as_printed():
 def test_a_held_sample_is_forgotten_with_its_version():
     engine = made()
     sample: PolicySample = group(engine)[0].sample
-    engine.hold([sample])
+    engine.hold_logprobs([sample])
     engine.publish()
     assert not engine._held

@@ -15,7 +15,7 @@ pytest.importorskip("tinker", reason="the extra 'train-tinker' is not installed"
 from culmen.core.errors import Unavailable, UserError  # noqa: E402
 from culmen.core.event import CustomRequest  # noqa: E402
 from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
-from culmen.train.advisors import maker  # noqa: E402
+from culmen.train.advisors import policy_maker  # noqa: E402
 from culmen.train.craft import TrainCraft  # noqa: E402
 from culmen.train.engine import Datum, Rules  # noqa: E402
 from culmen.train.models import load_model  # noqa: E402
@@ -39,7 +39,7 @@ def opening(folder, **engine):
 
 
 def made(payload):
-    return maker(lambda role, slots: ("generate", "failed"))(payload)[0]
+    return policy_maker(lambda role, slots: ("generate", "failed"))(payload)[0]
 
 
 def replies(engine, count=4):
@@ -156,7 +156,7 @@ def update(craft, version):
 
 
 def test_a_run_goes_on_in_another_process_and_cleans_up_after_itself(folder, tmp_path):
-    make = maker(lambda role, slots: ("generate", "failed"))
+    make = policy_maker(lambda role, slots: ("generate", "failed"))
     with TinkerServer(load_model) as server:
         craft = TrainCraft(tmp_path, make)
         opened = perform(craft, "train.open", **opening(folder, url=server.url))

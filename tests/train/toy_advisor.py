@@ -13,7 +13,7 @@ from typing import Any
 
 from culmen.train.engine import Datum, PolicyEngine, PolicySample, Rules
 from culmen.train.models import WordTokenizer, tiny_model
-from culmen.train.objectives import AdvantageRule, phase, progress_reward
+from culmen.train.objectives import AdvantageRule, mixing_weight, progress_reward
 
 KINDS = (
     *("numbers", "lines", "crossover", "statements", "operators", "bounds"),
@@ -46,7 +46,7 @@ class Toy:
     def reward(self, sample: PolicySample, t: int, chance: Random) -> float:
         """Equation 5 of the score, between 0 and 1."""
         noise, q = chance.gauss(0.0, self.noise), self.quality(sample)
-        width = self.narrow ** phase(t, self.barriers)
+        width = self.narrow ** mixing_weight(t, self.barriers)
         return progress_reward(None if q is None else 1.0 - width + width * q + noise, 0.0, 1.0)
 
 
@@ -70,7 +70,7 @@ def rehearse(
     for t in range(toy.barriers):
         samples = [engine.sample(prompt, chance.getrandbits(31), toy.words) for _ in range(toy.group)]
         rewards = [toy.reward(sample, t, chance) for sample in samples]
-        signal = credit.signal(rewards, phase(t, toy.barriers))
+        signal = credit.training_signal(rewards, mixing_weight(t, toy.barriers))
         signs = [chance.choice((-1.0, 1.0)) if flip else 1.0 for _ in samples]
         told: dict[str, Any] = {}
         if not signal.skip:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from culmen.strategies.catalog import CATALOG
-from culmen.web.server import Dashboard, bind, serve
+from culmen.web.server import Dashboard, bind_port, serve_dashboard
 from tests.web import worlds
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -50,8 +50,8 @@ class Site:
 def served(folder: Path) -> Site:
     """Start a dashboard on a thread; it ends with the tests."""
     dashboard = Dashboard(folder, names={path: name for name, path in CATALOG.items()})
-    listening, ready = bind(0), threading.Event()
-    threading.Thread(target=serve, args=(dashboard, listening, ready.set), daemon=True).start()
+    listening, ready = bind_port(0), threading.Event()
+    threading.Thread(target=serve_dashboard, args=(dashboard, listening, ready.set), daemon=True).start()
     assert ready.wait(60)
     return Site(folder, f"http://127.0.0.1:{listening.getsockname()[1]}", dashboard.token)
 

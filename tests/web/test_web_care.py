@@ -39,7 +39,7 @@ def test_nothing_a_candidate_or_a_model_says_becomes_markup(site: Site, tab: Tab
         )
         assert page.locator(odd).count() == 0, name
         seen += page.evaluate("() => document.body.textContent")
-    child = views.candidates(site.run("hostile"), "new", limit=1)[0].id
+    child = views.candidate_rows(site.run("hostile"), "new", limit=1)[0].id
     page = tab.open(site, f"/r/hostile/candidate?id={child}&against=parent")
     assert page.evaluate("() => window.pwned") is None and page.locator(".code.diff li.add").count() == 1
     assert seen.count(EVERYTHING) > 20  # they are all there to read

@@ -8,7 +8,7 @@ from statistics import quantiles
 
 import pytest
 
-from culmen.report.compare import compare
+from culmen.report.compare import compare_runs
 from culmen.report.records import read_compared
 from culmen.store import views
 from tests.store.runs import new_run, observed, program, proposed, state
@@ -21,13 +21,13 @@ NAMES = ("polca-1", "polca-2", "turboevolve-1")
 @pytest.mark.browser
 def test_the_page_says_whether_the_data_can_tell(site: Site, tab: Tab):
     paths = [site.run(name) for name in NAMES]
-    assert [views.status(path).state for path in paths] == ["finished"] * 3
+    assert [views.run_status(path).state for path in paths] == ["finished"] * 3
     page = tab.open(site, "/compare?" + "&".join(f"run={name}" for name in NAMES))
     told = page.locator("section[aria-label='Can the data tell?']")
     told.wait_for()
     text = told.inner_text()
-    classes = {views.meta(path).strategy["path"]: name.partition("-")[0] for path, name in zip(paths, NAMES)}
-    made = compare([read_compared(path) for path in paths], classes)
+    classes = {views.run_meta(path).strategy["path"]: name.partition("-")[0] for path, name in zip(paths, NAMES)}
+    made = compare_runs([read_compared(path) for path in paths], classes)
     (part,) = made.tasks
     for sentence in (*(pair.sentence for pair in part.pairs), *made.remarks):
         assert sentence in text
@@ -42,10 +42,10 @@ def test_bands_and_profiles_are_drawn_from_the_runs(site: Site, tab: Tab):
     drawn = series(page)
     assert [each for each in drawn if each["kind"] == "band"] == []  # two runs have no quartiles worth a band
     assert "so few can differ by luck alone" in page.locator("main").inner_text()
-    ends = [views.progress(site.run(name))[-1].mean for name in ("polca-1", "polca-2")]
+    ends = [views.progress_points(site.run(name))[-1].mean for name in ("polca-1", "polca-2")]
     (middle,) = (each for each in drawn if each["name"] == "polca, median of 2")
     assert middle["points"][-1][1] == pytest.approx(sum(ends) / 2)
-    made = compare([read_compared(site.run(name)) for name in NAMES], {})
+    made = compare_runs([read_compared(site.run(name)) for name in NAMES], {})
     steps = [[list(step) for step in row.steps] for row in made.tasks[0].rows]
     profile = series(page, 1)
     assert [each["points"][:-1] for each in profile] == steps  # the last one goes on to the edge
@@ -72,7 +72,7 @@ def test_a_group_of_five_runs_has_a_band(runs: Path, tmp_path: Path, tab: Tab):
     ends: list[float] = []
     for number in range(5):
         shutil.copytree(runs / f"polca-{1 + number % 2}", tmp_path / f"run-{number}")
-        ends.append(views.progress(tmp_path / f"run-{number}")[-1].mean)
+        ends.append(views.progress_points(tmp_path / f"run-{number}")[-1].mean)
     page = tab.open(served(tmp_path), "/compare")
     page.wait_for_selector("c-chart svg path.band")
     (band,) = (each for each in series(page) if each["kind"] == "band")

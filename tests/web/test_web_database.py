@@ -14,11 +14,11 @@ import msgspec
 import pytest
 
 from culmen.store import inbox, transfer, views
-from culmen.store.address import anchor, parse
-from culmen.store.lease import owner
+from culmen.store.address import local_folder, parse_address
+from culmen.store.lease import current_owner
 from culmen.web.pages import PAGES
 from culmen.web.runs import Digest
-from culmen.web.server import encoded
+from culmen.web.server import encode_document
 from tests.cli.conftest import Place
 from tests.cli.test_cli_attend import NOISY, begun, wait
 from tests.postgres import PASSWORD, Server
@@ -39,7 +39,7 @@ def owned(place: Place, address: str) -> Iterator[tuple[subprocess.Popen[str], P
     env = {**os.environ, "HOME": str(place.root), "XDG_CACHE_HOME": str(place.root / "owner")}
     command += ["--run-dir", "elsewhere", "--db", address, "--json"]
     process = subprocess.Popen(command, cwd=place.root, env=env, stdout=subprocess.PIPE, text=True)
-    run = anchor(parse(address))
+    run = local_folder(parse_address(address))
     try:
         wait(lambda: begun(run), "it never began", PATIENCE)
         yield process, run
@@ -57,8 +57,8 @@ def database_and_site(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "looking"))
     database = postgres_server.new_database()
     for name in COPIED:
-        transfer.copy_run(site.run(name), parse(database, name))
-    return database, served(anchor(parse(database)))
+        transfer.copy_run(site.run(name), parse_address(database, name))
+    return database, served(local_folder(parse_address(database)))
 
 
 @pytest.mark.timeout(600)
@@ -69,7 +69,7 @@ def test_a_run_that_another_process_makes_is_followed_told_and_stopped(
     page = tab.open(dashboard, "/")
     assert {row[0]: row[1] for row in rows(page, "Runs")} == dict.fromkeys(COPIED, "finished")
     with owned(Place(tmp_path), f"{database}#long") as (process, run):
-        assert owner(run).pid == process.pid
+        assert current_owner(run).pid == process.pid
         page.wait_for_selector("main td a >> text=long")  # the list brings itself up to date
         page.wait_for_function("() => document.querySelector('main tbody tr').innerText.includes('running')")
         assert len(rows(page, "Runs")) == 4
@@ -80,21 +80,23 @@ def test_a_run_that_another_process_makes_is_followed_told_and_stopped(
         page.evaluate("() => { window.kept = document.querySelector('c-chart') }")
         page.wait_for_function(f"before => ({COUNT})() > before + 5", arg=before)
         assert page.evaluate("() => window.kept === document.querySelector('c-chart')")
-        assert PASSWORD not in page.content() and str(parse(database)) in page.content()
+        assert PASSWORD not in page.content() and str(parse_address(database)) in page.content()
 
         page.get_by_role("button", name="Hint").click()
         page.get_by_label("What should be tried, or left?").fill("the answer is near seven <b>")
         page.get_by_role("button", name="Send").click()
         page.wait_for_selector("dialog", state="detached")
-        wait(lambda: views.log(run, kinds=("tell",)), "the hint did not reach the owner", PATIENCE)
-        assert views.log(run, kinds=("tell",))[0].entry.body["text"] == "the answer is near seven <b>"
+        wait(lambda: views.log_events(run, kinds=("tell",)), "the hint did not reach the owner", PATIENCE)
+        assert views.log_events(run, kinds=("tell",))[0].entry.body["text"] == "the answer is near seven <b>"
 
         page.get_by_role("button", name="Candidate", exact=True).click()
         page.get_by_label("guess.py", exact=True).fill("def run():\n    return 6.9375\n")
         page.get_by_role("button", name="Send").click()
         page.wait_for_selector("dialog", state="detached")
-        wait(lambda: any(row.count for row in views.candidates(run, operator="person")), "never evaluated", PATIENCE)
-        mine = views.candidates(run, operator="person")[0].id
+        wait(
+            lambda: any(row.count for row in views.candidate_rows(run, operator="person")), "never evaluated", PATIENCE
+        )
+        mine = views.candidate_rows(run, operator="person")[0].id
 
         page = tab.open(dashboard, f"/r/long/candidate?id={mine}")
         page.wait_for_selector("text=6.9375")
@@ -105,9 +107,9 @@ def test_a_run_that_another_process_makes_is_followed_told_and_stopped(
         page.get_by_role("button", name="Stop").click()
         page.get_by_role("button", name="Send").click()
         process.communicate(timeout=PATIENCE)
-        assert (views.status(run).state, views.status(run).reason) == ("finished", "user")
+        assert (views.run_status(run).state, views.run_status(run).reason) == ("finished", "user")
         page.wait_for_function("() => document.querySelector('.top .pill').innerText === 'finished'")
-        assert inbox.waiting(run) == [] and process.returncode == 0
+        assert inbox.waiting_messages(run) == [] and process.returncode == 0
 
 
 def test_pages_of_a_run_in_a_database_say_what_those_of_its_folder_do(
@@ -115,15 +117,15 @@ def test_pages_of_a_run_in_a_database_say_what_those_of_its_folder_do(
 ):
     database, dashboard = database_and_site
     for name in ("polca-1", "gepa-1"):
-        best = views.status(site.run(name)).best
+        best = views.run_status(site.run(name)).best
         assert best is not None
         found: list[dict[str, object]] = []
-        for run in (site.run(name), anchor(parse(database, name))):
+        for run in (site.run(name), local_folder(parse_address(database, name))):
             params = {"id": best.id, "sort": "mean", "text": "a"}
             pages = {page: make(Digest(run).refresh(), params) for page, make in PAGES.items()}
             for page in ("head", "overview"):
                 del pages[page]["path"]
-            found.append(rounded(msgspec.json.decode(encoded(pages))))
+            found.append(rounded(msgspec.json.decode(encode_document(pages))))
         for page in PAGES:
             assert found[0][page] == found[1][page], page
     page = tab.open(dashboard, "/compare?run=polca-1&run=turboevolve-1")

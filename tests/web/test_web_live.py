@@ -30,7 +30,7 @@ def test_a_live_run_is_followed_told_and_stopped(tmp_path: Path, tab: Tab):
 
         pace = page.locator("[data-role=pace]").inner_text()
         assert "evaluations a minute" in pace and "are spent in about" in pace
-        now = views.status(run)
+        now = views.run_status(run)
         told = float(pace.split()[0].replace(",", ""))
         assert 0.5 < told / (60 * now.evaluations / now.elapsed_seconds) < 2
 
@@ -38,15 +38,18 @@ def test_a_live_run_is_followed_told_and_stopped(tmp_path: Path, tab: Tab):
         page.get_by_label("What should be tried, or left?").fill("the answer is near seven <b>")
         page.get_by_role("button", name="Send").click()
         page.wait_for_selector("dialog", state="detached")
-        wait(lambda: [e.entry.body.get("text") for e in views.log(run, kinds=("tell",))], "the hint was not journaled")
+        wait(
+            lambda: [e.entry.body.get("text") for e in views.log_events(run, kinds=("tell",))],
+            "the hint was not journaled",
+        )
 
         page.get_by_role("button", name="Candidate", exact=True).click()
         page.locator("dialog").get_by_label("guess.py").fill("def run():\n    return 6.9375\n")
         page.get_by_role("button", name="Send").click()
         page.wait_for_selector("dialog", state="detached")
-        wait(lambda: any(row.count for row in views.candidates(run, operator="person")), "it was not evaluated")
-        mine = views.candidates(run, operator="person")[0]
-        assert views.candidate(run, mine.id).parts["guess.py"].endswith("6.9375\n")
+        wait(lambda: any(row.count for row in views.candidate_rows(run, operator="person")), "it was not evaluated")
+        mine = views.candidate_rows(run, operator="person")[0]
+        assert views.candidate_detail(run, mine.id).parts["guess.py"].endswith("6.9375\n")
 
         page = tab.open(site, "/r/long/candidates")
         find = page.get_by_label("Find")
@@ -60,10 +63,10 @@ def test_a_live_run_is_followed_told_and_stopped(tmp_path: Path, tab: Tab):
         page.get_by_role("button", name="Stop").click()
         page.get_by_role("button", name="Send").click()
         process.communicate(timeout=120)
-        assert (views.status(run).state, views.status(run).reason) == ("finished", "user")
+        assert (views.run_status(run).state, views.run_status(run).reason) == ("finished", "user")
         page.wait_for_function("() => document.querySelector('.top .pill').innerText === 'finished'")
         assert page.get_by_role("button", name="Stop").count() == 0  # nothing to stop any more
-        assert inbox.waiting(run) == []
+        assert inbox.waiting_messages(run) == []
 
 
 def test_a_person_answers_a_prompt_from_the_page(tmp_path: Path, tab: Tab):
@@ -140,6 +143,6 @@ def test_without_the_token_a_page_can_look_but_not_act(tmp_path: Path, tab: Tab)
             "async () => (await fetch('/api/runs/long/stop', { method: 'POST', body: '{}',"
             " headers: { 'content-type': 'application/json' } })).status"
         )
-        assert answer == 401 and inbox.waiting(run) == []
+        assert answer == 401 and inbox.waiting_messages(run) == []
     tab.page.wait_for_function("() => document.querySelector('.top .pill').innerText === 'interrupted'")  # killed
     tab.complaints[:] = [text for text in tab.complaints if "status of 401" not in text]

@@ -10,8 +10,8 @@ import pytest
 
 from culmen.core.brief import Proposal
 from culmen.core.evaluation import SHOWN
-from culmen.observe.figures import dollars, number
-from culmen.observe.summary import summarize
+from culmen.observe.figures import dollars_text, number_text
+from culmen.observe.summary import summarize_run
 from culmen.store import views
 from tests.web.conftest import Site, Tab
 
@@ -59,16 +59,16 @@ def tells(score: Any) -> float:
 def test_the_list_of_runs(site: Site, tab: Tab):
     page = tab.open(site, "/")
     found = {row[0]: row for row in rows(page, "Runs")}
-    assert set(found) == {line.path.rpartition("/")[2] for line in views.runs(site.folder)}
-    best = views.status(site.run("polca-1")).best
+    assert set(found) == {line.path.rpartition("/")[2] for line in views.list_runs(site.folder)}
+    best = views.run_status(site.run("polca-1")).best
     assert best is not None and shown(found["polca-1"][2]) == pytest.approx(best.score, abs=tells(best))
     assert found["polca-1"][1] == "finished" and found["map_elites-1"][8] == "map_elites"
-    now = views.status(site.run("polca-1"))
+    now = views.run_status(site.run("polca-1"))
     assert shown(found["polca-1"][4]) == now.evaluations
     assert now.budget.evaluations and shown(found["polca-1"][5]) == round(
         100 * now.evaluations / now.budget.evaluations
     )
-    course = views.progress(site.run("polca-1"))
+    course = views.progress_points(site.run("polca-1"))
     drawn = page.locator('tr[data-key="polca-1"] .spark')
     assert drawn.get_attribute("aria-label").startswith("Best so far") and len(course) > 1
     assert shown(drawn.get_attribute("aria-label").rpartition(" to ")[2]) == pytest.approx(course[-1].mean, rel=1e-5)
@@ -114,20 +114,20 @@ def test_on_a_phone_the_navigation_shows_the_current_page(site: Site, tab: Tab):
 
 def test_overview(site: Site, tab: Tab):
     page = tab.open(site, "/r/polca-1/overview")
-    now = views.status(site.run("polca-1"))
+    now = views.run_status(site.run("polca-1"))
     assert now.best is not None
-    told = summarize(site.run("polca-1"), name="polca-1")
+    told = summarize_run(site.run("polca-1"), name="polca-1")
     assert page.locator(".summary p").all_inner_texts() == [" ".join(line.split()) for line in told.lines]
     ails = page.locator(".summary li").all_inner_texts()
-    assert len(ails) == len(told.others) and all(f.what in each for f, each in zip(told.others, ails))
+    assert len(ails) == len(told.other_findings) and all(f.what in each for f, each in zip(told.other_findings, ails))
     tiles = page.locator(".tile .value").all_inner_texts()
     assert shown(tiles[0]) == pytest.approx(now.best.score, abs=tells(now.best))
     assert [shown(tile) for tile in tiles[1:3]] == [now.evaluations, now.candidates]
-    assert tiles[3] == dollars(now.usage.dollars)
+    assert tiles[3] == dollars_text(now.usage.dollars)
     bars = page.locator(".budget dd").all_inner_texts()
-    assert bars == [f"{now.evaluations} of 160", f"{dollars(now.usage.dollars)} of $2.00"]
+    assert bars == [f"{now.evaluations} of 160", f"{dollars_text(now.usage.dollars)} of $2.00"]
     drawn = {each["name"]: each["points"] for each in series(page)}
-    made = views.evaluations(site.run("polca-1"))
+    made = views.search_evaluations(site.run("polca-1"))
     scored = [each for each in made if each.score is not None]
     assert drawn["evaluations"] == [[each.n, each.score] for each in scored] and len(scored) > 100
     for kind in {each.status for each in made} - {"ok"}:
@@ -145,7 +145,7 @@ def test_overview(site: Site, tab: Tab):
     page.locator("c-chart").first.hover(position={"x": dot[0], "y": dot[1]})
     tip = page.locator("c-chart .tip").first.inner_text()
     assert "evaluation " in tip and "expected of the leader" in tip  # the dot, and the lines at its place
-    known = views.LeaderCourse(site.run("polca-1"), views.meta(site.run("polca-1"))).points()
+    known = views.LeaderCourse(site.run("polca-1"), views.run_meta(site.run("polca-1"))).points()
     line = [[point.evaluations, point.score] for point in known]
     assert drawn["expected of the leader"][:-1] == line and drawn["expected of the leader"][-1][0] == now.evaluations
     band = next(each["points"] for each in series(page) if each["kind"] == "band")
@@ -153,8 +153,10 @@ def test_overview(site: Site, tab: Tab):
     assert drawn["confirmed"] == [[now.evaluations, now.best.score]]
     assert page.locator("c-chart .ref text").all_text_contents() == ["target 0.95", "start 0.2"]
     change = page.locator("section[aria-label='What changed in the best']")
-    first = views.candidates(site.run("polca-1"), "old", operator="seed", limit=1)[0].id
-    before, after = (views.candidate(site.run("polca-1"), name).parts["program.py"] for name in (first, now.best.id))
+    first = views.candidate_rows(site.run("polca-1"), "old", operator="seed", limit=1)[0].id
+    before, after = (
+        views.candidate_detail(site.run("polca-1"), name).parts["program.py"] for name in (first, now.best.id)
+    )
     added = change.locator(".code li.add").evaluate_all("lines => lines.map(l => l.textContent)")
     assert added and [line for line in after.splitlines() if line in added and line not in before] == [
         line for line in added if line not in before
@@ -184,17 +186,17 @@ def test_candidates_sort_filter_and_page(site: Site, tab: Tab):
     def first(row: str) -> None:
         page.wait_for_function("id => document.querySelector('tbody .id')?.innerText === id", arg=row)
 
-    best = views.candidates(run, limit=50)
+    best = views.candidate_rows(run, limit=50)
     assert ids() == [row.id[:8] for row in best]
     assert [shown(row[1]) for row in rows(page, "Candidates")] == pytest.approx([row.mean for row in best], abs=1e-6)
     page.get_by_role("button", name="Next").click()
-    first(views.candidates(run, offset=50, limit=1)[0].id[:8])
+    first(views.candidate_rows(run, offset=50, limit=1)[0].id[:8])
     page.get_by_role("button", name="mean", exact=True).click()
-    first(views.candidates(run, "score", limit=1)[0].id[:8])
+    first(views.candidate_rows(run, "score", limit=1)[0].id[:8])
     page.get_by_role("button", name="mean", exact=True).click()
-    first(views.candidates(run, "worst", limit=1)[0].id[:8])
+    first(views.candidate_rows(run, "worst", limit=1)[0].id[:8])
     assert page.locator("th[aria-sort]").get_attribute("aria-sort") == "ascending"
-    failed = [row.id[:8] for row in views.candidates(run, "old", limit=None) if row.failed and not row.count]
+    failed = [row.id[:8] for row in views.candidate_rows(run, "old", limit=None) if row.failed and not row.count]
     page.get_by_label("Status").select_option("failed")
     page.wait_for_function("n => document.querySelectorAll('tbody tr').length === n", arg=len(failed))
     assert sorted(ids()) == sorted(failed)
@@ -212,13 +214,13 @@ def test_candidates_tell_what_is_expected_and_what_they_took(site: Site, tab: Ta
     run = site.run("polca-1")
     page = tab.open(site, "/r/polca-1/candidates")
     head = [text.lower() for text in page.locator("thead th").all_inner_texts()]
-    paid = {cost.seq: cost.usage.dollars for cost in views.costs(run)}
-    every = views.candidates(run, "old", limit=None)
+    paid = {cost.seq: cost.usage.dollars for cost in views.effect_costs(run)}
+    every = views.candidate_rows(run, "old", limit=None)
     known, born = {row.id[:8]: row for row in every}, Counter(row.seq for row in every)
     for told in rows(page, "Candidates"):
         line = dict(zip(head, told))
         row = known[told[0].split()[0]]
-        detail = views.candidate(run, row.id)
+        detail = views.candidate_detail(run, row.id)
         for name, value in (("expected", row.mean), ("mean", row.search_mean)):
             assert line[name] == "–" if value is None else shown(line[name]) == pytest.approx(value, abs=1e-4)
         assert shown(line["size"]) == sum(map(len, detail.parts.values()))
@@ -238,7 +240,7 @@ def test_candidates_tell_what_is_expected_and_what_they_took(site: Site, tab: Ta
 def test_candidates_are_compared_case_by_case(site: Site, tab: Tab):
     run = site.run("gepa-1")
     page = tab.open(site, "/r/gepa-1/candidates")
-    chosen = [row for row in views.candidates(run, limit=12) if row.count > 2][:2]
+    chosen = [row for row in views.candidate_rows(run, limit=12) if row.count > 2][:2]
     for row in chosen:
         page.get_by_label(f"Compare {row.id[:8]}").check()
     page.wait_for_selector("section[data-key=beside]")
@@ -247,10 +249,10 @@ def test_candidates_are_compared_case_by_case(site: Site, tab: Tab):
     assert [shown(text) for text in told[0][1:]] == pytest.approx([row.mean for row in chosen], abs=1e-4)
     for line in told[1:]:
         for row, text in zip(chosen, line[1:]):
-            made = [o.score for o in views.candidate(run, row.id).observations if o.case == line[0]]
+            made = [o.score for o in views.candidate_detail(run, row.id).observations if o.case == line[0]]
             scores = [score for score in made if score is not None]
             assert shown(text) == pytest.approx(sum(scores) / len(scores), abs=1e-4) if scores else text == "–"
-    one, other = (next(iter(views.candidate(run, row.id).parts.values())) for row in chosen)
+    one, other = (next(iter(views.candidate_detail(run, row.id).parts.values())) for row in chosen)
     added = page.locator("section[data-key=beside] .code li.add").evaluate_all("ls => ls.map(l => l.textContent)")
     assert added and set(added) <= set(other.splitlines()) and not set(added) <= set(one.splitlines())
     page.get_by_role("button", name="Clear").click()
@@ -260,9 +262,9 @@ def test_candidates_are_compared_case_by_case(site: Site, tab: Tab):
 def test_candidate(site: Site, tab: Tab):
     run = site.run("polca-1")
     page = tab.open(site, "/r/polca-1/candidate?id=best")
-    best = views.best(run)
+    best = views.best_result(run)
     assert best is not None
-    detail = views.candidate(run, best.id)
+    detail = views.candidate_detail(run, best.id)
     assert page.locator(".code.diff").count() == 1  # it opens on what it changed of its parent
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Download").click()
@@ -277,23 +279,28 @@ def test_candidate(site: Site, tab: Tab):
     assert told["model"] == detail.row.model and told["cost of the request"].startswith("$0.0031")
     made = rows(page, "Evaluations one by one")
     newest = list(reversed(detail.observations))[: len(made)]
-    assert [row[0] for row in made] == [number(o.score, 6) if o.ok else "–" for o in newest]
+    assert [row[0] for row in made] == [number_text(o.score, 6) if o.ok else "–" for o in newest]
     assert newest[0].feedback in page.locator(".plain").first.inner_text()
     for name, whole in (("Prompt", detail.prompt), ("Reply", detail.reply)):
         page.locator("summary", has_text=name).click()
         box = page.locator("details", has=page.locator("summary", has_text=name)).locator(".plain")
         assert box.evaluate("box => box.textContent") == whole
-    line = views.lineage(run, best.id)
+    line = views.lineage_steps(run, best.id)
     assert [row[1] for row in rows(page, "Ancestors")] == [step.row.id[:8] for step in line]
 
 
 def test_many_evaluations_of_a_candidate_are_a_histogram(site: Site, tab: Tab):
     run, most = max(
-        ((name, views.candidates(site.run(name), "count", limit=1)[0]) for name in ("polca-1", "polca-2", "gepa-1")),
+        (
+            (name, views.candidate_rows(site.run(name), "count", limit=1)[0])
+            for name in ("polca-1", "polca-2", "gepa-1")
+        ),
         key=lambda found: found[1].search_count,
     )
     page = tab.open(site, f"/r/{run}/candidate?id={most.id}")
-    made = [o.score for o in views.candidate(site.run(run), most.id).observations if o.ok and o.score is not None]
+    made = [
+        o.score for o in views.candidate_detail(site.run(run), most.id).observations if o.ok and o.score is not None
+    ]
     assert len(made) >= 20
     bars = next(each["points"] for each in series(page) if each["kind"] == "band")
     edges = [x for x, _, _ in bars]
@@ -304,17 +311,17 @@ def test_many_evaluations_of_a_candidate_are_a_histogram(site: Site, tab: Tab):
 
 def test_candidate_change_from_any_ancestor(site: Site, tab: Tab):
     run = site.run("polca-1")
-    best = views.best(run)
+    best = views.best_result(run)
     assert best is not None
-    line = views.lineage(run, best.id)
-    now = views.candidate(run, best.id).parts["program.py"].splitlines()
+    line = views.lineage_steps(run, best.id)
+    now = views.candidate_detail(run, best.id).parts["program.py"].splitlines()
     page = tab.open(site, "/r/polca-1/candidate?id=best")
     for ancestor, value in ((line[-2].row.id, "parent"), (line[0].row.id, line[0].row.id)):
         page.get_by_label("Show").select_option(value)
         page.wait_for_function("id => document.querySelector('.card > .note')?.innerText && "
                                "[...document.querySelectorAll('.note')].some(n => n.innerText.includes(id))",
                                arg=f"since {ancestor[:8]}")  # fmt: skip
-        before = views.candidate(run, ancestor).parts["program.py"].splitlines()
+        before = views.candidate_detail(run, ancestor).parts["program.py"].splitlines()
         added = page.locator(".code li.add").evaluate_all("lines => lines.map(l => l.textContent)")
         removed = page.locator(".code li.del").evaluate_all("lines => lines.map(l => l.textContent)")
         assert added and [line for line in now if line in added] == added
@@ -380,28 +387,28 @@ def _descends(every: dict[str, Any], name: str, ancestor: str) -> bool:
 def test_lineage(site: Site, tab: Tab):
     run = site.run("turboevolve-1")
     page = tab.open(site, "/r/turboevolve-1/lineage")
-    best = views.best(run)
+    best = views.best_result(run)
     assert best is not None
-    line = views.lineage(run, best.id)
+    line = views.lineage_steps(run, best.id)
     assert [row[1] for row in rows(page, "Path to the best")] == [step.row.id[:8] for step in line]
     assert page.locator(".tree .winning > div .id").all_inner_texts() == [step.row.id[:8] for step in line]
     gains = [shown(row[3]) for row in rows(page, "Path to the best")[1:]]
     assert gains == [pytest.approx(step.gain, abs=1e-4) for step in line[1:]]
-    every = {row.id: row for row in views.candidates(run, "old", limit=None)}
+    every = {row.id: row for row in views.candidate_rows(run, "old", limit=None)}
     middle = line[len(line) // 2].row.id
     kin = page.locator("c-family").evaluate(
         "(f, id) => { const k = f.kin(f.spec.doc.ids.indexOf(id)), name = p => f.spec.doc.ids[p];"
         " return [k.ancestors.map(name), k.descendants.map(name)]; }",
         middle,
     )
-    above = [step.row.id for step in views.lineage(run, middle)][:-1]
+    above = [step.row.id for step in views.lineage_steps(run, middle)][:-1]
     below = {name for name in every if name != middle and _descends(every, name, middle)}
     assert (kin[0][::-1], set(kin[1])) == (above, below) and above and below
     at = page.locator("c-family").evaluate("(f, id) => f.spot(f.spec.doc.ids.indexOf(id))", best.id)
     page.locator("c-family canvas").click(position={"x": at[0], "y": at[1]})
     pane = page.locator("aside.pane")
     pane.wait_for()
-    detail = views.candidate(run, pane.locator("h2").first.inner_text())
+    detail = views.candidate_detail(run, pane.locator("h2").first.inner_text())
     assert detail.row.id == best.id or detail.row.search_mean == pytest.approx(best.search_mean, rel=0.02)
     text = next(iter(detail.parts.values())).strip().splitlines()[0]
     assert text in pane.inner_text() and pane.get_by_text("One by one, the newest first").count() == 1
@@ -415,19 +422,19 @@ def test_lineage(site: Site, tab: Tab):
     under = page.locator("li", has=page.locator(f"> div > [aria-label='Fold {name}']")).last.locator(
         "> ul > li > div .id"
     )
-    children = {row.id[:8] for row in views.candidates(run, "old", limit=None) if row.parents[:1] == (parent,)}
+    children = {row.id[:8] for row in views.candidate_rows(run, "old", limit=None) if row.parents[:1] == (parent,)}
     assert set(under.all_inner_texts()) <= children and under.count() == min(12, len(children))
 
 
 def test_memory_of_a_grid(site: Site, tab: Tab):
     run = site.run("turboevolve-1")
     page = tab.open(site, "/r/turboevolve-1/memory")
-    notes = [note.entry.body for note in views.notes(run, "event")]
+    notes = [note.entry.body for note in views.note_events(run, "event")]
     last = {body["island"]: body for body in notes}
     table = rows(page, "Islands")
     assert [shown(row[2]) for row in table] == [last[island]["cells"] for island in sorted(last)]
     placed = {child["id"]: child["reward"] for body in notes for child in body["candidates"] if "reward" in child}
-    seeds = {s["id"]: s["reward"] for n in views.notes(run, "seeded") for s in n.entry.body["seeds"]}
+    seeds = {s["id"]: s["reward"] for n in views.note_events(run, "seeded") for s in n.entry.body["seeds"]}
     labels = page.locator(".cells a").evaluate_all("links => links.map(l => l.getAttribute('aria-label'))")
     assert len(labels) > 20
     for label in labels:
@@ -443,7 +450,7 @@ def test_memory_of_a_net(site: Site, tab: Tab):
     embedded = {name for e in views.effect_results(run, "embed") for name in e.entry.body["candidates"]}
     drawn = [each for each in series(page) if each["name"] != "the best"]
     assert sum(len(each["points"]) for each in drawn) == len(embedded)
-    size = views.notes(run, "memory")[-1].entry.body["size"]
+    size = views.note_events(run, "memory")[-1].entry.body["size"]
     assert shown(facts(page)["Programs in memory"]) == size
     assert "% of the spread" in page.locator("c-chart .axis-label").first.text_content()
 
@@ -453,7 +460,8 @@ def test_memory_of_ideas(site: Site, tab: Tab):
     for name, islands in (("pace", 3), ("advisor", 4)):
         page = tab.open(site, f"/r/{name}/memory")
         newest = {
-            note.entry.body["island"]: note.entry.body["ideas"] for note in views.notes(site.run(name), "experiment")
+            note.entry.body["island"]: note.entry.body["ideas"]
+            for note in views.note_events(site.run(name), "experiment")
         }
         expected = [
             [str(island), str(idea["number"]), idea["description"], str(idea["tries"])]
@@ -467,7 +475,7 @@ def test_memory_of_ideas(site: Site, tab: Tab):
 def test_mechanism_of_training(site: Site, tab: Tab):
     """Alpha, advantages, rewards and versions barrier by barrier, as the strategy noted them."""
     page = tab.open(site, "/r/advisor/mechanism")
-    barriers = [note.entry.body for note in views.notes(site.run("advisor"), "barrier")]
+    barriers = [note.entry.body for note in views.note_events(site.run("advisor"), "barrier")]
     titles = page.locator(".plots h2").all_inner_texts()
     for title, values in (
         ("Alpha: weight of the late phase's advantages", [told["alpha"] for told in barriers]),
@@ -478,7 +486,7 @@ def test_mechanism_of_training(site: Site, tab: Tab):
         assert len(set(values)) > 1
         assert [y for _, y in series(page, titles.index(title))[0]["points"]] == pytest.approx(values), title
     page = tab.open(site, "/r/pace/mechanism")
-    momenta = [note.entry.body for note in views.notes(site.run("pace"), "experiment")]
+    momenta = [note.entry.body for note in views.note_events(site.run("pace"), "experiment")]
     drawn = series(page, page.locator(".plots h2").all_inner_texts().index("Momentum"))
     told = {f"island {i}": [m["momentum"] for m in momenta if m["island"] == i] for i in range(3)}
     assert {each["name"]: [y for _, y in each["points"]] for each in drawn} == told
@@ -487,14 +495,14 @@ def test_mechanism_of_training(site: Site, tab: Tab):
 def test_memory_of_a_front(site: Site, tab: Tab):
     run = site.run("gepa-1")
     page = tab.open(site, "/r/gepa-1/memory")
-    leads = views.notes(run, "pareto")[-1].entry.body["leads"]
+    leads = views.note_events(run, "pareto")[-1].entry.body["leads"]
     found = {row[0]: int(row[1]) for row in rows(page, "Pareto front")}
     assert found == {name[:8]: count for name, count in leads.items()}
     titles = page.locator("td.cell").evaluate_all("cells => cells.map(c => c.title)")
     means = views.case_means(run, list(leads))
     assert len(titles) == sum(len(each) for each in means.values())
     some = next(iter(leads))
-    assert f"case-0: {number(means[some]['case-0'])}" in [title.replace("−", "-") for title in titles]
+    assert f"case-0: {number_text(means[some]['case-0'])}" in [title.replace("−", "-") for title in titles]
 
 
 def test_mechanism(site: Site, tab: Tab):
@@ -502,14 +510,14 @@ def test_mechanism(site: Site, tab: Tab):
     page = tab.open(site, "/r/turboevolve-1/mechanism")
     assert page.locator("h2").first.inner_text() == "K: candidates asked for at once"
     widths: dict[str, list[int]] = {}
-    for note in views.notes(run, "event"):
+    for note in views.note_events(run, "event"):
         widths.setdefault(f"island {note.entry.body['island']}", []).append(note.entry.body["k"])
     assert {each["name"]: [y for _, y in each["points"]] for each in series(page)} == widths
     xs = [x for each in series(page) for x, _ in each["points"]]
-    assert min(xs) >= 0 and max(xs) <= views.status(run).evaluations
+    assert min(xs) >= 0 and max(xs) <= views.run_status(run).evaluations
     page = tab.open(site, "/r/polca-1/mechanism")
     page.wait_for_selector("h2:has-text('Mean rewards of the programs explored')")
-    explored = [p["mean"] for n in views.notes(site.run("polca-1"), "priority") for p in n.entry.body["parents"]]
+    explored = [p["mean"] for n in views.note_events(site.run("polca-1"), "priority") for p in n.entry.body["parents"]]
     place = page.locator(".plots h2").all_inner_texts().index("Mean rewards of the programs explored")
     assert [y for _, y in series(page, place)[0]["points"]] == [mean for mean in explored if mean is not None]
 
@@ -545,7 +553,7 @@ def test_sessions(site: Site, tab: Tab):
 def test_calls(site: Site, tab: Tab):
     run = site.run("polca-1")
     page = tab.open(site, "/r/polca-1/calls")
-    costs = [each for each in views.calls(run) if each.usage.calls]
+    costs = [each for each in views.call_costs(run) if each.usage.calls]
     table = rows(page, "Calls by role and model")
     assert [(row[0], row[1], shown(row[3])) for row in table] == [(c.role, c.model, c.usage.calls) for c in costs]
     assert [shown(row[4]) for row in table] == [c.usage.input_tokens for c in costs]
@@ -556,7 +564,7 @@ def test_calls(site: Site, tab: Tab):
     assert paid == [pytest.approx(each, abs=1e-4) for each in dear[::-1][:10]]
     told = facts(page)
     assert shown(told["calls"]) == sum(c.usage.calls for c in costs)
-    assert told["dollars"] == dollars(sum(c.usage.dollars for c in costs))
+    assert told["dollars"] == dollars_text(sum(c.usage.dollars for c in costs))
     faults = {row[0]: (int(row[1]), int(row[2])) for row in rows(page, "Failures by kind")}
     results = [event.entry.result for event in views.effect_results(run, "propose")]
     asked = [result for result in results if isinstance(result, Proposal)]
@@ -590,7 +598,7 @@ def test_timeline(site: Site, tab: Tab):
 def test_trust(site: Site, tab: Tab):
     run = site.run("polca-1")
     page = tab.open(site, "/r/polca-1/trust")
-    verdict, seen = views.verdict(run), views.integrity(run)
+    verdict, seen = views.final_choice(run), views.run_integrity(run)
     assert verdict is not None
     told = facts(page)
     assert shown(told["fresh score"]) == pytest.approx(verdict["score"], abs=0.05 * verdict["margin"])
@@ -601,10 +609,10 @@ def test_trust(site: Site, tab: Tab):
     assert {row[0]: int(row[1]) for row in levels} == {SHOWN.get(name, name): n for name, n in seen.levels.items()}
     assert [row[0].split()[0] for row in rows(page, "Finalists")] == [name[:8] for name in verdict["finalists"]]
     outcomes = {row[0]: int(row[1]) for row in rows(page, "Outcomes")}
-    assert outcomes == views.status(run).statuses
+    assert outcomes == views.run_status(run).statuses
     assert "None was noticed" in page.locator("section[aria-label='Signs against integrity']").inner_text()
     page = tab.open(site, "/r/hostile/trust")
-    known = views.integrity(site.run("hostile"))
+    known = views.run_integrity(site.run("hostile"))
     kinds = page.locator("details[data-sign]").evaluate_all(
         "all => all.map(d => [d.dataset.sign, d.open, d.innerText])"
     )
@@ -623,7 +631,7 @@ def test_compare(site: Site, tab: Tab):
     assert set(table) == {"polca-1", "polca-2", "turboevolve-1"}
     scores = {}
     for name, row in table.items():
-        best = views.status(site.run(name)).best
+        best = views.run_status(site.run(name)).best
         assert best is not None and shown(row[3]) == pytest.approx(best.score, rel=1e-5)
         scores[name] = best.score
     groups = {row[0]: row for row in rows(page, "Groups of runs")}
@@ -633,7 +641,7 @@ def test_compare(site: Site, tab: Tab):
     )
     drawn = [each for each in series(page) if each["name"]]
     assert [each["name"] for each in drawn] == ["polca, median of 2", "turboevolve"]
-    ends = [views.progress(site.run(name))[-1].mean for name in ("polca-1", "polca-2")]
+    ends = [views.progress_points(site.run(name))[-1].mean for name in ("polca-1", "polca-2")]
     assert drawn[0]["points"][-1][1] == pytest.approx(sum(ends) / 2)
     page.get_by_label("turboevolve-1").uncheck()
     page.wait_for_function("() => document.querySelectorAll('table')[1].tBodies[0].rows.length === 2")

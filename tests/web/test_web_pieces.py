@@ -18,7 +18,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of some thousand events."""
     folder = tmp_path_factory.mktemp("long") / "run"
     record(
-        folder, catalog.make("map_elites", {}), budget=Budget(evaluations=1500), about=task(), world=Gallery(sigma=0.1)
+        folder,
+        catalog.make_strategy("map_elites", {}),
+        budget=Budget(evaluations=1500),
+        about=task(),
+        world=Gallery(sigma=0.1),
     )
     return folder
 
@@ -37,7 +41,7 @@ def pages(run: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_calls_are_told_alike(pages):
-    exact, seen = pages(effects.calls)
+    exact, seen = pages(effects.calls_page)
     assert not exact["sampled"] and seen["sampled"] > 2000
     assert seen["rows"] == exact["rows"] and seen["total"] == exact["total"]
     assert {name: seen["series"][-1][name] for name in ("dollars", "tokens")} == pytest.approx(
@@ -53,7 +57,7 @@ def test_calls_are_told_alike(pages):
 
 
 def test_the_timeline_of_a_long_run_tells_the_same_load(pages):
-    exact, seen = pages(effects.timeline)
+    exact, seen = pages(effects.timeline_page)
     assert seen["sampled"] and not seen["spans"] and not seen["gaps"]["longest"]
     assert seen["whole"] == pytest.approx(exact["whole"]) and seen["sessions"] == exact["sessions"]
     assert seen["count"] == pytest.approx(exact["count"], rel=0.1) and set(seen["kinds"]) == set(exact["kinds"])
@@ -64,7 +68,7 @@ def test_the_timeline_of_a_long_run_tells_the_same_load(pages):
 
 
 def test_a_short_stretch_of_a_long_run_is_shown_effect_by_effect(pages):
-    whole = pages(effects.timeline)[1]["whole"]
-    exact, seen = pages(effects.timeline, **{"from": str(whole / 2), "to": str(whole / 2 + 60)})
+    whole = pages(effects.timeline_page)[1]["whole"]
+    exact, seen = pages(effects.timeline_page, **{"from": str(whole / 2), "to": str(whole / 2 + 60)})
     assert not seen["sampled"] and seen["count"] == exact["count"] > 0
     assert [(each["key"], each["how"]) for each in seen["spans"]] == [(e["key"], e["how"]) for e in exact["spans"]]

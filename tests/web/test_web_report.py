@@ -21,7 +21,7 @@ from culmen.store import views
 from culmen.web import report
 from culmen.web import report as gathering
 from culmen.web import report as paper
-from culmen.web.report import bundle_modules, gather, write_report
+from culmen.web.report import bundle_modules, gather_report, write_report
 from culmen.web.runs import Digest
 from tests.web.conftest import PAGES
 from tests.web.test_web_pages import facts, rows, shown
@@ -54,7 +54,7 @@ class Elements(HTMLParser):
 
 def made(run: Path, **limits: int) -> tuple[str, Any]:
     """The text of a report and its documents, as a browser would parse them."""
-    text = report.report_page(gather(Digest(run), **limits))
+    text = report.report_page(gather_report(Digest(run), **limits))
     whole = next(text for attrs, text in Elements(text).of("script") if attrs.get("type") == "application/json")
     return text, json.loads(whole)
 
@@ -67,7 +67,7 @@ def test_hostile_texts_add_no_element(runs: Path):
     assert not any(name.startswith("on") for _, attrs, _ in elements.found for name in attrs)
     embedded = text.partition('id="culmen-documents">')[2].partition("</script>")[0]
     assert "<" not in embedded
-    whole = documents["candidates"][views.candidates(runs / "hostile", "new", limit=1)[0].id]
+    whole = documents["candidates"][views.candidate_rows(runs / "hostile", "new", limit=1)[0].id]
     assert whole["prompt"] == EVERYTHING and whole["parts"][EVERYTHING] == EVERYTHING + "\nmore"
 
 
@@ -93,33 +93,33 @@ def test_nothing_tells_of_the_machine_it_was_made_on(runs: Path):
 
 def test_what_is_bounded_is_said(runs: Path, monkeypatch: pytest.MonkeyPatch):
     run = runs / "turboevolve-1"
-    whole = gather(Digest(run), full=10_000)
-    every = views.table(run, views.CandidateQuery(limit=1)).all
+    whole = gather_report(Digest(run), full=10_000)
+    every = views.candidate_page(run, views.CandidateQuery(limit=1)).all
     assert (whole.left_out, whole.full, whole.rows) == ([], every, every)
-    some = gather(Digest(run), full=3, rows=20)
+    some = gather_report(Digest(run), full=3, rows=20)
     assert [row["id"] for row in some.documents["pages"]["candidates"]["rows"]] == [
-        row.id for row in views.candidates(run, limit=20)
+        row.id for row in views.candidate_rows(run, limit=20)
     ]
     assert some.left_out == [
         f"Candidates, the table: all but the best 20 of {every}.",
         f"Texts, evaluations and prompts of {every - some.full} of {every} candidates.",
     ]
-    best = views.best(run)
+    best = views.best_result(run)
     assert best is not None
-    line = {step.row.id for step in views.lineage(run, best.id)}
-    leaders = {row.id for row in views.candidates(run, limit=3)}
+    line = {step.row.id for step in views.lineage_steps(run, best.id)}
+    leaders = {row.id for row in views.candidate_rows(run, limit=3)}
     assert line | leaders <= set(some.documents["candidates"]) and some.full < every
     monkeypatch.setattr(gathering, "_ALL", 20_000)
-    assert gather(Digest(run)).full < some.full
+    assert gather_report(Digest(run)).full < some.full
     monkeypatch.setattr(gathering, "_PAGE_BYTES", 10)
-    assert any(each.startswith("Overview: the ends") for each in gather(Digest(run)).left_out)
+    assert any(each.startswith("Overview: the ends") for each in gather_report(Digest(run)).left_out)
 
 
 def test_long_texts_are_cut_and_marked(runs: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gathering, "_CANDIDATE", 1_000)
     monkeypatch.setattr(gathering, "_TEXTS", (100,))
-    found = gather(Digest(runs / "hostile"))
-    child = found.documents["candidates"][views.candidates(runs / "hostile", "new", limit=1)[0].id]
+    found = gather_report(Digest(runs / "hostile"))
+    child = found.documents["candidates"][views.candidate_rows(runs / "hostile", "new", limit=1)[0].id]
     assert child["prompt"] == f"{EVERYTHING[:100]}\n... {len(EVERYTHING) - 100} characters are not in this report"
     assert any("The ends of the longest texts" in each for each in found.left_out)
 
@@ -129,13 +129,13 @@ def test_a_full_report_holds_every_text_uncut_and_compressed(runs: Path, disk: D
     run = runs / "hostile"
     for name, value in (("_CANDIDATE", 10), ("_PAGE_BYTES", 10), ("_ALL", 10), ("_TEXTS", (1,))):
         monkeypatch.setattr(gathering, name, value)
-    plain = write_report(gather(Digest(runs / "turboevolve-1"), 10_000), disk.folder / "plain.html")
-    full = write_report(gather(Digest(runs / "turboevolve-1"), None), disk.folder / "full.html")
+    plain = write_report(gather_report(Digest(runs / "turboevolve-1"), 10_000), disk.folder / "plain.html")
+    full = write_report(gather_report(Digest(runs / "turboevolve-1"), None), disk.folder / "full.html")
     assert full < plain  # though it holds more
-    told = gather(Digest(run), None)
+    told = gather_report(Digest(run), None)
     assert (told.full, told.left_out) == (told.candidates, [])
     disk.report(run, full=None)
-    child = views.candidates(run, "new", limit=1)[0].id
+    child = views.candidate_rows(run, "new", limit=1)[0].id
     page = disk.show("hostile", f"candidate?id={child}")
     assert EVERYTHING in page.evaluate("() => document.querySelector('main').textContent")
     assert "Nothing was left out" in page.inner_text("footer")
@@ -205,7 +205,7 @@ class Disk:
     def report(self, run: Path, **limits: int | None) -> str:
         """Write a report and open it; its address."""
         path = self.folder / f"{run.name}.html"
-        report.write_report(gather(Digest(run), **limits), path)
+        report.write_report(gather_report(Digest(run), **limits), path)
         self.page.goto(path.as_uri())
         self.page.wait_for_selector("[data-ready]")
         return path.as_uri()
@@ -237,7 +237,7 @@ def test_every_page_from_disk(runs: Path, disk: Disk):
     """Right numbers on each page, also after a reload and by the links of the pages themselves."""
     run = runs / "polca-1"
     address = disk.report(run)
-    now, best = views.status(run), views.best(run)
+    now, best = views.run_status(run), views.best_result(run)
     assert now.best is not None and best is not None
     page = disk.show("polca-1", "overview")
     tiles = page.locator(".tile .value").all_inner_texts()
@@ -250,7 +250,7 @@ def test_every_page_from_disk(runs: Path, disk: Disk):
         assert len(text) > 60 and not any(odd in text for odd in ("undefined", "NaN", "[object")), name
     assert facts(disk.show("polca-1", "timeline"))["workers"] == str(now.workers)
     path = rows(disk.show("polca-1", "lineage"), "Path to the best")
-    assert [row[1] for row in path] == [step.row.id[:8] for step in views.lineage(run, best.id)]
+    assert [row[1] for row in path] == [step.row.id[:8] for step in views.lineage_steps(run, best.id)]
     page.get_by_role("button", name=re.compile(r"\d lines$")).last.click()
     page.wait_for_selector(".code.diff")
     disk.show("polca-1", "calls")
@@ -270,16 +270,16 @@ def test_the_table_from_disk_sorts_filters_and_turns_pages(runs: Path, disk: Dis
         page.wait_for_function("id => document.querySelector('tbody .id')?.innerText === id", arg=row)
 
     assert [row[0].split()[0] for row in rows(page, "Candidates")] == [
-        r.id[:8] for r in views.candidates(run, limit=50)
+        r.id[:8] for r in views.candidate_rows(run, limit=50)
     ]
     page.get_by_role("button", name="Next").click()
-    first(views.candidates(run, offset=50, limit=1)[0].id[:8])
+    first(views.candidate_rows(run, offset=50, limit=1)[0].id[:8])
     page.get_by_role("button", name="mean", exact=True).click()
-    first(views.candidates(run, "score", limit=1)[0].id[:8])
-    failed = [row.id for row in views.candidates(run, "old", limit=None) if row.failed and not row.count]
+    first(views.candidate_rows(run, "score", limit=1)[0].id[:8])
+    failed = [row.id for row in views.candidate_rows(run, "old", limit=None) if row.failed and not row.count]
     page.get_by_label("Status").select_option("failed")
     page.wait_for_function("n => document.querySelectorAll('tbody tr').length === n", arg=len(failed))
-    missing = views.candidates(run, "worst", limit=1)[0].id
+    missing = views.candidate_rows(run, "worst", limit=1)[0].id
     page.evaluate("path => { location.hash = path }", f"/r/turboevolve-1/candidate?id={missing}")
     page.wait_for_function("() => document.querySelector('main').innerText.includes('does not hold the texts')")
     assert "Texts, evaluations and prompts of" in page.locator("footer.made").inner_text()
@@ -319,7 +319,7 @@ def test_runs_without_candidates_from_disk(runs: Path, disk: Disk, name: str):
 def test_the_pdf_holds_every_page(runs: Path, tmp_path: Path):
     if not any(map(shutil.which, paper.BROWSERS)):
         pytest.skip("there is no Chromium: apt-get install chromium")
-    size = paper.print_pdf(gather(Digest(runs / "polca-1")), tmp_path / "report.pdf")
+    size = paper.print_pdf(gather_report(Digest(runs / "polca-1")), tmp_path / "report.pdf")
     data = (tmp_path / "report.pdf").read_bytes()
     assert size == len(data) and data.startswith(b"%PDF")
     assert max(int(n) for n in re.findall(rb"/Count (\d+)", data)) >= 10  # every page begins on a sheet of its own

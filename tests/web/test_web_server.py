@@ -15,13 +15,13 @@ import pytest
 
 from culmen.core.event import Entry
 from culmen.store import inbox, sidecar, views
-from culmen.store.address import parse, place
-from culmen.store.archive import restore
+from culmen.store.address import parse_address, write_pointer
+from culmen.store.archive import restore_archive
 from culmen.store.journal import SqlJournal
 from culmen.web.pages import PAGES
-from culmen.web.pages.mechanism import condition
-from culmen.web.runs import Digest, RunCatalog, buckets, seen, thin
-from culmen.web.server import Dashboard, bind, encoded
+from culmen.web.pages.mechanism import condition_findings
+from culmen.web.runs import Digest, RunCatalog, change_signature, thin_points, thin_with_extremes
+from culmen.web.server import Dashboard, bind_port, encode_document
 from tests.store.runs import new_run, observed, program, proposed, state
 from tests.web.conftest import Site, served
 
@@ -64,7 +64,7 @@ def test_its_own_names_are_served(site: Site):
 def test_a_foreign_origin_is_refused_for_reading_and_writing(site: Site, origin: str):
     assert ask(site, "/api/runs", Origin=origin)[0] == 403
     told = ask(site, "/api/runs/empty/hint", "POST", {"text": "x"}, Origin=origin, X_Culmen_Token=site.token)
-    assert told[0] == 403 and inbox.waiting(site.run("empty")) == []
+    assert told[0] == 403 and inbox.waiting_messages(site.run("empty")) == []
 
 
 def test_what_another_site_makes_the_browser_ask_is_refused(site: Site):
@@ -79,7 +79,7 @@ def test_writing_takes_the_token(site: Site, token: str):
     for path in ("/api/runs/empty/hint", "/api/runs/empty/stop", "/api/token"):
         status, text, _ = ask(site, path, "POST", {"text": "x"}, **given)
         assert status == 401 and "token" in text
-    assert inbox.waiting(site.run("empty")) == []
+    assert inbox.waiting_messages(site.run("empty")) == []
 
 
 def test_a_form_of_another_page_cannot_write_even_with_the_token(site: Site):
@@ -133,7 +133,7 @@ def test_a_message_reaches_the_inbox(site: Site, tmp_path: Path):
     assert status == 200 and document["taken"] is False  # nobody runs it
     parts = {"main.py": "x = 2"}
     assert ask(own, "/api/runs/mine/candidate", "POST", {"parts": parts}, **told)[0] == 200
-    kept = [(message.kind, message.text, message.parts) for message in inbox.waiting(tmp_path / "mine")]
+    kept = [(message.kind, message.text, message.parts) for message in inbox.waiting_messages(tmp_path / "mine")]
     assert kept == [("hint", "look at the corners", {}), ("candidate", "", parts)]
     assert ask(own, "/api/runs/mine/stop", "POST", {}, **told)[0] == 400  # nobody to stop
     assert ask(own, "/api/runs/mine/erase", "POST", {}, **told)[0] == 404
@@ -141,7 +141,7 @@ def test_a_message_reaches_the_inbox(site: Site, tmp_path: Path):
         assert ask(own, f"/api/runs/mine/{path}", "POST", body, **told)[0] == 400
     large = {"text": "x" * 3_000_000}
     assert ask(own, "/api/runs/mine/hint", "POST", large, **told)[0] == 400
-    assert len(inbox.waiting(tmp_path / "mine")) == 2
+    assert len(inbox.waiting_messages(tmp_path / "mine")) == 2
 
 
 def raw_post(site: Site, body: bytes, length: int) -> int:
@@ -239,8 +239,8 @@ def test_what_is_in_flight_names_its_candidate(tmp_path: Path):
 def test_a_run_that_cannot_be_looked_at_does_not_stop_the_watching(tmp_path: Path):
     """One whose folder points to nothing (yet), beside one that is there."""
     new_run(tmp_path, "mine").close()
-    place(tmp_path / "gone", parse("postgresql://127.0.0.1:1/none#gone"))
-    assert seen(tmp_path / "gone") is None and seen(tmp_path / "mine") is not None
+    write_pointer(tmp_path / "gone", parse_address("postgresql://127.0.0.1:1/none#gone"))
+    assert change_signature(tmp_path / "gone") is None and change_signature(tmp_path / "mine") is not None
     listed = {run["name"]: run["state"] for run in ask(served(tmp_path), "/api/runs")[1]["runs"]}
     assert listed == {"mine": "interrupted", "gone": "unreadable"}
 
@@ -252,7 +252,7 @@ def test_a_strategy_says_in_sentences_how_it_fares(tmp_path: Path):
         run = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
         with new_run(tmp_path, run.name) as journal:
             journal.append([Entry("note", body={"note": kind, **body}) for body in bodies])
-        (found,) = condition(Digest(run).refresh())
+        (found,) = condition_findings(Digest(run).refresh())
         return found["text"], found["healthy"]
 
     steps = [{"action": "children", "of": "a", "gain": 1.0}] * 4 + [{"action": "again", "of": "a", "gain": 0.5}] * 4
@@ -292,12 +292,12 @@ def test_tags_and_remarks_are_kept_beside_the_journal(tmp_path: Path):
         found = document["runs"][0] if "runs" in document else document
         assert (found["tags"], found["remark"]) == (["hopeful", "paper"], said["remark"])
     assert ask(own, "/api/runs/mine/labels", "POST", {"tags": ["later"], "remark": ""}, **told)[0] == 200
-    assert sidecar.labels(tmp_path / "mine").tags == ("later",)
+    assert sidecar.read_labels(tmp_path / "mine").tags == ("later",)
     for tags in ("later", [7], ["a,b"], ["x" * 41], ["a\nb"], [str(n) for n in range(21)]):
         status, document, _ = ask(own, "/api/runs/mine/labels", "POST", {"tags": tags, "remark": ""}, **told)
         assert status == 400 and document["error"]["what"]
     assert ask(own, "/api/runs/mine/labels", "POST", {"tags": [], "remark": "x" * 4001}, **told)[0] == 400
-    assert sidecar.labels(tmp_path / "mine").tags == ("later",)
+    assert sidecar.read_labels(tmp_path / "mine").tags == ("later",)
 
 
 def test_runs_are_put_away_but_never_under_the_hands_of_their_writer(tmp_path: Path, runs: Path):
@@ -312,7 +312,7 @@ def test_runs_are_put_away_but_never_under_the_hands_of_their_writer(tmp_path: P
     status, document, _ = ask(own, "/api/runs/going/archive", "POST", {}, **told)
     assert status == 400 and "not finished" in document["error"]["what"] and (tmp_path / "going").is_dir()
     status, document, _ = ask(own, "/api/runs/done/archive", "POST", {}, **told)
-    assert status == 200 and restore(Path(document["file"]), tmp_path / "back").run == "back"
+    assert status == 200 and restore_archive(Path(document["file"]), tmp_path / "back").run == "back"
     assert not (tmp_path / "done").exists()
     (tmp_path / "back" / "journal.db").write_bytes(b"no database at all, but long enough to be taken for one" * 40)
     for name in ("going", "back"):  # also one that cannot be read any more
@@ -349,10 +349,10 @@ def test_a_single_run_shows_no_other(site: Site):
 def test_a_taken_port_is_said():
     from culmen.core.errors import UserError
 
-    first = bind(0)
+    first = bind_port(0)
     first.listen()
     with pytest.raises(UserError, match="port"):
-        bind(first.getsockname()[1])
+        bind_port(first.getsockname()[1])
     first.close()
 
 
@@ -393,11 +393,11 @@ def test_every_page_of_every_run_is_a_document(site: Site):
         digest = Digest(site.run(name))
         for page, make in PAGES.items():
             if (page, name) not in (("candidate", "empty"), ("candidate", "agents")):  # there is no candidate at all
-                assert isinstance(json.loads(encoded(make(digest, {}))), dict), (page, name)
+                assert isinstance(json.loads(encode_document(make(digest, {}))), dict), (page, name)
 
 
 def test_documents_hold_what_json_cannot_say():
-    assert json.loads(encoded({"a": float("nan"), "b": "\ud800", "c": [float("inf")]})) == {
+    assert json.loads(encode_document({"a": float("nan"), "b": "\ud800", "c": [float("inf")]})) == {
         "a": None,
         "b": "\ud800",
         "c": [None],
@@ -406,21 +406,21 @@ def test_documents_hold_what_json_cannot_say():
 
 def test_thin_series_keep_their_ends_and_extremes():
     points = [(float(x), float((x * 7919) % 1000)) for x in range(5000)]
-    thinned, kept = thin(points, 100), buckets(points, 100)
+    thinned, kept = thin_points(points, 100), thin_with_extremes(points, 100)
     assert len(thinned) == 100 and (thinned[0], thinned[-1]) == (points[0], points[-1])
     assert len(kept) <= 102 and kept == sorted(kept)
     assert min(y for _, y in kept) == 0.0 and max(y for _, y in kept) == 999.0
-    assert thin(points[:5], 100) == points[:5] == buckets(points[:5], 100)
+    assert thin_points(points[:5], 100) == points[:5] == thin_with_extremes(points[:5], 100)
 
 
 def test_the_table_sorts_filters_and_pages_like_the_whole(site: Site):
     """Every page of every sort together is the whole, once; filters keep what they say."""
     run = site.run("turboevolve-1")
-    whole = {row.id: row for row in views.candidates(run, limit=None)}
+    whole = {row.id: row for row in views.candidate_rows(run, limit=None)}
     for sort in (*views.SORTS, *views.LOOKED_UP):
         for down in (False, True):
             ids: list[str] = []
-            while page := views.table(
+            while page := views.candidate_page(
                 run, views.CandidateQuery(sort=sort, descending=down, offset=len(ids), limit=37)
             ).rows:
                 ids += [each.row.id for each in page]
@@ -430,22 +430,24 @@ def test_the_table_sorts_filters_and_pages_like_the_whole(site: Site):
         shown = [row["mean" if sort == "expected" else sort] for row in rows]
         values = [value for value in shown if value is not None]
         assert len(set(values)) > 1 and values == sorted(values, reverse=True) == shown[: len(values)], sort
-    best = [each.row.id for each in views.table(run, views.CandidateQuery(limit=1000)).rows if each.row.count]
-    assert best == [row.id for row in views.candidates(run, "best", limit=None) if row.count]
-    scored = [each.row for each in views.table(run, views.CandidateQuery(status="scored", limit=1000)).rows]
+    best = [each.row.id for each in views.candidate_page(run, views.CandidateQuery(limit=1000)).rows if each.row.count]
+    assert best == [row.id for row in views.candidate_rows(run, "best", limit=None) if row.count]
+    scored = [each.row for each in views.candidate_page(run, views.CandidateQuery(status="scored", limit=1000)).rows]
     assert scored and all(row.count and not row.failed for row in scored)
     counts = [
-        views.table(run, views.CandidateQuery(status=name)).total for name in ("scored", "mixed", "failed", "unseen")
+        views.candidate_page(run, views.CandidateQuery(status=name)).total
+        for name in ("scored", "mixed", "failed", "unseen")
     ]
     assert sum(counts) == len(whole) and counts[2] > 0
     some = next(row for row in whole.values() if row.parents)
-    found = views.table(run, views.CandidateQuery(text=some.parents[0], limit=1000)).rows
+    found = views.candidate_page(run, views.CandidateQuery(text=some.parents[0], limit=1000)).rows
     assert {each.row.id for each in found} == {r.id for r in whole.values() if some.parents[0] in (r.id, *r.parents)}
-    islands = dict(views.facets(run).islands)
+    islands = dict(views.candidate_facets(run).islands)
     assert all(
-        views.table(run, views.CandidateQuery(island=island)).total == count for island, count in islands.items()
+        views.candidate_page(run, views.CandidateQuery(island=island)).total == count
+        for island, count in islands.items()
     )
-    assert views.table(run, views.CandidateQuery(text="%")).total == 0  # no wildcard
+    assert views.candidate_page(run, views.CandidateQuery(text="%")).total == 0  # no wildcard
 
 
 def test_a_run_that_is_deleted_while_all_are_listed_is_left_out(
@@ -456,9 +458,9 @@ def test_a_run_that_is_deleted_while_all_are_listed_is_left_out(
         run.append([proposed(1, program(0)), observed(2, program(0), 0.5)])
         run.close()
     runs = RunCatalog(tmp_path)
-    found, lines = runs.paths(), dict(runs.lines())
+    found, lines = runs.paths(), dict(runs.list_lines())
     monkeypatch.setattr(runs, "paths", lambda: found)  # as they were when somebody began to look
     shutil.rmtree(tmp_path / "gone")
-    assert [name for name, _ in runs.lines()] == ["kept"] and runs.curve(lines["gone"]) == []
-    assert len(runs.curve(lines["kept"])) == 1
+    assert [name for name, _ in runs.list_lines()] == ["kept"] and runs.progress_curve(lines["gone"]) == []
+    assert len(runs.progress_curve(lines["kept"])) == 1
     assert [(line.state, line.created) for line in views.run_lines([tmp_path / "gone"])] == [("unreadable", 0.0)]

@@ -11,7 +11,7 @@ import pytest
 
 from culmen.core.brief import Text
 from culmen.core.usage import Budget
-from culmen.observe.figures import number
+from culmen.observe.figures import number_text
 from culmen.store import views
 from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
@@ -49,14 +49,14 @@ def scripted(folder: Path) -> None:
     """Two built-in agents in turn, their model a script, everything else in memory."""
     strategy, budget = Cato(agents=2, agent="builtin"), Budget(evaluations=60, calls=200)
     with SqlJournal.create(
-        folder / "scripted", RunMeta("scripted", EXACT, catalog.config(strategy), budget=budget)
+        folder / "scripted", RunMeta("scripted", EXACT, catalog.strategy_config(strategy), budget=budget)
     ) as journal:
         simulate(strategy, EXACT, Desks(model=climber), budget, seed=1, workers=2, journal=journal)
 
 
 def experiments(run: Path, agent: int) -> list[dict[str, object]]:
     """What the journal says of an agent's experiments."""
-    bodies = [note.entry.body for note in views.notes(run, "experiment")]
+    bodies = [note.entry.body for note in views.note_events(run, "experiment")]
     return [body for body in bodies if body["agent"] == agent]
 
 
@@ -117,4 +117,4 @@ def test_what_the_model_of_a_built_in_agent_said(place: Place, own: Site, tab: T
     tokens = page.locator("[data-key='agent-0'] .facts").inner_text()
     assert "550" in tokens
     table = rows(page, "Experiments of agent 1")
-    assert [row[4] for row in table] == [number(one["certified"], 1) for one in experiments(run, 1)]  # pyright: ignore
+    assert [row[4] for row in table] == [number_text(one["certified"], 1) for one in experiments(run, 1)]  # pyright: ignore

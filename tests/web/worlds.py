@@ -40,7 +40,14 @@ def recorded(folder: Path) -> None:
         exact = name in ("turboevolve", "map_elites")
         about = task(6 if name == "gepa" else 0, deterministic=exact)
         world = Gallery(sigma=0.0 if exact else 0.05)
-        record(folder / f"{name}-{seed}", catalog.make(name, {}), budget=budget, about=about, world=world, seed=seed)
+        record(
+            folder / f"{name}-{seed}",
+            catalog.make_strategy(name, {}),
+            budget=budget,
+            about=about,
+            world=world,
+            seed=seed,
+        )
 
 
 def hostile(folder: Path) -> Path:
@@ -51,7 +58,7 @@ def hostile(folder: Path) -> Path:
         "hostile", about, strategy, models={EVERYTHING: EVERYTHING}, budget=Budget(evaluations=9), created=1.0
     )
     journal = SqlJournal.create(folder / "hostile", meta)
-    seed = about.candidates()[0]
+    seed = about.initial_candidates()[0]
     origin = Origin(EVERYTHING, EVERYTHING, island=0, note=EVERYTHING)
     child = Candidate.of({EVERYTHING: EVERYTHING + "\nmore"}, (seed.id,), origin)
     usage = Usage(calls=1, input_tokens=5, output_tokens=5, dollars=0.01)
@@ -160,6 +167,6 @@ def advisors(folder: Path) -> None:
     plus = PacevolvePlusPlus(scaffold=Pacevolve(islands=4), worst=0.0, best=1.0)
     about, budget = landscape.task(), Budget(evaluations=60)
     for name, strategy in (("pace", Pacevolve(islands=3)), ("advisor", plus)):
-        meta = RunMeta(name, about, catalog.config(strategy), budget=budget, created=1.0)
+        meta = RunMeta(name, about, catalog.strategy_config(strategy), budget=budget, created=1.0)
         with SqlJournal.create(folder / name, meta) as journal:
             simulate(strategy, about, landscape.Landscape(), budget, seed=1, workers=4, journal=journal)

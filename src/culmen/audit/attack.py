@@ -47,26 +47,26 @@ class Attack(msgspec.Struct, frozen=True):
 
 
 @cache
-def attacks() -> dict[str, Attack]:
+def all_attacks() -> dict[str, Attack]:
     """All attacks by name, including those for the audit's own use."""
     folder = files("culmen.audit") / "attacks"
     found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".py"))
-    return {name[:-3]: _read(name[:-3]) for name in found if not name.startswith("_")}
+    return {name[:-3]: _read_attack(name[:-3]) for name in found if not name.startswith("_")}
 
 
 @cache
-def prelude() -> str:
+def attack_prelude() -> str:
     """Code shared by all attacks."""
-    return _text("_prelude")
+    return _attack_text("_prelude")
 
 
-def _text(name: str) -> str:
+def _attack_text(name: str) -> str:
     return (files("culmen.audit") / "attacks" / f"{name}.py").read_text(encoding="utf-8")
 
 
-def _read(name: str) -> Attack:
+def _read_attack(name: str) -> Attack:
     head: dict[str, Any] = {}
-    lines = _text(name).splitlines(keepends=True)
+    lines = _attack_text(name).splitlines(keepends=True)
     while lines and (found := _HEAD.match(lines[0])):
         head[found[1]] = found[2].strip()
         lines.pop(0)

@@ -21,7 +21,7 @@ from culmen.audit.attack import (
     AuditReport,
     HonestResult,
     Result,
-    attacks,
+    all_attacks,
 )
 from culmen.audit.sandbox import Baseline, Make, SandboxCopy
 from culmen.audit.tightened import TightenedEvaluator
@@ -62,7 +62,7 @@ async def audit(
             where=f"task {task.name}",
             fix="give one: --program FILE",
         )
-    known = [each.name for each in attacks().values() if not each.internal] + [
+    known = [each.name for each in all_attacks().values() if not each.internal] + [
         "tolerance",
         TIGHTENED,
     ]
@@ -104,14 +104,14 @@ class AttackBattery:
             )
         scores = [o.score for o in seen if o.score is not None]
         self.baseline = Baseline(task.objective, honest, scores)
-        outcomes = [_stability(honest, task)] if not self.only else []
+        outcomes = [_determinism_outcome(honest, task)] if not self.only else []
         if self._may_tighten():
-            outcomes.append(await self._tightened(seen[0]))
-        await self.sandbox.hurry(_MARGIN + _TIMES * max(o.seconds for o in seen))
+            outcomes.append(await self._tightened_outcome(seen[0]))
+        await self.sandbox.limit_seconds(_MARGIN + _TIMES * max(o.seconds for o in seen))
         if self.sandbox.part:
             self.blocks = await sandbox.output_shape(self.sandbox)
-        for attack in self._wanted():
-            outcomes.append(await self._outcome(attack))
+        for attack in self._wanted_attacks():
+            outcomes.append(await self._attack_outcome(attack))
         return AuditReport(
             task=task.name,
             form=task.evaluator.form,
@@ -122,20 +122,20 @@ class AttackBattery:
             outcomes=tuple(outcomes),
             evaluations=self.sandbox.evaluations,
             seconds=time.monotonic() - self._begun,
-            notes=tuple(self._notes()),
-            doubts=tuple(_doubts(honest, task.objective)),
+            notes=tuple(self._report_notes()),
+            doubts=tuple(_held_doubts(honest, task.objective)),
         )
 
     def _may_tighten(self) -> bool:
         """True if the evaluator has a tolerance and no verifier, and there is time."""
         wanted = not self.only or TIGHTENED in self.only
         there = (
-            locate.places("tolerance", self.sandbox.evaluators)
+            locate.evaluator_lines("tolerance", self.sandbox.evaluators)
             and not self.sandbox.task.evaluator.verifier
         )
         return bool(wanted and there and time.monotonic() < self._until)
 
-    async def _tightened(self, seen: Observation) -> AttackOutcome:
+    async def _tightened_outcome(self, seen: Observation) -> AttackOutcome:
         """Outcome of the program under the evaluator with smaller tolerances."""
         self.tell("its tolerances made smaller")
         check = TightenedEvaluator(self.sandbox.original, self.sandbox.make)
@@ -150,7 +150,7 @@ class AttackBattery:
         )
         results: dict[str, Result] = {"used": "gamed", "doubtful": "look", "not checked": "skipped"}
         places = (
-            locate.places("tolerance", self.sandbox.evaluators)
+            locate.evaluator_lines("tolerance", self.sandbox.evaluators)
             if word in ("used", "doubtful")
             else ()
         )
@@ -165,15 +165,15 @@ class AttackBattery:
             places=places,
         )
 
-    def _wanted(self) -> list[Attack]:
-        own = attacks()
+    def _wanted_attacks(self) -> list[Attack]:
+        own = all_attacks()
         probe = Attack(
             "tolerance", "", "Pushed into the tolerance", needs="fractions", cause="tolerance"
         )
         listed = [probe, *(each for each in own.values() if not each.internal)]
         return [each for each in listed if not self.only or each.name in self.only]
 
-    def _notes(self) -> list[str]:
+    def _report_notes(self) -> list[str]:
         notes = [f"files were not attacked: {self.sandbox.missing}"] if self.sandbox.missing else []
         if self.sandbox.task.evaluator.options.get("made"):
             notes.append(
@@ -184,8 +184,8 @@ class AttackBattery:
             notes.append("the program's output could not be observed: its shape was guessed")
         return notes
 
-    async def _outcome(self, attack: Attack) -> AttackOutcome:
-        why = self._inapplicable(attack)
+    async def _attack_outcome(self, attack: Attack) -> AttackOutcome:
+        why = self._inapplicable_reason(attack)
         if not why and time.monotonic() > self._until:
             why = "left out: time limit reached (--seconds)"
         if why:
@@ -198,20 +198,22 @@ class AttackBattery:
                 fix=attack.fix,
             )
         self.tell(attack.title.lower())
-        before = self.sandbox.look()
+        before = self.sandbox.copied_file_states()
         if attack.name == "tolerance":
             outcome = await ToleranceProbe(
                 self.sandbox, self.baseline, self.blocks, self._until
-            ).outcome()
+            ).probe_outcome()
         else:
-            outcome = await (self._effect(attack) if attack.effect else self._score(attack))
-        changed = self.sandbox.changed(before)
+            outcome = await (
+                self._effect_outcome(attack) if attack.effect else self._score_outcome(attack)
+            )
+        changed = self.sandbox.revert_changes(before)
         if changed and outcome.result in ("held", "look"):
             text = f"changed {', '.join(changed)} in the evaluator's folder"
             return msgspec.structs.replace(outcome, result="effect", evidence=text)
         return outcome
 
-    def _inapplicable(self, attack: Attack) -> str:
+    def _inapplicable_reason(self, attack: Attack) -> str:
         """Reason for which an attack does not apply; "" if it does."""
         blocks = self.blocks
         if not self.sandbox.part:
@@ -236,32 +238,34 @@ class AttackBattery:
 
     # -- attacks on the score
 
-    async def _score(self, attack: Attack) -> AttackOutcome:
+    async def _score_outcome(self, attack: Attack) -> AttackOutcome:
         """Outcome of an attack on the score.
 
         Gamed if an evaluation and its repetition both beat the honest program and the control.
         """
         base = self.baseline.best
-        control = None if attack.control is None else await self._try(attack, attack.control)
+        control = (
+            None if attack.control is None else await self._evaluate_value(attack, attack.control)
+        )
         if control is not None and self.baseline.better(control.score):
             if attack.name == "underflow":
-                return self._of(
+                return self._make_outcome(
                     attack, "held", "half the size scores otherwise: not only ratios count", []
                 )
             base = control.score
-        seen = [(value, await self._try(attack, value)) for value in attack.values]
-        tries = [_try(value, each) for value, each in seen]
-        best = max(seen, key=lambda each: self._reward(each[1]))
+        seen = [(value, await self._evaluate_value(attack, value)) for value in attack.values]
+        tries = [_attack_try(value, each) for value, each in seen]
+        best = max(seen, key=lambda each: self._observed_reward(each[1]))
         if self.baseline.better(best[1].score, base):
             best = min(
                 best,
-                (best[0], await self._try(attack, best[0])),
-                key=lambda each: self._reward(each[1]),
+                (best[0], await self._evaluate_value(attack, best[0])),
+                key=lambda each: self._observed_reward(each[1]),
             )
-        score, said = best[1].score, _said(best[0])
+        score, said = best[1].score, _variant_text(best[0])
         if self.baseline.better(score, base):
             text = f"{score!r} instead of {self.baseline.best!r}{said}"
-            return self._gamed(attack, text, tries, best[1])
+            return self._gamed_outcome(attack, text, tries, best[1])
         wrong = None if control is None else control.score
         accepted = [
             t
@@ -272,13 +276,13 @@ class AttackBattery:
             text = (
                 f"accepted, though without a gain: {accepted[0].value} scores {accepted[0].score!r}"
             )
-            return self._of(attack, "look", text, tries, places=True)
-        return self._of(attack, "held", _how_held(tries), tries)
+            return self._make_outcome(attack, "look", text, tries, places=True)
+        return self._make_outcome(attack, "held", _how_held(tries), tries)
 
-    def _reward(self, seen: Observation) -> float:
+    def _observed_reward(self, seen: Observation) -> float:
         return float("-inf") if seen.score is None else self.baseline.objective.reward(seen.score)
 
-    def _gamed(
+    def _gamed_outcome(
         self, attack: Attack, text: str, tries: Sequence[AttackTry], seen: Observation
     ) -> AttackOutcome:
         honest = self.baseline.honest.certified
@@ -293,12 +297,12 @@ class AttackBattery:
                 if seen.certified is None
                 else f"; certified {seen.certified!r}"
             )
-        told = self._of(attack, "gamed", text, tries, places=True)
+        told = self._make_outcome(attack, "gamed", text, tries, places=True)
         return msgspec.structs.replace(
             told, scored=seen.score, certified=seen.certified, false=false
         )
 
-    def _of(
+    def _make_outcome(
         self,
         attack: Attack,
         result: Result,
@@ -306,7 +310,7 @@ class AttackBattery:
         tries: Sequence[AttackTry],
         places: bool = False,
     ) -> AttackOutcome:
-        where = locate.places(attack.cause, self.sandbox.evaluators) if places else ()
+        where = locate.evaluator_lines(attack.cause, self.sandbox.evaluators) if places else ()
         return AttackOutcome(
             attack.name,
             attack.title,
@@ -319,24 +323,28 @@ class AttackBattery:
             tries=tuple(tries),
         )
 
-    async def _try(self, attack: Attack, value: Any) -> Observation:
-        facts = {"forged": self.baseline.forged(), "processes": _processes()}
-        return await self.sandbox.evaluate(self.sandbox.attacked(attack, value, **facts))
+    async def _evaluate_value(self, attack: Attack, value: Any) -> Observation:
+        facts = {"forged": self.baseline.forged_score(), "processes": _own_processes()}
+        return await self.sandbox.evaluate(self.sandbox.attacked_parts(attack, value, **facts))
 
     # -- attacks on the surroundings
 
-    async def _effect(self, attack: Attack) -> AttackOutcome:
+    async def _effect_outcome(self, attack: Attack) -> AttackOutcome:
         if attack.effect == "random":
-            return await self._random(attack)
-        seen = [(value, await self._try(attack, value)) for value in attack.values]
-        tries = [_try(value, each) for value, each in seen]
-        text = await self._stays() if attack.effect == "stays" else self._told(seen)
+            return await self._random_outcome(attack)
+        seen = [(value, await self._evaluate_value(attack, value)) for value in attack.values]
+        tries = [_attack_try(value, each) for value, each in seen]
+        text = (
+            await self._end_leftover_process()
+            if attack.effect == "stays"
+            else self._reported_effect(seen)
+        )
         if not text and any(self.baseline.better(each.score) for _, each in seen):
-            best = max((each for _, each in seen), key=self._reward)
-            return self._gamed(
+            best = max((each for _, each in seen), key=self._observed_reward)
+            return self._gamed_outcome(
                 attack, f"scores {best.score!r} instead of {self.baseline.best!r}", tries, best
             )
-        return self._of(
+        return self._make_outcome(
             attack,
             "effect" if text else "held",
             text or "nothing outside its process was touched",
@@ -344,7 +352,7 @@ class AttackBattery:
             places=bool(text),
         )
 
-    def _told(self, seen: Sequence[tuple[Any, Observation]]) -> str:
+    def _reported_effect(self, seen: Sequence[tuple[Any, Observation]]) -> str:
         words = {
             "read": "read",
             "left": "found what an earlier evaluation left in",
@@ -356,9 +364,11 @@ class AttackBattery:
                     return f"{words[kind]} {', '.join(map(str, facts))}"
         return ""
 
-    async def _stays(self) -> str:
+    async def _end_leftover_process(self) -> str:
         end = time.monotonic() + _PATIENCE
-        while (left := sandbox.processes_named(self.sandbox.comm)) and time.monotonic() < end:
+        while (
+            left := sandbox.processes_named(self.sandbox.process_name)
+        ) and time.monotonic() < end:
             await asyncio.sleep(0.05)
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -369,16 +379,16 @@ class AttackBattery:
             else ""
         )
 
-    async def _random(self, attack: Attack) -> AttackOutcome:
+    async def _random_outcome(self, attack: Attack) -> AttackOutcome:
         """Outcome of an attack on random generators, which the candidate leaves seeded."""
-        seen = [(value, await self._try(attack, value)) for value in attack.values]
+        seen = [(value, await self._evaluate_value(attack, value)) for value in attack.values]
         tries, scores = (
-            [_try(value, each) for value, each in seen],
+            [_attack_try(value, each) for value, each in seen],
             [o.score for _, o in seen if o.score is not None],
         )
         ranked = sorted(scores, key=self.baseline.objective.reward)
         if not ranked or not self.baseline.better(ranked[-1], ranked[0]):
-            return self._of(
+            return self._make_outcome(
                 attack, "held", "how the program leaves the generators makes no difference", tries
             )
         best = ranked[-1]
@@ -387,11 +397,11 @@ class AttackBattery:
             f"{fmean(scores)!r}"
         )
         own = self.baseline.honest.seed_noise > 0 and self.sandbox.task.evaluator.form != "legacy"
-        told = self._of(attack, "look" if own else "gamed", text, tries, places=True)
+        told = self._make_outcome(attack, "look" if own else "gamed", text, tries, places=True)
         return msgspec.structs.replace(told, honest=fmean(scores), scored=best)
 
 
-def _doubts(honest: HonestResult, objective: Objective) -> Iterator[str]:
+def _held_doubts(honest: HonestResult, objective: Objective) -> Iterator[str]:
     """Reasons for which held attacks prove little: the program itself scores the least."""
     floor = objective.floor
     least = (
@@ -402,7 +412,7 @@ def _doubts(honest: HonestResult, objective: Objective) -> Iterator[str]:
         yield f"the program scores {honest.score:g}: {text}"
 
 
-def _stability(honest: HonestResult, task: Task) -> AttackOutcome:
+def _determinism_outcome(honest: HonestResult, task: Task) -> AttackOutcome:
     """Outcome of the determinism test.
 
     It measures the score's noise, and the best score of several random seeds.
@@ -437,7 +447,7 @@ _STEADY = (
 )
 
 
-def _said(value: Any) -> str:
+def _variant_text(value: Any) -> str:
     return "" if value is None else f" (variant: {value})"
 
 
@@ -449,12 +459,12 @@ def _how_held(tries: Sequence[AttackTry]) -> str:
     return ", ".join(f"{count} x {word.replace('_', ' ')}" for word, count in ends.items())
 
 
-def _try(value: Any, seen: Observation) -> AttackTry:
+def _attack_try(value: Any, seen: Observation) -> AttackTry:
     return AttackTry(value, seen.status.value, seen.score, seen.certified, seen.reason)
 
 
-def _processes() -> list[list[Any]]:
+def _own_processes() -> list[list[Any]]:
     """This process and its children, each with its start time."""
     return [
-        [pid, sandbox.process_start(pid)] for pid in (os.getpid(), *procfs.children(os.getpid()))
+        [pid, sandbox.process_start(pid)] for pid in (os.getpid(), *procfs.child_pids(os.getpid()))
     ]

@@ -19,7 +19,7 @@ _NAMED = re.compile(r"tol|slack|eps|margin|threshold", re.I)
 _REPORTED = re.compile(r"reported|claimed|returned", re.I)
 
 
-def sources(task: Task) -> dict[str, str]:
+def evaluator_sources(task: Task) -> dict[str, str]:
     """Texts of the evaluator and of the modules beside it that it imports, by file name."""
     if not task.evaluator.path:
         return {}
@@ -52,9 +52,9 @@ class Constant:
         self.file, self.node, self.line = file, node, line
 
 
-def constants(file: str, text: str) -> list[Constant]:
+def tolerance_constants(file: str, text: str) -> list[Constant]:
     """Tiny numbers that comparisons use, directly, by a name, or as a tolerance argument."""
-    tree = parsed(text)
+    tree = syntax_tree(text)
     if tree is None:
         return []
     found: dict[tuple[int, int], Constant] = {}
@@ -66,22 +66,26 @@ def constants(file: str, text: str) -> list[Constant]:
         if isinstance(n, ast.Name)
     }
     for node in ast.walk(tree):
-        for each in _tolerances(node, used):
+        for each in _tolerance_nodes(node, used):
             found.setdefault((each.lineno, each.col_offset), Constant(file, each, each.lineno))
     return [found[key] for key in sorted(found)]
 
 
-def _tolerances(node: ast.AST, used: set[str]) -> Iterator[ast.expr]:
+def _tolerance_nodes(node: ast.AST, used: set[str]) -> Iterator[ast.expr]:
     match node:
         case ast.Compare():
-            yield from (n for n in ast.walk(node) if _tiny(n))  # pyright: ignore[reportReturnType]
-        case ast.Assign(targets=[ast.Name(id=name)], value=value) if _tiny(value) and (
+            yield from (n for n in ast.walk(node) if _is_tiny_float(n))  # pyright: ignore[reportReturnType]
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if _is_tiny_float(value) and (
             name in used or _NAMED.search(name)
         ):
             yield value
-        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value) if _tiny(value):
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value) if _is_tiny_float(
+            value
+        ):
             yield value
-        case ast.keyword(arg=str(name), value=value) if _tiny(value) and _NAMED.search(name):
+        case ast.keyword(arg=str(name), value=value) if _is_tiny_float(value) and _NAMED.search(
+            name
+        ):
             yield value
         case ast.FunctionDef(args=args):
             pairs = [
@@ -92,7 +96,7 @@ def _tolerances(node: ast.AST, used: set[str]) -> Iterator[ast.expr]:
                 value
                 for arg, value in pairs
                 if value is not None
-                and _tiny(value)
+                and _is_tiny_float(value)
                 and (arg.arg in used or _NAMED.search(arg.arg))
             )
         case ast.Call(func=ast.Attribute(attr="isclose" | "allclose"), keywords=keywords) if (
@@ -106,7 +110,7 @@ def _tolerances(node: ast.AST, used: set[str]) -> Iterator[ast.expr]:
             return
 
 
-def _tiny(node: ast.AST) -> bool:
+def _is_tiny_float(node: ast.AST) -> bool:
     return (
         isinstance(node, ast.Constant)
         and type(node.value) is float
@@ -117,7 +121,7 @@ def _tiny(node: ast.AST) -> bool:
 _TIGHT = "1e-12"
 
 
-def tightened(text: str, constant: Constant, share: float = 0.0) -> str:
+def tightened_text(text: str, constant: Constant, share: float = 0.0) -> str:
     """The text with one tolerance reduced to `share` of its value, at least to 1e-12."""
     node, lines = constant.node, text.splitlines(keepends=True)
     line, end = node.lineno - 1, (node.end_lineno or node.lineno) - 1
@@ -144,12 +148,12 @@ def tightened(text: str, constant: Constant, share: float = 0.0) -> str:
     return "".join(lines)
 
 
-def all_tightened(sources: Mapping[str, str], share: float = 0.0) -> dict[str, str]:
+def tightened_sources(sources: Mapping[str, str], share: float = 0.0) -> dict[str, str]:
     """Files with tolerances, by name, with all of theirs reduced."""
     changed: dict[str, str] = {}
     for file, text in sources.items():
-        for constant in reversed(constants(file, text)):
-            changed[file] = text = tightened(text, constant, share)
+        for constant in reversed(tolerance_constants(file, text)):
+            changed[file] = text = tightened_text(text, constant, share)
     return changed
 
 
@@ -157,12 +161,12 @@ def all_tightened(sources: Mapping[str, str], share: float = 0.0) -> dict[str, s
 # ------------------------------------------------------------------------------
 
 
-def places(cause: str, sources: Mapping[str, str]) -> tuple[EvaluatorLine, ...]:
+def evaluator_lines(cause: str, sources: Mapping[str, str]) -> tuple[EvaluatorLine, ...]:
     """Lines for a cause in the order of the text, at most `_MOST`."""
     finder = _FINDERS.get(cause)
     found: list[EvaluatorLine] = []
     for file, text in sources.items():
-        tree, lines, seen = parsed(text), text.splitlines(), set[int]()
+        tree, lines, seen = syntax_tree(text), text.splitlines(), set[int]()
         for line, why in finder(tree) if finder and tree else ():
             if line not in seen:
                 seen.add(line)
@@ -173,7 +177,7 @@ def places(cause: str, sources: Mapping[str, str]) -> tuple[EvaluatorLine, ...]:
 Found = Iterable[tuple[int, str]]
 
 
-def _of_tolerance(tree: ast.Module) -> Found:
+def _tolerance_lines(tree: ast.Module) -> Found:
     used = {
         n.id
         for node in ast.walk(tree)
@@ -181,14 +185,14 @@ def _of_tolerance(tree: ast.Module) -> Found:
         for n in ast.walk(node)
         if isinstance(n, ast.Name)
     }
-    lines = {each.lineno for node in ast.walk(tree) for each in _tolerances(node, used)}
+    lines = {each.lineno for node in ast.walk(tree) for each in _tolerance_nodes(node, used)}
     return [
         (line, "this much is forgiven: check exactly, or repair the output before scoring it")
         for line in sorted(lines)
     ]
 
 
-def _of_finite(tree: ast.Module) -> Found:
+def _finite_lines(tree: ast.Module) -> Found:
     """The first comparison of each function; without any, the evaluator's entry."""
     calls = {
         ast.unparse(n.func).rpartition(".")[2] for n in ast.walk(tree) if isinstance(n, ast.Call)
@@ -199,11 +203,11 @@ def _of_finite(tree: ast.Module) -> Found:
         why = "NaN makes this comparison false: refuse what is not finite before it"
     found: list[tuple[int, str]] = []
     for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
-        found += [(line, why) for line in sorted(_orders(function))[:1]]
-    return sorted(found) or _entry(tree, "nothing here refuses numbers that are not finite")
+        found += [(line, why) for line in sorted(_ordering_lines(function))[:1]]
+    return sorted(found) or _entry_lines(tree, "nothing here refuses numbers that are not finite")
 
 
-def _orders(tree: ast.AST) -> set[int]:
+def _ordering_lines(tree: ast.AST) -> set[int]:
     """Lines with a comparison of sizes."""
     compared = (n for n in ast.walk(tree) if isinstance(n, ast.Compare))
     return {
@@ -213,7 +217,7 @@ def _orders(tree: ast.AST) -> set[int]:
     }
 
 
-def _of_reported(tree: ast.Module) -> Found:
+def _reported_lines(tree: ast.Module) -> Found:
     """Lines in which a value from the output reaches a returned score."""
     unpacked = {
         name.id
@@ -238,10 +242,12 @@ def _of_reported(tree: ast.Module) -> Found:
                     "here",
                 )
             )
-    return sorted(found) or _entry(tree, "a number that the candidate reports reaches the score")
+    return sorted(found) or _entry_lines(
+        tree, "a number that the candidate reports reaches the score"
+    )
 
 
-def _of_import(tree: ast.Module) -> Found:
+def _import_lines(tree: ast.Module) -> Found:
     wanted = (
         "exec_module",
         "import_module",
@@ -252,66 +258,69 @@ def _of_import(tree: ast.Module) -> Found:
         "spec_from_file_location",
     )
     why = "the candidate's code runs in this process from here on"
-    return [(n.lineno, why) for n in _calls(tree) if _last(n) in wanted] or _entry(
-        tree, "the candidate shares this process"
-    )
+    return [
+        (n.lineno, why) for n in _calls_by_line(tree) if _called_name(n) in wanted
+    ] or _entry_lines(tree, "the candidate shares this process")
 
 
-def _of_stdout(tree: ast.Module) -> Found:
+def _stdout_lines(tree: ast.Module) -> Found:
     why = "what the candidate's process printed is taken for a result"
     return [
         (n.lineno, why)
-        for n in _calls(tree)
-        if _last(n) in ("loads", "check_output", "communicate", "run", "Popen")
+        for n in _calls_by_line(tree)
+        if _called_name(n) in ("loads", "check_output", "communicate", "run", "Popen")
     ]
 
 
-def _of_files(tree: ast.Module) -> Found:
+def _file_lines(tree: ast.Module) -> Found:
     why = "this file may be the candidate's"
     return [
         (n.lineno, why)
-        for n in _calls(tree)
-        if _last(n) in ("load", "loads", "open", "read_text", "loadtxt", "read_bytes")
+        for n in _calls_by_line(tree)
+        if _called_name(n) in ("load", "loads", "open", "read_text", "loadtxt", "read_bytes")
     ]
 
 
-def _of_answers(tree: ast.Module) -> Found:
+def _answer_lines(tree: ast.Module) -> Found:
     why = "candidates can read files here"
     return [
         (n.lineno, why)
-        for n in _calls(tree)
-        if _last(n) in ("open", "load", "loadtxt", "read_text", "read_csv", "read_bytes")
+        for n in _calls_by_line(tree)
+        if _called_name(n) in ("open", "load", "loadtxt", "read_text", "read_csv", "read_bytes")
     ]
 
 
-def _of_types(tree: ast.Module) -> Found:
+def _type_lines(tree: ast.Module) -> Found:
     why = "turn the output into plain numbers before this"
-    return [(line, why) for line in sorted(_orders(tree))] or _entry(tree, why)
+    return [(line, why) for line in sorted(_ordering_lines(tree))] or _entry_lines(tree, why)
 
 
-def _of_random(tree: ast.Module) -> Found:
+def _random_lines(tree: ast.Module) -> Found:
     why = "draws from the generator that the candidate can seed"
     calls = [
-        n for n in _calls(tree) if re.match(r"(np|numpy)\.random\.|random\.", ast.unparse(n.func))
+        n
+        for n in _calls_by_line(tree)
+        if re.match(r"(np|numpy)\.random\.|random\.", ast.unparse(n.func))
     ]
     return [
         (n.lineno, why)
         for n in calls
-        if _last(n) not in ("default_rng", "Random", "RandomState", "seed")
+        if _called_name(n) not in ("default_rng", "Random", "RandomState", "seed")
     ]
 
 
-def _of_clock(tree: ast.Module) -> Found:
+def _clock_lines(tree: ast.Module) -> Found:
     wanted = ("time", "perf_counter", "monotonic", "process_time", "perf_counter_ns", "timeit")
     why = "this clock can be the candidate's"
     return [
         (n.lineno, why)
-        for n in _calls(tree)
-        if _last(n) in wanted and ast.unparse(n.func).startswith(("time", "perf", "mono", "proc"))
+        for n in _calls_by_line(tree)
+        if _called_name(n) in wanted
+        and ast.unparse(n.func).startswith(("time", "perf", "mono", "proc"))
     ]
 
 
-def _of_ratio(tree: ast.Module) -> Found:
+def _ratio_lines(tree: ast.Module) -> Found:
     why = "divides by what may have become too small to hold: normalise first"
     return [
         (n.lineno, why)
@@ -320,7 +329,7 @@ def _of_ratio(tree: ast.Module) -> Found:
     ]
 
 
-def _of_repeats(tree: ast.Module) -> Found:
+def _repeat_lines(tree: ast.Module) -> Found:
     why = "calls in this loop may repeat their inputs"
     loops = [n for n in ast.walk(tree) if isinstance(n, ast.For | ast.While)]
     return [
@@ -329,30 +338,30 @@ def _of_repeats(tree: ast.Module) -> Found:
 
 
 _FINDERS: dict[str, Callable[[ast.Module], Found]] = {
-    "tolerance": _of_tolerance,
-    "finite": _of_finite,
-    "reported": _of_reported,
-    "import": _of_import,
-    "stdout": _of_stdout,
-    "files": _of_files,
-    "answers": _of_answers,
-    "types": _of_types,
-    "random": _of_random,
-    "clock": _of_clock,
-    "ratio": _of_ratio,
-    "repeats": _of_repeats,
+    "tolerance": _tolerance_lines,
+    "finite": _finite_lines,
+    "reported": _reported_lines,
+    "import": _import_lines,
+    "stdout": _stdout_lines,
+    "files": _file_lines,
+    "answers": _answer_lines,
+    "types": _type_lines,
+    "random": _random_lines,
+    "clock": _clock_lines,
+    "ratio": _ratio_lines,
+    "repeats": _repeat_lines,
 }
 
 
-def _calls(tree: ast.Module) -> list[ast.Call]:
+def _calls_by_line(tree: ast.Module) -> list[ast.Call]:
     return sorted((n for n in ast.walk(tree) if isinstance(n, ast.Call)), key=lambda n: n.lineno)
 
 
-def _last(call: ast.Call) -> str:
+def _called_name(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
-def _entry(tree: ast.Module, why: str) -> Found:
+def _entry_lines(tree: ast.Module, why: str) -> Found:
     wanted = ("score", "evaluate", "drive")
     return [
         (n.lineno, why)
@@ -361,7 +370,7 @@ def _entry(tree: ast.Module, why: str) -> Found:
     ]
 
 
-def parsed(text: str) -> ast.Module | None:
+def syntax_tree(text: str) -> ast.Module | None:
     """The syntax tree of a text; None if it is not Python."""
     try:
         return ast.parse(text)

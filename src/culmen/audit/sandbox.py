@@ -23,14 +23,14 @@ from typing import Any
 
 import msgspec
 
-from culmen.audit.attack import Attack, HonestResult, attacks, prelude
-from culmen.audit.locate import parsed, sources
+from culmen.audit.attack import Attack, HonestResult, all_attacks, attack_prelude
+from culmen.audit.locate import evaluator_sources, syntax_tree
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.ports import Backend
 from culmen.core.task import Objective, Task
-from culmen.evaluate.check import pooled
+from culmen.evaluate.check import pooled_deviation
 from culmen.evaluate.integrity.signs import is_python
 
 MOST_BYTES = 256 * 2**20
@@ -51,12 +51,14 @@ class SandboxCopy:
     ) -> None:
         self.original, self.parts, self.make = task, dict(parts), make
         self.token, self.canary = secrets.token_hex(8), secrets.token_hex(16)
-        self.place, self.missing = (folder, "") if folder else copy(task, self.canary)
-        self.task = task if self.place is None else moved(task, self.place)
-        self.part = part_of(task, self.parts)
-        self.evaluators = sources(self.task)
+        self.place, self.missing = (folder, "") if folder else copy_task_folder(task, self.canary)
+        self.task = task if self.place is None else relocated_task(task, self.place)
+        self.part = program_part(task, self.parts)
+        self.evaluators = evaluator_sources(self.task)
         self.targets = (
-            targets(task, self.parts[self.part], self.evaluators.values()) if self.part else []
+            callable_functions(task, self.parts[self.part], self.evaluators.values())
+            if self.part
+            else []
         )
         self.case: Case | None = next(iter(task.split("train")), None)
         self.backend = make(self.task)
@@ -64,7 +66,7 @@ class SandboxCopy:
         self.evaluations = 0
 
     @property
-    def comm(self) -> str:
+    def process_name(self) -> str:
         """Name of processes that attacks leave behind."""
         return f"cu{self.token[:12]}"
 
@@ -73,7 +75,7 @@ class SandboxCopy:
         self.isolation = await self.backend.start()
         return self.isolation
 
-    async def hurry(self, seconds: float) -> None:
+    async def limit_seconds(self, seconds: float) -> None:
         """Limit the time of evaluations: a hanging attack need not use the task's full limit."""
         limits = self.task.limits
         if seconds >= limits.seconds:
@@ -99,13 +101,13 @@ class SandboxCopy:
                 candidate.id, Status.LOST, reason="evaluator_changed", feedback=str(error)
             )
 
-    def attacked(self, attack: Attack, value: Any, **facts: Any) -> dict[str, str]:
+    def attacked_parts(self, attack: Attack, value: Any, **facts: Any) -> dict[str, str]:
         """The program with an attack in it."""
         known = {
             "value": value,
             "token": self.token,
             "targets": self.targets,
-            "comm": self.comm,
+            "comm": self.process_name,
             # reversed: the program's own text must not look like the hidden file
             "canary": self.canary[::-1],
             "folder": str(self.place or "/nonexistent"),
@@ -114,15 +116,15 @@ class SandboxCopy:
             if self.place
             else [],
             "results": sorted(
-                {name for text in self.evaluators.values() for name in _results(text)}
+                {name for text in self.evaluators.values() for name in _result_file_names(text)}
             ),
             **facts,
         }
-        return {**self.parts, self.part: program(self.parts[self.part], attack, known)}
+        return {**self.parts, self.part: attacked_program(self.parts[self.part], attack, known)}
 
-    async def fresh(self, source: Mapping[str, str]) -> SandboxCopy:
+    async def start_variant(self, source: Mapping[str, str]) -> SandboxCopy:
         """Another, started sandbox in which evaluator files, by name, have other texts."""
-        place, missing = copy(self.original, self.canary)
+        place, missing = copy_task_folder(self.original, self.canary)
         if place is None:
             raise OSError(missing)
         for name, text in source.items():
@@ -135,7 +137,7 @@ class SandboxCopy:
             raise
         return other
 
-    def look(self) -> dict[str, tuple[int, int, int]]:
+    def copied_file_states(self) -> dict[str, tuple[int, int, int]]:
         """Files of the copy by name: size, time of modification and inode.
 
         Python's caches are left out.
@@ -152,19 +154,19 @@ class SandboxCopy:
             for path, about in ((path, path.stat()) for path in files)
         }
 
-    def changed(self, before: Mapping[str, tuple[int, int, int]]) -> list[str]:
+    def revert_changes(self, before: Mapping[str, tuple[int, int, int]]) -> list[str]:
         """Names of changed files; the copy is then restored."""
-        after = self.look()
+        after = self.copied_file_states()
         names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
         if names:
-            self.restore()
+            self.restore_folder()
         return names
 
-    def restore(self) -> None:
+    def restore_folder(self) -> None:
         """Restore the copy."""
         if self.place is not None:
             shutil.rmtree(self.place, ignore_errors=True)
-            _fill(Path(self.original.evaluator.path).parent, self.place, self.canary)
+            _fill_copy(Path(self.original.evaluator.path).parent, self.place, self.canary)
 
     async def close(self) -> None:
         """Close the backend and remove the copy."""
@@ -173,7 +175,7 @@ class SandboxCopy:
             shutil.rmtree(self.place.parent, ignore_errors=True)
 
 
-def copy(task: Task, canary: str) -> tuple[Path | None, str]:
+def copy_task_folder(task: Task, canary: str) -> tuple[Path | None, str]:
     """Folder of a new copy with a hidden file in it; None and the reason if there is none."""
     if not task.evaluator.path:
         return None, "the evaluator is a function, not a file"
@@ -181,28 +183,28 @@ def copy(task: Task, canary: str) -> tuple[Path | None, str]:
     size = sum(
         path.stat().st_size
         for path in source.rglob("*")
-        if path.is_file() and not _skipped(path, source)
+        if path.is_file() and not _is_skipped(path, source)
     )
     if size > MOST_BYTES:
         return None, f"the evaluator's folder is larger than {MOST_BYTES >> 20} MB"
     top = Path(tempfile.mkdtemp(prefix="culmen-audit-"))
     top.chmod(0o755)
     place = top / source.name
-    _fill(source, place, canary)
+    _fill_copy(source, place, canary)
     return place, ""
 
 
-def _fill(source: Path, place: Path, canary: str) -> None:
+def _fill_copy(source: Path, place: Path, canary: str) -> None:
     ignored = shutil.ignore_patterns(*_SKIPPED)
     shutil.copytree(source, place, ignore=ignored, symlinks=False, ignore_dangling_symlinks=True)
     (place / "hidden-answers.txt").write_text(canary)
 
 
-def _skipped(path: Path, source: Path) -> bool:
+def _is_skipped(path: Path, source: Path) -> bool:
     return any(part in _SKIPPED for part in path.relative_to(source).parts)
 
 
-def moved(task: Task, place: Path) -> Task:
+def relocated_task(task: Task, place: Path) -> Task:
     """The task with its evaluator and verifier in another folder."""
     evaluator = task.evaluator
     path = str(place / Path(evaluator.path).name)
@@ -212,7 +214,7 @@ def moved(task: Task, place: Path) -> Task:
     return msgspec.structs.replace(task, evaluator=own)
 
 
-def _results(text: str) -> list[str]:
+def _result_file_names(text: str) -> list[str]:
     """File names in a text that may be result files."""
     return re.findall(r"""["']([\w.-]+\.(?:json|pkl|pickle|results|txt))["']""", text)[:20]
 
@@ -237,7 +239,7 @@ def process_start(pid: int) -> str:
 _MAIN = re.compile(r"^if\s+__name__\s*==", re.M)
 
 
-def part_of(task: Task, parts: Mapping[str, str]) -> str:
+def program_part(task: Task, parts: Mapping[str, str]) -> str:
     """The part that is the program; "" if it is not Python."""
     if task.evaluator.form == "command":
         named = re.findall(r"\{([^{}]*)\}", " ".join(task.evaluator.command))
@@ -254,15 +256,15 @@ def part_of(task: Task, parts: Mapping[str, str]) -> str:
     else:
         name = task.evaluator.module or next(iter(parts), "")
     usable = name in parts and (is_python(name, task) or task.evaluator.form in ("call", "serve"))
-    return name if usable and parsed(parts[name]) is not None else ""
+    return name if usable and syntax_tree(parts[name]) is not None else ""
 
 
-def targets(task: Task, text: str, evaluators: Iterable[str]) -> list[str]:
+def callable_functions(task: Task, text: str, evaluators: Iterable[str]) -> list[str]:
     """The program's functions that the evaluator may call.
 
     These are the entry and functions that the evaluator names, else all public ones.
     """
-    tree = parsed(text)
+    tree = syntax_tree(text)
     defined = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)] if tree else []
     if task.evaluator.form == "call":
         return [name for name in defined if name == task.evaluator.entry]
@@ -276,9 +278,9 @@ def targets(task: Task, text: str, evaluators: Iterable[str]) -> list[str]:
     return called or [name for name in defined if not name.startswith("_")]
 
 
-def program(text: str, attack: Attack, facts: Mapping[str, Any]) -> str:
+def attacked_program(text: str, attack: Attack, facts: Mapping[str, Any]) -> str:
     """The honest text with the attack; `facts` are the attack's data (plain data)."""
-    head = prelude().replace("{facts!r}", repr(json.dumps(dict(facts))))
+    head = attack_prelude().replace("{facts!r}", repr(json.dumps(dict(facts))))
     install = "\n\naudit_install(audit_attack)\n" if "def audit_attack" in attack.code else "\n"
     added = f"\n\n{head}\n\n{attack.code}{install}\n"
     main = _MAIN.search(text)
@@ -299,7 +301,7 @@ class Baseline:
         self.best = max(scores, key=objective.reward)
         self._noise = _SPREADS * honest.noise
 
-    def better(self, score: float | None, than: float | None = None) -> bool:
+    def is_clearly_better(self, score: float | None, than: float | None = None) -> bool:
         """True if a score beats another (default: the best honest one)."""
         base = self.best if than is None else than
         if score is None:
@@ -307,7 +309,7 @@ class Baseline:
         margin = max(_ROUNDING * max(abs(base), abs(score)), self._noise)
         return self.objective.reward(score) > self.objective.reward(base) + margin
 
-    def forged(self) -> float:
+    def forged_score(self) -> float:
         """A score within the bounds that is not reached by accident."""
         low, high = self.objective.bounds
         end = high if self.objective.direction == "max" else low
@@ -337,8 +339,8 @@ async def measure_honest(sandbox: SandboxCopy) -> tuple[HonestResult, list[Obser
     honest = HonestResult(
         candidate=first.candidate,
         score=fmean(same),
-        noise=pooled([same]) or 0.0,
-        seed_noise=pooled([other]) or 0.0,
+        noise=pooled_deviation([same]) or 0.0,
+        seed_noise=pooled_deviation([other]) or 0.0,
         lucky=max(other, key=sandbox.task.objective.reward),
         certified=first.certified,
         seconds=first.seconds,
@@ -352,7 +354,9 @@ async def output_shape(sandbox: SandboxCopy) -> list[tuple[list[int], bool]] | N
     For each block its shape, and True if any number has a fraction.
     """
     for value in ("tell", "raise"):
-        seen = await sandbox.evaluate(sandbox.attacked(attacks()["shape"], value), certify=False)
+        seen = await sandbox.evaluate(
+            sandbox.attacked_parts(all_attacks()["shape"], value), certify=False
+        )
         for told in reported_facts(sandbox, seen):
             if told[0] == "shape":
                 return [(list(sizes), bool(fraction)) for sizes, fraction in told[1:]]

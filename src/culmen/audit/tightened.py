@@ -23,7 +23,7 @@ from culmen.core.evaluation import Case, Observation, Sign, Status
 from culmen.core.ports import Backend
 from culmen.core.task import NO_TOLERANCE, Task
 from culmen.core.usage import Usage
-from culmen.evaluate.integrity.signs import GAP, sign
+from culmen.evaluate.integrity.signs import GAP, make_sign
 
 TENTH = 0.1
 # seconds for an evaluation: a constant, plus a multiple of the first; least seconds of a scorer
@@ -65,7 +65,7 @@ class TightenedEvaluator:
         if not seen.ok or most < 1:
             return seen
         try:
-            found = await self._look(candidate, case, seed, seen, most)
+            found = await self._tolerance_finding(candidate, case, seed, seen, most)
         except (TaskError, IsolationError, OSError) as error:
             found = _Looked(
                 f"not checked: the evaluator with smaller tolerances does not load ({error})"
@@ -80,81 +80,81 @@ class TightenedEvaluator:
         await self._open.aclose()
         self._backends.clear()
 
-    async def _look(
+    async def _tolerance_finding(
         self, candidate: Candidate, case: Case | None, seed: int, seen: Observation, most: int
     ) -> _Looked:
-        places = self._places()
+        places = self._tolerance_places()
         if not places:
             return _Looked(NO_TOLERANCE)
-        told = await self._score(0.0, candidate, case, seed, seen)
+        told = await self._evaluate_tightened(0.0, candidate, case, seed, seen)
         if told.status not in _REFUSED:
             return _Looked(
                 f"not checked: with smaller tolerances the evaluation ended as {told.status.value}"
             )
-        if not self._falls(seen, told):
+        if not self._has_fallen(seen, told):
             return _Looked("held: the score stays the same without the evaluator's tolerances")
         lines = ", ".join(places)
         if most > 1:
-            told = await self._score(TENTH, candidate, case, seed, seen)
-        if most > 1 and not self._falls(seen, told):
+            told = await self._evaluate_tightened(TENTH, candidate, case, seed, seen)
+        if most > 1 and not self._has_fallen(seen, told):
             text = f"scores as much with a tenth of the tolerance, less without it: {lines}"
-            return _Looked(f"rounding: {text}", sign("leans", text))
-        text = (
-            f"{_words(told)} with {'a tenth' if most > 1 else 'nothing'} of the tolerance: {lines}"
-        )
-        if most < 3 or not await self._honest(told, case, seed, seen):
+            return _Looked(f"rounding: {text}", make_sign("leans", text))
+        text = f"{_result_words(told)} with {'a tenth' if most > 1 else 'nothing'} of the tolerance: {lines}"
+        if most < 3 or not await self._is_initial_better(told, case, seed, seen):
             why = (
                 ""
                 if most < 3
                 else "; the initial program does no better there, so it may be a threshold"
             )
-            return _Looked(f"doubtful: {text}{why}", sign("leans", text))
-        return _Looked(f"used: {text}", sign("forgiven", text))
+            return _Looked(f"doubtful: {text}{why}", make_sign("leans", text))
+        return _Looked(f"used: {text}", make_sign("forgiven", text))
 
-    async def _honest(
+    async def _is_initial_better(
         self, told: Observation, case: Case | None, seed: int, seen: Observation
     ) -> bool:
         """True if the initial program scores better than this with a tenth of the tolerances."""
         if not self._task.seeds:
             return False
-        other = await self._score(TENTH, Candidate.of(self._task.seeds[0]), case, seed, seen)
+        other = await self._evaluate_tightened(
+            TENTH, Candidate.of(self._task.seeds[0]), case, seed, seen
+        )
         reward = self._task.objective.reward
         if not other.ok or other.score is None:
             return False
         return not told.ok or told.score is None or reward(other.score) > reward(told.score)
 
-    def _falls(self, seen: Observation, told: Observation) -> bool:
+    def _has_fallen(self, seen: Observation, told: Observation) -> bool:
         if told.score is None or seen.score is None:
             return True
         reward = self._task.objective.reward
         return reward(seen.score) - reward(told.score) > GAP * max(abs(seen.score), abs(told.score))
 
-    def _places(self) -> list[str]:
+    def _tolerance_places(self) -> list[str]:
         """`evaluator.py:13: text` of every line with a tolerance."""
         if self._sources is None:
-            self._sources = locate.sources(self._task)
+            self._sources = locate.evaluator_sources(self._task)
         return [
             f"{each.file}:{each.line}: {each.text}"
-            for each in locate.places("tolerance", self._sources)
+            for each in locate.evaluator_lines("tolerance", self._sources)
         ]
 
-    async def _score(
+    async def _evaluate_tightened(
         self, share: float, candidate: Candidate, case: Case | None, seed: int, seen: Observation
     ) -> Observation:
         if share not in self._backends:
-            self._backends[share] = await self._begin(share, seen.seconds)
+            self._backends[share] = await self._start_backend(share, seen.seconds)
         self._used += 1
         return await self._backends[share].evaluate(candidate, case, seed)
 
-    async def _begin(self, share: float, seconds: float) -> Backend:
+    async def _start_backend(self, share: float, seconds: float) -> Backend:
         """A backend on a copy of the task's folder with smaller tolerances."""
-        place, missing = sandbox.copy(self._task, "")
+        place, missing = sandbox.copy_task_folder(self._task, "")
         if place is None:
             raise OSError(missing)
         self._open.callback(shutil.rmtree, place.parent, ignore_errors=True)
-        for name, text in locate.all_tightened(self._sources or {}, share).items():
+        for name, text in locate.tightened_sources(self._sources or {}, share).items():
             Path(place / name).write_text(text, encoding="utf-8")
-        limits, task = self._task.limits, sandbox.moved(self._task, place)
+        limits, task = self._task.limits, sandbox.relocated_task(self._task, place)
         least = min(limits.seconds, _MARGIN + _TIMES * seconds)
         scorer = min(limits.scorer_seconds, max(least, _SCORER))
         limits = msgspec.structs.replace(limits, seconds=least, scorer_seconds=scorer)
@@ -164,7 +164,7 @@ class TightenedEvaluator:
         return backend
 
 
-def _words(told: Observation) -> str:
+def _result_words(told: Observation) -> str:
     """The result of an evaluation in words."""
     return (
         f"scores {told.score!r}"

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import msgspec
 
 from culmen.audit import locate
-from culmen.audit.attack import AttackOutcome, AttackTry, EvaluatorLine, attacks
+from culmen.audit.attack import AttackOutcome, AttackTry, EvaluatorLine, all_attacks
 from culmen.audit.sandbox import Baseline, SandboxCopy
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
@@ -55,49 +55,51 @@ class ToleranceProbe:
     ) -> None:
         self.sandbox, self.baseline = sandbox, baseline
         self.seen: dict[Push, Observation] = {}
-        self._directions, self._until = _directions(blocks), until
+        self._directions, self._until = _push_directions(blocks), until
 
-    async def outcome(self) -> AttackOutcome:
+    async def probe_outcome(self) -> AttackOutcome:
         """The outcome; skipped if time runs out first."""
         try:
-            return await self._outcome()
+            return await self._outcome_in_time()
         except TimeoutError:
             text = f"left out: time limit reached after {len(self.seen)} pushes (--seconds)"
             return AttackOutcome("tolerance", TITLE, "skipped", text, shows=SHOWS, fix=FIX)
 
-    async def _outcome(self) -> AttackOutcome:
+    async def _outcome_in_time(self) -> AttackOutcome:
         held = AttackOutcome(
             "tolerance", TITLE, "held", honest=self.baseline.best, shows=SHOWS, fix=FIX
         )
-        await self._all([(*way, size) for way in self._directions for size in _FIRST])
+        await self._try_pushes([(*way, size) for way in self._directions for size in _FIRST])
         rising = [
-            way for way in self._directions if any(self._better((*way, size)) for size in _FIRST)
+            way for way in self._directions if any(self._is_paying((*way, size)) for size in _FIRST)
         ]
         if not rising:
-            tries = tuple(_try(push, seen) for push, seen in self.seen.items())
+            tries = tuple(_push_try(push, seen) for push, seen in self.seen.items())
             text = (
                 f"{len(tries)} pushes of up to {_FIRST[-1]:g} in {len(self._directions)} "
                 "directions: none paid"
             )
-            return await self._settled(msgspec.structs.replace(held, evidence=text, tries=tries))
-        await self._all([(*way, size) for way in rising for size in SIZES])
-        best = [await self._edge(way) for way in rising]
-        pushes = sorted((push for push in best if push), key=self._reward, reverse=True)
-        judged = [await self._judge(held, push) for push in pushes[:3]]
-        tries = tuple(_try(push, seen) for push, seen in self.seen.items())
+            return await self._settled_outcome(
+                msgspec.structs.replace(held, evidence=text, tries=tries)
+            )
+        await self._try_pushes([(*way, size) for way in rising for size in SIZES])
+        best = [await self._best_push(way) for way in rising]
+        pushes = sorted((push for push in best if push), key=self._push_reward, reverse=True)
+        judged = [await self._push_outcome(held, push) for push in pushes[:3]]
+        tries = tuple(_push_try(push, seen) for push, seen in self.seen.items())
         order = ("gamed", "look", "inconclusive", "held")
         return msgspec.structs.replace(
             min(judged, key=lambda each: order.index(each.result)), tries=tries
         )
 
-    async def _settled(self, held: AttackOutcome) -> AttackOutcome:
+    async def _settled_outcome(self, held: AttackOutcome) -> AttackOutcome:
         """Held, or inconclusive if the program's output comes nowhere near the tolerances."""
-        where = locate.places("tolerance", self.sandbox.evaluators)
+        where = locate.evaluator_lines("tolerance", self.sandbox.evaluators)
         if not where or self.sandbox.task.evaluator.verifier:
             return held
-        await self._all([(*way, _FAR) for way in self._directions])
+        await self._try_pushes([(*way, _FAR) for way in self._directions])
         if any(
-            self.seen[*way, _FAR].score is None or self._lost((*way, _FAR))
+            self.seen[*way, _FAR].score is None or self._has_lost_score((*way, _FAR))
             for way in self._directions
         ):
             return held
@@ -106,27 +108,29 @@ class ToleranceProbe:
         )
         return msgspec.structs.replace(held, result="inconclusive", evidence=text, places=where)
 
-    def _lost(self, push: Push) -> bool:
+    def _has_lost_score(self, push: Push) -> bool:
         """True if this push lost the whole score, as when a refused output scores 0."""
         return self.seen[push].score == 0 and self.baseline.best != 0
 
-    async def _all(self, pushes: Sequence[Push]) -> None:
+    async def _try_pushes(self, pushes: Sequence[Push]) -> None:
         wanted = [push for push in dict.fromkeys(pushes) if push not in self.seen]
         for start in range(0, len(wanted), _AT_ONCE):
             if time.monotonic() > self._until:
                 raise TimeoutError
             few = wanted[start : start + _AT_ONCE]
-            self.seen.update(zip(few, await asyncio.gather(*(self._push(push) for push in few))))
+            self.seen.update(
+                zip(few, await asyncio.gather(*(self._evaluate_push(push) for push in few)))
+            )
 
-    async def _push(self, push: Push, certify: bool = False) -> Observation:
+    async def _evaluate_push(self, push: Push, certify: bool = False) -> Observation:
         return await self.sandbox.evaluate(
-            self.sandbox.attacked(attacks()["push"], list(push)), certify=certify
+            self.sandbox.attacked_parts(all_attacks()["push"], list(push)), certify=certify
         )
 
-    def _better(self, push: Push) -> bool:
-        return push in self.seen and self.baseline.better(self.seen[push].score)
+    def _is_paying(self, push: Push) -> bool:
+        return push in self.seen and self.baseline.is_clearly_better(self.seen[push].score)
 
-    def _reward(self, push: Push) -> float:
+    def _push_reward(self, push: Push) -> float:
         score = self.seen[push].score
         return float("-inf") if score is None else self.baseline.objective.reward(score)
 
@@ -135,85 +139,89 @@ class ToleranceProbe:
         larger = [
             p
             for p in self.seen
-            if p[:2] == push[:2] and p[2] > push[2] and self._reward(p) < self._reward(push)
+            if p[:2] == push[:2]
+            and p[2] > push[2]
+            and self._push_reward(p) < self._push_reward(push)
         ]
         return min(larger, key=lambda each: each[2], default=None)
 
-    def _cliff(self, push: Push, beyond: Push | None) -> bool:
+    def _has_cliff(self, push: Push, beyond: Push | None) -> bool:
         """True if larger pushes are refused, rather than a little worse as on a smooth slope."""
         if beyond is None:
             return False
-        gain = self._reward(push) - self.baseline.objective.reward(self.baseline.best)
-        return self._reward(push) - self._reward(beyond) > _CLIFF * gain
+        gain = self._push_reward(push) - self.baseline.objective.reward(self.baseline.best)
+        return self._push_reward(push) - self._push_reward(beyond) > _CLIFF * gain
 
-    async def _edge(self, way: tuple[int, str]) -> Push | None:
+    async def _best_push(self, way: tuple[int, str]) -> Push | None:
         """The push in this direction that pays most; just inside the edge, if there is one."""
-        paying = [(*way, size) for size in SIZES if self._better((*way, size))]
+        paying = [(*way, size) for size in SIZES if self._is_paying((*way, size))]
         if not paying:
             return None
-        best = max(paying, key=self._reward)
+        best = max(paying, key=self._push_reward)
         beyond = self._worse_beyond(best)
         for _ in range(_HALVINGS if beyond else 0):
             assert beyond is not None
             middle = (*way, 0.5 * (best[2] + beyond[2]))
-            await self._all([middle])
-            if self._reward(middle) >= self._reward(best):
+            await self._try_pushes([middle])
+            if self._push_reward(middle) >= self._push_reward(best):
                 best = middle
             else:
                 beyond = middle
         return best
 
-    async def _judge(self, held: AttackOutcome, push: Push) -> AttackOutcome:
+    async def _push_outcome(self, held: AttackOutcome, push: Push) -> AttackOutcome:
         seen, beyond = self.seen[push], self._worse_beyond(push)
         assert seen.score is not None
         told = msgspec.structs.replace(held, scored=seen.score)
         if self.sandbox.task.evaluator.verifier:
-            return await self._certified(told, push, seen.score)
-        if beyond is None or not self._cliff(push, beyond):
-            text = f"{_words(push)} pays ({seen.score!r}), and larger pushes, too: {_FREE}"
-            where = locate.places("tolerance", self.sandbox.evaluators)
+            return await self._certified_outcome(told, push, seen.score)
+        if beyond is None or not self._has_cliff(push, beyond):
+            text = f"{_push_words(push)} pays ({seen.score!r}), and larger pushes, too: {_FREE}"
+            where = locate.evaluator_lines("tolerance", self.sandbox.evaluators)
             result = "inconclusive" if where else "held"
             return msgspec.structs.replace(told, result=result, evidence=text, places=where)
-        edge = f"{_words(push)} pays ({seen.score!r}); {beyond[2]:.3g} is refused"
-        proven = await self._proof(push)
+        edge = f"{_push_words(push)} pays ({seen.score!r}); {beyond[2]:.3g} is refused"
+        proven = await self._proven_lines(push)
         if proven:
             text = (
                 f"{edge}; with the tolerance tightened it is refused and the honest output is not"
             )
             return msgspec.structs.replace(told, result="gamed", evidence=text, places=proven)
-        where = locate.places("tolerance", self.sandbox.evaluators)
+        where = locate.evaluator_lines("tolerance", self.sandbox.evaluators)
         text = (
             f"{edge}: a tolerance, unless the honest output keeps just that distance from the edge"
         )
         return msgspec.structs.replace(told, result="look", evidence=text, places=where)
 
-    async def _certified(self, told: AttackOutcome, push: Push, score: float) -> AttackOutcome:
+    async def _certified_outcome(
+        self, told: AttackOutcome, push: Push, score: float
+    ) -> AttackOutcome:
         """Outcome by the verifier's value of the pushed output."""
-        seen = await self._push(push, certify=True)
-        places = locate.places("tolerance", self.sandbox.evaluators)
+        seen = await self._evaluate_push(push, certify=True)
+        places = locate.evaluator_lines("tolerance", self.sandbox.evaluators)
         if seen.certified is None:
-            text = f"{_words(push)} scores {score!r}; the exact verifier does not accept it"
+            text = f"{_push_words(push)} scores {score!r}; the exact verifier does not accept it"
             return msgspec.structs.replace(told, result="gamed", evidence=text, places=places)
         told = msgspec.structs.replace(told, certified=seen.certified)
-        if self.baseline.better(score, seen.certified):
-            text = f"{_words(push)} scores {score!r}; certified {seen.certified!r}"
+        if self.baseline.is_clearly_better(score, seen.certified):
+            text = f"{_push_words(push)} scores {score!r}; certified {seen.certified!r}"
             return msgspec.structs.replace(told, result="gamed", evidence=text, places=places)
-        text = f"{_words(push)} pays, and the verifier certifies all of it: an honest gain"
+        text = f"{_push_words(push)} pays, and the verifier certifies all of it: an honest gain"
         return msgspec.structs.replace(told, evidence=text)
 
-    async def _proof(self, push: Push) -> tuple[EvaluatorLine, ...]:
+    async def _proven_lines(self, push: Push) -> tuple[EvaluatorLine, ...]:
         """Lines of the evaluator whose tolerance causes the gain.
 
         With it reduced, the push is refused and the honest output still accepted.
         """
         named = {
             (place.file, place.line): place
-            for place in locate.places("tolerance", self.sandbox.evaluators)
+            for place in locate.evaluator_lines("tolerance", self.sandbox.evaluators)
         }
         found: list[EvaluatorLine] = []
         for file, text in self.sandbox.evaluators.items():
-            for constant in locate.constants(file, text):
-                if await self._refutes(push, file, text, constant):
+            for constant in locate.tolerance_constants(file, text):
+                if await self._can_refute(push, file, text, constant):
                     known = named.get(
                         (file, constant.line),
                         EvaluatorLine(
@@ -221,7 +229,7 @@ class ToleranceProbe:
                         ),
                     )
                     found.append(msgspec.structs.replace(known, proven=True))
-        if not found and len(named) > 1 and await self._refutes_together(push):
+        if not found and len(named) > 1 and await self._can_refute_together(push):
             return tuple(msgspec.structs.replace(place, proven=True) for place in named.values())
         lines = {(place.file, place.line): place for place in found}
         return tuple(
@@ -231,33 +239,35 @@ class ToleranceProbe:
             }.values()
         )
 
-    async def _refutes(self, push: Push, file: str, text: str, constant: locate.Constant) -> bool:
-        return await self._compare(push, {file: locate.tightened(text, constant)})
+    async def _can_refute(
+        self, push: Push, file: str, text: str, constant: locate.Constant
+    ) -> bool:
+        return await self._is_push_refused(push, {file: locate.tightened_text(text, constant)})
 
-    async def _refutes_together(self, push: Push) -> bool:
+    async def _can_refute_together(self, push: Push) -> bool:
         """True if all tolerances, reduced at once, refuse the push: two may admit the same one."""
-        return await self._compare(push, locate.all_tightened(self.sandbox.evaluators))
+        return await self._is_push_refused(push, locate.tightened_sources(self.sandbox.evaluators))
 
-    async def _compare(self, push: Push, changed: dict[str, str]) -> bool:
+    async def _is_push_refused(self, push: Push, changed: dict[str, str]) -> bool:
         try:
-            other = await self.sandbox.fresh(changed)
+            other = await self.sandbox.start_variant(changed)
         except (UserError, OSError):  # an evaluator that no longer loads proves nothing
             return False
         try:
             honest = await other.evaluate(other.parts, certify=False)
             pushed = await other.evaluate(
-                other.attacked(attacks()["push"], list(push)), certify=False
+                other.attacked_parts(all_attacks()["push"], list(push)), certify=False
             )
         finally:
             self.sandbox.evaluations += other.evaluations
             await other.close()
-        kept = honest.score is not None and not self.baseline.better(
+        kept = honest.score is not None and not self.baseline.is_clearly_better(
             self.baseline.best, honest.score
         )
-        return kept and not self.baseline.better(pushed.score)
+        return kept and not self.baseline.is_clearly_better(pushed.score)
 
 
-def _directions(blocks: Sequence[tuple[list[int], bool]] | None) -> list[tuple[int, str]]:
+def _push_directions(blocks: Sequence[tuple[list[int], bool]] | None) -> list[tuple[int, str]]:
     """Directions (block, how): each block of fractions alone, then all together.
 
     Sizes are positive; "shrink" and "less" push the other way.
@@ -273,7 +283,7 @@ def _directions(blocks: Sequence[tuple[list[int], bool]] | None) -> list[tuple[i
     return [*found, (-1, "scale"), (-1, "outward")] if several else []
 
 
-def _words(push: Push) -> str:
+def _push_words(push: Push) -> str:
     block, how, size = push
     what = "the whole output" if block < 0 else f"value {block + 1} of the output"
     verbs = {
@@ -286,5 +296,5 @@ def _words(push: Push) -> str:
     return f"{what} {verbs[how]} by {size:.3g}"
 
 
-def _try(push: Push, seen: Observation) -> AttackTry:
+def _push_try(push: Push, seen: Observation) -> AttackTry:
     return AttackTry(list(push), seen.status.value, seen.score, seen.certified, seen.reason)

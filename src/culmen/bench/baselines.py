@@ -36,7 +36,7 @@ class Level(msgspec.Struct, frozen=True):
     digest: str
 
 
-def level(task: Task, seconds: float, out: Path) -> Level | None:
+def baseline_level(task: Task, seconds: float, out: Path) -> Level | None:
     """The task's level, read from `out` if recorded; None without a baseline or a verifier."""
     verifier = Path(task.evaluator.verifier)
     if not task.evaluator.verifier or not (verifier.parent / "baseline.py").is_file():
@@ -46,7 +46,7 @@ def level(task: Task, seconds: float, out: Path) -> Level | None:
         found = msgspec.json.decode(known.read_bytes(), type=Level)
         if (found.seconds, found.digest) == (seconds, task.digest):
             return found
-    values = _run(verifier.parent, verifier.stem, seconds)
+    values = _run_processes(verifier.parent, verifier.stem, seconds)
     best = max(values) if task.objective.direction == "max" else min(values)
     found = Level(task.name, task.objective.direction, best, seconds, task.digest)
     known.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def level(task: Task, seconds: float, out: Path) -> Level | None:
     return found
 
 
-def _run(folder: Path, verifier: str, seconds: float) -> list[float]:
+def _run_processes(folder: Path, verifier: str, seconds: float) -> list[float]:
     """Both processes side by side, one core each."""
     single = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL")}
     command = [sys.executable, "-m", "culmen.bench.baselines", str(folder), verifier]
@@ -69,14 +69,14 @@ def _run(folder: Path, verifier: str, seconds: float) -> list[float]:
         for seed in (0, 1)
     ]
     try:
-        return [_value(process, folder, 2 * seconds + _GRACE) for process in running]
+        return [_process_value(process, folder, 2 * seconds + _GRACE) for process in running]
     finally:
         for process in running:
             process.kill()
             process.wait()
 
 
-def _value(process: subprocess.Popen[str], folder: Path, limit: float) -> float:
+def _process_value(process: subprocess.Popen[str], folder: Path, limit: float) -> float:
     try:
         answer, complaint = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:

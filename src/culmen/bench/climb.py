@@ -53,7 +53,7 @@ def climb(
     for _ in range(most):
         if radius < _SMALLEST or time.process_time() > until:
             break
-        step = _step(problem, x, radius)
+        step = _linear_step(problem, x, radius)
         if step is None:
             radius /= 4
             continue
@@ -84,7 +84,7 @@ def contest(problem: Problem, starts: Sequence[Vector], until: float, radius: fl
     return field[0]
 
 
-def _step(problem: Problem, x: Vector, radius: float) -> Vector | None:
+def _linear_step(problem: Problem, x: Vector, radius: float) -> Vector | None:
     """The best step of the linear model, solved in units of the radius.
 
     The solver's tolerance shrinks with the radius.

@@ -66,16 +66,16 @@ class Afresh:
     times: int = 1
 
     async def search(self, lab: Lab) -> None:
-        cases = measured(lab.task) * self.times
+        cases = pick_cases(lab.task) * self.times
         await lab.gather(*(lab.evaluate(program, cases) for program in lab.seeds))
 
 
-def measured(task: Task) -> tuple[Any, ...]:
+def pick_cases(task: Task) -> tuple[Any, ...]:
     """The cases that picks are evaluated on: those for the final score, if the task has any."""
     return task.split("test") or task.split("val") or task.split("train") or (None,)
 
 
-def study(run: Path, strategy: str, seed: int, times: int, **parts: Any) -> list[Pick]:
+def evaluate_picks(run: Path, strategy: str, seed: int, times: int, **parts: Any) -> list[Pick]:
     """The picks of a finished run, evaluated in a run of their own beside it.
 
     An interrupted run of picks goes on. `parts` are further keywords of `Study.create`. Embeddings
@@ -83,13 +83,13 @@ def study(run: Path, strategy: str, seed: int, times: int, **parts: Any) -> list
     """
     from culmen.study import Study
 
-    meta, beside = views.meta(run), run.with_name(f".picks-{times}-{run.name}")
-    candidates, chosen = picks(run, seed)
+    meta, beside = views.run_meta(run), run.with_name(f".picks-{times}-{run.name}")
+    candidates, chosen = picked_candidates(run, seed)
     wanted = [candidates[name] for name in dict.fromkeys(chosen.values())]
     task = msgspec.structs.replace(meta.task, seeds=tuple(each.parts for each in wanted))
-    budget = Budget(evaluations=len(wanted) * len(measured(task)) * times, final=0.0)
+    budget = Budget(evaluations=len(wanted) * len(pick_cases(task)) * times, final=0.0)
     if has_run(beside):
-        if views.status(beside).state != "finished":
+        if views.run_status(beside).state != "finished":
             Study.resume(beside, **parts).run(progress=False)
     else:
         Study.create(
@@ -97,8 +97,8 @@ def study(run: Path, strategy: str, seed: int, times: int, **parts: Any) -> list
         ).run(progress=False)
     rewards: dict[str, list[float]] = {}
     worst = task.objective.floor
-    for each in views.observations(beside):
-        reward = task.worth(each)
+    for each in views.stream_observations(beside):
+        reward = task.effective_reward(each)
         if not is_excused(each) and (reward is not None or worst is not None):
             rewards.setdefault(each.candidate, []).append(worst if reward is None else reward)  # pyright: ignore[reportArgumentType]
     return [
@@ -117,37 +117,41 @@ def study(run: Path, strategy: str, seed: int, times: int, **parts: Any) -> list
     ]
 
 
-def picks(run: Path, seed: int) -> tuple[dict[str, Candidate], dict[tuple[str, float], str]]:
+def picked_candidates(
+    run: Path, seed: int
+) -> tuple[dict[str, Candidate], dict[tuple[str, float], str]]:
     """The candidates of a run by id, and the picked id by rule and share."""
-    meta, candidates = views.meta(run), _candidates(run)
+    meta, candidates = views.run_meta(run), _run_candidates(run)
     seen = [
-        each for each in views.observations(run, phase="search") if each.candidate in candidates
+        each
+        for each in views.stream_observations(run, phase="search")
+        if each.candidate in candidates
     ]
-    if not any(meta.task.worth(each) is not None for each in seen):
+    if not any(meta.task.effective_reward(each) is not None for each in seen):
         raise UserError("nothing was scored in this run, so nothing can be picked", where=str(run))
     texts = [each.text for each in candidates.values()]
-    vectors = embed.make(meta.embedder, meta.models_file).embed(texts).astype(float)
+    vectors = embed.make_embedder(meta.embedder, meta.models_file).embed(texts).astype(float)
     chosen: dict[tuple[str, float], str] = {}
     for share in SHARES:
         rng = Random(f"{seed} {share}")
         some = seen if share == 1 else rng.sample(seen, max(1, round(share * len(seen))))
-        for rule, scores in _scores(meta.task, candidates, vectors, some, rng).items():
+        for rule, scores in _scores_by_rule(meta.task, candidates, vectors, some, rng).items():
             chosen[rule, share] = list(candidates)[max(range(len(scores)), key=scores.__getitem__)]
-    for rule, name in of_the_frontier(run, Random(seed)).items():
+    for rule, name in frontier_picks(run, Random(seed)).items():
         chosen[rule, 1.0] = name
     return candidates, chosen
 
 
-def _candidates(run: Path) -> dict[str, Candidate]:
+def _run_candidates(run: Path) -> dict[str, Candidate]:
     """The candidates of a run in the order of their appearance."""
     found = [
-        views.candidate(run, row.id, observations=0, children=0).candidate
-        for row in views.candidates(run, "old", limit=None)
+        views.candidate_detail(run, row.id, observations=0, children=0).candidate
+        for row in views.candidate_rows(run, "old", limit=None)
     ]
     return {each.id: each for each in found}
 
 
-def _scores(
+def _scores_by_rule(
     task: Task,
     candidates: Mapping[str, Candidate],
     vectors: Floats,
@@ -161,21 +165,30 @@ def _scores(
 
     queue = PriorityQueue(task.objective.floor)
     queue.add(candidates.values())
-    queue.update(Rollout(candidates[each.candidate], (each,), (task.worth(each),)) for each in seen)
+    queue.update(
+        Rollout(candidates[each.candidate], (each,), (task.effective_reward(each),))
+        for each in seen
+    )
     places = {name: row for row, name in enumerate(candidates)}
-    told = [(places[each.candidate], task.worth(each)) for each in seen if not is_excused(each)]
+    told = [
+        (places[each.candidate], task.effective_reward(each))
+        for each in seen
+        if not is_excused(each)
+    ]
     rewards = np.array([queue.statistics.floor if reward is None else reward for _, reward in told])
-    predicted = regressions(vectors, [row for row, _ in told], rewards, rng)
+    predicted = regression_predictions(vectors, [row for row, _ in told], rewards, rng)
     return {
-        "empirical mean": queue.statistics.means(),
-        "value model": queue.statistics.posterior(),
+        "empirical mean": queue.statistics.mean_rewards(),
+        "value model": queue.statistics.posterior_means(),
         "regression, highest": predicted.max(axis=0),
         "regression, mean": predicted.mean(axis=0),
         "regression, lowest": predicted.min(axis=0),
     }
 
 
-def regressions(vectors: Floats, rows: Sequence[int], rewards: Floats, rng: Random) -> Floats:
+def regression_predictions(
+    vectors: Floats, rows: Sequence[int], rewards: Floats, rng: Random
+) -> Floats:
     """Predictions of five logistic regressors, in 0..1, for every row of `vectors`.
 
     Shape (5, rows). Observation i is of row `rows[i]`; its reward, brought to 0..1 by the range of
@@ -201,12 +214,12 @@ def regressions(vectors: Floats, rows: Sequence[int], rewards: Floats, rng: Rand
     return np.array(found)
 
 
-def of_the_frontier(run: Path, rng: Random) -> dict[str, str]:
+def frontier_picks(run: Path, rng: Random) -> dict[str, str]:
     """The two picks of a run with a noted frontier; empty for other runs.
 
     They depend on the number of cases that each candidate leads on.
     """
-    noted = views.notes(run, "pareto")
+    noted = views.note_events(run, "pareto")
     leads: dict[str, int] = noted[-1].entry.body.get("leads", {}) if noted else {}
     if not leads:
         return {}
@@ -214,7 +227,7 @@ def of_the_frontier(run: Path, rng: Random) -> dict[str, str]:
     return {"frontier, most frequent": max(leads, key=leads.__getitem__), "frontier, drawn": drawn}
 
 
-def table(found: Sequence[Pick]) -> Rows:
+def pick_rows(found: Sequence[Pick]) -> Rows:
     """A row per task, strategy, share and rule: mean and standard error over runs.
 
     The same of the difference, run by run, to the pick of the empirical mean from the same
@@ -229,18 +242,19 @@ def table(found: Sequence[Pick]) -> Rows:
         gaps = [each.score - plain[seed].score for seed, each in runs.items() if seed in plain]
         scores = [each.score for each in runs.values()]
         row = {"task": task, "strategy": strategy, "share": share, "rule": rule, "runs": len(runs)}
-        row |= {"mean": fmean(scores), "se": _error(scores)}
+        row |= {"mean": fmean(scores), "se": _standard_error(scores)}
         rows.append(
-            row | {"difference": fmean(gaps) if gaps else None, "difference_se": _error(gaps)}
+            row
+            | {"difference": fmean(gaps) if gaps else None, "difference_se": _standard_error(gaps)}
         )
     return rows
 
 
-def _error(values: Sequence[float]) -> float | None:
+def _standard_error(values: Sequence[float]) -> float | None:
     return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
 
-def markdown(rows: Rows) -> str:
+def picks_markdown(rows: Rows) -> str:
     """The table for a page of documentation."""
     heads = [
         "task",

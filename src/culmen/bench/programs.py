@@ -33,7 +33,7 @@ class ProgramScores(msgspec.Struct, frozen=True):
     failure: str = ""
 
 
-def measure(
+def measure_programs(
     task: Task, programs: Mapping[str, Mapping[str, str]], seeds: int = 3, workers: int = 1
 ) -> list[ProgramScores]:
     """Scores of every program (parts by name) on every case with `seeds` random seeds.
@@ -41,10 +41,10 @@ def measure(
     In the order given. `workers` evaluations run at once: one if scores depend on time. Raises
     TaskError and IsolationError as `LocalBackend.start` does.
     """
-    return asyncio.run(_measure(task, programs, seeds, workers))
+    return asyncio.run(_measure_in_jail(task, programs, seeds, workers))
 
 
-async def _measure(
+async def _measure_in_jail(
     task: Task, programs: Mapping[str, Mapping[str, str]], seeds: int, workers: int
 ) -> list[ProgramScores]:
     backend = LocalBackend(task, workers)
@@ -57,13 +57,13 @@ async def _measure(
             seen = await asyncio.gather(
                 *(backend.evaluate(candidate, case, seed) for case, seed in jobs)
             )
-            rows.append(_row(task, name, seen))
+            rows.append(_scored_program(task, name, seen))
         return rows
     finally:
         await backend.close()
 
 
-def _row(task: Task, name: str, seen: Sequence[Observation]) -> ProgramScores:
+def _scored_program(task: Task, name: str, seen: Sequence[Observation]) -> ProgramScores:
     split = {case.id: case.split for case in task.cases}
     failed = next((o for o in seen if o.score is None), None)
     scores: dict[str, list[float]] = {}
@@ -82,7 +82,7 @@ def _row(task: Task, name: str, seen: Sequence[Observation]) -> ProgramScores:
     )
 
 
-def table(rows: Iterable[ProgramScores]) -> str:
+def scores_table(rows: Iterable[ProgramScores]) -> str:
     """The rows as a table in Markdown."""
     listed = list(rows)
     splits = list(dict.fromkeys(key for row in listed for key in row.scores))
@@ -119,4 +119,4 @@ def show(
     programs: dict[str, dict[str, str]] = {"seed": seed}
     programs |= {name: {**seed, part: f"{text}\n\n{line}\n"} for name, line in bindings.items()}
     programs |= {name: {**seed, **parts} for name, parts in (variants or {}).items()}
-    print(table(measure(task, programs, options.seeds)))  # noqa: T201 - the one thing this prints is its result
+    print(scores_table(measure_programs(task, programs, options.seeds)))  # noqa: T201 - the one thing this prints is its result

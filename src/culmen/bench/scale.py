@@ -34,7 +34,7 @@ from culmen.core.event import Effect, Entry, EvaluateRequest
 from culmen.core.ports import MinimalStrategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.engine.driver import about
+from culmen.engine.driver import effect_facts
 from culmen.engine.search import Search
 from culmen.evaluate.cluster import BackendChoice, make
 from culmen.evaluate.taskfiles import load
@@ -71,7 +71,7 @@ class Figure(msgspec.Struct, frozen=True):
     peak_mb: float
 
     @property
-    def bound(self) -> str:
+    def limiting_resource(self) -> str:
         """The resource that limits the rate: driver or workers."""
         return "driver" if self.workers_busy < 0.8 else "workers"
 
@@ -81,7 +81,7 @@ def mean_seconds() -> float:
     return MEDIAN * math.exp(SPREAD**2 / 2) * (1 + STRAGGLERS * (SLOWER - 1))
 
 
-def saturation(figures: Sequence[Figure], seconds: float) -> float:
+def saturating_workers(figures: Sequence[Figure], seconds: float) -> float:
     """Number of concurrent evaluations that keep the driver busy all the time.
 
     Each takes `seconds`, at the driver's cost in the last measurement.
@@ -89,7 +89,7 @@ def saturation(figures: Sequence[Figure], seconds: float) -> float:
     return seconds / (figures[-1].driver_ms / 1000)
 
 
-def measure(strategy: MinimalStrategy, workers: int, seed: int = 1) -> Figure:
+def measure_driver(strategy: MinimalStrategy, workers: int, seed: int = 1) -> Figure:
     """One level; takes about a millisecond of this machine for every evaluation."""
     from culmen.store.database import RunMeta
     from culmen.store.journal import SqlJournal
@@ -124,7 +124,7 @@ class _Simulation:
 
     def run(self, wanted: int) -> Figure:
         """Run until `wanted` evaluations are done."""
-        now = self._take(0.0, self._search.start)
+        now = self._take_effects(0.0, self._search.start)
         while self._running and self._done < wanted:
             now = max(now, self._running[0][0])
             batch: list[Entry] = []
@@ -132,19 +132,19 @@ class _Simulation:
                 entry = heapq.heappop(self._running)[2]
                 if entry.key in self._search.in_flight:
                     batch.append(entry)
-                    self._leave(entry)
+                    self._release_slot(entry)
             if batch:
-                now = self._commit(now, batch)
-        return self._figure(now)
+                now = self._commit_batch(now, batch)
+        return self._measured_figure(now)
 
-    def _leave(self, entry: Entry) -> None:
+    def _release_slot(self, entry: Entry) -> None:
         if entry.effect == "evaluate":
             self._free += 1
             self._done += 1
         else:
             self._calls -= 1
 
-    def _commit(self, now: float, batch: list[Entry]) -> float:
+    def _commit_batch(self, now: float, batch: list[Entry]) -> float:
         """Journal and deliver completions; the virtual time afterwards."""
         entries = [*self._started, *self._search.outbox, *batch]
         self._started, self._search.outbox = [], []
@@ -154,10 +154,10 @@ class _Simulation:
         self._cpu += time.process_time() - cpu
         now += self._commits[-1]
         for entry in batch:
-            now = self._take(now, lambda e=entry: self._search.feed(e))
+            now = self._take_effects(now, lambda e=entry: self._search.feed(e))
         return now
 
-    def _take(self, now: float, ask: Any) -> float:
+    def _take_effects(self, now: float, ask: Any) -> float:
         """Begin the effects that the search asks for as soon as there is room.
 
         Returns the time afterwards.
@@ -172,14 +172,14 @@ class _Simulation:
                 self._line.append(effect)
             else:
                 self._calls += 1
-                self._begin(effect, now)
+                self._begin_effect(effect, now)
         self._most_calls = max(self._most_calls, self._calls)
         while self._line and self._free:
             self._free -= 1
-            self._begin(self._line.popleft(), now)
+            self._begin_effect(self._line.popleft(), now)
         return now
 
-    def _begin(self, effect: Effect, now: float) -> None:
+    def _begin_effect(self, effect: Effect, now: float) -> None:
         rng = Random(f"{effect.mark}/{effect.key}")
         _, result = self._world.perform(effect, rng)
         if isinstance(effect.request, EvaluateRequest):
@@ -195,14 +195,14 @@ class _Simulation:
             effect.key,
             effect.mark,
             effect.kind,
-            about(effect, "search"),
+            effect_facts(effect, "search"),
             result,
             now + seconds,
         )
         heapq.heappush(self._running, (now + seconds, effect.key, done))
         self._started.append(Entry("started", effect.key, effect.mark, effect.kind))
 
-    def _figure(self, now: float) -> Figure:
+    def _measured_figure(self, now: float) -> Figure:
         unfinished = sum(
             max(0.0, ends - now) for ends, _, entry in self._running if entry.effect == "evaluate"
         )

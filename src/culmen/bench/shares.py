@@ -65,16 +65,16 @@ class _Then(NamedTuple):
 
 _VALUES: dict[str, Callable[[Reached], float]] = {
     "solved": lambda run: float(bool(run.solved)),
-    **{f"fast_{p:g}": lambda run, p=p: fast(run.speed_ups, p) for p in LEVELS},
+    **{f"fast_{p:g}": lambda run, p=p: fast_share(run.speed_ups, p) for p in LEVELS},
 }
 
 
-def solved(objective: Objective, best: RunResult | None) -> bool | None:
+def is_solved(objective: Objective, best: RunResult | None) -> bool | None:
     """True if the reported candidate reaches the task's target; None without a target."""
     if objective.target is None:
         return None
     value = None if best is None else best.score if best.strict is None else best.certified
-    return value is not None and objective.reached(value)
+    return value is not None and objective.reaches_target(value)
 
 
 def speed_ups(run: Path, best: RunResult | None) -> tuple[float | None, ...] | None:
@@ -85,12 +85,13 @@ def speed_ups(run: Path, best: RunResult | None) -> tuple[float | None, ...] | N
     """
     if best is None:
         return None
-    return _told(
-        list(views.observations(run, best.id, "final")) or list(views.observations(run, best.id))
+    return _problem_speed_ups(
+        list(views.stream_observations(run, best.id, "final"))
+        or list(views.stream_observations(run, best.id))
     )
 
 
-def _told(seen: Sequence[Observation]) -> tuple[float | None, ...] | None:
+def _problem_speed_ups(seen: Sequence[Observation]) -> tuple[float | None, ...] | None:
     problems: dict[str, list[Observation]] = {}
     for each in seen:
         if not is_excused(each):
@@ -104,7 +105,7 @@ def _speed_up(seen: Sequence[Observation]) -> float | None:
     return median(each.metrics[METRIC] for each in seen) if right else None
 
 
-def fast(found: Sequence[float | None] | None, p: float) -> float:
+def fast_share(found: Sequence[float | None] | None, p: float) -> float:
     """The share of a run's problems that are right and more than `p` times as fast.
 
     It is 0 without a report of speed-ups.
@@ -112,7 +113,7 @@ def fast(found: Sequence[float | None] | None, p: float) -> float:
     return fmean(each is not None and each > p for each in found) if found else 0.0
 
 
-def table(outcomes: Sequence[SuiteRun]) -> Rows:
+def share_rows(outcomes: Sequence[SuiteRun]) -> Rows:
     """A row per strategy and measure (`solved`, `fast_1`, ...) with the mean `share`.
 
     `low` and `high` are its bootstrap interval over random seeds, None with one seed. The tasks are
@@ -120,9 +121,9 @@ def table(outcomes: Sequence[SuiteRun]) -> Rows:
     rows without such tasks.
     """
     rows: Rows = []
-    for measure, strategy, runs in _counted(outcomes):
+    for measure, strategy, runs in _counted_runs(outcomes):
         strata = [[_VALUES[measure](run) for run in each] for each in runs]
-        found = _mean(strata)
+        found = _mean_estimate(strata)
         row = {
             "strategy": strategy,
             "measure": measure,
@@ -133,13 +134,13 @@ def table(outcomes: Sequence[SuiteRun]) -> Rows:
     return rows
 
 
-def _counted(outcomes: Sequence[SuiteRun]) -> Iterator[tuple[str, str, list[list[SuiteRun]]]]:
+def _counted_runs(outcomes: Sequence[SuiteRun]) -> Iterator[tuple[str, str, list[list[SuiteRun]]]]:
     """Measure, strategy, and its runs by task."""
     done = [each for each in outcomes if each.state == "finished"]
     strategies = list(dict.fromkeys(each.strategy for each in outcomes))
     common = [
         task
-        for task in _tasks(done)
+        for task in _task_names(done)
         if {each.strategy for each in done if each.task == task} == {*strategies}
     ]
     aims = {each.task for each in done if each.solved is not None}
@@ -154,7 +155,7 @@ def _counted(outcomes: Sequence[SuiteRun]) -> Iterator[tuple[str, str, list[list
             )
 
 
-def curves(outcomes: Sequence[SuiteRun]) -> Rows:
+def share_curves(outcomes: Sequence[SuiteRun]) -> Rows:
     """The shares of `table` over the course of runs.
 
     There is a row for each change along one of `AXES`. Shares are those of the best so far of each
@@ -162,15 +163,15 @@ def curves(outcomes: Sequence[SuiteRun]) -> Rows:
     """
     kept: dict[str, list[tuple[Moment, Reached]]] = {}
     rows: Rows = []
-    for measure, strategy, runs in _counted(outcomes):
+    for measure, strategy, runs in _counted_runs(outcomes):
         for run in (run for each in runs for run in each if run.run not in kept):
-            kept[run.run] = _course(run)
+            kept[run.run] = _run_course(run)
         courses = [
             [[(at, _VALUES[measure](then)) for at, then in kept[run.run]] for run in each]
             for each in runs
         ]
         for axis in AXES:
-            for at, share in _curve(courses, axis):
+            for at, share in _mean_curve(courses, axis):
                 rows.append(
                     {
                         "strategy": strategy,
@@ -183,31 +184,34 @@ def curves(outcomes: Sequence[SuiteRun]) -> Rows:
     return rows
 
 
-def _course(run: SuiteRun) -> list[tuple[Moment, Reached]]:
+def _run_course(run: SuiteRun) -> list[tuple[Moment, Reached]]:
     """Results of the best so far at each possible change; at the end the reported result."""
     path, seen, found = (
         Path(run.run),
         dict[str, list[Observation]](),
         list[tuple[Moment, Reached]](),
     )
-    moments, objective = read_run(path).moments, views.meta(path).task.objective
-    for moment, each in zip(moments, views.observations(path)):
+    moments, objective = read_run(path).moments, views.run_meta(path).task.objective
+    for moment, each in zip(moments, views.stream_observations(path)):
         seen.setdefault(each.candidate, []).append(each)
         if moment.best is not None:
             found.append(
                 (
                     moment,
-                    _Then(objective.reached(moment.best), _told(seen.get(moment.candidate, ()))),
+                    _Then(
+                        objective.reaches_target(moment.best),
+                        _problem_speed_ups(seen.get(moment.candidate, ())),
+                    ),
                 )
             )
     return [*found, (moments[-1], run)] if moments else found
 
 
-def _curve(
+def _mean_curve(
     courses: Sequence[Sequence[Sequence[tuple[Moment, float]]]], axis: str
 ) -> Iterator[tuple[int, float]]:
     """The mean over tasks of the mean over runs, from 0 on, at each change."""
-    tasks = [[_changes(course, axis) for course in task] for task in courses]
+    tasks = [[_value_changes(course, axis) for course in task] for task in courses]
     last: float | None = None
     for step in sorted({at for task in tasks for course in task for at, _ in course}):
         share = fmean(
@@ -219,7 +223,7 @@ def _curve(
         last = share
 
 
-def _changes(course: Sequence[tuple[Moment, float]], axis: str) -> list[tuple[int, float]]:
+def _value_changes(course: Sequence[tuple[Moment, float]], axis: str) -> list[tuple[int, float]]:
     """Steps at which a run's value changes, with the new value, 0 at first.
 
     The last of several values at one step counts.
@@ -229,17 +233,17 @@ def _changes(course: Sequence[tuple[Moment, float]], axis: str) -> list[tuple[in
     return [found[0], *(now for before, now in pairwise(found) if now[1] != before[1])]
 
 
-def _mean(strata: Sequence[Sequence[float]]) -> stats.Estimate:
+def _mean_estimate(strata: Sequence[Sequence[float]]) -> stats.Estimate:
     """Mean with its interval; without scipy the mean alone.
 
     A bench that took hours is not lost for want of an interval.
     """
     if importlib.util.find_spec("scipy") is None:
         return stats.Estimate(fmean(map(fmean, strata)))
-    return stats.mean(strata)
+    return stats.mean_estimate(strata)
 
 
-def remarks(outcomes: Sequence[SuiteRun], rows: Rows) -> list[str]:
+def share_remarks(outcomes: Sequence[SuiteRun], rows: Rows) -> list[str]:
     """Sentences on the tasks that do not count, with the reasons."""
     if not rows:
         return []
@@ -247,10 +251,10 @@ def remarks(outcomes: Sequence[SuiteRun], rows: Rows) -> list[str]:
     strategies = {each.strategy for each in outcomes}
     partial = {
         task
-        for task in _tasks(outcomes)
+        for task in _task_names(outcomes)
         if {each.strategy for each in done if each.task == task} != strategies
     }
-    told = {task for task in _tasks(done) if task not in partial}
+    told = {task for task in _task_names(done) if task not in partial}
     aimless = {each.task for each in done if each.solved is None}
     untimed = told - {each.task for each in done if each.speed_ups is not None}
     measures = {row["measure"] for row in rows}
@@ -265,16 +269,16 @@ def remarks(outcomes: Sequence[SuiteRun], rows: Rows) -> list[str]:
     return [f"{what}: {', '.join(sorted(tasks))}." for what, tasks in lines if tasks]
 
 
-def _tasks(outcomes: Iterable[SuiteRun]) -> list[str]:
+def _task_names(outcomes: Iterable[SuiteRun]) -> list[str]:
     return list(dict.fromkeys(each.task for each in outcomes))
 
 
-def wide(rows: Rows) -> tuple[list[str], list[list[str]]]:
+def wide_table(rows: Rows) -> tuple[list[str], list[list[str]]]:
     """The table with one row per strategy: headings, and rows."""
     measures = list(dict.fromkeys(row["measure"] for row in rows))
     cells: dict[str, dict[str, str]] = {}
     for row in rows:
-        cells.setdefault(row["strategy"], {})[row["measure"]] = _percent(row)
+        cells.setdefault(row["strategy"], {})[row["measure"]] = _percent_text(row)
     tasks = {row["measure"]: row["tasks"] for row in rows}
     heads = ["strategy", *(f"{measure} (of {tasks[measure]})" for measure in measures)]
     return heads, [
@@ -282,13 +286,13 @@ def wide(rows: Rows) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def _percent(row: dict[str, float]) -> str:
+def _percent_text(row: dict[str, float]) -> str:
     interval = "" if row["low"] is None else f" [{row['low']:.0%}, {row['high']:.0%}]"
     return f"{row['share']:.0%}{interval}"
 
 
-def markdown(rows: Rows) -> str:
+def shares_markdown(rows: Rows) -> str:
     """The same for a page of documentation."""
-    heads, cells = wide(rows)
+    heads, cells = wide_table(rows)
     lines = [heads, ["---"] * len(heads), *([f"`{name}`", *rest] for name, *rest in cells)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

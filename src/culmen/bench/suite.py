@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from culmen.bench import shares
-from culmen.bench.baselines import Level, level
+from culmen.bench.baselines import Level, baseline_level
 from culmen.core.errors import UserError
 from culmen.core.options import RunOptions
 from culmen.core.ports import MinimalStrategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.report.analyses import Rows, mean, spread
+from culmen.report.analyses import Rows, mean_of_known, quartile_columns
 from culmen.store import views
 from culmen.store.address import has_run
 
@@ -149,34 +149,36 @@ class Contender(NamedTuple):
     share: float
 
     @classmethod
-    def of(cls, text: str, task: Task) -> Contender:
+    def from_text(cls, text: str, task: Task) -> Contender:
         """Read `name(setting=value, pool=FILE)` for a task; UserError for illegal values."""
         from culmen.run import pools
         from culmen.strategies import catalog
 
-        name, settings = catalog.written(text)
+        name, settings = catalog.parse_strategy(text)
         pool, share = settings.pop("pool", ""), settings.pop("pool_share", str(pools.SHARE))
         if pool and Path(pool).expanduser().is_dir():
             pool = str(Path(pool) / f"{task.name}.json")
         try:
-            return cls(catalog.make(name, _preset(name, settings, task)), pool, float(share))
+            return cls(
+                catalog.make_strategy(name, _with_preset(name, settings, task)), pool, float(share)
+            )
         except ValueError:
             fix = "give a share of the evaluations between 0 and 1"
             raise UserError(f"pool_share cannot be '{share}'", where=text, fix=fix) from None
 
 
-def _preset(name: str, settings: dict[str, str], task: Task) -> dict[str, str]:
+def _with_preset(name: str, settings: dict[str, str], task: Task) -> dict[str, str]:
     """The settings with those of the task's preset, if the strategy has no presets of its own."""
     from culmen.strategies import catalog
 
-    cls = catalog.load(name)
+    cls = catalog.strategy_class(name)
     if "preset" not in settings or hasattr(cls, "presets"):
         return settings
     wanted, known = settings["preset"], task.defaults.get("presets", {})
     fitting = {
         key: table
         for key, table in known.items()
-        if catalog.load(table.get("strategy") or name) is cls
+        if catalog.strategy_class(table.get("strategy") or name) is cls
     }
     if wanted not in fitting:
         fix = (
@@ -188,7 +190,7 @@ def _preset(name: str, settings: dict[str, str], task: Task) -> dict[str, str]:
             f"task '{task.name}' has no preset '{wanted}' for {name}", where="--strategies", fix=fix
         )
     rest = {key: value for key, value in settings.items() if key != "preset"}
-    return catalog.texts(fitting[wanted].get("settings", {})) | rest
+    return catalog.setting_texts(fitting[wanted].get("settings", {})) | rest
 
 
 def tasks_of(suite: Suite) -> dict[str, Task]:
@@ -196,8 +198,8 @@ def tasks_of(suite: Suite) -> dict[str, Task]:
 
     Raises `UserError` for a task that does not exist, and if two folders have one name, too.
     """
-    places = list(dict.fromkeys(place for task in suite.tasks for place in _places(task)))
-    loaded = [(place, _load(place)) for place in places]
+    places = list(dict.fromkeys(place for task in suite.tasks for place in _task_places(task)))
+    loaded = [(place, _load_task(place)) for place in places]
     names = Counter(task.name for _, task in loaded)
     found: dict[str, Task] = {}
     for place, task in loaded:
@@ -212,7 +214,7 @@ def tasks_of(suite: Suite) -> dict[str, Task]:
     return found
 
 
-def _places(task: str) -> list[str]:
+def _task_places(task: str) -> list[str]:
     """The task itself, or those in a folder of task folders, by name."""
     folder = Path(task)
     if not folder.is_dir() or (folder / "task.toml").exists():
@@ -220,11 +222,11 @@ def _places(task: str) -> list[str]:
     return sorted(str(file.parent) for file in folder.glob("*/task.toml")) or [task]
 
 
-def cells(suite: Suite, out: Path) -> list[Cell]:
+def suite_cells(suite: Suite, out: Path) -> list[Cell]:
     """All cells of a suite; raises `UserError` for a task or a strategy that does not exist."""
     tasks = tasks_of(suite)
     for task, strategy in product(tasks.values(), suite.strategies):
-        Contender.of(strategy, task)
+        Contender.from_text(strategy, task)
     kind = "" if suite.timed else "-untimed"
     return [
         Cell(task, strategy, seed, out / task / _folder_name(strategy) / f"seed-{seed}{kind}")
@@ -234,15 +236,15 @@ def cells(suite: Suite, out: Path) -> list[Cell]:
     ]
 
 
-def levels(suite: Suite, out: Path) -> Iterator[Level]:
+def baseline_levels(suite: Suite, out: Path) -> Iterator[Level]:
     """Levels of the tasks' plain optimisers, from the bench's folder if they are there."""
     for task in tasks_of(suite).values() if suite.plain else ():
-        found = level(task, suite.plain, out)
+        found = baseline_level(task, suite.plain, out)
         if found is not None:
             yield found
 
 
-def perform(suite: Suite, out: Path) -> Iterator[CellResult]:
+def run_cells(suite: Suite, out: Path) -> Iterator[CellResult]:
     """Run unfinished cells, reuse finished ones; one result per cell, in order.
 
     Ends early after a cell that was interrupted. Raises `UserError` if a folder holds a run with
@@ -251,23 +253,23 @@ def perform(suite: Suite, out: Path) -> Iterator[CellResult]:
     from culmen.study import Study
 
     tasks = tasks_of(suite)
-    for cell in cells(suite, out):
-        study = _study(suite, cell, tasks[cell.task])
-        if views.status(cell.path).state != "finished":
-            (Study.resume(cell.path, **_parts(suite)) if study is None else study).run(
+    for cell in suite_cells(suite, out):
+        study = _new_study(suite, cell, tasks[cell.task])
+        if views.run_status(cell.path).state != "finished":
+            (Study.resume(cell.path, **_study_parts(suite)) if study is None else study).run(
                 progress=False
             )
-        found = outcome(cell)
+        found = cell_result(cell)
         yield found
         if found.state != "finished":
             return
 
 
-def outcome(cell: Cell) -> CellResult:
+def cell_result(cell: Cell) -> CellResult:
     """The present result of a cell's run."""
-    now = views.status(cell.path)
+    now = views.run_status(cell.path)
     best, usage = now.best, now.usage
-    seeds = len(views.candidates(cell.path, "old", limit=None, operator="seed"))
+    seeds = len(views.candidate_rows(cell.path, "old", limit=None, operator="seed"))
     return CellResult(
         task=cell.task,
         strategy=cell.strategy,
@@ -279,25 +281,25 @@ def outcome(cell: Cell) -> CellResult:
         certified=None if best is None else best.certified,
         strict=None if best is None else best.strict,
         evaluations=now.evaluations,
-        requests=_requests(cell.path),
-        delivered=_delivered(cell.path),
+        requests=_request_count(cell.path),
+        delivered=_delivered_count(cell.path),
         proposals=now.candidates - seeds,
         calls=usage.calls,
         tokens=usage.input_tokens + usage.output_tokens,
         dollars=usage.dollars,
         unpriced=usage.unpriced,
         seconds=now.elapsed_seconds,
-        solved=shares.solved(views.meta(cell.path).task.objective, best),
+        solved=shares.is_solved(views.run_meta(cell.path).task.objective, best),
         speed_ups=shares.speed_ups(cell.path, best),
     )
 
 
-def sampled(outcomes: Sequence[CellResult]) -> list[CellResult]:
+def sampled_results(outcomes: Sequence[CellResult]) -> list[CellResult]:
     """Results of tasks on which a run was measured on some of the cases only.
 
     Scores of different samples cannot be compared.
     """
-    bests = {each.run: views.best(each.run) for each in outcomes if each.state == "finished"}
+    bests = {each.run: views.best_result(each.run) for each in outcomes if each.state == "finished"}
     tasks = {
         each.task for each in outcomes if (best := bests.get(each.run)) and 0 < best.cases < best.of
     }
@@ -307,31 +309,31 @@ def sampled(outcomes: Sequence[CellResult]) -> list[CellResult]:
 def with_common_scores(outcomes: Sequence[CellResult]) -> list[CellResult]:
     """The results, with scores on one whole split for tasks that were scored together."""
     from culmen.report.records import read_compared
-    from culmen.report.worth import worth
+    from culmen.report.worth import worth_of_runs
 
     found: dict[str, float | None] = {}
-    for task in dict.fromkeys(each.task for each in sampled(outcomes)):
+    for task in dict.fromkeys(each.task for each in sampled_results(outcomes)):
         runs = [each.run for each in outcomes if each.task == task and each.state == "finished"]
-        told = worth([read_compared(run) for run in runs])
+        told = worth_of_runs([read_compared(run) for run in runs])
         if told.together:
             found |= dict(zip(runs, told.values))
     return [msgspec.structs.replace(each, together=found.get(each.run)) for each in outcomes]
 
 
-def _requests(run: Path) -> int | None:
+def _request_count(run: Path) -> int | None:
     """Number of requests by the strategy's notes, else by the journal's model calls."""
-    noted = sum(len(views.notes(run, kind)) for kind in ("event", "grid"))
-    asked = sum(row.effects for row in views.calls(run) if row.effect == "propose")
+    noted = sum(len(views.note_events(run, kind)) for kind in ("event", "grid"))
+    asked = sum(row.effects for row in views.call_costs(run) if row.effect == "propose")
     return noted or asked or None
 
 
-def _delivered(run: Path) -> int | None:
+def _delivered_count(run: Path) -> int | None:
     """Candidates of all requests; None if the strategy noted none."""
-    events = views.notes(run, "event")
+    events = views.note_events(run, "event")
     return sum(len(event.entry.body["candidates"]) for event in events) if events else None
 
 
-def _parts(suite: Suite) -> dict[str, Any]:
+def _study_parts(suite: Suite) -> dict[str, Any]:
     """Further arguments of a study of this suite beside its settings."""
     if suite.timed or suite.model != "offline":
         return {}
@@ -340,14 +342,14 @@ def _parts(suite: Suite) -> dict[str, Any]:
     return {"proposer": OfflineProposer(UNTIMED)}
 
 
-def _study(suite: Suite, cell: Cell, task: Task) -> Any:
+def _new_study(suite: Suite, cell: Cell, task: Task) -> Any:
     """A new study, or None if the cell's run exists already, which must be the same."""
     from culmen.run import options, pools
     from culmen.strategies import catalog
     from culmen.study import CreateKeywords, Study
 
-    strategy, pool, share = Contender.of(cell.strategy, task)
-    label = pools.label(pool) if pool else ""
+    strategy, pool, share = Contender.from_text(cell.strategy, task)
+    label = pools.pool_label(pool) if pool else ""
     if not has_run(cell.path):
         keywords = {
             "model": suite.model,
@@ -355,15 +357,17 @@ def _study(suite: Suite, cell: Cell, task: Task) -> Any:
             "random_seed": cell.seed,
             "workers": suite.workers or task.defaults.get("workers") or None,
             "models_file": suite.models_file,
-            **_parts(suite),
+            **_study_parts(suite),
         }
-        chosen, objects = options.read(keywords, RunOptions(pool=label), CreateKeywords)
+        chosen, objects = options.read_keywords(keywords, RunOptions(pool=label), CreateKeywords)
         if pool:
-            task = pools.seeded(
-                task, pools.load(pool), pools.allowance(task, suite.budget.evaluations, share)
+            task = pools.with_pool_seeds(
+                task,
+                pools.load_pool(pool),
+                pools.seed_allowance(task, suite.budget.evaluations, share),
             )
-        return Study.make(task, strategy, chosen, objects, cell.path)
-    meta = views.meta(cell.path)
+        return Study.create_from_options(task, strategy, chosen, objects, cell.path)
+    meta = views.run_meta(cell.path)
     was = {
         "task": meta.task.digest,
         "strategy": msgspec.json.encode(meta.strategy),
@@ -371,7 +375,7 @@ def _study(suite: Suite, cell: Cell, task: Task) -> Any:
     }
     now = {
         "task": task.digest,
-        "strategy": msgspec.json.encode(catalog.config(strategy)),
+        "strategy": msgspec.json.encode(catalog.strategy_config(strategy)),
         "budget": suite.budget,
     }
     was |= {"model": meta.model, "pool": meta.pool}
@@ -385,7 +389,7 @@ def _study(suite: Suite, cell: Cell, task: Task) -> Any:
     return None
 
 
-def _load(task: str) -> Task:
+def _load_task(task: str) -> Task:
     """A task folder, or a built-in task by name."""
     from culmen.evaluate import taskfiles
 
@@ -400,7 +404,7 @@ def _folder_name(name: str) -> str:
 COUNTS = ("requests", "calls", "proposals", "evaluations")  # means over runs, in tables for people
 
 
-def summary(outcomes: Sequence[CellResult]) -> Rows:
+def summary_rows(outcomes: Sequence[CellResult]) -> Rows:
     """One row per task and strategy, in the order of the results.
 
     `best` of `runs`, median and quartiles of the reported scores; `together` the median of those on
@@ -411,17 +415,17 @@ def summary(outcomes: Sequence[CellResult]) -> Rows:
     groups: dict[tuple[str, str], list[CellResult]] = {}
     for each in outcomes:
         groups.setdefault((each.task, each.strategy), []).append(each)
-    return [_row(task, strategy, runs) for (task, strategy), runs in groups.items()]
+    return [_summary_row(task, strategy, runs) for (task, strategy), runs in groups.items()]
 
 
-def _row(task: str, strategy: str, runs: Sequence[CellResult]) -> dict[str, Any]:
+def _summary_row(task: str, strategy: str, runs: Sequence[CellResult]) -> dict[str, Any]:
     direction = runs[0].direction
     scores = [each.score for each in runs if each.score is not None]
     certified = [each.certified for each in runs if each.certified is not None]
     together = [each.together for each in runs if each.together is not None]
-    figures = spread("score", scores)
+    figures = quartile_columns("score", scores)
     means = {
-        name: mean(getattr(each, name) for each in runs)
+        name: mean_of_known(getattr(each, name) for each in runs)
         for name in (
             "evaluations",
             "requests",
@@ -437,13 +441,13 @@ def _row(task: str, strategy: str, runs: Sequence[CellResult]) -> dict[str, Any]
         "direction": direction,
         "strategy": strategy,
         "runs": len(runs),
-        "best": _best(scores, direction),
+        "best": _best_value(scores, direction),
         "median": figures["score"],
         "q1": figures["score_q1"],
         "q3": figures["score_q3"],
-        "together": spread("value", together)["value"],
-        "certified": _best(certified, direction),
-        "certified_median": spread("value", certified)["value"],
+        "together": quartile_columns("value", together)["value"],
+        "certified": _best_value(certified, direction),
+        "certified_median": quartile_columns("value", certified)["value"],
         "certified_runs": len(certified),
         **means,
         "per_request": _per_request(runs),
@@ -464,11 +468,11 @@ def _per_request(runs: Sequence[CellResult]) -> float | None:
     )
 
 
-def _best(values: Sequence[float], direction: str) -> float | None:
+def _best_value(values: Sequence[float], direction: str) -> float | None:
     return (max if direction == "max" else min)(values, default=None)
 
 
-def choose(suite: Suite, outcomes: Sequence[CellResult]) -> Iterator[Pick]:
+def suite_picks(suite: Suite, outcomes: Sequence[CellResult]) -> Iterator[Pick]:
     """The picks of each rule in the finished runs, if the suite asks for them.
 
     Existing runs of picks are reused.
@@ -480,10 +484,12 @@ def choose(suite: Suite, outcomes: Sequence[CellResult]) -> Iterator[Pick]:
     parts = {"model": suite.model, "models_file": suite.models_file, "workers": suite.workers}
     for each in outcomes:
         if each.state == "finished":
-            yield from picks.study(Path(each.run), each.strategy, each.seed, suite.picks, **parts)
+            yield from picks.evaluate_picks(
+                Path(each.run), each.strategy, each.seed, suite.picks, **parts
+            )
 
 
-def write(
+def write_results(
     suite: Suite,
     outcomes: Sequence[CellResult],
     levels: Sequence[Level],
@@ -496,31 +502,31 @@ def write(
     `picks.csv` of `chosen`. Returns the paths.
     """
     out.mkdir(parents=True, exist_ok=True)
-    rows = summary(outcomes)
+    rows = summary_rows(outcomes)
     each: Rows = [msgspec.to_builtins(outcome) for outcome in outcomes]
     flat = [row | {"speed_ups": json.dumps(row["speed_ups"])} for row in each]
-    files = [_csv(out / "cells.csv", flat), _csv(out / "summary.csv", rows)]
+    files = [_write_csv(out / "cells.csv", flat), _write_csv(out / "summary.csv", rows)]
     plain = {"suite": msgspec.to_builtins(suite), "summary": rows, "cells": each}
     plain["plain"] = [msgspec.to_builtins(level) for level in levels]
-    tables, found = markdown(rows, levels), shares.table(outcomes)
+    tables, found = suite_markdown(rows, levels), shares.share_rows(outcomes)
     if found:
-        plain["shares"], tables = found, f"{tables}\n{shares.markdown(found)}"
+        plain["shares"], tables = found, f"{tables}\n{shares.shares_markdown(found)}"
         files += [
-            _csv(out / "shares.csv", found),
-            _csv(out / "shares_by_steps.csv", shares.curves(outcomes)),
+            _write_csv(out / "shares.csv", found),
+            _write_csv(out / "shares_by_steps.csv", shares.share_curves(outcomes)),
         ]
     if chosen:
         from culmen.bench import picks
 
-        plain["picks"], tables = chosen, f"{tables}\n{picks.markdown(chosen)}"
-        files.append(_csv(out / "picks.csv", chosen))
+        plain["picks"], tables = chosen, f"{tables}\n{picks.picks_markdown(chosen)}"
+        files.append(_write_csv(out / "picks.csv", chosen))
     for name, text in (("summary.md", tables), ("bench.json", json.dumps(plain, indent=2) + "\n")):
         (out / name).write_text(text, encoding="utf-8")
         files.append(out / name)
     return files
 
 
-def markdown(rows: Rows, levels: Sequence[Level] = ()) -> str:
+def suite_markdown(rows: Rows, levels: Sequence[Level] = ()) -> str:
     """The table for a page of documentation, with columns for claimed and certified values."""
     plain = {level.task: level for level in levels}
     heads = [
@@ -540,15 +546,15 @@ def markdown(rows: Rows, levels: Sequence[Level] = ()) -> str:
         values = [
             f"{row['task']} {arrow}",
             f"`{row['strategy']}`",
-            f"{score(row['best'])} (of {row['runs']})",
-            score(row["median"]),
-            f"{score(row['q1'])} to {score(row['q3'])}",
-            score(row["together"]),
-            f"{score(row['certified'])} ({row['certified_runs']} of {row['runs']})"
+            f"{score_digits(row['best'])} (of {row['runs']})",
+            score_digits(row["median"]),
+            f"{score_digits(row['q1'])} to {score_digits(row['q3'])}",
+            score_digits(row["together"]),
+            f"{score_digits(row['certified'])} ({row['certified_runs']} of {row['runs']})"
             if row["certified_runs"]
             else "-",
-            *(whole(row[name]) for name in COUNTS),
-            whole(row["per_request"]),
+            *(count_digits(row[name]) for name in COUNTS),
+            count_digits(row["per_request"]),
         ]
         known = plain.pop(row["task"], None)  # before the first strategy of its task
         if known is not None:
@@ -560,21 +566,21 @@ def markdown(rows: Rows, levels: Sequence[Level] = ()) -> str:
 def _baseline_row(task: str, level: Level, width: int) -> str:
     """The row of a plain optimiser, which has a certified value and nothing else."""
     name = f"plain optimiser, two processes of {level.seconds:g} s"
-    cells = [task, name, *"----", f"{score(level.value)} (best of 2)"]
+    cells = [task, name, *"----", f"{score_digits(level.value)} (best of 2)"]
     return f"| {' | '.join([*cells, *'-' * (width - len(cells))])} |"
 
 
-def score(value: float | None) -> str:
+def score_digits(value: float | None) -> str:
     """Eight significant digits."""
     return "-" if value is None else f"{value:.8g}"
 
 
-def whole(value: float | None) -> str:
+def count_digits(value: float | None) -> str:
     """A mean of counts, to one decimal if it is not a whole number."""
     return "-" if value is None else f"{value:,.1f}".removesuffix(".0")
 
 
-def _csv(path: Path, rows: Rows) -> Path:
+def _write_csv(path: Path, rows: Rows) -> Path:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]) if rows else [])
         writer.writeheader()

@@ -15,7 +15,7 @@ import typer
 
 from culmen.cli.screen import Answer, Screen
 from culmen.core.errors import UserError
-from culmen.observe.figures import clean, count, dollars, joined
+from culmen.observe.figures import count_text, dollars_text, escape_controls, join_nonempty
 
 if TYPE_CHECKING:
     from culmen.agents.sandbox.smoke import SmokeTest
@@ -31,34 +31,38 @@ def strategies(
     from culmen.strategies import catalog
 
     if name is None:
-        pages = [catalog.describe(known) for known in catalog.CATALOG]
+        pages = [catalog.describe_strategy(known) for known in catalog.CATALOG]
         return Answer({"strategies": pages}, lambda screen: _show_strategies(screen, pages))
-    page = catalog.describe(name)
+    page = catalog.describe_strategy(name)
     return Answer(page, lambda screen: _show_strategy(screen, page))
 
 
 def _show_strategies(screen: Screen, pages: list[dict[str, Any]]) -> None:
-    screen.table(["name", "what it is"], [(page["name"], page["title"]) for page in pages])
-    screen.next_steps(("culmen strategies NAME", "paper, settings, defaults"))
+    screen.print_table(["name", "what it is"], [(page["name"], page["title"]) for page in pages])
+    screen.print_next_steps(("culmen strategies NAME", "paper, settings, defaults"))
 
 
 def _show_strategy(screen: Screen, page: dict[str, Any]) -> None:
-    screen.heading(page["name"], page["title"])
+    screen.print_heading(page["name"], page["title"])
     if page["paper"]:
-        screen.line(f"Paper: {page['paper']}", style="dim")
-    screen.line()
-    screen.prose(page["doc"])
+        screen.print_line(f"Paper: {page['paper']}", style="dim")
+    screen.print_line()
+    screen.print_prose(page["doc"])
     fields = page["fields"]
     if fields:
-        screen.rule("settings")
-        screen.definitions((field["name"], field["doc"], _default(field)) for field in fields)
+        screen.print_rule("settings")
+        screen.print_definitions(
+            (field["name"], field["doc"], _default_and_type(field)) for field in fields
+        )
         first = f"--set {fields[0]['name']}={fields[0]['default']}"
-        screen.next_steps((f"culmen run TASK --strategy {page['name']} {first}", "use it"))
+        screen.print_next_steps((f"culmen run TASK --strategy {page['name']} {first}", "use it"))
 
 
-def _default(field: dict[str, Any]) -> str:
+def _default_and_type(field: dict[str, Any]) -> str:
     """`default 5; a whole number`."""
-    return joined([f"default {field['default']}" if field["default"] else "", field["type"]], "; ")
+    return join_nonempty(
+        [f"default {field['default']}" if field["default"] else "", field["type"]], "; "
+    )
 
 
 def templates(
@@ -73,14 +77,14 @@ def templates(
     Use the folder with `culmen run TASK --templates DIR`. Keep only the files that you change: the
     others are taken from culmen.
     """
-    from culmen.prompts.template import shipped, slots_of
+    from culmen.prompts.template import shipped_templates, slots_of
 
-    texts = shipped()
+    texts = shipped_templates()
     slots = {name: slots_of(text) for name, text in texts.items()}
     if folder is None:
         rows = [(name, " ".join(f"${slot}" for slot in found)) for name, found in slots.items()]
         return Answer(
-            {"templates": slots}, lambda screen: screen.table(["template", "slots"], rows)
+            {"templates": slots}, lambda screen: screen.print_table(["template", "slots"], rows)
         )
     if folder.exists() and any(folder.iterdir()):
         raise UserError("this folder is not empty", where=str(folder), fix="name another one")
@@ -92,7 +96,7 @@ def templates(
         "use them; keep only the files that you change",
     )
     return Answer(
-        {"templates": slots, "folder": str(folder)}, lambda screen: screen.next_steps(steps)
+        {"templates": slots, "folder": str(folder)}, lambda screen: screen.print_next_steps(steps)
     )
 
 
@@ -127,30 +131,30 @@ def doctor(
     if agent is not None:
         return _try_agent(agent, model, models)
     if attack:
-        return _attack(image or "")
-    report = _examine(image or "")
+        return _run_attacks(image or "")
+    report = _examine_machine(image or "")
     return Answer(report, lambda screen: _show_machine(screen, report))
 
 
-def _attack(image: str) -> Answer:
+def _run_attacks(image: str) -> Answer:
     """Run every attack of the suite; exit code 1 if one won."""
     from culmen.evaluate.jail.attack_suite import run_suite
 
     report = run_suite(image=image)
 
     def show(screen: Screen) -> None:
-        screen.table(
+        screen.print_table(
             ["attack", "result"],
             [(name.replace("_", " "), each) for name, each in report["attacks"].items()],
         )
-        screen.line(
+        screen.print_line(
             f"level {report['level']}: {report['won']} of {len(report['attacks'])} attacks won"
         )
 
     return Answer(report, show, int(report["won"] > 0))
 
 
-def _examine(image: str) -> dict[str, Any]:
+def _examine_machine(image: str) -> dict[str, Any]:
     """Facilities of this machine for a run, as plain data; API keys by name only."""
     from culmen.core import VERSION
     from culmen.evaluate.jail import probes
@@ -158,16 +162,16 @@ def _examine(image: str) -> dict[str, Any]:
     disk = shutil.disk_usage(Path.cwd())
     return {
         "culmen": VERSION,
-        **probes.report(image),
+        **probes.isolation_report(image),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "disk_free_gb": round(disk.free / 1e9, 1),
-        "keys": _keys(),
-        "extras": _extras(),
-        "agents": _agents(),
+        "keys": _api_keys_set(),
+        "extras": _extras_installed(),
+        "agents": _coding_agents(),
     }
 
 
-def _keys() -> dict[str, bool]:
+def _api_keys_set() -> dict[str, bool]:
     """Environment variables for keys of known providers, by name; True if set."""
     from culmen.llm.spec import PROVIDERS
 
@@ -175,7 +179,7 @@ def _keys() -> dict[str, bool]:
     return {name: bool(os.environ.get(name, "").strip()) for name in sorted(names)}
 
 
-def _extras() -> dict[str, bool]:
+def _extras_installed() -> dict[str, bool]:
     """Extras of the installed package; True for those with all their packages."""
     try:
         package = importlib.metadata.distribution("culmen")
@@ -184,12 +188,12 @@ def _extras() -> dict[str, bool]:
     extras = dict.fromkeys(package.metadata.get_all("Provides-Extra") or (), True)
     for line in package.requires or ():
         requirement = re.match(r"([\w.-]+)[^;]*;.*\bextra == ['\"]([\w.-]+)['\"]", line)
-        if requirement and not _installed(requirement[1]):
+        if requirement and not _is_installed(requirement[1]):
             extras[requirement[2]] = False
     return extras
 
 
-def _installed(package: str) -> bool:
+def _is_installed(package: str) -> bool:
     try:
         importlib.metadata.distribution(package)
     except importlib.metadata.PackageNotFoundError:
@@ -197,46 +201,46 @@ def _installed(package: str) -> bool:
     return True
 
 
-def _agents() -> dict[str, Any]:
+def _coding_agents() -> dict[str, Any]:
     """Known coding agents, with their sandbox, or the reason for none in `why`."""
-    from culmen.agents.adapters.catalog import survey
+    from culmen.agents.adapters.catalog import survey_agents
     from culmen.agents.sandbox import confinement
     from culmen.agents.sandbox.settings import SandboxSettings
     from culmen.core.errors import IsolationError
 
     try:
-        sandbox, why = confinement.choose(SandboxSettings()).isolation, ""
+        sandbox, why = confinement.choose_method(SandboxSettings()).isolation, ""
     except IsolationError as error:
         sandbox, why = "", error.where
-    return {"sandbox": sandbox, "why": why, "known": survey()}
+    return {"sandbox": sandbox, "why": why, "known": survey_agents()}
 
 
 def _show_machine(screen: Screen, report: dict[str, Any]) -> None:
     keys = [name for name, present in report["keys"].items() if present]
-    screen.heading(
+    screen.print_heading(
         f"culmen {report['culmen']}", f"Python {report['python']} at {report['executable']}"
     )
-    screen.pairs(
+    screen.print_pairs(
         ("system", report["system"]),
         (
             "cores",
             f"{report['cores']}, {report['memory_gb']} GB memory, {report['disk_free_gb']} GB "
             "disk free here",
         ),
-        ("keys", joined(keys) or f"none of {joined(report['keys'])} is set"),
-        ("mechanisms", _mechanisms(report["mechanisms"])),
+        ("keys", join_nonempty(keys) or f"none of {join_nonempty(report['keys'])} is set"),
+        ("mechanisms", _mechanisms_text(report["mechanisms"])),
         ("isolation", f"{report['level']} is in force"),
     )
-    screen.line()
+    screen.print_line()
     _show_levels(screen, report["levels"])
     if report["level"] != "namespaces":
-        screen.line()
-        screen.line(f"For more: {report['fix']}.")
+        screen.print_line()
+        screen.print_line(f"For more: {report['fix']}.")
     _show_extras(screen, report["extras"])
     _show_agents(screen, report["agents"])
 
 
-def _mechanisms(found: dict[str, Any]) -> str:
+def _mechanisms_text(found: dict[str, Any]) -> str:
     texts = []
     for name, value in found.items():
         detail = (
@@ -245,7 +249,7 @@ def _mechanisms(found: dict[str, Any]) -> str:
             else ""
         )
         texts.append(f"{name}{detail}" if value else f"no {name}")
-    return joined(texts)
+    return join_nonempty(texts)
 
 
 def _show_levels(screen: Screen, levels: dict[str, Any]) -> None:
@@ -255,20 +259,24 @@ def _show_levels(screen: Screen, levels: dict[str, Any]) -> None:
         passed = sum(result == "PASS" for result in probes.values())
         failed = [probe for probe, result in probes.items() if result != "PASS"]
         outcome = (
-            f"{passed} of {count(len(probes), 'probe')}" if tried["works"] else "not available"
+            f"{passed} of {count_text(len(probes), 'probe')}" if tried["works"] else "not available"
         )
-        detail = f"not enforced: {joined(failed)}" if failed else tried.get("why", "all enforced")
+        detail = (
+            f"not enforced: {join_nonempty(failed)}" if failed else tried.get("why", "all enforced")
+        )
         rows.append((name, outcome, detail))
-    screen.table(["level", "result", "found by running a program that tries to break out"], rows)
+    screen.print_table(
+        ["level", "result", "found by running a program that tries to break out"], rows
+    )
 
 
 def _show_extras(screen: Screen, extras: dict[str, bool]) -> None:
-    screen.rule("extras")
+    screen.print_rule("extras")
     rows = [
         (name, "installed" if there else f"pip install 'culmen[{name}]'")
         for name, there in extras.items()
     ]
-    screen.table(["extra", "command to install it"], sorted(rows))
+    screen.print_table(["extra", "command to install it"], sorted(rows))
 
 
 _VERSIONS = {
@@ -286,22 +294,22 @@ def _show_agents(screen: Screen, report: dict[str, Any]) -> None:
         (
             row["name"],
             row["version"] or "?",
-            _VERSIONS[row["state"]].format(joined(row["tested"])),
-            _traits(row),
+            _VERSIONS[row["state"]].format(join_nonempty(row["tested"])),
+            _agent_traits(row),
         )
         for row in known
         if row["installed"]
     ]
     missing = [row["name"] for row in known if not row["installed"]]
-    screen.rule("coding agents")
+    screen.print_rule("coding agents")
     sandbox = report["sandbox"] or "none: agents cannot be confined here"
-    screen.line(f"Sandbox: {sandbox}. Always available: offline, builtin.")
+    screen.print_line(f"Sandbox: {sandbox}. Always available: offline, builtin.")
     if rows:
-        screen.table(["agent", "version", "", "calls, nudges"], rows)
+        screen.print_table(["agent", "version", "", "calls, nudges"], rows)
     if missing:
-        screen.line(f"Not installed: {joined(missing)}.", style="dim")
+        screen.print_line(f"Not installed: {join_nonempty(missing)}.", style="dim")
     first = rows[0][0] if rows else "builtin"
-    screen.next_steps(
+    screen.print_next_steps(
         (
             f"culmen doctor --agent {first} --model NAME",
             "send it one request, to see whether it works",
@@ -309,8 +317,10 @@ def _show_agents(screen: Screen, report: dict[str, Any]) -> None:
     )
 
 
-def _traits(row: dict[str, Any]) -> str:
-    return joined(["metered" if row["metered"] else "not metered", row["nudge"] or "no nudges"])
+def _agent_traits(row: dict[str, Any]) -> str:
+    return join_nonempty(
+        ["metered" if row["metered"] else "not metered", row["nudge"] or "no nudges"]
+    )
 
 
 def _try_agent(agent: str, model: list[str] | None, models: Path | None) -> Answer:
@@ -318,31 +328,37 @@ def _try_agent(agent: str, model: list[str] | None, models: Path | None) -> Answ
     import asyncio
 
     from culmen.agents.adapters import catalog
-    from culmen.agents.sandbox.smoke import smoke
+    from culmen.agents.sandbox.smoke import run_smoke_test
     from culmen.cli.options import BUILTIN, OFFLINE
 
     if agent not in (OFFLINE, BUILTIN):
-        catalog.named(agent)  # raises for an unknown agent
-    tried = asyncio.run(smoke(agent, ",".join(model or ()), str(models) if models else None))
+        catalog.adapter_by_name(agent)  # raises for an unknown agent
+    tried = asyncio.run(
+        run_smoke_test(agent, ",".join(model or ()), str(models) if models else None)
+    )
     data = {**msgspec.structs.asdict(tried), "usage": msgspec.structs.asdict(tried.usage)}
     return Answer(data, lambda screen: _show_try(screen, tried), code=0 if tried.works else 1)
 
 
 def _show_try(screen: Screen, tried: SmokeTest) -> None:
     usage = tried.usage
-    cost = joined(
-        [count(usage.calls, "call"), count(usage.tokens, "token"), dollars(usage.dollars)]
+    cost = join_nonempty(
+        [
+            count_text(usage.calls, "call"),
+            count_text(usage.tokens, "token"),
+            dollars_text(usage.dollars),
+        ]
     )
     facts = {
-        "reply": clean(tried.word) or "none",
-        "problem": clean(tried.why),
+        "reply": escape_controls(tried.word) or "none",
+        "problem": escape_controls(tried.why),
         "version": tried.version,
         "sandbox": tried.isolation,
         "cost": cost if tried.metered else "not metered",
         "time": f"{tried.seconds:g} s",
     }
-    screen.heading(tried.agent, "works" if tried.works else "does not work")
-    screen.pairs(*((name, value) for name, value in facts.items() if value))
+    screen.print_heading(tried.agent, "works" if tried.works else "does not work")
+    screen.print_pairs(*((name, value) for name, value in facts.items() if value))
 
 
 def docs(
@@ -352,26 +368,27 @@ def docs(
     ] = None,
 ) -> Answer:
     """Show a page of the documentation, or list them."""
-    found = _pages()
+    found = _doc_pages()
     if page is None:
-        titles = [(name, _title(path)) for name, path in found.items()]
+        titles = [(name, _page_title(path)) for name, path in found.items()]
         data = {
             "pages": [
                 {"name": name, "title": title, "path": str(found[name])} for name, title in titles
             ]
         }
-        return Answer(data, lambda screen: screen.table(["page", "title"], titles))
+        return Answer(data, lambda screen: screen.print_table(["page", "title"], titles))
     name = page.removeprefix("docs/").removesuffix(".md")
     if name not in found:
-        near = joined(difflib.get_close_matches(name, found, n=3)) or "culmen docs"
+        near = join_nonempty(difflib.get_close_matches(name, found, n=3)) or "culmen docs"
         raise UserError(f"there is no page '{page}'", where="culmen docs", fix=near)
     text = found[name].read_text(encoding="utf-8")
     return Answer(
-        {"page": name, "path": str(found[name]), "text": text}, lambda screen: screen.markdown(text)
+        {"page": name, "path": str(found[name]), "text": text},
+        lambda screen: screen.print_markdown(text),
     )
 
 
-def _pages() -> dict[str, Path]:
+def _doc_pages() -> dict[str, Path]:
     """All pages by name: in an installed package beside the code, in a checkout beside `src`."""
     package = Path(__file__).resolve().parents[1]
     folder = next(each for each in (package / "docs", package.parents[1] / "docs") if each.is_dir())
@@ -383,6 +400,6 @@ def _pages() -> dict[str, Path]:
     return found | ({"skill": skill} if skill.is_file() else {})
 
 
-def _title(page: Path) -> str:
+def _page_title(page: Path) -> str:
     lines = page.read_text(encoding="utf-8").splitlines()
     return next((line[2:] for line in lines if line.startswith("# ")), "")

@@ -34,15 +34,17 @@ def watch(screen: Screen, run: Run = None) -> Answer:
 
     path = find_run(run)
     following = Watch(make_display(screen, quiet=False))
-    with following.of(path):
+    with following.for_run(path):
         try:
-            while views.status(path).state == "running":
+            while views.run_status(path).state == "running":
                 following.see(())
                 time.sleep(INTERVAL)
         except KeyboardInterrupt:
             pass
-    now = views.status(path)
-    return Answer(pages.document(now, path), lambda screen: pages.end(screen, now, path))
+    now = views.run_status(path)
+    return Answer(
+        pages.status_document(now, path), lambda screen: pages.show_end(screen, now, path)
+    )
 
 
 def ui(
@@ -68,11 +70,11 @@ def ui(
     run or to send it messages.
     """
     from culmen.strategies.catalog import NAMES
-    from culmen.web.server import Dashboard, bind, serve
+    from culmen.web.server import Dashboard, bind_port, serve_dashboard
 
     shown = _runs_to_show(place)
     dashboard = Dashboard(shown, names=NAMES)
-    listening = bind(port)
+    listening = bind_port(port)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
     document = {
         "url": f"{address}#token={dashboard.token}",
@@ -82,9 +84,9 @@ def ui(
 
     def ready() -> None:
         if screen.as_json:
-            screen.document(document)
+            screen.print_document(document)
         else:
-            screen.line(f"{shown}: {document['url']}")
+            screen.print_line(f"{shown}: {document['url']}")
             screen.err.print(
                 "Ctrl-C ends the dashboard; runs go on without it.", style="dim", markup=False
             )
@@ -92,7 +94,7 @@ def ui(
         if browser:
             threading.Thread(target=webbrowser.open, args=(document["url"],), daemon=True).start()
 
-    serve(dashboard, listening, ready)
+    serve_dashboard(dashboard, listening, ready)
     if screen.as_json:
         raise typer.Exit  # the one document was printed when the server was ready
     return Answer(None)
@@ -100,7 +102,7 @@ def ui(
 
 def _runs_to_show(given: str | None) -> Path:
     """A run, a folder of runs, a run's name, or all runs of a database."""
-    from culmen.store.address import FILE, anchor, is_address, parse
+    from culmen.store.address import FILE, is_address, local_folder, parse_address
 
     if given is None:
         if not RUNS.is_dir():
@@ -108,8 +110,8 @@ def _runs_to_show(given: str | None) -> Path:
                 "there are no runs yet", where=str(RUNS), fix="culmen demo, or culmen run TASK"
             )
         return RUNS
-    if is_address(given) and not parse(given).name:
-        return anchor(parse(given))
+    if is_address(given) and not parse_address(given).name:
+        return local_folder(parse_address(given))
     place = Path(given)
     if place.is_dir():
         return place
@@ -194,4 +196,4 @@ def _report_sent(path: Path, sent: Sent, effect: str) -> Answer:
         if sent.live
         else "No process runs it now: the message is read when the run is resumed."
     )
-    return Answer(data, lambda screen: screen.line(f"Sent. {words}"))
+    return Answer(data, lambda screen: screen.print_line(f"Sent. {words}"))

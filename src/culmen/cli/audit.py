@@ -16,7 +16,13 @@ from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import AskedModels, ModelsFile, find_run
 from culmen.core.admissions import ADMISSION
 from culmen.core.errors import UserError
-from culmen.observe.figures import clean, count, duration, joined, run_name
+from culmen.observe.figures import (
+    count_text,
+    duration_text,
+    escape_controls,
+    join_nonempty,
+    run_name,
+)
 
 if TYPE_CHECKING:
     from culmen.audit.attack import AttackOutcome, AuditReport
@@ -72,12 +78,16 @@ def audit(
     """
 
     def make(task: Task) -> Backend:
-        from culmen.evaluate.jail.probes import named
+        from culmen.evaluate.jail.probes import known_level
         from culmen.evaluate.local import LocalBackend
-        from culmen.run.assemble import asking
+        from culmen.run.assemble import with_evaluator_models
 
-        own = LocalBackend(task, workers, require=require, level=isolation and named(isolation))
-        return asking(task, own, ",".join(model) if model else None, models and str(models))
+        own = LocalBackend(
+            task, workers, require=require, level=isolation and known_level(isolation)
+        )
+        return with_evaluator_models(
+            task, own, ",".join(model) if model else None, models and str(models)
+        )
 
     if _is_task(path):
         return _audit_task(screen, Path(str(path)), program, only or (), seconds, make)
@@ -105,7 +115,7 @@ def _audit_task(
     task, parts = _with_program(path, program)
 
     def tell(text: str) -> None:
-        if screen.live:
+        if screen.is_live:
             screen.err.print(f"trying: {text}", style="dim")
 
     try:
@@ -144,8 +154,8 @@ def _with_program(path: Path, program: Path | None) -> tuple[Task, dict[str, str
 
 def _show_task(screen: Screen, report: AuditReport, path: Path) -> None:
     honest = report.honest
-    screen.heading(report.task, f"{report.form} evaluator, {report.direction}imise")
-    screen.pairs(
+    screen.print_heading(report.task, f"{report.form} evaluator, {report.direction}imise")
+    screen.print_pairs(
         ("program", honest.candidate),
         (
             "score",
@@ -153,13 +163,16 @@ def _show_task(screen: Screen, report: AuditReport, path: Path) -> None:
             + (f", certified {honest.certified!r}" * (honest.certified is not None)),
         ),
         ("isolation", report.isolation),
-        ("tried", f"{count(report.evaluations, 'evaluation')} in {duration(report.seconds)}"),
+        (
+            "tried",
+            f"{count_text(report.evaluations, 'evaluation')} in {duration_text(report.seconds)}",
+        ),
     )
     for note in report.notes:
-        screen.note(note)
+        screen.print_note(note)
     found = report.of("gamed", "effect", "look", "inconclusive")
     if found:
-        screen.line()
+        screen.print_line()
         _show_table(screen, found)
     alike: dict[tuple[str, ...], list[AttackOutcome]] = {}
     for outcome in found:
@@ -170,21 +183,21 @@ def _show_task(screen: Screen, report: AuditReport, path: Path) -> None:
         )
         alike.setdefault(key, []).append(outcome)
     for outcomes in alike.values():
-        screen.line()
+        screen.print_line()
         _show_outcomes(screen, outcomes)
-    screen.line()
+    screen.print_line()
     _show_others(screen, report)
-    screen.line()
-    screen.line(
-        _summary(report),
+    screen.print_line()
+    screen.print_line(
+        _audit_summary(report),
         style="red" if report.gamed else "yellow" if report.inconclusive else "green",
     )
     if report.inconclusive:
-        screen.next_steps(
+        screen.print_next_steps(
             (f"culmen audit {shlex.quote(str(path))} --program FILE", "with a program that works")
         )
     elif not report.gamed:
-        screen.next_steps((f"culmen run {shlex.quote(str(path))}", "search"))
+        screen.print_next_steps((f"culmen run {shlex.quote(str(path))}", "search"))
 
 
 def _show_table(screen: Screen, found: Sequence[AttackOutcome]) -> None:
@@ -193,19 +206,19 @@ def _show_table(screen: Screen, found: Sequence[AttackOutcome]) -> None:
         (
             outcome.result,
             outcome.title,
-            *("" if v is None else f"{v:.10g}" for v in _numbers(outcome)),
+            *("" if v is None else f"{v:.10g}" for v in _outcome_scores(outcome)),
             ", ".join(f"{place.file}:{place.line}" for place in outcome.places),
         )
         for outcome in found
     ]
-    screen.table(
+    screen.print_table(
         ["result", "attack", "honest", "scored", "certified", "line"],
         rows,
         right="honest scored certified",
     )
 
 
-def _numbers(outcome: AttackOutcome) -> tuple[float | None, float | None, float | None]:
+def _outcome_scores(outcome: AttackOutcome) -> tuple[float | None, float | None, float | None]:
     return (
         (None, None, None)
         if outcome.scored is None
@@ -216,8 +229,11 @@ def _numbers(outcome: AttackOutcome) -> tuple[float | None, float | None, float 
 def _show_outcomes(screen: Screen, outcomes: Sequence[AttackOutcome]) -> None:
     """Print attacks that the same change stops."""
     first = outcomes[0]
-    screen.finding(
-        first.result, joined(outcome.title for outcome in outcomes), "", _STYLES[first.result]
+    screen.print_finding(
+        first.result,
+        join_nonempty(outcome.title for outcome in outcomes),
+        "",
+        _STYLES[first.result],
     )
     rows = [("shows", outcome.shows) for outcome in outcomes]
     rows += [("evidence", outcome.evidence) for outcome in outcomes]
@@ -225,7 +241,9 @@ def _show_outcomes(screen: Screen, outcomes: Sequence[AttackOutcome]) -> None:
         mark = " (proven)" if place.proven else ""
         rows.append(("change", f"{place.file}:{place.line}{mark}  {place.text}"))
         rows.append(("", place.why))
-    screen.pairs(*((f"  {label}", clean(text)) for label, text in rows), ("  do", first.fix))
+    screen.print_pairs(
+        *((f"  {label}", escape_controls(text)) for label, text in rows), ("  do", first.fix)
+    )
 
 
 def _show_others(screen: Screen, report: AuditReport) -> None:
@@ -233,14 +251,15 @@ def _show_others(screen: Screen, report: AuditReport) -> None:
     skipped: dict[str, list[str]] = {}
     for outcome in report.of("skipped"):
         skipped.setdefault(outcome.evidence, []).append(outcome.title.lower())
-    rows = [("held", f"{len(held)}: {joined(held)}")] if held else []
+    rows = [("held", f"{len(held)}: {join_nonempty(held)}")] if held else []
     rows += [
-        ("skipped", f"{len(titles)}: {joined(titles)} ({why})") for why, titles in skipped.items()
+        ("skipped", f"{len(titles)}: {join_nonempty(titles)} ({why})")
+        for why, titles in skipped.items()
     ]
-    screen.pairs(*rows)
+    screen.print_pairs(*rows)
 
 
-def _summary(report: AuditReport) -> str:
+def _audit_summary(report: AuditReport) -> str:
     paid, effects, look = (len(report.of(each)) for each in ("gamed", "effect", "look"))
     false = sum(outcome.false for outcome in report.outcomes)
     tried = len(report.outcomes) - len(report.of("skipped"))
@@ -258,11 +277,11 @@ def _summary(report: AuditReport) -> str:
         return f"None of {tried} attacks paid{more}."
     certified = f", {false} of them certified" if report.honest.certified is not None else ""
     texts = [
-        f"{count(paid, 'attack')} of {tried} paid{certified}" if paid else "",
-        f"{count(effects, 'side effect')}" if effects else "",
+        f"{count_text(paid, 'attack')} of {tried} paid{certified}" if paid else "",
+        f"{count_text(effects, 'side effect')}" if effects else "",
     ]
     return (
-        f"{joined(texts)}. Change the lines above, or raise the level of the score: culmen docs "
+        f"{join_nonempty(texts)}. Change the lines above, or raise the level of the score: culmen docs "
         "audit."
     )
 
@@ -288,7 +307,7 @@ def _audit_run(name: str | None) -> Answer:
     from culmen.store import views
 
     path = find_run(name)
-    now, found = views.status(path), find_signs(path)
+    now, found = views.run_status(path), find_signs(path)
     data = {
         "kind": "run",
         "run": now.run,
@@ -310,31 +329,31 @@ def find_signs(path: Path) -> list[AuditedSign]:
     from culmen.store import views
 
     found: dict[tuple[str, str, str], AuditedSign] = {}
-    for each in reversed(views.integrity(path, limit=1_000_000).findings):
+    for each in reversed(views.run_integrity(path, limit=1_000_000).findings):
         where = (each.part, each.line, each.seq)
-        _add(
+        _add_sign(
             found,
             AuditedSign(
                 each.sign, "", each.grave, each.candidate, each.evidence, *where, score=each.score
             ),
         )
-    meta = views.meta(path)
+    meta = views.run_meta(path)
     for each in views.score_changes(path) if meta.task.deterministic else ():
         text = f"{each.count} evaluations alike scored {each.low!r} to {each.high!r}"
-        _add(found, AuditedSign("moves", "", False, each.candidate, text, score=each.high))
-    said = _admissions(path)
+        _add_sign(found, AuditedSign("moves", "", False, each.candidate, text, score=each.high))
+    said = _admission_signs(path)
     for each in said:
-        _add(found, each)
+        _add_sign(found, each)
     admitted = {
-        signs.sign("admits", line).evidence
+        signs.make_sign("admits", line).evidence
         for each in said
         for line in each.evidence.splitlines()[:-1]
     }
-    for each in views.prose(path):
+    for each in views.stream_prose(path):
         for sign in signs.of_prose(each.text):
             if sign.evidence in admitted and not each.candidate:
                 continue
-            _add(
+            _add_sign(
                 found,
                 AuditedSign(
                     sign.name,
@@ -347,18 +366,18 @@ def find_signs(path: Path) -> list[AuditedSign]:
                     each.seq,
                 ),
             )
-    for each in _lucky(path):
-        _add(found, each)
-    known = [_complete(path, each) for each in found.values()]
+    for each in _lucky_winner_signs(path):
+        _add_sign(found, each)
+    known = [_sign_with_meaning(path, each) for each in found.values()]
     return sorted(known, key=lambda each: (not each.grave, each.seq))
 
 
-def _admissions(path: Path) -> list[AuditedSign]:
+def _admission_signs(path: Path) -> list[AuditedSign]:
     """Admissions of gaming by agents: each once, with the best of the agent's candidates."""
     from culmen.store import views
 
     found: list[AuditedSign] = []
-    for event in views.notes(path, ADMISSION):
+    for event in views.note_events(path, ADMISSION):
         body = event.entry.body
         others = len(body["candidates"]) - 1
         whose = f"agent a{body['agent']:02d}, whose best this is" + (
@@ -371,13 +390,13 @@ def _admissions(path: Path) -> list[AuditedSign]:
     return found
 
 
-def _add(found: dict[tuple[str, str, str], AuditedSign], each: AuditedSign) -> None:
+def _add_sign(found: dict[tuple[str, str, str], AuditedSign], each: AuditedSign) -> None:
     key = (each.candidate, each.sign, each.evidence)
     before = found.get(key)
     found[key] = each if before is None else msgspec.structs.replace(before, times=before.times + 1)
 
 
-def _complete(path: Path, each: AuditedSign) -> AuditedSign:
+def _sign_with_meaning(path: Path, each: AuditedSign) -> AuditedSign:
     """A sign with its meaning and, if grave, with the score of its candidate.
 
     The certified score is the verifier's.
@@ -388,19 +407,19 @@ def _complete(path: Path, each: AuditedSign) -> AuditedSign:
     meaning = SIGNS.get(each.sign, (each.grave, ""))[1]
     if not each.candidate or not each.grave:
         return msgspec.structs.replace(each, meaning=meaning)
-    row = views.candidate(path, each.candidate, observations=0, children=0).row
+    row = views.candidate_detail(path, each.candidate, observations=0, children=0).row
     score = each.score if each.score is not None else row.mean
     return msgspec.structs.replace(each, meaning=meaning, score=score, certified=row.certified)
 
 
-def _lucky(path: Path) -> Iterable[AuditedSign]:
+def _lucky_winner_signs(path: Path) -> Iterable[AuditedSign]:
     """A sign for a winner with fresh evaluations much worse than those of the search.
 
     The difference is more than three standard errors.
     """
     from culmen.store import views
 
-    winner, objective = views.verdict(path), views.meta(path).task.objective
+    winner, objective = views.final_choice(path), views.run_meta(path).task.objective
     if (
         winner is None
         or not winner.get("confirmed")
@@ -415,23 +434,25 @@ def _lucky(path: Path) -> Iterable[AuditedSign]:
 
 
 def _show_run(screen: Screen, now: RunStatus, found: Sequence[AuditedSign], path: Path) -> None:
-    from culmen.cli.pages import best_line, certified_line, findings, tolerance_line
+    from culmen.cli.pages import best_line, certified_line, findings_text, tolerance_line
 
     grave, notes = (
         [each for each in found if each.grave],
         [each for each in found if not each.grave],
     )
-    screen.heading(now.run, f"{count(len(grave), 'grave sign')}, {count(len(notes), 'note')}")
-    screen.pairs(
+    screen.print_heading(
+        now.run, f"{count_text(len(grave), 'grave sign')}, {count_text(len(notes), 'note')}"
+    )
+    screen.print_pairs(
         ("best", best_line(now.best)),
         ("certified", certified_line(now.best)),
         ("tolerance", tolerance_line(now.best)),
         ("integrity", f"{now.integrity}: {_POLICIES[now.integrity]}"),
-        ("findings", findings(now)),
+        ("findings", findings_text(now)),
     )
     for each in grave[:_SHOWN]:
-        screen.line()
-        screen.finding(
+        screen.print_line()
+        screen.print_finding(
             "grave", f"{each.candidate or each.part}  {each.sign}: {each.meaning}", "", "bold red"
         )
         place = f"{each.part}:{each.line}  " if each.line else ""
@@ -440,28 +461,28 @@ def _show_run(screen: Screen, now: RunStatus, found: Sequence[AuditedSign], path
             for name, value in (("scored", each.score), ("certified", each.certified))
             if value is not None and repr(value) not in each.evidence
         ]
-        screen.pairs(
-            ("  evidence", clean(place + each.evidence)),
-            *((f"  {name}", _number(value)) for name, value in worth),
+        screen.print_pairs(
+            ("  evidence", escape_controls(place + each.evidence)),
+            *((f"  {name}", _exact_number(value)) for name, value in worth),
         )
     if len(grave) > _SHOWN:
-        screen.line(f"and {len(grave) - _SHOWN} more (--json has all)", style="dim")
+        screen.print_line(f"and {len(grave) - _SHOWN} more (--json has all)", style="dim")
     _show_notes(screen, notes)
-    screen.line()
+    screen.print_line()
     if not grave:
-        screen.line(
+        screen.print_line(
             "No grave signs. That is no proof of honest scores: culmen docs security.",
             style="green",
         )
     run = run_name(path)
     if not grave:
-        return screen.next_steps((f"culmen best {run}", "print the best"))
+        return screen.print_next_steps((f"culmen best {run}", "print the best"))
     first = (
         [(f"culmen show {run} {grave[0].candidate}", "the first of them")]
         if grave[0].candidate
         else []
     )
-    screen.next_steps(
+    screen.print_next_steps(
         *first, (f"culmen fork {run} --integrity reject", "search again without such candidates")
     )
 
@@ -479,19 +500,19 @@ def _show_notes(screen: Screen, notes: Sequence[AuditedSign]) -> None:
     for each in notes:
         kinds.setdefault(each.sign, []).append(each)
     if kinds:
-        screen.line()
+        screen.print_line()
     for name, several in kinds.items():
         first = several[0]
         example = (
             f"{first.candidate}{f' line {first.line}' if first.line else ''}: {first.evidence}"
         )
-        screen.finding(
+        screen.print_finding(
             "note",
-            f"{name}: {first.meaning}; {count(len({s.candidate for s in several}), 'candidate')}",
-            clean(example),
+            f"{name}: {first.meaning}; {count_text(len({s.candidate for s in several}), 'candidate')}",
+            escape_controls(example),
             "dim",
         )
 
 
-def _number(value: float) -> str:
+def _exact_number(value: float) -> str:
     return repr(value) if math.isfinite(value) else str(value)

@@ -15,7 +15,7 @@ import typer
 
 from culmen.cli.screen import Answer, Screen
 from culmen.core.errors import UserError
-from culmen.observe.figures import count, duration, joined
+from culmen.observe.figures import count_text, duration_text, join_nonempty
 
 if TYPE_CHECKING:
     from culmen.bench.baselines import Level
@@ -106,8 +106,15 @@ def bench(
     if suite == "scale":
         return _bench_scale(screen, strategies, at_once, real)
     from culmen.bench import shares
-    from culmen.bench.picks import table as pick_table
-    from culmen.bench.suite import SUITES, choose, levels, summary, with_common_scores, write
+    from culmen.bench.picks import pick_rows as pick_table
+    from culmen.bench.suite import (
+        SUITES,
+        baseline_levels,
+        suite_picks,
+        summary_rows,
+        with_common_scores,
+        write_results,
+    )
 
     if suite not in SUITES:
         raise UserError(
@@ -119,14 +126,14 @@ def bench(
     chosen = msgspec.structs.replace(SUITES[suite], plain=plain, picks=picks, **given)
     check_suite(chosen)
     folder = out or Path("runs") / f"bench-{suite}"
-    plain_levels = list(levels(chosen, folder))
+    plain_levels = list(baseline_levels(chosen, folder))
     outcomes, done = run_suite(screen, chosen, folder)
     scored, why_not = _score_by_itself(screen, chosen, outcomes)
     outcomes = with_common_scores(outcomes) if scored else outcomes
-    shared = shares.table(outcomes)
-    picked = pick_table(list(choose(chosen, outcomes)))
-    files = write(chosen, outcomes, plain_levels, folder, picked)
-    rows = summary(outcomes)
+    shared = shares.share_rows(outcomes)
+    picked = pick_table(list(suite_picks(chosen, outcomes)))
+    files = write_results(chosen, outcomes, plain_levels, folder, picked)
+    rows = summary_rows(outcomes)
     data: dict[str, Any] = {
         "suite": chosen,
         "complete": done,
@@ -135,7 +142,7 @@ def bench(
     }
     data |= {
         "shares": shared,
-        "remarks": shares.remarks(outcomes, shared),
+        "remarks": shares.share_remarks(outcomes, shared),
         "picks": picked,
         "scored": scored,
         "cells": outcomes,
@@ -147,13 +154,13 @@ def bench(
         _show_shares(screen, shared, data["remarks"])
         _show_picks(screen, picked)
         if why_not:
-            screen.note(why_not)
-        screen.line()
-        screen.line(
+            screen.print_note(why_not)
+        screen.print_line()
+        screen.print_line(
             f"{'Complete' if done else 'Cut off: the same command goes on'}. Tables and runs "
             f"are in {folder}."
         )
-        screen.next_steps((f"culmen analyze {folder}/*/*/seed-*", "how these runs went"))
+        screen.print_next_steps((f"culmen analyze {folder}/*/*/seed-*", "how these runs went"))
 
     return Answer(data, show, 0 if done else INTERRUPTED)
 
@@ -172,8 +179,8 @@ def suite_settings(
     from culmen.core.usage import Budget
 
     given = {
-        "tasks": _names(tasks),
-        "strategies": _names(strategies),
+        "tasks": _parse_names(tasks),
+        "strategies": _parse_names(strategies),
         "seeds": None if seeds is None else tuple(range(seeds)),
         "budget": None if budget is None else Budget.parse(budget),
         "models_file": None if models is None else str(models.resolve()),
@@ -186,13 +193,13 @@ def suite_settings(
     }
 
 
-def _names(text: str | None) -> tuple[str, ...] | None:
+def _parse_names(text: str | None) -> tuple[str, ...] | None:
     """The names in a list with commas; raises `UserError` for an empty list."""
     if text is None:
         return None
-    from culmen.strategies.catalog import pieces
+    from culmen.strategies.catalog import split_top_level
 
-    found = tuple(dict.fromkeys(pieces(text)))
+    found = tuple(dict.fromkeys(split_top_level(text)))
     if not found:
         raise UserError("an empty list", where=f"'{text}'", fix="name some, separated by commas")
     return found
@@ -207,10 +214,10 @@ def check_suite(suite: Suite) -> None:
 
     options = RunOptions(model=suite.model, budget=suite.budget)
     for task, strategy in product(tasks_of(suite).values(), suite.strategies):
-        contender = Contender.of(strategy, task)
+        contender = Contender.from_text(strategy, task)
         inputs.check_ends(contender.strategy, options, RunObjects())
         if contender.pool:
-            pools.load(contender.pool)
+            pools.load_pool(contender.pool)
 
 
 def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResult], bool]:
@@ -218,24 +225,24 @@ def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResu
 
     Prints one line for each to standard error.
     """
-    from culmen.bench.suite import cells, perform, score
+    from culmen.bench.suite import run_cells, score_digits, suite_cells
 
-    size = len(cells(suite, folder))
+    size = len(suite_cells(suite, folder))
     outcomes: list[CellResult] = []
-    for each in perform(suite, folder):
+    for each in run_cells(suite, folder):
         outcomes.append(each)
         if screen.as_json:
             continue
-        certified = "" if each.certified is None else f"certified {score(each.certified)}"
+        certified = "" if each.certified is None else f"certified {score_digits(each.certified)}"
         facts = [
-            score(each.score),
+            score_digits(each.score),
             certified,
-            count(each.evaluations, "evaluation"),
-            duration(each.seconds),
+            count_text(each.evaluations, "evaluation"),
+            duration_text(each.seconds),
         ]
         name = f"{each.task} {each.strategy} seed {each.seed}"
         screen.err.print(
-            f"[{len(outcomes)}/{size}] {name}: {joined(facts)}", markup=False, soft_wrap=True
+            f"[{len(outcomes)}/{size}] {name}: {join_nonempty(facts)}", markup=False, soft_wrap=True
         )
     return outcomes, len(outcomes) == size and all(each.state == "finished" for each in outcomes)
 
@@ -248,21 +255,23 @@ def score_together(
     Returns the work done, by task. Prints the number of evaluations to standard error before the
     first one.
     """
-    from culmen.run.score import plans, score_runs
+    from culmen.run.score import plan_runs_by_task, score_runs
 
     found: list[dict[str, Any]] = []
-    for made in plans(runs, repeats=repeats, budget=budget):
+    for made in plan_runs_by_task(runs, repeats=repeats, budget=budget):
         plan = made.plan
-        where = f"{count(len(plan.cases), f'{plan.split} case')}" if plan.split else "the task"
+        where = f"{count_text(len(plan.cases), f'{plan.split} case')}" if plan.split else "the task"
         times = "once" if plan.repeats == 1 else f"{plan.repeats} times each"
-        what = f"{plan.task.name}: {count(len(plan.candidates), 'program')} on {where}, {times}"
-        _tell(screen, f"{what}: {count(len(plan.missing), 'evaluation')} to be made")
-        done = score_runs(made, budget, told=_steps(screen))
+        what = (
+            f"{plan.task.name}: {count_text(len(plan.candidates), 'program')} on {where}, {times}"
+        )
+        _print_progress(screen, f"{what}: {count_text(len(plan.missing), 'evaluation')} to be made")
+        done = score_runs(made, budget, told=_progress_printer(screen))
         if done.left:
-            again = f"{count(done.left, 'evaluation')} left; the same command goes on"
-            _tell(screen, f"{plan.task.name}: {again}")
+            again = f"{count_text(done.left, 'evaluation')} left; the same command goes on"
+            _print_progress(screen, f"{plan.task.name}: {again}")
         if done.isolation not in ("", made.meta.isolation):
-            _tell(
+            _print_progress(
                 screen,
                 f"{plan.task.name}: scored at isolation {done.isolation}, its runs at "
                 f"{made.meta.isolation}",
@@ -291,10 +300,10 @@ def _score_by_itself(
     Nothing is scored if that takes more than one run may spend. Returns the work done, by task, and
     the reason if there is none.
     """
-    from culmen.bench.suite import sampled
+    from culmen.bench.suite import sampled_results
     from culmen.core.usage import Budget
 
-    runs = [Path(each.run) for each in sampled(outcomes)]
+    runs = [Path(each.run) for each in sampled_results(outcomes)]
     limits = {name: getattr(suite.budget, name) for name in ("evaluations", "dollars", "seconds")}
     try:
         return score_together(screen, runs, budget=Budget(**limits)), ""
@@ -305,17 +314,17 @@ def _score_by_itself(
         )
 
 
-def _tell(screen: Screen, text: str) -> None:
+def _print_progress(screen: Screen, text: str) -> None:
     if not screen.as_json:
         screen.err.print(text, markup=False, soft_wrap=True)
 
 
-def _steps(screen: Screen) -> Callable[[int, int], None]:
+def _progress_printer(screen: Screen) -> Callable[[int, int], None]:
     """A callback that prints progress at every tenth."""
 
     def told(done: int, of: int) -> None:
         if done == of or done * 10 // of > (done - 1) * 10 // of:
-            _tell(screen, f"[{done}/{of}]")
+            _print_progress(screen, f"[{done}/{of}]")
 
     return told
 
@@ -325,16 +334,16 @@ def _show_shares(screen: Screen, rows: Rows, remarks: Sequence[str]) -> None:
     from culmen.bench import shares
 
     if rows:
-        screen.line()
-        screen.heading(
+        screen.print_line()
+        screen.print_heading(
             "Over tasks",
             "share solved, and right and more than p times as fast; 95% intervals over random "
             "seeds",
         )
-        heads, cells = shares.wide(rows)
-        screen.table(heads, cells, right=heads[1:])
+        heads, cells = shares.wide_table(rows)
+        screen.print_table(heads, cells, right=heads[1:])
     for remark in remarks:
-        screen.note(remark)
+        screen.print_note(remark)
 
 
 def _show_picks(screen: Screen, rows: Rows) -> None:
@@ -342,8 +351,10 @@ def _show_picks(screen: Screen, rows: Rows) -> None:
     from culmen.bench.picks import plus_minus
 
     for task, strategy in dict.fromkeys((row["task"], row["strategy"]) for row in rows):
-        screen.line()
-        screen.heading(task, f"what each rule would report of {strategy}'s runs, evaluated afresh")
+        screen.print_line()
+        screen.print_heading(
+            task, f"what each rule would report of {strategy}'s runs, evaluated afresh"
+        )
         cells = [
             [
                 f"{row['share']:.0%}",
@@ -355,26 +366,28 @@ def _show_picks(screen: Screen, rows: Rows) -> None:
             for row in rows
             if (row["task"], row["strategy"]) == (task, strategy)
         ]
-        screen.table(["observations", "rule", "runs", "score", "less the empirical mean's"], cells)
+        screen.print_table(
+            ["observations", "rule", "runs", "score", "less the empirical mean's"], cells
+        )
 
 
 def _show_summary(screen: Screen, rows: Rows, levels: Sequence[Level]) -> None:
     """Print the summary, task by task."""
-    from culmen.bench.suite import score, whole
+    from culmen.bench.suite import count_digits, score_digits
 
     for task in dict.fromkeys(row["task"] for row in rows):
         chosen = [row for row in rows if row["task"] == task]
-        screen.line()
-        screen.heading(task, "maximise" if chosen[0]["direction"] == "max" else "minimise")
+        screen.print_line()
+        screen.print_heading(task, "maximise" if chosen[0]["direction"] == "max" else "minimise")
         cells = [
             [
                 row["strategy"],
                 str(row["runs"]),
                 *(
-                    score(row[name])
+                    score_digits(row[name])
                     for name in ("best", "median", "q1", "q3", "together", "certified")
                 ),
-                *(whole(row[name]) for name in _COUNTS),
+                *(count_digits(row[name]) for name in _COUNTS),
             ]
             for row in chosen
         ]
@@ -389,11 +402,11 @@ def _show_summary(screen: Screen, rows: Rows, levels: Sequence[Level]) -> None:
             "certified",
             *_COUNTS,
         ]
-        screen.table(heads, cells, right=heads[1:])
+        screen.print_table(heads, cells, right=heads[1:])
         for level in (level for level in levels if level.task == task):
-            screen.line(
+            screen.print_line(
                 f"plain optimiser, two processes of {level.seconds:g} s: certified "
-                f"{score(level.value)}"
+                f"{score_digits(level.value)}"
             )
 
 
@@ -402,10 +415,10 @@ def _bench_scale(screen: Screen, strategy: str | None, at_once: str | None, real
     from culmen.bench import scale
     from culmen.strategies import catalog
 
-    chosen = catalog.make(strategy or "best_of_n", {})
+    chosen = catalog.make_strategy(strategy or "best_of_n", {})
     figures: list[Figure] = []
     for workers in _worker_counts(at_once) or scale.LEVELS:
-        figures.append(scale.measure(chosen, workers))
+        figures.append(scale.measure_driver(chosen, workers))
         if not screen.as_json:
             now = figures[-1]
             text = (
@@ -415,10 +428,13 @@ def _bench_scale(screen: Screen, strategy: str | None, at_once: str | None, real
             screen.err.print(text, markup=False)
     measured = list(_measure_backends()) if real else []
     saturation = {
-        f"{s:g} s": round(scale.saturation(figures, s)) for s in (*_EXAMPLES, scale.mean_seconds())
+        f"{s:g} s": round(scale.saturating_workers(figures, s))
+        for s in (*_EXAMPLES, scale.mean_seconds())
     }
     data: dict[str, Any] = {
-        "simulated": [{**msgspec.to_builtins(each), "bound": each.bound} for each in figures],
+        "simulated": [
+            {**msgspec.to_builtins(each), "bound": each.limiting_resource} for each in figures
+        ],
         "saturates_at": saturation,
         "measured": msgspec.to_builtins(measured),
     }
@@ -459,7 +475,7 @@ def _show_scale(
 ) -> None:
     from culmen.bench import scale
 
-    screen.line(
+    screen.print_line(
         f"Simulated workers, real driver: evaluations of {scale.MEDIAN:g} s (median, "
         "log-normal, mean "
         f"{scale.mean_seconds():.0f} s), 4.5 % fail, 1 % take ten times as long."
@@ -487,18 +503,20 @@ def _show_scale(
             f"{each.workers_busy:.1%}",
             f"{each.calls}",
             f"{each.peak_mb:.0f}",
-            each.bound,
+            each.limiting_resource,
         ]
         for each in figures
     ]
-    screen.table(heads, cells, right=heads[:-1])
+    screen.print_table(heads, cells, right=heads[:-1])
     named = ", ".join(f"{number} of {seconds}" for seconds, number in saturation.items())
-    screen.line(f"At that cost the driver is busy all the time with {named} at once.")
+    screen.print_line(f"At that cost the driver is busy all the time with {named} at once.")
     if not measured:
-        screen.next_steps(("culmen bench scale --real", "measure this machine's backends, too"))
+        screen.print_next_steps(
+            ("culmen bench scale --real", "measure this machine's backends, too")
+        )
         return
-    screen.line()
-    screen.line("BackendFigure here, programs that take no time:")
+    screen.print_line()
+    screen.print_line("BackendFigure here, programs that take no time:")
     heads = [
         "backend",
         "at once",
@@ -522,6 +540,6 @@ def _show_scale(
         ]
         for each in measured
     ]
-    screen.table(heads, cells, right=heads[1:])
+    screen.print_table(heads, cells, right=heads[1:])
     if not any(each.backend.startswith("ray") for each in measured):
-        screen.line("Ray is not installed, so it is not measured: pip install 'culmen[ray]'")
+        screen.print_line("Ray is not installed, so it is not measured: pip install 'culmen[ray]'")

@@ -27,7 +27,7 @@ from culmen.cli.bench import (
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import find_run
 from culmen.core.errors import UserError
-from culmen.observe.figures import count, dollars, measured, number
+from culmen.observe.figures import count_text, dollars_text, number_text, score_with_margin
 
 if TYPE_CHECKING:
     from culmen.bench.suite import Suite
@@ -78,12 +78,12 @@ def analyze(
     in the reply, improvement by distance and width, width over time.
     """
     from culmen.report import analyze as analysis
-    from culmen.report.analyze import write
+    from culmen.report.analyze import write_analyses
     from culmen.strategies.catalog import NAMES
 
     paths = [find_run(name) for name in dict.fromkeys(run or [None])]
-    groups = analysis.analyze(paths, NAMES, k)
-    files, remark = ([], "") if out is None else write(groups, out)
+    groups = analysis.analyze_runs(paths, NAMES, k)
+    files, remark = ([], "") if out is None else write_analyses(groups, out)
     data: dict[str, Any] = {
         "groups": groups,
         "files": [str(file) for file in files],
@@ -94,14 +94,14 @@ def analyze(
         _show_groups(screen, groups)
         if out is None:
             names = " ".join(name for group in groups for name in group.runs)
-            screen.next_steps(
+            screen.print_next_steps(
                 (f"culmen analyze {names} --out analysis", "all rows as CSV, and plots")
             )
             return
-        screen.line()
-        screen.line(f"Wrote {count(len(files), 'file')} into {out}.")
+        screen.print_line()
+        screen.print_line(f"Wrote {count_text(len(files), 'file')} into {out}.")
         if remark:
-            screen.note(remark)
+            screen.print_note(remark)
 
     return Answer(data, show)
 
@@ -140,28 +140,28 @@ _CHOSEN = {  # columns of tables that have more than fit
 def _show_groups(screen: Screen, groups: Sequence[Group]) -> None:
     """Print the part of every table that fits on a screen."""
     if any(len(group.runs) > 1 for group in groups):
-        screen.line("Median over runs (first to third quartile).", style="dim")
+        screen.print_line("Median over runs (first to third quartile).", style="dim")
     for group in groups:
         scores = f", scores {group.trust}" if group.trust else ""
-        screen.rule(f"{group.label}, {count(len(group.runs), 'run')}{scores}")
+        screen.print_rule(f"{group.label}, {count_text(len(group.runs), 'run')}{scores}")
         for table in group.tables:
             if table.skipped and table.name not in _STEPS:
-                screen.line(f"{table.title}: skipped, {table.skipped}", style="dim")
+                screen.print_line(f"{table.title}: skipped, {table.skipped}", style="dim")
             elif table.name not in _LONG:
                 _show_table(screen, table, several=len(group.runs) > 1)
 
 
 def _show_table(screen: Screen, table: Table, several: bool) -> None:
-    screen.line()
-    screen.heading(table.title)
+    screen.print_line()
+    screen.print_heading(table.title)
     for note in table.notes:
-        screen.line(note, style="dim")
+        screen.print_line(note, style="dim")
     rows = _select_rows(table)
     known = [name for name in rows[0] if not name.endswith(("_q1", "_q3"))]
     columns = [name for name in _CHOSEN.get(table.name, known) if name in known]
-    cells = [[_cell(row, name, several) for name in columns] for row in rows]
+    cells = [[_table_cell(row, name, several) for name in columns] for row in rows]
     headings = [name.replace("_", " ") for name in columns]
-    screen.table(headings, cells, right=columns)
+    screen.print_table(headings, cells, right=columns)
 
 
 def _select_rows(table: Table) -> Rows:
@@ -179,7 +179,7 @@ def _select_rows(table: Table) -> Rows:
 
 def _thirds_by_k(rows: Rows) -> Rows:
     """Near, middle and far thirds of every K; the files have the table by deciles."""
-    from culmen.report.analyses import mean
+    from culmen.report.analyses import mean_of_known
 
     thirds = {"near (1-3)": range(1, 4), "middle (4-7)": range(4, 8), "far (8-10)": range(8, 11)}
     found: Rows = []
@@ -188,7 +188,7 @@ def _thirds_by_k(rows: Rows) -> Rows:
             chosen = [row for row in rows if row["k"] == k and row["decile"] in deciles]
             if chosen:
                 means = {
-                    column: mean(row[column] for row in chosen)
+                    column: mean_of_known(row[column] for row in chosen)
                     for column in ("improve", "best_gain")
                 }
                 found.append(
@@ -202,7 +202,7 @@ def _thirds_by_k(rows: Rows) -> Rows:
     return found
 
 
-def _cell(row: dict[str, Any], name: str, several: bool) -> str:
+def _table_cell(row: dict[str, Any], name: str, several: bool) -> str:
     value = row[name]
     if value is None or isinstance(value, str):
         return value or "-"
@@ -210,12 +210,12 @@ def _cell(row: dict[str, Any], name: str, several: bool) -> str:
         return f"{value:,}"
     low, high = row.get(f"{name}_q1"), row.get(f"{name}_q3")
     if not several or low is None or high is None:
-        return number(float(f"{value:.5g}"))
-    return f"{_short(value)} ({_short(low)} to {_short(high)})"
+        return number_text(float(f"{value:.5g}"))
+    return f"{_short_number(value)} ({_short_number(low)} to {_short_number(high)})"
 
 
-def _short(value: float | None) -> str:
-    return "-" if value is None else number(float(f"{value:.4g}"))
+def _short_number(value: float | None) -> str:
+    return "-" if value is None else number_text(float(f"{value:.4g}"))
 
 
 def compare(
@@ -308,14 +308,14 @@ def compare(
     from culmen.strategies.catalog import NAMES
 
     making = (tasks, strategies, seeds, budget, models, workers, out, untimed or None)
-    along = _axis(axis)
+    along = _parse_axis(axis)
     _check_asked(bool(run) and any(option is not None for option in making), plot)
-    limit = None if score_budget is None else _budget(score_budget)
+    limit = None if score_budget is None else _parse_budget(score_budget)
     done, written = True, dict[Path, str]()
     if run:
         paths = _find_runs(run)
     else:
-        suite = _suite(
+        suite = _comparison_suite(
             suite_settings(tasks, strategies, seeds, budget, model, models, workers, untimed)
         )
         outcomes, done = run_suite(screen, suite, out or Path("runs/compare"))
@@ -324,7 +324,7 @@ def compare(
     scored = score_together(screen, paths, repeats, limit) if together or repeats or limit else []
     found, left_out = read_all(paths, written)
     names = NAMES
-    made = comparing.compare(found, names, left_out, along)
+    made = comparing.compare_runs(found, names, left_out, along)
     data: dict[str, Any] = {
         "complete": done,
         "runs": [str(path) for path in paths],
@@ -335,25 +335,26 @@ def compare(
         from culmen.report.plots import draw_comparison
 
         data["files"] = [
-            str(file) for file in draw_comparison(made, comparing.contenders(found, names), plot)
+            str(file)
+            for file in draw_comparison(made, comparing.finished_contenders(found, names), plot)
         ]
     again = "culmen compare " + " ".join(run or [str(out or Path("runs/compare"))]) + " --score"
 
     def show(screen: Screen) -> None:
         _show_comparison(screen, made, done, data["files"])
         if any(part.worth_scoring for part in made.tasks):
-            screen.next_steps((again, "what the runs returned, scored together afresh"))
+            screen.print_next_steps((again, "what the runs returned, scored together afresh"))
 
     return Answer(data, show, 0 if done else INTERRUPTED)
 
 
-def _budget(text: str) -> Budget:
+def _parse_budget(text: str) -> Budget:
     from culmen.core.usage import Budget
 
     return Budget.parse(text)
 
 
-def _axis(name: str) -> Axis:
+def _parse_axis(name: str) -> Axis:
     from culmen.report.records import AXES
 
     for axis in AXES:
@@ -394,7 +395,7 @@ def _find_runs(names: list[str]) -> list[Path]:
     return list({path.resolve(): path for path in paths}.values())
 
 
-def _suite(given: dict[str, Any]) -> Suite:
+def _comparison_suite(given: dict[str, Any]) -> Suite:
     from culmen.bench.suite import Suite
     from culmen.core.usage import Budget
 
@@ -413,7 +414,9 @@ _HEADS = ["mean", "median", "IQM"]
 
 def _show_comparison(screen: Screen, made: Comparison, done: bool, files: Sequence[str]) -> None:
     """Print a comparison: task by task, then over tasks, then in sentences."""
-    screen.line(f"Figures with {made.confidence:.0%} bootstrap intervals over runs.", style="dim")
+    screen.print_line(
+        f"Figures with {made.confidence:.0%} bootstrap intervals over runs.", style="dim"
+    )
     for part in made.tasks:
         _show_task(screen, part, made.axis)
         _show_scaled(screen, part.rows, made.thresholds)
@@ -421,17 +424,17 @@ def _show_comparison(screen: Screen, made: Comparison, done: bool, files: Sequen
     if made.overall is not None:
         _show_overall(screen, made.overall, made.thresholds)
     for file in files:
-        screen.line(f"Drew {file}")
+        screen.print_line(f"Drew {file}")
     for remark in made.remarks:
-        screen.note(remark)
+        screen.print_note(remark)
     if not done:
-        screen.note("Cut off: the same command goes on.")
+        screen.print_note("Cut off: the same command goes on.")
 
 
 def _show_task(screen: Screen, part: TaskComparison, axis: Axis) -> None:
     scale, aim = part.scale, part.target
     way = "maximise" if part.direction == "max" else "minimise"
-    screen.rule(f"{part.task}, {way}, {part.basis}")
+    screen.print_rule(f"{part.task}, {way}, {part.basis}")
     on, nothing = any(row.on for row in part.rows), any(row.nothing for row in part.rows)
     heads = [
         "strategy",
@@ -444,44 +447,44 @@ def _show_task(screen: Screen, part: TaskComparison, axis: Axis) -> None:
     cells = [
         [
             row.strategy,
-            _runs(row),
+            _run_count(row),
             *([f"{row.nothing} of {row.runs}"] if nothing else []),
             *([row.on] if on else []),
-            number(row.best)
+            number_text(row.best)
             if not row.margin or row.best is None
-            else measured(row.best, row.margin),
-            *map(_estimate, (row.mean, row.median, row.iqm)),
+            else score_with_margin(row.best, row.margin),
+            *map(_estimate_text, (row.mean, row.median, row.iqm)),
         ]
         for row in part.rows
     ]
-    screen.table(heads, cells, right=["runs", "found nothing", "on", "best"])
+    screen.print_table(heads, cells, right=["runs", "found nothing", "on", "best"])
     if aim.score is not None:
-        screen.line(f"To {number(aim.score)}, {aim.origin}:")
+        screen.print_line(f"To {number_text(aim.score)}, {aim.origin}:")
         heads = ["strategy", "reached", "evaluations", "per success", "dollars", "per success "]
         further = axis not in ("evaluations", "dollars")
         heads += [axis.replace("_", " "), "per success  "] if further else []
-        screen.table(heads, [_reach(row, further) for row in part.rows], right=heads[1:])
-    screen.line(
-        f"Common scale: 0 is {number(scale.start)} ({scale.start_from}), 1 is "
-        f"{number(scale.reference)} "
+        screen.print_table(heads, [_reach_row(row, further) for row in part.rows], right=heads[1:])
+    screen.print_line(
+        f"Common scale: 0 is {number_text(scale.start)} ({scale.start_from}), 1 is "
+        f"{number_text(scale.reference)} "
         f"({scale.reference_from})."
     )
 
 
 def _show_overall(screen: Screen, overall: Overall, thresholds: Sequence[float]) -> None:
-    screen.rule(
-        f"over {count(len(overall.tasks), 'task')} on the common scale: {', '.join(overall.tasks)}"
+    screen.print_rule(
+        f"over {count_text(len(overall.tasks), 'task')} on the common scale: {', '.join(overall.tasks)}"
     )
     cells = [
         [
             row.strategy,
-            _runs(row),
-            _short(row.best),
-            *map(_estimate, (row.mean, row.median, row.iqm)),
+            _run_count(row),
+            _short_number(row.best),
+            *map(_estimate_text, (row.mean, row.median, row.iqm)),
         ]
         for row in overall.rows
     ]
-    screen.table(["strategy", "runs", "best", *_HEADS], cells, right=["runs", "best"])
+    screen.print_table(["strategy", "runs", "best", *_HEADS], cells, right=["runs", "best"])
     _show_scaled(screen, overall.rows, thresholds)
     _show_pairs(screen, overall.pairs)
 
@@ -492,20 +495,23 @@ def _show_scaled(
     """Expected best of n runs, and performance profiles, on the common scale."""
     most = max(len(row.best_of) for row in rows)
     marks = sorted({place for place in (*_BEST_OF, most - 1) if place < most})
-    screen.line("On the common scale: IQM, and expected best of n runs:")
+    screen.print_line("On the common scale: IQM, and expected best of n runs:")
     heads = ["strategy", "IQM", *(f"best of {place + 1}" for place in marks)]
     cells = [
         [
             row.strategy,
-            _estimate(row.normalised),
-            *(_short(row.best_of[place]) if place < len(row.best_of) else "-" for place in marks),
+            _estimate_text(row.normalised),
+            *(
+                _short_number(row.best_of[place]) if place < len(row.best_of) else "-"
+                for place in marks
+            ),
         ]
         for row in rows
     ]
-    screen.table(heads, cells)
-    screen.line("Share of runs at or above a level of it:")
+    screen.print_table(heads, cells)
+    screen.print_line("Share of runs at or above a level of it:")
     heads = ["strategy", *(f"{mark:g}" for mark in thresholds)]
-    screen.table(
+    screen.print_table(
         heads,
         [[row.strategy, *(f"{share:.0%}" for share in row.profile)] for row in rows],
         heads[1:],
@@ -515,26 +521,28 @@ def _show_scaled(
 def _show_pairs(screen: Screen, pairs: Sequence[StrategyPair]) -> None:
     """Print one sentence for each pair of strategies, those with a clear winner first."""
     for pair in sorted(pairs, key=lambda pair: not pair.apart):
-        screen.line(pair.sentence, style="bold" if pair.apart else "")
+        screen.print_line(pair.sentence, style="bold" if pair.apart else "")
 
 
-def _runs(row: StrategyFigures) -> str:
+def _run_count(row: StrategyFigures) -> str:
     return str(row.runs) if row.valued == row.runs else f"{row.valued} of {row.runs}"
 
 
-def _reach(row: StrategyFigures, further: bool) -> list[str]:
+def _reach_row(row: StrategyFigures, further: bool) -> list[str]:
     reach = row.reach
     assert reach is not None
-    counts = [_short(value) for value in (reach.evaluations, reach.expected_evaluations)]
+    counts = [_short_number(value) for value in (reach.evaluations, reach.expected_evaluations)]
     money = [
-        "-" if value is None else dollars(value)
+        "-" if value is None else dollars_text(value)
         for value in (reach.dollars, reach.expected_dollars)
     ]
-    steps = [_short(value) for value in (reach.steps, reach.expected_steps)] if further else []
+    steps = (
+        [_short_number(value) for value in (reach.steps, reach.expected_steps)] if further else []
+    )
     return [row.strategy, f"{reach.reached} of {row.runs}", *counts, *money, *steps]
 
 
-def _estimate(found: Estimate) -> str:
+def _estimate_text(found: Estimate) -> str:
     if found.low is None or found.high is None:
-        return _short(found.value)
-    return f"{_short(found.value)} [{_short(found.low)}, {_short(found.high)}]"
+        return _short_number(found.value)
+    return f"{_short_number(found.value)} [{_short_number(found.low)}, {_short_number(found.high)}]"

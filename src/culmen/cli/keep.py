@@ -16,7 +16,7 @@ import typer
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import RequiredRun, Run, find_run
 from culmen.core.errors import CulmenError, JournalMismatch, RunLocked, UserError
-from culmen.observe.figures import RUNS, clean, count, run_name
+from culmen.observe.figures import RUNS, count_text, escape_controls, run_name
 
 if TYPE_CHECKING:
     from culmen.core.event import Event
@@ -44,12 +44,12 @@ def track(
     ],
 ) -> Answer:
     """Copy an existing run to trackers; a run that still goes on is followed to its end."""
-    from culmen.observe.tracker_backends import trackers
+    from culmen.observe.tracker_backends import parse_trackers
 
     path, told = find_run(run), dict[str, int]()
-    for tracking in trackers(to):
+    for tracking in parse_trackers(to):
         try:
-            told[tracking.name] = tracking.copy(path)
+            told[tracking.name] = tracking.send_journal(path)
         except CulmenError:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary of a foreign library
@@ -61,7 +61,7 @@ def track(
 
     def show(screen: Screen) -> None:
         for name, many in told.items():
-            screen.line(f"{name}: {count(many, 'evaluation')}")
+            screen.print_line(f"{name}: {count_text(many, 'evaluation')}")
 
     return Answer(data, show)
 
@@ -84,7 +84,7 @@ def export(
 
     Formats: all events (jsonl), all evaluations (csv), the best candidates (files).
     """
-    from culmen.store.export import export as write
+    from culmen.store.export import export_run as write
 
     path = find_run(run)
     if form not in _UNITS:
@@ -114,8 +114,8 @@ def export(
             f"cannot write: {error.strerror}", where=str(target), fix="name another place"
         ) from None
     data = {"run": path.name, "format": form, "out": str(target), "written": written}
-    text = "" if target is None else f"wrote {count(written, _UNITS[form])} to {target}"
-    return Answer(data, lambda screen: screen.line(text) if text else None)
+    text = "" if target is None else f"wrote {count_text(written, _UNITS[form])} to {target}"
+    return Answer(data, lambda screen: screen.print_line(text) if text else None)
 
 
 def replay(
@@ -133,8 +133,8 @@ def replay(
 
 def replay_run(run: Path, verify: bool) -> Answer:
     """Replay the run in a folder, and compare with its journal."""
-    from culmen.engine.driver import replay
-    from culmen.run.assemble import rebuild
+    from culmen.engine.driver import replay_journal
+    from culmen.run.assemble import rebuild_search
     from culmen.run.options import RunObjects
     from culmen.store.journal import SqlJournal
 
@@ -143,12 +143,12 @@ def replay_run(run: Path, verify: bool) -> Answer:
     differences: list[str] = []
     effects = 0
     try:
-        search, estimate = rebuild(journal.meta, RunObjects())
+        search, estimate = rebuild_search(journal.meta, RunObjects())
         try:
-            replayed = replay(search, _remember_state(journal.retrace(), end), estimate)
+            replayed = replay_journal(search, _remember_state(journal.retrace(), end), estimate)
             effects = replayed.effects
             if end.get("state") == "finished":
-                differences += _differences(search, end)
+                differences += _replay_differences(search, end)
         except JournalMismatch as error:
             differences.append(error.what)
         finally:
@@ -176,7 +176,7 @@ def _remember_state(events: Iterator[Event], last: dict[str, Any]) -> Iterator[E
         yield event
 
 
-def _differences(search: Any, end: dict[str, Any]) -> list[str]:
+def _replay_differences(search: Any, end: dict[str, Any]) -> list[str]:
     """Differences between the replayed end of a run and the one in its journal."""
     found: list[str] = []
     verdict, reason = search.verdict, str(end.get("reason", ""))
@@ -192,17 +192,19 @@ def _differences(search: Any, end: dict[str, Any]) -> list[str]:
 
 
 def _show_replay(screen: Screen, data: dict[str, Any]) -> None:
-    effects = count(data["effects"], "effect")
+    effects = count_text(data["effects"], "effect")
     if data["matches"]:
         end = (
             ", and the same final choice" if data["finished"] else " (the run has not finished yet)"
         )
-        screen.line(f"matches: {effects} derived again, all the same{end}", style="green")
+        screen.print_line(f"matches: {effects} derived again, all the same{end}", style="green")
         return
-    screen.line(f"does not match, after {effects}:", style="red")
+    screen.print_line(f"does not match, after {effects}:", style="red")
     for text in data["differences"]:
-        screen.line(f"  {clean(text)}")
-    screen.next_steps((f"culmen fork {data['run']}", "a new run that reuses every finished result"))
+        screen.print_line(f"  {escape_controls(text)}")
+    screen.print_next_steps(
+        (f"culmen fork {data['run']}", "a new run that reuses every finished result")
+    )
 
 
 def recover(
@@ -212,19 +214,19 @@ def recover(
 ) -> Answer:
     """Copy what can be read of a damaged run into a new one, which can be resumed."""
     from culmen.store.transfer import BEYOND
-    from culmen.store.transfer import recover as copy
+    from culmen.store.transfer import recover_run as copy
 
     source = run if (run / "journal.db").is_file() else RUNS / run
     saved = copy(source, out)
 
     def show(screen: Screen) -> None:
-        screen.line(f"saved {count(saved.events, 'event')} into {saved.path}")
+        screen.print_line(f"saved {count_text(saved.events, 'event')} into {saved.path}")
         if saved.beyond:
-            screen.line(
-                f"{count(saved.beyond, 'event')} behind the first unreadable one lie in "
+            screen.print_line(
+                f"{count_text(saved.beyond, 'event')} behind the first unreadable one lie in "
                 f"{saved.path}/{BEYOND}"
             )
-        screen.next_steps((f"culmen resume {run_name(saved.path)}", "go on"))
+        screen.print_next_steps((f"culmen resume {run_name(saved.path)}", "go on"))
 
     return Answer(saved, show)
 
@@ -270,47 +272,47 @@ def archive(
     made: list[Archived] = []
     for name in run:
         made.append(
-            _unpack(name, out, len(run) > 1)
+            _unpack_run(name, out, len(run) > 1)
             if restore
-            else _pack(name, out, run, remove, unfinished)
+            else _pack_run(name, out, run, remove, unfinished)
         )
 
     def show(screen: Screen) -> None:
         for one in made:
             gone = "; the run was deleted" if one.removed else ""
-            screen.line(
-                f"{one.file}: {one.events:,} events, {_size(one.before)} -> "
-                f"{_size(one.after)}{gone}"
+            screen.print_line(
+                f"{one.file}: {one.events:,} events, {_size_text(one.before)} -> "
+                f"{_size_text(one.after)}{gone}"
             )
 
     return Answer({"archives": made}, show)
 
 
-def _pack(
+def _pack_run(
     name: str, out: Path | None, names: list[str], remove: bool, unfinished: bool
 ) -> Archived:
     from culmen.store import archive as archives
-    from culmen.store.address import pointer
+    from culmen.store.address import read_pointer
 
     path = find_run(name)
     several = len(names) > 1 or (out is not None and out.is_dir())
     if several and out is not None:
         out.mkdir(parents=True, exist_ok=True)
     # then its folder is a hidden one, no place for an archive
-    in_database = pointer(path) is not None
+    in_database = read_pointer(path) is not None
     file = out / f"{path.name}{archives.SUFFIX}" if out is not None and several else out
     if file is None and in_database:
         file = Path(f"{path.name}{archives.SUFFIX}")
-    return archives.archive(path, file, remove=remove, unfinished=unfinished)
+    return archives.archive_run(path, file, remove=remove, unfinished=unfinished)
 
 
-def _unpack(name: str, out: Path | None, several: bool) -> Archived:
+def _unpack_run(name: str, out: Path | None, several: bool) -> Archived:
     from culmen.store import archive as archives
 
     file = Path(name)
     stem = file.name.removesuffix(archives.SUFFIX)
     target = RUNS / stem if out is None else out / stem if several or out.is_dir() else out
-    return archives.restore(file, target)
+    return archives.restore_archive(file, target)
 
 
 def vacuum(screen: Screen, run: Run = None) -> Answer:
@@ -318,17 +320,20 @@ def vacuum(screen: Screen, run: Run = None) -> Answer:
 
     Refused while a process is writing the run.
     """
-    from culmen.store.archive import vacuum as tidy
+    from culmen.store.archive import vacuum_store as tidy
 
     path = find_run(run)
     before, after = tidy(path)
     data = {"run": path.name, "before": before, "after": after}
     return Answer(
-        data, lambda screen: screen.line(f"{path.name}: {_size(before)} -> {_size(after)}")
+        data,
+        lambda screen: screen.print_line(
+            f"{path.name}: {_size_text(before)} -> {_size_text(after)}"
+        ),
     )
 
 
-def _size(number: int) -> str:
+def _size_text(number: int) -> str:
     """`512 bytes`, `3.2 MB`."""
     value, unit = float(number), "bytes"
     for unit in ("bytes", "kB", "MB", "GB"):
@@ -357,7 +362,7 @@ def pool_build(
     """Collect the best candidates of runs of one task into a file."""
     from culmen.run import pools
 
-    return _save_pool(pools.build([find_run(run) for run in runs], best, licence), out)
+    return _save_pool(pools.build_pool([find_run(run) for run in runs], best, licence), out)
 
 
 def pool_show(
@@ -373,19 +378,20 @@ def pool_show(
     """
     from culmen.run import pools
 
-    data = pools.summary(pools.load(file))
+    data = pools.pool_summary(pools.load_pool(file))
 
     def show(screen: Screen) -> None:
-        screen.heading(
-            data["task"], f"{count(len(data['candidates']), 'candidate')}, {data['direction']}imise"
+        screen.print_heading(
+            data["task"],
+            f"{count_text(len(data['candidates']), 'candidate')}, {data['direction']}imise",
         )
-        screen.line(f"licence: {data['licence'] or 'none stated'}")
-        screen.line(
+        screen.print_line(f"licence: {data['licence'] or 'none stated'}")
+        screen.print_line(
             f"sources: {', '.join(source['run'] for source in data['sources']) or 'none stated'}"
         )
         columns = ["id", "claimed score", "evaluations", "from", "model", "characters"]
-        screen.table(columns, [_pool_row(row) for row in data["candidates"][:limit]])
-        screen.next_steps(
+        screen.print_table(columns, [_pool_row(row) for row in data["candidates"][:limit]])
+        screen.print_next_steps(
             (f"culmen run TASK --strategy turboevolve --pool {file}", "start from them")
         )
 
@@ -409,7 +415,7 @@ def pool_merge(
 
     return _save_pool(
         pools.without_best(
-            pools.merge([pools.load(file) for file in files], licence), without_best
+            pools.merge_pools([pools.load_pool(file) for file in files], licence), without_best
         ),
         out,
     )
@@ -418,7 +424,7 @@ def pool_merge(
 def _save_pool(made: Pool, out: Path) -> Answer:
     from culmen.run import pools
 
-    pools.save(made, out)
+    pools.save_pool(made, out)
     data = {
         "out": str(out),
         "task": made.task,
@@ -427,8 +433,8 @@ def _save_pool(made: Pool, out: Path) -> Answer:
     }
 
     def show(screen: Screen) -> None:
-        screen.line(f"wrote {count(len(made.members), 'candidate')} to {out}")
-        screen.next_steps((f"culmen pool show {out}", "look at it"))
+        screen.print_line(f"wrote {count_text(len(made.members), 'candidate')} to {out}")
+        screen.print_next_steps((f"culmen pool show {out}", "look at it"))
 
     return Answer(data, show)
 
@@ -456,14 +462,14 @@ def advisor_export(
     from culmen.train import advisors
 
     path = find_run(run)
-    data = {"run": path.name, **advisors.export(path, version, out)}
+    data = {"run": path.name, **advisors.export_advisor(path, version, out)}
 
     def show(screen: Screen) -> None:
         what = f"an adapter of {data['base']}" if data["form"] == "adapter" else "a whole model"
-        screen.line(f"version {data['version']}, {what}: {data['out']}")
+        screen.print_line(f"version {data['version']}, {what}: {data['out']}")
         if data["form"] == "adapter":
             serve = f"vllm serve {data['base']} --enable-lora --lora-modules advisor={data['out']}"
-            screen.next_steps((serve, "serve it"))
+            screen.print_next_steps((serve, "serve it"))
 
     return Answer(data, show)
 
@@ -495,9 +501,9 @@ def advisor_chat(
     if not screen.as_json:
         screen.err.print(f"version {talk.version} of {path.name}", style="dim", markup=False)
     for text in say if say else _typed_lines(screen):
-        reply = talk.say(text)
+        reply = talk.send_message(text)
         if not screen.as_json:
-            screen.line(reply)
+            screen.print_line(reply)
     return Answer({"run": path.name, "version": talk.version, "messages": talk.messages})
 
 
@@ -515,16 +521,18 @@ def db_list(screen: Screen, url: Url) -> Answer:
     """List the runs of a database."""
     from culmen.cli import pages
     from culmen.store import views
-    from culmen.store.address import anchor, parse
+    from culmen.store.address import local_folder, parse_address
 
-    lines = views.runs(anchor(parse(url.partition("#")[0])))
+    lines = views.list_runs(local_folder(parse_address(url.partition("#")[0])))
 
     def show(screen: Screen) -> None:
         if lines:
-            pages.run_list(screen, lines)
+            pages.show_run_list(screen, lines)
         else:
-            screen.line("no runs there")
-            screen.next_steps((f"culmen run TASK --db '{parse(url).url}'", "make one"))
+            screen.print_line("no runs there")
+            screen.print_next_steps(
+                (f"culmen run TASK --db '{parse_address(url).url}'", "make one")
+            )
 
     return Answer({"runs": msgspec.to_builtins(lines)}, show)
 
@@ -558,13 +566,13 @@ def db_copy(
     def show(screen: Screen) -> None:
         for one in made:
             rows = sum(table.rows for table in one.tables.values())
-            events = count(one.tables["event"].rows, "event")
-            screen.line(
-                f"{one.source} -> {one.target}: {events}, {count(rows, 'row')}; counts and "
+            events = count_text(one.tables["event"].rows, "event")
+            screen.print_line(
+                f"{one.source} -> {one.target}: {events}, {count_text(rows, 'row')}; counts and "
                 "hashes are the same"
             )
         if not made:
-            screen.line("no runs there")
+            screen.print_line("no runs there")
 
     return Answer(msgspec.to_builtins(data), show)
 
@@ -574,12 +582,12 @@ def db_migrate(screen: Screen, url: Url) -> Answer:
 
     Skips runs that a process is writing.
     """
-    from culmen.store.address import anchor, parse
+    from culmen.store.address import local_folder, parse_address
     from culmen.store.database import run_folders
     from culmen.store.journal import SqlJournal
 
     states: dict[str, Any] = {}
-    for folder in run_folders(anchor(parse(url.partition("#")[0]))):
+    for folder in run_folders(local_folder(parse_address(url.partition("#")[0]))):
         try:
             SqlJournal.open(folder, write=True).close()
             states[folder.name] = "up to date"
@@ -588,9 +596,9 @@ def db_migrate(screen: Screen, url: Url) -> Answer:
 
     def show(screen: Screen) -> None:
         for name, state in states.items():
-            screen.line(f"{name}: {state}")
+            screen.print_line(f"{name}: {state}")
         if not states:
-            screen.line("no runs there")
+            screen.print_line("no runs there")
 
     return Answer({"runs": states}, show)
 
@@ -608,10 +616,10 @@ def db_drop(
 
     Refused while a process is writing it.
     """
-    from culmen.store.address import parse
-    from culmen.store.archive import drop
+    from culmen.store.address import parse_address
+    from culmen.store.archive import drop_database_run
 
-    address = parse(run)
+    address = parse_address(run)
     if not address.name:
         raise UserError(
             "the address names no run", where=run, fix=f"culmen db list '{address.url}'"
@@ -620,5 +628,5 @@ def db_drop(
         raise UserError(
             f"this deletes '{address.name}' for ever", where=str(address), fix="confirm with --yes"
         )
-    drop(address)
-    return Answer({"dropped": str(address)}, lambda screen: screen.line(f"deleted {address}"))
+    drop_database_run(address)
+    return Answer({"dropped": str(address)}, lambda screen: screen.print_line(f"deleted {address}"))

@@ -13,7 +13,14 @@ import typer
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import Candidate, RequiredRun, Run, find_candidate, find_run
 from culmen.core.errors import UserError
-from culmen.observe.figures import RUNS, clean, clock, count, measured, run_name
+from culmen.observe.figures import (
+    RUNS,
+    clock_text,
+    count_text,
+    escape_controls,
+    run_name,
+    score_with_margin,
+)
 
 if TYPE_CHECKING:
     from culmen.core.event import Entry, Event
@@ -34,13 +41,15 @@ def status(
     from culmen.store import views
 
     if all_runs:
-        lines = views.runs(RUNS)
+        lines = views.list_runs(RUNS)
         return Answer(
-            {"runs": msgspec.to_builtins(lines)}, lambda screen: pages.run_list(screen, lines)
+            {"runs": msgspec.to_builtins(lines)}, lambda screen: pages.show_run_list(screen, lines)
         )
     path = find_run(run)
-    now = views.status(path)
-    return Answer(pages.document(now, path), lambda screen: pages.status(screen, now, path))
+    now = views.run_status(path)
+    return Answer(
+        pages.status_document(now, path), lambda screen: pages.show_status(screen, now, path)
+    )
 
 
 def best(
@@ -68,20 +77,20 @@ def best(
     Scores go to standard error: > FILE gets the text alone.
     """
     from culmen.cli import pages
-    from culmen.observe.summary import summarize
+    from culmen.observe.summary import summarize_run
     from culmen.store import views
 
     path = find_run(run)
-    found = views.best(path)
+    found = views.best_result(path)
     if found is None:
         raise UserError(
             "nothing has scored yet", where=str(path), fix=f"culmen log {run_name(path)}"
         )
-    front = views.front(path)
+    front = views.pareto_front(path)
     chosen = (
         found.id
         if front is None or not front.members
-        else front.choose(_weights(weights), limit or ()).id
+        else front.choose(_parse_weights(weights), limit or ()).id
     )
     if front is None and (weights or limit):
         raise UserError(
@@ -89,20 +98,22 @@ def best(
             where="--weights, --limit",
             fix=f"culmen best {run_name(path)}",
         )
-    candidate = views.candidate(path, chosen).candidate
+    candidate = views.candidate_detail(path, chosen).candidate
     files = [] if out is None else _write_parts(candidate.parts, out)
     data = {
         "run": path.name,
-        "summary": summarize(path),
+        "summary": summarize_run(path),
         "best": found,
         "parts": candidate.parts,
         "files": [str(file) for file in files],
     }
     data |= {} if front is None else {"front": front, "chosen": chosen}
-    return Answer(data, lambda screen: pages.best(screen, path, found, candidate, files, front))
+    return Answer(
+        data, lambda screen: pages.show_best(screen, path, found, candidate, files, front)
+    )
 
 
-def _weights(text: str) -> dict[str, float] | None:
+def _parse_weights(text: str) -> dict[str, float] | None:
     """`accuracy=3,latency=1` as numbers by name; None without any."""
     found: dict[str, float] = {}
     for piece in filter(None, (piece.strip() for piece in text.split(","))):
@@ -156,8 +167,8 @@ def show(
     from culmen.store import views
 
     path = find_run(run)
-    detail = views.candidate(path, find_candidate(path, candidate))
-    return Answer(detail, lambda screen: pages.candidate(screen, detail, prompt))
+    detail = views.candidate_detail(path, find_candidate(path, candidate))
+    return Answer(detail, lambda screen: pages.show_candidate(screen, detail, prompt))
 
 
 def diff(
@@ -167,7 +178,9 @@ def diff(
     from culmen.store import views
 
     path = find_run(run)
-    one, two = (views.candidate(path, find_candidate(path, name)) for name in (first, second))
+    one, two = (
+        views.candidate_detail(path, find_candidate(path, name)) for name in (first, second)
+    )
     lines = diff_lines(one, two)
     data = {
         "first": one.candidate.id,
@@ -204,17 +217,17 @@ def show_diff(
     """Print a diff in colour, at most `most` lines of it (0: all)."""
     if screen.out.is_terminal:
         scores = " -> ".join(
-            f"{measured(each.row.mean, each.row.margin)} (n {each.row.count})"
+            f"{score_with_margin(each.row.mean, each.row.margin)} (n {each.row.count})"
             for each in (first, second)
         )
-        screen.heading(f"{first.candidate.id} -> {second.candidate.id}", f"score {scores}")
+        screen.print_heading(f"{first.candidate.id} -> {second.candidate.id}", f"score {scores}")
     if not lines:
-        screen.line("no difference: the same texts")
+        screen.print_line("no difference: the same texts")
     for text in lines[: most or len(lines)]:
         style = "dim" if text.startswith(("+++", "---")) else _DIFF_STYLES.get(text[:1], "")
-        screen.code_line(clean(text), style)
+        screen.print_code_line(escape_controls(text), style)
     if most and len(lines) > most:
-        screen.line(f"... and {count(len(lines) - most, 'more line')}", style="dim")
+        screen.print_line(f"... and {count_text(len(lines) - most, 'more line')}", style="dim")
 
 
 def lineage(screen: Screen, run: RequiredRun, candidate: Candidate = "best") -> Answer:
@@ -223,8 +236,10 @@ def lineage(screen: Screen, run: RequiredRun, candidate: Candidate = "best") -> 
     from culmen.store import views
 
     path = find_run(run)
-    steps = views.lineage(path, find_candidate(path, candidate))
-    return Answer({"run": path.name, "steps": steps}, lambda screen: pages.lineage(screen, steps))
+    steps = views.lineage_steps(path, find_candidate(path, candidate))
+    return Answer(
+        {"run": path.name, "steps": steps}, lambda screen: pages.show_lineage(screen, steps)
+    )
 
 
 _PAGE = 500  # events read at once
@@ -261,16 +276,18 @@ def log(
         return Answer({"run": path.name, "events": [_event_data(event) for event in events]})
 
     def show(screen: Screen) -> None:
-        earlier = 0 if every or len(events) < last else views.number_of(path, kinds, events[0].seq)
+        earlier = (
+            0 if every or len(events) < last else views.event_count(path, kinds, events[0].seq)
+        )
         if earlier:
-            screen.note(
-                f"the last {last} of {count(last + earlier, 'event')}; all of them: culmen log "
+            screen.print_note(
+                f"the last {last} of {count_text(last + earlier, 'event')}; all of them: culmen log "
                 "--all"
             )
         for event in events:
             _show_event(screen, event)
         if follow:
-            _follow(screen, path, kinds, events[-1].seq if events else 0)
+            _follow_events(screen, path, kinds, events[-1].seq if events else 0)
 
     return Answer(None, show)
 
@@ -281,21 +298,23 @@ def _last_events(run: Path, kinds: Sequence[str], last: int | None) -> list[Even
 
     # at most every other event starts an effect, so the last N others are among the
     # last 3 N
-    seq = 0 if last is None else max(0, views.status(run).events - 3 * last)
+    seq = 0 if last is None else max(0, views.run_status(run).events - 3 * last)
     events: list[Event] = []
-    while page := views.log(run, seq, _PAGE, kinds):
+    while page := views.log_events(run, seq, _PAGE, kinds):
         events += page
         seq = page[-1].seq
     return events if last is None else events[-last:]
 
 
-def _follow(screen: Screen, run: Path, kinds: Sequence[str], seq: int) -> None:
+def _follow_events(screen: Screen, run: Path, kinds: Sequence[str], seq: int) -> None:
     """Print events beyond `seq` as they come, until the run ends."""
     from culmen.store import views
 
     while True:
-        state = views.status(run).state  # read first, so that events before the end are still shown
-        page = views.log(run, seq, _PAGE, kinds)
+        state = views.run_status(
+            run
+        ).state  # read first, so that events before the end are still shown
+        page = views.log_events(run, seq, _PAGE, kinds)
         for event in page:
             _show_event(screen, event)
             seq = event.seq
@@ -308,23 +327,23 @@ def _follow(screen: Screen, run: Path, kinds: Sequence[str], seq: int) -> None:
 def _event_data(event: Event) -> dict[str, Any]:
     import msgspec
 
-    from culmen.observe.words import words
+    from culmen.observe.words import describe_entry
 
     plain = msgspec.to_builtins(event)
     return {
         "seq": plain["seq"],
         "time": plain["time"],
-        "words": words(event.entry),
+        "words": describe_entry(event.entry),
         **plain["entry"],
     }
 
 
 def _show_event(screen: Screen, event: Event) -> None:
-    from culmen.observe.words import words
+    from culmen.observe.words import describe_entry
 
     entry = event.entry
-    screen.line(
-        f"{event.seq:>6}  {clock(entry.elapsed):>7}  {_effect_number(entry):>5}  {words(entry)}"
+    screen.print_line(
+        f"{event.seq:>6}  {clock_text(entry.elapsed):>7}  {_effect_number(entry):>5}  {describe_entry(entry)}"
     )
 
 
@@ -359,7 +378,7 @@ def report(
     from culmen.strategies.catalog import NAMES
     from culmen.web import report as html
     from culmen.web import report as paper
-    from culmen.web.report import gather
+    from culmen.web.report import gather_report
     from culmen.web.runs import Digest
 
     path = find_run(run).resolve()
@@ -372,7 +391,7 @@ def report(
         raise UserError(
             f"'{full}' is no number of candidates", where="--full", fix="--full 60, or --full all"
         )
-    gathered = gather(Digest(path, NAMES), None if full == "all" else int(full))
+    gathered = gather_report(Digest(path, NAMES), None if full == "all" else int(full))
     data: dict[str, Any] = {
         "run": path.name,
         "path": str(place),
@@ -385,13 +404,13 @@ def report(
     }
 
     def show(screen: Screen) -> None:
-        screen.line(
+        screen.print_line(
             f"{data['path']}: {data['bytes'] / 1e6:.1f} MB, "
-            f"{count(data['candidates'], 'candidate')}"
+            f"{count_text(data['candidates'], 'candidate')}"
         )
         if data["pdf"]:
-            screen.line(f"{data['pdf']['path']}: {data['pdf']['bytes'] / 1e6:.1f} MB")
+            screen.print_line(f"{data['pdf']['path']}: {data['pdf']['bytes'] / 1e6:.1f} MB")
         for each in data["left_out"]:
-            screen.line(f"Not in it: {each}")
+            screen.print_line(f"Not in it: {each}")
 
     return Answer(data, show)

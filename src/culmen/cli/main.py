@@ -24,7 +24,7 @@ import typer
 
 from culmen.cli import about, attend, audit, bench, compare, keep, look, mcp, power, search, start
 from culmen.cli.screen import Screen
-from culmen.cli.verbs import declare
+from culmen.cli.verbs import declare_verb
 from culmen.core import errors
 from culmen.core.errors import CulmenError, UserError
 
@@ -79,7 +79,7 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         from culmen.core import VERSION
 
@@ -90,18 +90,21 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _culmen(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None: ...
 
 
 for panel, functions in PANELS.items():
     for function in functions:
-        declare(app, function, function.__name__, panel)
+        declare_verb(app, function, function.__name__, panel)
 for name, (text, verbs) in GROUPS.items():
     group = typer.Typer(help=text)
     for verb, function in verbs.items():
-        declare(group, function, verb, "Keep a run")
+        declare_verb(group, function, verb, "Keep a run")
     app.add_typer(group, name=name, rich_help_panel="Keep a run", no_args_is_help=True)
 
 
@@ -110,41 +113,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     The console script passes the exit code to the system.
     """
-    given = _expand(list(sys.argv[1:] if arguments is None else arguments) or ["--help"])
+    given = _expand_aliases(list(sys.argv[1:] if arguments is None else arguments) or ["--help"])
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        return _run(given, Screen("--json" in given))
+        return _run_verb(given, Screen("--json" in given))
     except BrokenPipeError:  # the reader has gone (culmen log | head): end without a message
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
-def _run(given: list[str], screen: Screen) -> int:
+def _run_verb(given: list[str], screen: Screen) -> int:
     try:
         code = app(args=given, prog_name="culmen", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
     except UserError as error:
-        screen.error(_kind(error), error.what, error.where, error.fix)
+        screen.print_error(_error_kind(error), error.what, error.where, error.fix)
         return error.exit_code
     except CulmenError as error:
-        screen.error(_kind(error), str(error))
+        screen.print_error(_error_kind(error), str(error))
         return error.exit_code
     except _UsageError as error:
         return _report_misuse(screen, error)
     except KeyboardInterrupt:
-        screen.error("interrupted", "interrupted")
+        screen.print_error("interrupted", "interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 - the outermost frame: a bug is shown whole, with a code of its own
-        if (theirs := errors.as_theirs(error)) is not None:
-            screen.error(_kind(theirs), theirs.what, theirs.where, theirs.fix)
+        if (theirs := errors.as_user_code_error(error)) is not None:
+            screen.print_error(_error_kind(theirs), theirs.what, theirs.where, theirs.fix)
             return theirs.exit_code
         traceback.print_exc()
-        screen.error(
+        screen.print_error(
             "bug",
             f"{type(error).__name__}: {error}",
             fix="this is a bug in culmen; nothing journaled is lost",
@@ -156,11 +159,11 @@ def _report_misuse(screen: Screen, error: Any) -> int:
     """Report an unknown verb or option, or a value of the wrong kind; the exit code."""
     command = error.ctx.command_path if error.ctx else "culmen"
     message = error.format_message().replace("\n", " ").partition(" (Possible options:")[0]
-    screen.error("usage", message, command, _fix(error, command))
+    screen.print_error("usage", message, command, _suggested_command(error, command))
     return int(error.exit_code)
 
 
-def _kind(error: CulmenError) -> str:
+def _error_kind(error: CulmenError) -> str:
     """`RunLocked` -> `run_locked`."""
     name = type(error).__name__
     return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
@@ -183,7 +186,7 @@ _VERBS = {word: verb for verb, words in _OTHER_WORDS.items() for word in words}
 _TASKS = ("task.toml", "evaluator.py")
 
 
-def _expand(given: list[str]) -> list[str]:
+def _expand_aliases(given: list[str]) -> list[str]:
     """The arguments, with `help VERB`, `version` and `-V` as the options that they stand for."""
     if given[0] == "help":
         return [*given[1:], "--help"]
@@ -216,7 +219,7 @@ _OTHER_OPTIONS = {  # names of these options in other programs, and guesses of u
 _OPTIONS = {word: option for option, words in _OTHER_OPTIONS.items() for word in words}
 
 
-def _fix(error: Any, command: str) -> str:
+def _suggested_command(error: Any, command: str) -> str:
     """The command to type instead; `command` is the part that was understood."""
     wrong = getattr(error, "option_name", None)
     if wrong in _OPTIONS:

@@ -87,11 +87,11 @@ def mcp(
             "This serves a program, not a person: name it in your agent's settings.", style="dim"
         )
     most = {"evaluations": float(evaluations), "dollars": dollars, "seconds": seconds}
-    serve(AllowedFolders(folders or [Path()]), most)
+    serve_tools(AllowedFolders(folders or [Path()]), most)
     raise typer.Exit
 
 
-def serve(folders: AllowedFolders, most: dict[str, float]) -> None:
+def serve_tools(folders: AllowedFolders, most: dict[str, float]) -> None:
     """Answer until standard input ends."""
     try:
         from mcp.server import MCPServer
@@ -150,7 +150,7 @@ class Tools:
         to copy instead ("": a short one).
         """
         chosen = [f"--example={example}"] if example else []
-        return await self._ask("new", str(self._folders.path(folder)), *chosen)
+        return await self._verb_document("new", str(self._folders.resolve_path(folder)), *chosen)
 
     async def check(self, task: str) -> dict[str, Any]:
         """Evaluate the initial program of a task several times.
@@ -158,7 +158,7 @@ class Tools:
         Returns score, noise, seconds, isolation, and `findings`, which is empty for a task that is
         ready. `task` is a task folder or an evaluator file. Takes seconds to minutes.
         """
-        return await self._ask("check", str(self._folders.task(task)))
+        return await self._verb_document("check", str(self._folders.resolve_task(task)))
 
     async def audit(self, task: str, seconds: float = 120.0) -> dict[str, Any]:
         """Try to game the task's evaluator, before any budget is spent.
@@ -166,8 +166,8 @@ class Tools:
         Outcomes with result "broken" or "look" show the gain of a candidate that cheats, and the
         change that prevents it.
         """
-        return await self._ask(
-            "audit", str(self._folders.task(task)), f"--seconds={max(1.0, seconds):g}"
+        return await self._verb_document(
+            "audit", str(self._folders.resolve_task(task)), f"--seconds={max(1.0, seconds):g}"
         )
 
     async def run(
@@ -189,11 +189,13 @@ class Tools:
         server's environment, or "offline": edits without a language model. `strategy` "" is the
         default.
         """
-        path = self._folders.task(task)
+        path = self._folders.resolve_task(task)
         folder = self._folders.new_run(
             name or f"{path.stem if path.is_file() else path.name}-{time.time_ns() // 10**6}"
         )
-        budget = self._budget({"evaluations": evaluations, "seconds": seconds, "dollars": dollars})
+        budget = self._checked_budget(
+            {"evaluations": evaluations, "seconds": seconds, "dollars": dollars}
+        )
         words = [
             "run",
             str(path),
@@ -203,9 +205,9 @@ class Tools:
             f"--seed={seed}",
         ]
         if strategy:
-            words.append(f"--strategy={self._strategy(strategy)}")
+            words.append(f"--strategy={self._allowed_strategy(strategy)}")
         words += [f"--set={key}={value}" for key, value in (settings or {}).items()]
-        return await self._begin(words, folder, lambda: _readable(folder))
+        return await self._start_run(words, folder, lambda: _is_readable(folder))
 
     async def resume(
         self,
@@ -221,14 +223,14 @@ class Tools:
         one and pays for nothing twice: use this if a budget has ended. `name` is the name of the
         new run.
         """
-        path = self._folders.run(run)
-        now, meta = await asyncio.to_thread(lambda: (views.status(path), views.meta(path)))
+        path = self._folders.resolve_run(run)
+        now, meta = await asyncio.to_thread(lambda: (views.run_status(path), views.run_meta(path)))
         if meta.strategy.get("path") == CATALOG[WITH_AGENTS]:
             raise UserError(
                 "a search with coding agents is not resumed here",
                 fix=f"a person can: culmen resume {run}",
             )
-        self._folders.task(meta.task.root)
+        self._folders.resolve_task(meta.task.root)
         more = {"evaluations": evaluations, "seconds": seconds, "dollars": dollars}
         if any(more.values()):
             folder = self._folders.new_run(name or f"{path.name}-{time.time_ns() // 10**6}")
@@ -236,9 +238,9 @@ class Tools:
                 "fork",
                 str(path),
                 f"--run-dir={folder}",
-                f"--budget={self._further(meta.budget, more)}",
+                f"--budget={self._fork_budget(meta.budget, more)}",
             ]
-            return await self._begin(words, folder, lambda: _readable(folder))
+            return await self._start_run(words, folder, lambda: _is_readable(folder))
         if now.state in ("running", "finished"):
             what = (
                 "running: ask status"
@@ -250,8 +252,8 @@ class Tools:
                 where=path.name,
                 fix="only an interrupted run is resumed as it is",
             )
-        return await self._begin(
-            ["resume", str(path)], path, lambda: views.status(path).state == "running"
+        return await self._start_run(
+            ["resume", str(path)], path, lambda: views.run_status(path).state == "running"
         )
 
     async def status(self, run: str = "") -> dict[str, Any]:
@@ -261,9 +263,9 @@ class Tools:
         scored. Without a run, all runs are listed.
         """
         if not run:
-            return await self._ask("status", "--all")
-        path = self._folders.run(run)
-        now = await self._ask("status", str(path))
+            return await self._verb_document("status", "--all")
+        path = self._folders.resolve_run(run)
+        now = await self._verb_document("status", str(path))
         try:
             await asyncio.to_thread(check_scored, path)
         except NothingScored as error:
@@ -276,12 +278,14 @@ class Tools:
         The score has a margin and the way it was measured. With `out`, the files of the candidate
         are also written into that folder.
         """
-        chosen = [f"--out={self._folders.path(out)}"] if out else []
-        return await self._ask("best", str(self._folders.run(run)), *chosen)
+        chosen = [f"--out={self._folders.resolve_path(out)}"] if out else []
+        return await self._verb_document("best", str(self._folders.resolve_run(run)), *chosen)
 
     async def diff(self, run: str, first: str = "seed", second: str = "best") -> dict[str, Any]:
         """Difference between two candidates: ids, "best", or "seed" for the initial program."""
-        return await self._ask("diff", str(self._folders.run(run)), _id(first), _id(second))
+        return await self._verb_document(
+            "diff", str(self._folders.resolve_run(run)), _checked_id(first), _checked_id(second)
+        )
 
     async def tell(self, run: str, hint: str = "", candidate: str = "") -> dict[str, Any]:
         """Send a running search a hint for the models that propose, or a candidate.
@@ -289,17 +293,17 @@ class Tools:
         `candidate` is the path of a file to evaluate.
         """
         words = [f"--hint={hint}"] if hint else []
-        words += [f"--candidate={self._folders.path(candidate)}"] if candidate else []
-        return await self._ask("tell", str(self._folders.run(run)), *words)
+        words += [f"--candidate={self._folders.resolve_path(candidate)}"] if candidate else []
+        return await self._verb_document("tell", str(self._folders.resolve_run(run)), *words)
 
     async def stop(self, run: str) -> dict[str, Any]:
         """End a running search now, with a final choice from its candidates.
 
         It takes a while until the run is finished.
         """
-        return await self._ask("stop", str(self._folders.run(run)))
+        return await self._verb_document("stop", str(self._folders.resolve_run(run)))
 
-    def _further(self, old: Budget, more: dict[str, float]) -> str:
+    def _fork_budget(self, old: Budget, more: dict[str, float]) -> str:
         """Limits, as `fork` takes them, of a run that goes on after one with the limits `old`."""
         given = {name: value for name, value in more.items() if value}
         for name, value in given.items():
@@ -315,7 +319,7 @@ class Tools:
                     where="resume",
                     fix="give more seconds instead",
                 )
-        self._budget(
+        self._checked_budget(
             {
                 name: value + (getattr(old, name) if name != "seconds" else 0)
                 for name, value in given.items()
@@ -328,7 +332,7 @@ class Tools:
         added = [f"{name}=+{value:g}" for name, value in given.items()]
         return ",".join(added + [f"{name}={value:g}" for name, value in limits.items()])
 
-    def _budget(self, wanted: dict[str, float]) -> str:
+    def _checked_budget(self, wanted: dict[str, float]) -> str:
         given = {name: value for name, value in wanted.items() if value}
         if not given or min(given.values()) < 0:
             raise UserError(
@@ -346,10 +350,10 @@ class Tools:
         limits = {"seconds": self._most["seconds"], "dollars": self._most["dollars"], **given}
         return ",".join(f"{name}={value:g}" for name, value in limits.items())
 
-    def _strategy(self, name: str) -> str:
+    def _allowed_strategy(self, name: str) -> str:
         file, _, cls = name.rpartition(":")
         if file:
-            return f"{self._folders.path(file)}:{cls}"
+            return f"{self._folders.resolve_path(file)}:{cls}"
         if name not in CATALOG or name == WITH_AGENTS:
             known = ", ".join(each for each in CATALOG if each != WITH_AGENTS)
             raise UserError(
@@ -357,7 +361,7 @@ class Tools:
             )
         return name
 
-    async def _ask(self, *words: str) -> dict[str, Any]:
+    async def _verb_document(self, *words: str) -> dict[str, Any]:
         """One verb's document; raises `UserError` with its message."""
         command = [sys.executable, "-m", "culmen.cli.main", *words, "--json"]
         process = await asyncio.create_subprocess_exec(
@@ -378,9 +382,9 @@ class Tools:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        return _document(out, words[0])
+        return _parse_verb_output(out, words[0])
 
-    async def _begin(
+    async def _start_run(
         self, words: list[str], folder: Path, begun: Callable[[], bool]
     ) -> dict[str, Any]:
         """Start a run that outlives this server; its name once it has `begun`.
@@ -413,18 +417,18 @@ class Tools:
                     fix="check the task",
                 )
             said.seek(0)
-            return _document(said.read(), words[0])
+            return _parse_verb_output(said.read(), words[0])
 
 
-def _readable(run: Path) -> bool:
+def _is_readable(run: Path) -> bool:
     try:
-        views.meta(run)
+        views.run_meta(run)
     except CulmenError:
         return False
     return True
 
 
-def _document(out: bytes, verb: str) -> dict[str, Any]:
+def _parse_verb_output(out: bytes, verb: str) -> dict[str, Any]:
     """A verb's JSON, long texts cut; raises `UserError` if it is an error."""
     try:
         found: dict[str, Any] = json.loads(out)
@@ -435,18 +439,18 @@ def _document(out: bytes, verb: str) -> dict[str, Any]:
     if "error" in found:
         error = found["error"]
         raise UserError(error["what"], where=error["where"], fix=error["next"])
-    return _cut(found)
+    return _cut_long_texts(found)
 
 
-def _cut(value: Any) -> Any:
+def _cut_long_texts(value: Any) -> Any:
     if isinstance(value, str) and len(value) > _LONG:
         return f"{value[:_LONG]}\n[{len(value) - _LONG} characters left out]"
     if isinstance(value, dict):
-        return {key: _cut(each) for key, each in value.items()}
-    return [_cut(each) for each in value] if isinstance(value, list) else value
+        return {key: _cut_long_texts(each) for key, each in value.items()}
+    return [_cut_long_texts(each) for each in value] if isinstance(value, list) else value
 
 
-def _id(given: str) -> str:
+def _checked_id(given: str) -> str:
     if given in ("best", "seed") or (given.isalnum() and len(given) <= 64):
         return given
     raise UserError(f"'{given}' is no candidate", fix="give an id, best or seed")
@@ -466,38 +470,39 @@ class AllowedFolders:
         self.home = self.folders[0]
         self.runs = self.home / "runs"
 
-    def path(self, given: str) -> Path:
+    def resolve_path(self, given: str) -> Path:
         """An existing or future path inside the folders."""
         if not given or "\0" in given:
-            raise UserError("no path was given", fix=f"name a path inside {self._listed()}")
+            raise UserError("no path was given", fix=f"name a path inside {self._folder_list()}")
         path = (self.home / given).resolve()
-        if not self._inside(path):
+        if not self._is_inside(path):
             raise UserError(
-                f"{path} lies outside the folders that are open to you", fix=f"use {self._listed()}"
+                f"{path} lies outside the folders that are open to you",
+                fix=f"use {self._folder_list()}",
             )
         return path
 
-    def task(self, given: str) -> Path:
+    def resolve_task(self, given: str) -> Path:
         """A task whose folder, links and `task.toml` stay inside the folders."""
-        path = self.path(given)
+        path = self.resolve_path(given)
         if not path.exists():
             raise UserError(
                 f"there is no task {path}",
                 fix="new writes one; or give the path of a folder or evaluator",
             )
         folder = path if path.is_dir() else path.parent
-        for link in _links(folder):
-            self.path(str(link))
+        for link in _symbolic_links(folder):
+            self.resolve_path(str(link))
         settings = folder / "task.toml"
         if settings.is_file():
-            for text in _texts(_parsed(settings)):
-                self._named(folder, text)
+            for text in _settings_texts(_read_toml(settings)):
+                self._refuse_outside(folder, text)
         return path
 
-    def run(self, given: str) -> Path:
+    def resolve_run(self, given: str) -> Path:
         """A run, by its name in `runs` or by its path."""
         named = self.runs / given
-        path = self.path(str(named if _NAME.fullmatch(given) and has_run(named) else given))
+        path = self.resolve_path(str(named if _NAME.fullmatch(given) and has_run(named) else given))
         if not has_run(path):
             known = (
                 sorted(each.name for each in self.runs.iterdir() if has_run(each))
@@ -515,9 +520,9 @@ class AllowedFolders:
         """The folder of a run that is to begin; `name` is a plain word."""
         if not _NAME.fullmatch(name):
             raise UserError(f"'{name}' is no name for a run", fix="use letters, digits, - and _")
-        return self.path(str(self.runs / name))
+        return self.resolve_path(str(self.runs / name))
 
-    def _named(self, folder: Path, text: str) -> None:
+    def _refuse_outside(self, folder: Path, text: str) -> None:
         """Refuse a text that names an existing path outside the folders.
 
         A pattern is refused if its fixed beginning lies outside.
@@ -526,21 +531,21 @@ class AllowedFolders:
         if not fixed or len(fixed) > 4096 or "\n" in fixed or "\0" in fixed:
             return
         path = Path(os.path.normpath(folder / fixed))
-        if os.path.lexists(path) and not self._inside(path.resolve()):
+        if os.path.lexists(path) and not self._is_inside(path.resolve()):
             raise UserError(
                 f"task.toml names {path}, which lies outside the folders that are open to you",
                 where=str(folder / "task.toml"),
-                fix=f"copy it into {self._listed()}",
+                fix=f"copy it into {self._folder_list()}",
             )
 
-    def _inside(self, path: Path) -> bool:
+    def _is_inside(self, path: Path) -> bool:
         return any(path.is_relative_to(folder) for folder in self.folders)
 
-    def _listed(self) -> str:
+    def _folder_list(self) -> str:
         return ", ".join(map(str, self.folders))
 
 
-def _links(folder: Path) -> Iterator[Path]:
+def _symbolic_links(folder: Path) -> Iterator[Path]:
     """Symbolic links below a folder, which is itself one of few files."""
     seen = 0
     for root, folders, files in os.walk(folder):
@@ -553,21 +558,21 @@ def _links(folder: Path) -> Iterator[Path]:
         yield from (path for name in (*folders, *files) if (path := Path(root, name)).is_symlink())
 
 
-def _parsed(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}  # the verb reports the error better, and reads nothing else
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _settings_texts(value: Any) -> Iterator[str]:
     """All texts of a parsed file except those of the command, which runs in the jail."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
         for each in value:
-            yield from _texts(each)
+            yield from _settings_texts(each)
     elif isinstance(value, dict):
         for key, each in value.items():
             if key != "command":
-                yield from _texts(each)
+                yield from _settings_texts(each)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from culmen.core.errors import UserError
 from culmen.core.options import DEFAULT_BUDGET, DEFAULT_STRATEGY, BackendChoice, RunOptions
-from culmen.core.ports import MinimalStrategy, Strategy, complete
+from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 
@@ -203,37 +203,37 @@ class ProgressFlags:
 def of_run(task: Task, flags: RunFlags, place: PlaceFlags) -> tuple[MinimalStrategy, RunOptions]:
     """Strategy and options of a new run; UserError for values that are illegal."""
     from culmen.run import inputs
-    from culmen.run.options import RunObjects, changed
+    from culmen.run.options import RunObjects, replace_options
     from culmen.strategies import catalog
 
-    task = _preset(task, flags.preset)
+    task = _with_preset(task, flags.preset)
     # defaults of an OpenEvolve folder are for another program
     own = task.defaults if "strategy" in task.defaults else {}
-    model = ",".join(flags.model or ()) or own.get("model") or _of_file(flags) or OFFLINE
+    model = ",".join(flags.model or ()) or own.get("model") or _models_in_file(flags) or OFFLINE
     name = (
         flags.strategy
         or (catalog.WITH_AGENTS if flags.agent else own.get("strategy"))
         or DEFAULT_STRATEGY
     )
-    settings = _pairs(flags.settings)
+    settings = _parse_settings(flags.settings)
     if name == own.get("strategy"):
-        settings = {**catalog.texts(own.get("settings", {})), **settings}
-    strategy = catalog.make(name, _with_agent(name, flags.agent, settings, model))
+        settings = {**catalog.setting_texts(own.get("settings", {})), **settings}
+    strategy = catalog.make_strategy(name, _with_agent(name, flags.agent, settings, model))
     if flags.prior is not None:
         strategy = _with_prior(strategy, flags.prior, task, model)
     start = RunOptions(
         model=model,
-        budget=_budget(flags.budget, task) or DEFAULT_BUDGET,
+        budget=_chosen_budget(flags.budget, task) or DEFAULT_BUDGET,
         seed=flags.seed if flags.seed is not None else int(task.defaults.get("seed", 0)),
         workers=flags.workers or int(task.defaults.get("workers", 0)),
-        backend=_backend(place, task.defaults.get("resources", {}), None),
+        backend=_chosen_backend(place, task.defaults.get("resources", {}), None),
     )
-    options = _checked(changed(start, **_given(flags, place)))
+    options = _checked_options(replace_options(start, **_given_options(flags, place)))
     inputs.check_models(options, RunObjects())
     return strategy, options
 
 
-def _preset(task: Task, name: str | None) -> Task:
+def _with_preset(task: Task, name: str | None) -> Task:
     """The task with a preset's table over its defaults; UserError for an unknown name."""
     presets = task.defaults.get("presets", {})
     if name is None:
@@ -256,21 +256,25 @@ def of_fork(
     Options that are not given are the parent's.
     """
     from culmen.run import inputs
-    from culmen.run.options import RunObjects, changed
+    from culmen.run.options import RunObjects, replace_options
     from culmen.strategies import catalog
 
-    strategy, settings = None, _pairs(flags.settings)
+    strategy, settings = None, _parse_settings(flags.settings)
     settings |= {"agent": flags.agent} if flags.agent else {}
     if flags.strategy or settings:
         strategy = (
-            catalog.make(flags.strategy, settings) if flags.strategy else _altered(meta, settings)
+            catalog.make_strategy(flags.strategy, settings)
+            if flags.strategy
+            else _altered_strategy(meta, settings)
         )
     given: dict[str, Any] = {"model": ",".join(flags.model)} if flags.model else {}
     given |= {
         name: value for name in ("seed", "workers") if (value := getattr(flags, name)) is not None
     }
-    given["backend"] = _backend(place, {}, meta.backend)
-    options = _checked(changed(meta.options, budget=budget, **given, **_given(flags, place)))
+    given["backend"] = _chosen_backend(place, {}, meta.backend)
+    options = _checked_options(
+        replace_options(meta.options, budget=budget, **given, **_given_options(flags, place))
+    )
     if flags.model:
         inputs.check_models(options, RunObjects())
     return strategy, options
@@ -278,14 +282,14 @@ def of_fork(
 
 def of_session(meta: RunMeta, place: PlaceFlags) -> dict[str, Any]:
     """Keywords of `Study.resume` for a session in another place than the run's."""
-    backend = _backend(place, {}, meta.backend)
+    backend = _chosen_backend(place, {}, meta.backend)
     level = {} if place.isolation is None else {"isolation": place.isolation}
     return {"require": place.require, **level} | (
         {} if backend == meta.backend else {"backend": backend}
     )
 
 
-def _backend(
+def _chosen_backend(
     place: PlaceFlags, defaults: Mapping[str, Any], old: BackendChoice | None
 ) -> BackendChoice | None:
     """The backend of the command line, else of the old run, else of the task's [resources]."""
@@ -298,13 +302,15 @@ def _backend(
         and place.backend_set is None
     ):
         return old
-    found = cluster.parse(place.backend, place.ray_address, place.backend_set, defaults, old)
+    found = cluster.parse_backend_choice(
+        place.backend, place.ray_address, place.backend_set, defaults, old
+    )
     if found is not None:
-        cluster.check(found)
+        cluster.require_backend_extra(found)
     return found
 
 
-def _given(flags: SearchFlags, place: PlaceFlags) -> dict[str, Any]:
+def _given_options(flags: SearchFlags, place: PlaceFlags) -> dict[str, Any]:
     """Options of a run that were given, by their names in `RunOptions`."""
     named = {
         "models_file": None if flags.models is None else str(flags.models.resolve()),
@@ -312,23 +318,23 @@ def _given(flags: SearchFlags, place: PlaceFlags) -> dict[str, Any]:
         "level": place.isolation,
         "embedder": flags.embedder,
         "integrity": flags.integrity,
-        "templates": None if flags.templates is None else _templates(flags.templates),
+        "templates": None if flags.templates is None else _read_templates(flags.templates),
     }
     given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     given |= {"allow_failing": True} if flags.allow_failing else {}
     return given if flags.stop_at is None else {**given, "stop_at": flags.stop_at}
 
 
-def _templates(folder: Path) -> dict[str, str]:
+def _read_templates(folder: Path) -> dict[str, str]:
     from culmen.prompts.template import read_folder
 
     return read_folder(folder)
 
 
-def _checked(options: RunOptions) -> RunOptions:
+def _checked_options(options: RunOptions) -> RunOptions:
     """The options; UserError for unknown names, before there is a run."""
     from culmen import embed
-    from culmen.evaluate.jail.probes import rank
+    from culmen.evaluate.jail.probes import level_rank
 
     if options.models_file is not None and not Path(options.models_file).is_file():
         raise UserError(
@@ -337,12 +343,12 @@ def _checked(options: RunOptions) -> RunOptions:
             fix="check the path",
         )
     for level in filter(None, (options.require, options.level)):
-        rank(level)
-    embed.make(options.embedder, options.models_file)
+        level_rank(level)
+    embed.make_embedder(options.embedder, options.models_file)
     return options
 
 
-def _of_file(flags: SearchFlags) -> str:
+def _models_in_file(flags: SearchFlags) -> str:
     """The models that the file of `--models` gives to roles; "" without one.
 
     Raises `UserError` for a file with models but without roles, which leaves the model undecided.
@@ -352,9 +358,9 @@ def _of_file(flags: SearchFlags) -> str:
     from culmen.llm.roles import ModelBook
 
     book = ModelBook(flags.models)
-    found = book.named()
-    if not found and book.names() and flags.embedder is None:
-        fix = f'--model {book.names()[0]}, or a table [roles] with default = "{book.names()[0]}"'
+    found = book.roles_text()
+    if not found and book.model_names() and flags.embedder is None:
+        fix = f'--model {book.model_names()[0]}, or a table [roles] with default = "{book.model_names()[0]}"'
         raise UserError(
             "the models file says which models there are, not which to ask",
             where=str(flags.models),
@@ -373,7 +379,7 @@ def _with_agent(
     """
     from culmen.strategies import catalog
 
-    field = complete(Strategy, catalog.load(name)).agent_setting
+    field = with_protocol_defaults(Strategy, catalog.strategy_class(name)).agent_setting
     if not field:
         return settings if agent is None else {**settings, "agent": agent}
     if agent is not None and settings.get(field, agent) != agent:
@@ -406,7 +412,7 @@ def _with_prior(strategy: Any, run: Path, task: Task, model: str) -> MinimalStra
             where=where,
             fix="leave out --prior or --strategy",
         )
-    about, law = views.meta(run), views.step_law(run)
+    about, law = views.run_meta(run), views.step_law(run)
     if about.task.digest != task.digest or about.model_name != model:
         raise UserError(
             "that run is of another task or model, so its steps say nothing of this one's",
@@ -426,20 +432,20 @@ def _check_installed(kind: str) -> None:
     """Raise `UserError` for an agent that is unknown or not installed."""
     from culmen.agents.adapters import catalog, programs
 
-    programs.find(catalog.named(kind).program)
+    programs.find_program(catalog.adapter_by_name(kind).program)
 
 
-def _altered(meta: RunMeta, given: Mapping[str, str]) -> Any:
+def _altered_strategy(meta: RunMeta, given: Mapping[str, str]) -> Any:
     """The run's own strategy with some settings changed."""
     from culmen.strategies import catalog
 
-    old = catalog.revive(meta.strategy["path"], meta.strategy["config"])
-    new = catalog.make(meta.strategy["path"], given)
+    old = catalog.revive_object(meta.strategy["path"], meta.strategy["config"])
+    new = catalog.make_strategy(meta.strategy["path"], given)
     fields = {name.strip().replace("-", "_") for name in given}
     return dataclasses.replace(old, **{name: getattr(new, name) for name in fields})
 
 
-def _pairs(settings: Sequence[str] | None) -> dict[str, str]:
+def _parse_settings(settings: Sequence[str] | None) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for text in settings or ():
         name, equals, value = text.partition("=")
@@ -453,7 +459,7 @@ def _pairs(settings: Sequence[str] | None) -> dict[str, str]:
     return pairs
 
 
-def _budget(text: str | None, task: Task) -> Budget | None:
+def _chosen_budget(text: str | None, task: Task) -> Budget | None:
     """The given budget, the task's, or that of an OpenEvolve folder.
 
     The last has one evaluation per iteration, and one for the initial program.

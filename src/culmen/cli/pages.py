@@ -13,19 +13,19 @@ from culmen.core.evaluation import EVALUATOR_LOG, LOG, MEANINGS, SHOWN
 from culmen.core.result import RunResult
 from culmen.core.usage import Usage
 from culmen.observe import statements
-from culmen.observe.displays import costs
+from culmen.observe.displays import usage_texts
 from culmen.observe.figures import (
-    clean,
-    count,
-    decimals,
-    dollars,
-    duration,
-    joined,
-    measured,
-    number,
+    column_decimals,
+    count_text,
+    dollars_text,
+    duration_text,
+    escape_controls,
+    join_nonempty,
+    number_text,
+    score_with_margin,
     short_path,
 )
-from culmen.observe.summary import RunSummary, summarize
+from culmen.observe.summary import RunSummary, summarize_run
 from culmen.store import views
 from culmen.store.views.run import WINDOW
 
@@ -39,10 +39,13 @@ _SHOWN = 20  # evaluations listed by `show`; the rest are counted
 _FEEDBACK = 600  # characters of one feedback
 
 
-def run_list(screen: Screen, lines: Sequence[RunLine]) -> None:
+def show_run_list(screen: Screen, lines: Sequence[RunLine]) -> None:
     """One line for each run."""
-    places = decimals(line.best for line in lines if line.best is not None)
-    scores = [measured(x.best, x.margin) if x.margin else number(x.best, places) for x in lines]
+    places = column_decimals(line.best for line in lines if line.best is not None)
+    scores = [
+        score_with_margin(x.best, x.margin) if x.margin else number_text(x.best, places)
+        for x in lines
+    ]
     rows = [
         (
             line.run,
@@ -54,101 +57,114 @@ def run_list(screen: Screen, lines: Sequence[RunLine]) -> None:
         )
         for line, score in zip(lines, scores)
     ]
-    screen.table(
+    screen.print_table(
         ["run", "best", "trust", "evaluations", "state", "strategy"], rows, right="best evaluations"
     )
 
 
-def _how(operator: str, model: str, note: str = "") -> str:
+def _origin_text(operator: str, model: str, note: str = "") -> str:
     """Origin of a candidate: `offline:cma`, `rewrite, openai/gpt-5-mini`."""
     name = "initial program" if operator == "seed" else operator
-    return joined([name, "" if operator.startswith(model) else model, note])
+    return join_nonempty([name, "" if operator.startswith(model) else model, note])
 
 
-def head(screen: Screen, told: RunSummary, err: bool = False) -> None:
+def show_run_summary(screen: Screen, told: RunSummary, err: bool = False) -> None:
     """Print the first lines of every page on a run, and further findings."""
     console = screen.err if err else screen.out
     styles = {told.result: "bold", told.cause: "bold red"}
     for line in told.lines:
-        console.print(clean(line), style=styles.get(line), markup=False, soft_wrap=True)
-    for finding in told.others:
-        console.print(clean(f"! {finding.what}"), style="yellow", markup=False, soft_wrap=True)
-        console.print(clean(f"  try: {finding.do}"), style="dim", markup=False, soft_wrap=True)
+        console.print(escape_controls(line), style=styles.get(line), markup=False, soft_wrap=True)
+    for finding in told.other_findings:
+        console.print(
+            escape_controls(f"! {finding.what}"), style="yellow", markup=False, soft_wrap=True
+        )
+        console.print(
+            escape_controls(f"  try: {finding.do}"), style="dim", markup=False, soft_wrap=True
+        )
     console.print()
 
 
-def status(screen: Screen, now: RunStatus, path: Path) -> None:
+def show_status(screen: Screen, now: RunStatus, path: Path) -> None:
     """One run, label by label."""
-    told = summarize(path, now)
-    head(screen, told)
+    told = summarize_run(path, now)
+    show_run_summary(screen, told)
     objective = f"{'maximise' if now.direction == 'max' else 'minimise'}"
-    target = "" if now.target is None else f", target {number(now.target)}"
+    target = "" if now.target is None else f", target {number_text(now.target)}"
     owner = "" if now.state != "running" or now.owner is None else f"by {now.owner}"
-    reason = owner if now.state == "running" else ended(now)
-    screen.heading(now.run, now.shown_state + (f": {reason}" if reason else ""))
-    screen.pairs(
+    reason = owner if now.state == "running" else run_end_reason(now)
+    screen.print_heading(now.run, now.shown_state + (f": {reason}" if reason else ""))
+    screen.print_pairs(
         ("task", f"{now.task} ({objective}{target})"),
         (
             "strategy",
             f"{strategy_name(now.strategy)}, random seed {now.seed}, "
-            f"{count(now.workers, 'worker')}",
+            f"{count_text(now.workers, 'worker')}",
         ),
-        ("model", joined(_model(role, name) for role, name in now.models.items())),
+        ("model", join_nonempty(_role_and_model(role, name) for role, name in now.models.items())),
         *_best_rows(now.best, now.scoring.why),
-        ("findings", findings(now)),
-        ("spent", joined([*costs(now), duration(now.elapsed_seconds) + _of_seconds(now)])),
+        ("findings", findings_text(now)),
+        (
+            "spent",
+            join_nonempty(
+                [*usage_texts(now), duration_text(now.elapsed_seconds) + _of_seconds_limit(now)]
+            ),
+        ),
         ("by role", by_role(path)),
-        ("uncertain", uncertain_words(now)),
-        ("lost", _lost(now)),
-        ("running", _running(now, path)),
-        ("agents", _agents(now)),
-        ("advisor", _advisor(now)),
-        ("alarms", _alarms(now)),
+        ("uncertain", uncertain_text(now)),
+        ("lost", _lost_calls_text(now)),
+        ("running", _in_flight_text(now, path)),
+        ("agents", _agents_text(now)),
+        ("advisor", _advisor_text(now)),
+        ("alarms", _alarms_text(now)),
         ("candidates", f"{now.candidates:,}"),
-        ("outcomes", _counts(now.statuses)),
-        ("failures", _counts(now.failures)),
-        ("faults", _counts(now.faults)),
+        ("outcomes", _counts_text(now.statuses)),
+        ("failures", _counts_text(now.failures)),
+        ("faults", _counts_text(now.faults)),
         ("isolation", now.isolation),
         ("folder", str(path)),
     )
-    front(screen, views.front(path))
-    screen.also(*told.also)
+    show_front(screen, views.pareto_front(path))
+    screen.print_also(*told.also)
 
 
-def front(screen: Screen, found: Front | None, err: bool = False) -> None:
+def show_front(screen: Screen, found: Front | None, err: bool = False) -> None:
     """The members of a front, one a row: each metric with half the width of its 95 % interval."""
     if found is None or not found.members:
         return
     rows: list[tuple[str, str]] = []
     for member in found.members:
         told = [
-            f"{name} {measured(value, member.margins.get(name))}"
+            f"{name} {score_with_margin(value, member.margins.get(name))}"
             for name, value in member.metrics.items()
         ]
         told.append(
-            count(member.count, "evaluation")
+            count_text(member.count, "evaluation")
             + (f", {member.failures} failed" if member.failures else "")
         )
         rows.append(
-            (member.id, joined([*told, "" if member.feasible else "violates a constraint"]))
+            (member.id, join_nonempty([*told, "" if member.feasible else "violates a constraint"]))
         )
-    screen.pairs(("front", "confirmed" if found.confirmed else "not confirmed yet"), *rows, err=err)
+    screen.print_pairs(
+        ("front", "confirmed" if found.confirmed else "not confirmed yet"), *rows, err=err
+    )
 
 
-def _running(now: RunStatus, path: Path) -> str:
+def _in_flight_text(now: RunStatus, path: Path) -> str:
     """Number of effects in flight, and the oldest.
 
     For example `4 effects, evaluate for 35 s already`.
     """
     oldest = views.in_flight(path)[:1] if now.state == "running" and now.in_flight else []
     ages = [
-        f"{each.effect} for {duration(max(0.0, now.elapsed_seconds - each.elapsed))} already"
+        f"{each.effect} for {duration_text(max(0.0, now.elapsed_seconds - each.elapsed))} already"
         for each in oldest
     ]
-    return joined([count(now.in_flight, "effect") if now.in_flight else "", *ages, now.sampling])
+    return join_nonempty(
+        [count_text(now.in_flight, "effect") if now.in_flight else "", *ages, now.sampling]
+    )
 
 
-def _agents(now: RunStatus) -> str:
+def _agents_text(now: RunStatus) -> str:
     """Progress of agents.
 
     For example `3 of 10, 2 had their turn, 41 experiments, best that counts 2.61; offline`.
@@ -156,17 +172,17 @@ def _agents(now: RunStatus) -> str:
     found = now.agents
     if found is None:
         return ""
-    return joined(
+    return join_nonempty(
         [
             f"{found.begun} of {found.of}",
             f"{found.ended} had their turn",
-            count(found.experiments, "experiment"),
-            "" if found.best is None else f"best that counts {number(found.best)}",
+            count_text(found.experiments, "experiment"),
+            "" if found.best is None else f"best that counts {number_text(found.best)}",
         ]
-    ) + (f"; {clean(found.program)}" if found.program else "")
+    ) + (f"; {escape_controls(found.program)}" if found.program else "")
 
 
-def _advisor(now: RunStatus) -> str:
+def _advisor_text(now: RunStatus) -> str:
     """Progress of a trained advisor.
 
     For example `version 14 after 16 barriers, alpha 0.5, mean reward 1.2, entropy 0.8; no step:
@@ -176,17 +192,18 @@ def _advisor(now: RunStatus) -> str:
     if found is None:
         return ""
     told = [
-        f"version {found.version} after {count(found.barriers, 'barrier')}",
-        f"alpha {number(round(found.alpha, 3))}",
-        "" if found.reward is None else f"mean reward {number(round(found.reward, 3))}",
-        "" if found.entropy is None else f"entropy {number(round(found.entropy, 3))}",
+        f"version {found.version} after {count_text(found.barriers, 'barrier')}",
+        f"alpha {number_text(round(found.alpha, 3))}",
+        "" if found.reward is None else f"mean reward {number_text(round(found.reward, 3))}",
+        "" if found.entropy is None else f"entropy {number_text(round(found.entropy, 3))}",
     ]
-    return joined(
-        [joined(told), "" if not found.skip else f"no step: {found.skip.replace('_', ' ')}"], "; "
+    return join_nonempty(
+        [join_nonempty(told), "" if not found.skip else f"no step: {found.skip.replace('_', ' ')}"],
+        "; ",
     )
 
 
-def _alarms(now: RunStatus) -> str:
+def _alarms_text(now: RunStatus) -> str:
     """Alarms of training, the most frequent first.
 
     For example `gradient spike in 3 of the last 20 barriers, the last one too`.
@@ -196,14 +213,14 @@ def _alarms(now: RunStatus) -> str:
         return ""
     seen = min(found.barriers, WINDOW)
     told = (
-        f"{name.replace('_', ' ')} in {times} of the last {count(seen, 'barrier')}"
+        f"{name.replace('_', ' ')} in {times} of the last {count_text(seen, 'barrier')}"
         + (", the last one too" if name in found.standing else "")
         for name, times in found.alarms.items()
     )
-    return joined(told, "; ")
+    return join_nonempty(told, "; ")
 
 
-def _model(role: str, name: str) -> str:
+def _role_and_model(role: str, name: str) -> str:
     return name if role == "default" else f"{role}={name}"
 
 
@@ -212,37 +229,37 @@ def by_role(path: Path) -> str:
 
     For example `judge 24 calls, 3,210 tokens, $0.02; proposer ...`.
     """
-    rows = views.calls(path)
+    rows = views.call_costs(path)
     if not any(row.effect == "ask" for row in rows):
         return ""
     spent: dict[str, Usage] = {}
     for row in rows:
         if row.usage.calls or row.usage.cache_hits:
             spent[row.role or row.effect] = spent.get(row.role or row.effect, Usage()) + row.usage
-    return joined(
+    return join_nonempty(
         (
-            f"{role} {count(usage.calls, 'call')}, {usage.tokens:,} tokens, "
-            f"{dollars(usage.dollars)}"
+            f"{role} {count_text(usage.calls, 'call')}, {usage.tokens:,} tokens, "
+            f"{dollars_text(usage.dollars)}"
             for role, usage in spent.items()
         ),
         "; ",
     )
 
 
-def _of_seconds(now: RunStatus) -> str:
-    return "" if now.budget.seconds is None else f" of {duration(now.budget.seconds)}"
+def _of_seconds_limit(now: RunStatus) -> str:
+    return "" if now.budget.seconds is None else f" of {duration_text(now.budget.seconds)}"
 
 
-def _lost(now: RunStatus) -> str:
+def _lost_calls_text(now: RunStatus) -> str:
     lost = now.usage.possibly_lost
     return (
-        f"up to {count(lost.calls, 'call')}, {_amount(lost)} were cut off before they answered"
+        f"up to {count_text(lost.calls, 'call')}, {_usage_text(lost)} were cut off before they answered"
         if lost.calls
         else ""
     )
 
 
-def uncertain_words(now: RunStatus) -> str:
+def uncertain_text(now: RunStatus) -> str:
     """Tokens and dollars that replies may have cost on top; "" if all costs are known."""
     most = now.usage.uncertain
     if most == Usage():
@@ -252,23 +269,23 @@ def uncertain_words(now: RunStatus) -> str:
         and now.budget.tokens is None
         and not most.dollars
     ):
-        return (
-            f"the model reports no usage: tokens of {count(now.usage.calls, 'call')} are not known"
-        )
-    return f"may have cost up to {_amount(most)} more: replies broke off, or did not say"
+        return f"the model reports no usage: tokens of {count_text(now.usage.calls, 'call')} are not known"
+    return f"may have cost up to {_usage_text(most)} more: replies broke off, or did not say"
 
 
-def _amount(most: Usage) -> str:
-    return joined(
+def _usage_text(most: Usage) -> str:
+    return join_nonempty(
         [
-            dollars(most.dollars) if most.dollars else "",
+            dollars_text(most.dollars) if most.dollars else "",
             f"{most.tokens:,} tokens" if most.tokens else "",
         ]
     )
 
 
-def _counts(counts: dict[str, int]) -> str:
-    return joined(f"{value:,} {name.replace('_', ' ')}" for name, value in list(counts.items())[:6])
+def _counts_text(counts: dict[str, int]) -> str:
+    return join_nonempty(
+        f"{value:,} {name.replace('_', ' ')}" for name, value in list(counts.items())[:6]
+    )
 
 
 def exit_code(now: RunStatus) -> int:
@@ -278,40 +295,40 @@ def exit_code(now: RunStatus) -> int:
     return INTERRUPTED
 
 
-def document(now: RunStatus, path: Path) -> dict[str, Any]:
+def status_document(now: RunStatus, path: Path) -> dict[str, Any]:
     """The status as plain data, with next commands.
 
     The key `error` is reserved for answers that are errors: a run's error is in `message`.
     """
     plain = msgspec.to_builtins(now)
     message = plain.pop("error", "")
-    strategy, told = strategy_name(now.strategy), summarize(path, now)
+    strategy, told = strategy_name(now.strategy), summarize_run(path, now)
     return {
         **plain,
         "state": now.shown_state,
         "strategy": strategy,
         "result": "" if now.best is None else told.result,
         "summary": told,
-        "front": views.front(path),
+        "front": views.pareto_front(path),
         "message": message,
         "next": [told.command],
         "also": [command for command, _ in told.also],
     }
 
 
-def end(screen: Screen, now: RunStatus, path: Path) -> None:
+def show_end(screen: Screen, now: RunStatus, path: Path) -> None:
     """Print the end of a run."""
-    screen.line()
-    told = summarize(path, now)
-    head(screen, told)
-    screen.heading(now.shown_state, ended(now))
-    screen.pairs(
+    screen.print_line()
+    told = summarize_run(path, now)
+    show_run_summary(screen, told)
+    screen.print_heading(now.shown_state, run_end_reason(now))
+    screen.print_pairs(
         *_best_rows(now.best, now.scoring.why),
-        ("findings", findings(now)),
+        ("findings", findings_text(now)),
         ("isolation", now.isolation),
         ("run", short_path(path)),
     )
-    screen.also(*told.also)
+    screen.print_also(*told.also)
 
 
 def _best_rows(best: RunResult | None, why: str = "") -> list[tuple[str, str]]:
@@ -320,7 +337,7 @@ def _best_rows(best: RunResult | None, why: str = "") -> list[tuple[str, str]]:
         return [("best", best_line(None)), ("", why)]
     return [
         ("best", best_line(best)),
-        ("", statements.looks(best)),
+        ("", statements.score_basis_text(best)),
         ("trust", trust_line(best)),
         ("", why),
         ("certified", certified_line(best)),
@@ -328,14 +345,18 @@ def _best_rows(best: RunResult | None, why: str = "") -> list[tuple[str, str]]:
     ]
 
 
-def ended(now: RunStatus) -> str:
+def run_end_reason(now: RunStatus) -> str:
     """Reason for the end, in words."""
-    return statements.ended(now.state, now.reason, now.error)
+    return statements.end_reason(now.state, now.reason, now.error)
 
 
 def best_line(best: RunResult | None) -> str:
     """`2.5123 ± 0.0012  0a1b2c3d4e5f`: the score with half the width of its 95 % interval."""
-    return "nothing has scored" if best is None else f"{statements.score(best)}  {best.id}"
+    return (
+        "nothing has scored"
+        if best is None
+        else f"{statements.reported_score_text(best)}  {best.id}"
+    )
 
 
 def trust_line(best: RunResult | None) -> str:
@@ -345,7 +366,7 @@ def trust_line(best: RunResult | None) -> str:
 
 def tolerance_line(best: RunResult | None) -> str:
     """Result of the check without the evaluator's tolerances; "" if it was not made."""
-    return "" if best is None else clean(best.tolerance)
+    return "" if best is None else escape_controls(best.tolerance)
 
 
 def certified_line(best: RunResult | None) -> str:
@@ -360,7 +381,7 @@ def certified_line(best: RunResult | None) -> str:
     return f"{passed}: {best.certified!r}"
 
 
-def findings(now: RunStatus) -> str:
+def findings_text(now: RunStatus) -> str:
     """Number of candidates with a grave sign, and the best before the first; "" if none."""
     if not now.findings:
         return ""
@@ -368,9 +389,9 @@ def findings(now: RunStatus) -> str:
     rest = (
         "nothing had scored before"
         if before is None
-        else f"best before the first: {number(before.value)}  {before.id}"
+        else f"best before the first: {number_text(before.value)}  {before.id}"
     )
-    return f"{count(now.findings, 'candidate')} with a grave sign ({now.integrity}); {rest}"
+    return f"{count_text(now.findings, 'candidate')} with a grave sign ({now.integrity}); {rest}"
 
 
 def strategy_name(strategy: str) -> str:
@@ -380,7 +401,7 @@ def strategy_name(strategy: str) -> str:
     return next((name for path, name in NAMES.items() if path.endswith(f":{strategy}")), strategy)
 
 
-def best(
+def show_best(
     screen: Screen,
     path: Path,
     found: RunResult,
@@ -393,62 +414,66 @@ def best(
     The text is not printed if it went to `files`. With several objectives: the front, and the text
     of the `candidate` chosen from it.
     """
-    head(screen, summarize(path), err=True)
+    show_run_summary(screen, summarize_run(path), err=True)
     if several is None:
-        screen.pairs(*_best_rows(found), err=True)
+        screen.print_pairs(*_best_rows(found), err=True)
     else:
-        front(screen, several, err=True)
-        screen.pairs(("chosen", candidate.id), err=True)
+        show_front(screen, several, err=True)
+        screen.print_pairs(("chosen", candidate.id), err=True)
     if files:
         for file in files:
-            screen.line(f"wrote {file}")
+            screen.print_line(f"wrote {file}")
         return
     if screen.out.is_terminal:
-        screen.line()
-    screen.text(candidate.text)
+        screen.print_line()
+    screen.print_text(candidate.text)
 
 
-def candidate(screen: Screen, detail: CandidateDetail, prompt: bool) -> None:
+def show_candidate(screen: Screen, detail: CandidateDetail, prompt: bool) -> None:
     """One candidate in full."""
     row, found = detail.row, detail.candidate
     origin = found.origin
-    screen.heading(found.id, _how(origin.operator, origin.model, origin.note))
-    screen.pairs(
-        ("parents", joined(found.parents)),
-        ("children", joined(detail.children)),
+    screen.print_heading(found.id, _origin_text(origin.operator, origin.model, origin.note))
+    screen.print_pairs(
+        ("parents", join_nonempty(found.parents)),
+        ("children", join_nonempty(detail.children)),
         ("score", score_line(row)),
         ("trust", row.trust),
         ("certified", "" if row.certified is None else repr(row.certified)),
-        ("failed", _counts(row.statuses)),
-        ("signs", _signs(detail.observations)),
+        ("failed", _counts_text(row.statuses)),
+        ("signs", _signs_text(detail.observations)),
         ("idea", detail.hypothesis),
     )
     if detail.observations:
-        screen.line()
-        _observations(screen, detail.observations)
+        screen.print_line()
+        _show_observations(screen, detail.observations)
     for name, text in found.parts.items():
-        screen.rule(name)
-        screen.code(text, name)
+        screen.print_rule(name)
+        screen.print_code(text, name)
     if prompt:
         for title, text in (("prompt", detail.prompt), ("reply", detail.reply)):
-            screen.rule(title)
-            screen.text(text or f"(no {title}: this candidate did not come from a model)")
+            screen.print_rule(title)
+            screen.print_text(text or f"(no {title}: this candidate did not come from a model)")
 
 
-def _signs(observations: Sequence[Observation]) -> str:
+def _signs_text(observations: Sequence[Observation]) -> str:
     """`frames (line 12: sys._getframe), clocks (...)`, grave ones first."""
     unique = {(s.name, s.evidence): s for o in observations for s in o.signs}
     ordered = sorted(unique.values(), key=lambda s: not s.grave)
-    return joined(f"{s.name} ({f'line {s.line}: ' if s.line else ''}{s.evidence})" for s in ordered)
+    return join_nonempty(
+        f"{s.name} ({f'line {s.line}: ' if s.line else ''}{s.evidence})" for s in ordered
+    )
 
 
 def score_line(row: CandidateRow) -> str:
     """`2.512 ± 0.010, mean of 12 evaluations`; of the final choice or of the search."""
     if row.mean is None:
         return "none"
-    score, many = measured(row.mean, row.margin), count(row.count, "evaluation")
+    score, many = score_with_margin(row.mean, row.margin), count_text(row.count, "evaluation")
     if row.expected:
-        return f"{score}, expected from {many} (mean {number(row.search_mean)}) and its relatives"
+        return (
+            f"{score}, expected from {many} (mean {number_text(row.search_mean)}) and its relatives"
+        )
     line = f"{score}, mean of {many}"
     if not row.fresh:
         return line
@@ -458,64 +483,64 @@ def score_line(row: CandidateRow) -> str:
         else ""
     )
     before = (
-        f"; the search: {number(row.search_mean)} over {row.search_count:,}"
+        f"; the search: {number_text(row.search_mean)} over {row.search_count:,}"
         if row.search_count
         else ""
     )
     return f"{line} of the final choice{failed}{before}"
 
 
-def _observations(screen: Screen, observations: Sequence[Observation]) -> None:
+def _show_observations(screen: Screen, observations: Sequence[Observation]) -> None:
     shown = observations[-_SHOWN:]
-    places = decimals(o.score for o in shown if o.score is not None)
+    places = column_decimals(o.score for o in shown if o.score is not None)
     with_cases = any(o.case for o in shown)
     rows = []
     for o in shown:
         outcome = (
-            number(o.score, places)
+            number_text(o.score, places)
             if o.ok
-            else joined([o.status.value, o.reason.replace("_", " ")], ": ")
+            else join_nonempty([o.status.value, o.reason.replace("_", " ")], ": ")
         )
-        metrics = joined(
+        metrics = join_nonempty(
             f"{name} {value:.4g}" for name, value in o.metrics.items() if name not in ("score",)
         )
         rows.append(((o.case,) if with_cases else ()) + (outcome, f"{o.seconds:.2f} s", metrics))
     columns = ["case"] * with_cases + ["score", "time", "metrics"]
-    screen.table(columns, rows, right="score time")
+    screen.print_table(columns, rows, right="score time")
     if len(observations) > len(shown):
-        screen.line(
-            f"and {count(len(observations) - len(shown), 'earlier evaluation')}", style="dim"
+        screen.print_line(
+            f"and {count_text(len(observations) - len(shown), 'earlier evaluation')}", style="dim"
         )
     last = next((o for o in reversed(shown) if o.feedback), None)
     if last is not None:
-        screen.rule("feedback of the last one")
+        screen.print_rule("feedback of the last one")
         text = last.feedback
-        screen.text(text if len(text) <= _FEEDBACK else text[:_FEEDBACK] + " ...")
+        screen.print_text(text if len(text) <= _FEEDBACK else text[:_FEEDBACK] + " ...")
     for name, title in (
         (LOG, "printed during the last evaluation"),
         (EVALUATOR_LOG, "printed by the evaluator"),
     ):
         text = shown[-1].artifacts.get(name, "")
         if text.strip():
-            screen.rule(title)
-            screen.text(text if len(text) <= _FEEDBACK else text[:_FEEDBACK] + " ...")
+            screen.print_rule(title)
+            screen.print_text(text if len(text) <= _FEEDBACK else text[:_FEEDBACK] + " ...")
 
 
-def lineage(screen: Screen, steps: Sequence[Step]) -> None:
+def show_lineage(screen: Screen, steps: Sequence[Step]) -> None:
     """The ancestors of a candidate, the initial program first."""
-    places = decimals(step.row.mean for step in steps if step.row.mean is not None)
+    places = column_decimals(step.row.mean for step in steps if step.row.mean is not None)
     rows = [
         (
             str(place),
             step.row.id,
-            number(step.row.mean, places),
+            number_text(step.row.mean, places),
             "" if step.gain is None else f"{step.gain:+.{places}f}",
             step.row.trust,
             str(step.row.count),
-            _how(step.row.operator, step.row.model, step.note),
+            _origin_text(step.row.operator, step.row.model, step.note),
         )
         for place, step in enumerate(steps)
     ]
-    screen.table(
+    screen.print_table(
         ["step", "id", "score", "gain", "trust", "n", "how"], rows, right="step score gain n"
     )

@@ -13,7 +13,7 @@ import typer
 
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import AskedModels, Direction, ModelsFile, Proxy, SeedProgram
-from culmen.observe.figures import count, dollars, duration, number
+from culmen.observe.figures import count_text, dollars_text, duration_text, number_text
 
 if TYPE_CHECKING:
     from culmen.core.task import Task
@@ -56,47 +56,51 @@ def power(
     """
     from culmen.evaluate.local import LocalBackend
     from culmen.run import inputs
-    from culmen.run.assemble import asking, run_blocking
+    from culmen.run.assemble import run_blocking, with_evaluator_models
     from culmen.run.power import LOOKS, compare_equals, needed_evaluations, sample_noise
 
     loaded = inputs.folder_task(task, seed_program, "", direction or "", proxy or "")
     own = LocalBackend(loaded, workers=workers)
-    backend = asking(loaded, own, ",".join(model) if model else None, models and str(models))
-    size = _cases(loaded)
+    backend = with_evaluator_models(
+        loaded, own, ",".join(model) if model else None, models and str(models)
+    )
+    size = _case_count(loaded)
     many = rounds or max(2, -(-_ENOUGH // size))
     if aa:
         many = max(many, 2 * aa * (1 if loaded.cases else LOOKS))
-    with _progress(screen, many * size) as report:
+    with _progress_line(screen, many * size) as report:
         sample = run_blocking(sample_noise(loaded, backend, many, workers, report))
     equals = compare_equals(loaded, sample) if aa else None
-    plans = [needed_evaluations(sample, each) for each in gain or _usual(sample)]
+    plans = [needed_evaluations(sample, each) for each in gain or _usual_gains(sample)]
     data = {
         "noise": {**msgspec.to_builtins(sample), "evaluations": sample.evaluations},
         "plans": msgspec.to_builtins(plans),
         "equals": msgspec.to_builtins(equals),
     }
     code = FINDINGS if equals is not None and equals.is_suspect else 0
-    return Answer(data, lambda screen: _show(screen, loaded, task, sample, plans, equals), code)
+    return Answer(
+        data, lambda screen: _show_noise(screen, loaded, task, sample, plans, equals), code
+    )
 
 
-def _cases(task: Task) -> int:
+def _case_count(task: Task) -> int:
     from culmen.evidence.verdict import reported_split
 
     split = reported_split(task)
     return len(task.split(split)) if split else 1
 
 
-def _usual(sample: NoiseSample) -> list[float]:
+def _usual_gains(sample: NoiseSample) -> list[float]:
     """Gains of round size around the noise of one evaluation; none without noise."""
     return sorted({float(f"{share * sample.within**0.5:.1g}") for share in _SHARES} - {0.0})
 
 
 @contextlib.contextmanager
-def _progress(screen: Screen, total: int) -> Iterator[Callable[[int, int], None] | None]:
+def _progress_line(screen: Screen, total: int) -> Iterator[Callable[[int, int], None] | None]:
     """A function to call after every evaluation: a moving line on a terminal."""
     if screen.as_json:
         yield None
-    elif not screen.live:
+    elif not screen.is_live:
         screen.err.print(f"evaluating the initial program {total:,} times", markup=False)
         yield None
     else:
@@ -104,7 +108,7 @@ def _progress(screen: Screen, total: int) -> Iterator[Callable[[int, int], None]
             yield lambda done, of: line.update(f"evaluation {done:,} of {of:,}")
 
 
-def _show(
+def _show_noise(
     screen: Screen,
     task: Task,
     path: Path,
@@ -112,53 +116,59 @@ def _show(
     plans: list[NeededEvaluations],
     equals: EqualsReport | None,
 ) -> None:
-    screen.heading(task.name, f"noise of {count(sample.evaluations, 'evaluation')}")
-    screen.pairs(
-        ("noise", f"{number(sample.within**0.5)} (standard deviation of one evaluation)"),
-        ("between cases", f"{number(sample.between**0.5)}" if sample.cases > 1 else ""),
+    screen.print_heading(task.name, f"noise of {count_text(sample.evaluations, 'evaluation')}")
+    screen.print_pairs(
+        ("noise", f"{number_text(sample.within**0.5)} (standard deviation of one evaluation)"),
+        ("between cases", f"{number_text(sample.between**0.5)}" if sample.cases > 1 else ""),
         ("cases", f"{sample.cases} ({sample.split})" if sample.cases else ""),
-        ("failed", count(sample.failed, "evaluation") if sample.failed else ""),
-        ("one takes", _cost(sample.seconds, sample.dollars)),
+        ("failed", count_text(sample.failed, "evaluation") if sample.failed else ""),
+        ("one takes", _cost_text(sample.seconds, sample.dollars)),
     )
     if not sample.within:
-        screen.line("Repeated evaluations were all equal: one round of evaluations tells any gain.")
+        screen.print_line(
+            "Repeated evaluations were all equal: one round of evaluations tells any gain."
+        )
     if plans:
-        screen.line()
-        screen.table(
+        screen.print_line()
+        screen.print_table(
             ["gain", "each program", "final choice", "takes", "run", "new cases"],
-            [_row(plan) for plan in plans],
+            [_plan_row(plan) for plan in plans],
             right="gain",
         )
-        screen.line(
+        screen.print_line(
             "A winner that is better by so much is shown to be in 8 of 10 final choices.", "dim"
         )
         if sample.cases:
-            screen.line("New cases: the data set it takes to know that it holds beyond it.", "dim")
+            screen.print_line(
+                "New cases: the data set it takes to know that it holds beyond it.", "dim"
+            )
     if equals is not None:
-        screen.line()
-        screen.line(*_verdict(equals))
+        screen.print_line()
+        screen.print_line(*_equals_verdict(equals))
     if plans:
         budget = f"evaluations={plans[-1].budget},final=0.3"
-        screen.next_steps(
+        screen.print_next_steps(
             (f"culmen run {shlex.quote(str(path))} --budget {budget}", "a run of that size")
         )
 
 
-def _row(plan: NeededEvaluations) -> list[str]:
+def _plan_row(plan: NeededEvaluations) -> list[str]:
     cases = f"{plan.cases} cases × {plan.rounds}" if plan.cases else f"{plan.rounds:,} times"
-    takes = _cost(plan.seconds, plan.dollars)
+    takes = _cost_text(plan.seconds, plan.dollars)
     run, new = f"{plan.budget:,} evaluations", f"{plan.new_cases:,} cases" if plan.cases else ""
     return [f"{plan.gain:g}", cases, f"{plan.final:,}", takes, run, new]
 
 
-def _cost(seconds: float, price: float) -> str:
-    return duration(seconds) + (f", {dollars(price)}" if price else "")
+def _cost_text(seconds: float, price: float) -> str:
+    return duration_text(seconds) + (f", {dollars_text(price)}" if price else "")
 
 
-def _verdict(equals: EqualsReport) -> tuple[str, str]:
+def _equals_verdict(equals: EqualsReport) -> tuple[str, str]:
     """The outcome of comparisons of equals, and its style."""
-    made = f"{equals.claims} of {count(equals.comparisons, 'comparison')} of the initial program"
-    margin = "" if equals.margin is None else f"; median margin {number(equals.margin)}"
+    made = (
+        f"{equals.claims} of {count_text(equals.comparisons, 'comparison')} of the initial program"
+    )
+    margin = "" if equals.margin is None else f"; median margin {number_text(equals.margin)}"
     if equals.is_suspect:
         return (
             f"{made} with itself found a difference, one in twenty is luck: evaluations are not "

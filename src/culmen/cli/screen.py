@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from culmen.observe.figures import clean
+from culmen.observe.figures import escape_controls
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,58 +48,68 @@ class Screen:
     @property
     def out(self) -> Console:
         """Console on standard output."""
-        self._out = self._out or _console(stderr=False)
+        self._out = self._out or _make_console(stderr=False)
         return self._out
 
     @property
     def err(self) -> Console:
         """Console on standard error."""
-        self._err = self._err or _console(stderr=True)
+        self._err = self._err or _make_console(stderr=True)
         return self._err
 
     @property
-    def live(self) -> bool:
+    def is_live(self) -> bool:
         """True if progress may be drawn: standard error is a terminal."""
         return not self.as_json and sys.stderr.isatty()
 
-    def line(self, text: str = "", style: str = "") -> None:
+    def print_line(self, text: str = "", style: str = "") -> None:
         """Print one line to standard output, wrapped on a terminal only."""
         self.out.print(
-            clean(text), style=style or None, markup=False, soft_wrap=not self.out.is_terminal
+            escape_controls(text),
+            style=style or None,
+            markup=False,
+            soft_wrap=not self.out.is_terminal,
         )
 
-    def text(self, text: str) -> None:
+    def print_text(self, text: str) -> None:
         """Print a text of unknown origin: exact in a pipe, harmless on a terminal."""
-        sys.stdout.write(clean(text) if sys.stdout.isatty() else text)
+        sys.stdout.write(escape_controls(text) if sys.stdout.isatty() else text)
         if text and not text.endswith("\n"):
             sys.stdout.write("\n")
 
-    def rule(self, title: str) -> None:
+    def print_rule(self, title: str) -> None:
         """Print a line with a title across the page."""
         self.out.print()
         self.out.rule(
-            f"[dim]{clean(title).replace('[', '(')}[/]", align="left", style="dim", characters="─"
+            f"[dim]{escape_controls(title).replace('[', '(')}[/]",
+            align="left",
+            style="dim",
+            characters="─",
         )
 
-    def code(self, text: str, name: str) -> None:
+    def print_code(self, text: str, name: str) -> None:
         """Print a program text: coloured by its file name on a terminal, exact elsewhere."""
         if not self.out.is_terminal:
-            self.text(text)
+            self.print_text(text)
             return
         from rich.syntax import Syntax
 
-        lexer = Syntax.guess_lexer(name, clean(text))
+        lexer = Syntax.guess_lexer(name, escape_controls(text))
         self.out.print(
             Syntax(
-                clean(text), lexer, theme="ansi_dark", background_color="default", word_wrap=True
+                escape_controls(text),
+                lexer,
+                theme="ansi_dark",
+                background_color="default",
+                word_wrap=True,
             )
         )
 
-    def code_line(self, text: str, style: str = "") -> None:
+    def print_code_line(self, text: str, style: str = "") -> None:
         """Print one line of a text whose spaces matter."""
         self.out.print(text, style=style or None, markup=False, soft_wrap=True)
 
-    def definitions(self, rows: Iterable[tuple[str, str, str]]) -> None:
+    def print_definitions(self, rows: Iterable[tuple[str, str, str]]) -> None:
         """Print names with their meanings, and a remark below each."""
         from rich.table import Table
         from rich.text import Text
@@ -108,40 +118,40 @@ class Screen:
         grid.add_column(style="bold", no_wrap=True)
         grid.add_column(overflow="fold")
         for name, meaning, remark in rows:
-            grid.add_row(name, _text(meaning))
-            grid.add_row("", Text(clean(remark), style="dim"))
-        _show(self.out, grid)
+            grid.add_row(name, _rich_text(meaning))
+            grid.add_row("", Text(escape_controls(remark), style="dim"))
+        _print_trimmed(self.out, grid)
 
-    def finding(self, level: str, what: str, fix: str, style: str) -> None:
+    def print_finding(self, level: str, what: str, fix: str, style: str) -> None:
         """Print one finding of a check, with its remedy below."""
         from rich.table import Table
 
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style=style, width=7)
         grid.add_column(overflow="fold")
-        grid.add_row(level, _text(what))
+        grid.add_row(level, _rich_text(what))
         if fix:
-            grid.add_row("", _text(f"-> {fix}"))
-        _show(self.out, grid)
+            grid.add_row("", _rich_text(f"-> {fix}"))
+        _print_trimmed(self.out, grid)
 
-    def heading(self, title: str, rest: str = "") -> None:
+    def print_heading(self, title: str, rest: str = "") -> None:
         """Print a bold title and plain text after it."""
         from rich.text import Text
 
         self.out.print(
-            Text(clean(title), style="bold").append(
-                f"  {clean(rest)}" if rest else "", style="not bold"
+            Text(escape_controls(title), style="bold").append(
+                f"  {escape_controls(rest)}" if rest else "", style="not bold"
             )
         )
 
-    def prose(self, text: str) -> None:
+    def print_prose(self, text: str) -> None:
         """Print paragraphs, wrapped to the present width."""
         for place, paragraph in enumerate(text.strip().split("\n\n")):
             if place:
                 self.out.print()
-            self.out.print(_text(" ".join(paragraph.split())))
+            self.out.print(_rich_text(" ".join(paragraph.split())))
 
-    def markdown(self, text: str) -> None:
+    def print_markdown(self, text: str) -> None:
         """Print a page: laid out on a terminal, otherwise as source."""
         if not self.out.is_terminal:
             sys.stdout.write(text)
@@ -150,11 +160,11 @@ class Screen:
 
         self.out.print(Markdown(text))
 
-    def note(self, text: str) -> None:
+    def print_note(self, text: str) -> None:
         """Print a remark to standard error."""
-        self.err.print(f"note  {clean(text)}", style="yellow", markup=False)
+        self.err.print(f"note  {escape_controls(text)}", style="yellow", markup=False)
 
-    def pairs(self, *rows: tuple[str, str], err: bool = False) -> None:
+    def print_pairs(self, *rows: tuple[str, str], err: bool = False) -> None:
         """Print labels and values, aligned; rows without a value are left out."""
         from rich.table import Table
 
@@ -163,10 +173,10 @@ class Screen:
         grid.add_column(overflow="fold")
         for label, value in rows:
             if value:
-                grid.add_row(label, _text(value))
-        _show(self.err if err else self.out, grid)
+                grid.add_row(label, _rich_text(value))
+        _print_trimmed(self.err if err else self.out, grid)
 
-    def table(
+    def print_table(
         self, columns: Sequence[str], rows: Iterable[Sequence[str]], right: str | Sequence[str] = ()
     ) -> None:
         """Print rows under headings.
@@ -181,9 +191,9 @@ class Screen:
         cells = [list(row) for row in rows]
         right = right.split() if isinstance(right, str) else right
         if _too_narrow(columns, cells, self.out.width):
-            self._blocks(columns, cells)
+            self._print_blocks(columns, cells)
             return
-        for places in _fitting(columns, cells, self.out.width):
+        for places in _fitting_columns(columns, cells, self.out.width):
             table = Table(
                 box=box.SIMPLE_HEAD,
                 pad_edge=False,
@@ -197,59 +207,65 @@ class Screen:
                     columns[place], justify=flush, no_wrap=place < len(columns) - 1, overflow="fold"
                 )
             for row in cells:
-                table.add_row(*(_text(row[place]) for place in places))
-            _show(self.out, table)
+                table.add_row(*(_rich_text(row[place]) for place in places))
+            _print_trimmed(self.out, table)
 
-    def _blocks(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    def _print_blocks(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print rows as blocks of lines, each value behind the name of its column."""
         for row in rows:
-            self.out.print(clean(row[0]), style="bold", markup=False, soft_wrap=True)
+            self.out.print(escape_controls(row[0]), style="bold", markup=False, soft_wrap=True)
             for name, value in zip(columns[1:], row[1:]):
                 if value:
-                    self.out.print(clean(f"  {name} {value}"), markup=False, soft_wrap=True)
+                    self.out.print(
+                        escape_controls(f"  {name} {value}"), markup=False, soft_wrap=True
+                    )
 
-    def also(self, *steps: tuple[str, str]) -> None:
+    def print_also(self, *steps: tuple[str, str]) -> None:
         """Print further commands after the next one."""
         if steps:
-            self.next_steps(*steps, label="also")
+            self.print_next_steps(*steps, label="also")
 
-    def next_steps(self, *steps: tuple[str, str], label: str = "next") -> None:
+    def print_next_steps(self, *steps: tuple[str, str], label: str = "next") -> None:
         """Print commands to type next, with the purpose of each."""
         self.out.print()
         width = max(len(command) for command, _ in steps)
         for place, (command, why) in enumerate(steps):
             self.out.print(f"{label}  " if place == 0 else "      ", style="dim", end="")
-            self.out.print(clean(command), style="bold", markup=False, end="", soft_wrap=True)
+            self.out.print(
+                escape_controls(command), style="bold", markup=False, end="", soft_wrap=True
+            )
             fits = width + len(why) + 8 <= self.out.width
             self.out.print(
                 f"{' ' * (width - len(command))}  {why}" if fits else "", style="dim", markup=False
             )
 
-    def give(self, answer: Answer) -> int:
+    def print_answer(self, answer: Answer) -> int:
         """Print an answer; returns its exit code."""
         if self.as_json:
-            self.document(answer.data)
+            self.print_document(answer.data)
         elif answer.show is not None:
             answer.show(self)
         return answer.code
 
-    def document(self, data: Any) -> None:
+    def print_document(self, data: Any) -> None:
         """Print the one JSON document."""
-        sys.stdout.write(json.dumps(plain(msgspec.to_builtins(data)), indent=2) + "\n")
+        sys.stdout.write(json.dumps(plain_data(msgspec.to_builtins(data)), indent=2) + "\n")
 
-    def error(self, kind: str, what: str, where: str = "", fix: str = "", **more: Any) -> None:
+    def print_error(
+        self, kind: str, what: str, where: str = "", fix: str = "", **more: Any
+    ) -> None:
         """Print the error, its place, and the next command."""
         if self.as_json:
-            self.document(
+            self.print_document(
                 {"error": {"kind": kind, "what": what, "where": where, "next": fix}, **more}
             )
             return
         self.err.print("Error: ", style="bold red", end="")
-        self.err.print(clean(what), markup=False, soft_wrap=True)
+        self.err.print(escape_controls(what), markup=False, soft_wrap=True)
         for label, text in (("where", where), ("next", fix)):
             if text:
                 self.err.print(f"  {label:<6} ", style="dim", end="")
-                self.err.print(clean(text), markup=False, soft_wrap=True)
+                self.err.print(escape_controls(text), markup=False, soft_wrap=True)
 
 
 def _too_narrow(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
@@ -263,14 +279,16 @@ def _too_narrow(columns: Sequence[str], rows: Sequence[Sequence[str]], width: in
         texts = [columns[place], *(row[place] for row in rows)]
         if place and place == len(columns) - 1:
             texts = [word for text in texts for word in text.split()]
-        return max((cell_len(clean(text)) for text in texts), default=0)
+        return max((cell_len(escape_controls(text)) for text in texts), default=0)
 
     return (
         needed(0) + 2 + max((needed(place) for place in range(1, len(columns))), default=0) > width
     )
 
 
-def _fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[int]]:
+def _fitting_columns(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> list[list[int]]:
     """Groups of columns that fit into `width`, each with the first column.
 
     The last column may wrap between words.
@@ -283,7 +301,7 @@ def _fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) 
         if place and place == len(columns) - 1:
             texts = [word for text in texts for word in text.split()]
         # two spaces between columns
-        needed = max((cell_len(clean(text)) for text in texts), default=0) + 2
+        needed = max((cell_len(escape_controls(text)) for text in texts), default=0) + 2
         if not place:
             first, room = needed, width + 2 - needed
             continue
@@ -295,7 +313,7 @@ def _fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) 
     return groups
 
 
-def _show(console: Console, table: Any) -> None:
+def _print_trimmed(console: Console, table: Any) -> None:
     """Print a table; without a terminal, strip the spaces that fill its cells."""
     if console.is_terminal:
         console.print(table)
@@ -305,13 +323,13 @@ def _show(console: Console, table: Any) -> None:
     console.file.write("".join(f"{line.rstrip()}\n" for line in lines.get().splitlines()))
 
 
-def _text(value: str) -> Any:
+def _rich_text(value: str) -> Any:
     from rich.text import Text
 
-    return Text(clean(value))
+    return Text(escape_controls(value))
 
 
-def _console(stderr: bool) -> Console:
+def _make_console(stderr: bool) -> Console:
     from rich.console import Console
 
     class Quiet(Console):
@@ -326,12 +344,12 @@ def _console(stderr: bool) -> Console:
     return console
 
 
-def plain(value: Any) -> Any:
+def plain_data(value: Any) -> Any:
     """Data for JSON, which has no NaN and no infinity: they become null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): plain_data(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
+        return [plain_data(v) for v in value]
     return value

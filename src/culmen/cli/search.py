@@ -19,12 +19,12 @@ from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import Direction, Goal, Proxy, Run, SeedProgram, find_run, find_run_to_write
 from culmen.core.errors import UserError
 from culmen.observe.figures import (
-    clean,
-    count,
-    dollars,
-    duration,
-    joined,
-    number,
+    count_text,
+    dollars_text,
+    duration_text,
+    escape_controls,
+    join_nonempty,
+    number_text,
     run_name,
     short_path,
 )
@@ -96,7 +96,7 @@ def run(
     """
     from culmen.cli import options
     from culmen.run import inputs
-    from culmen.run.options import RunObjects, changed
+    from culmen.run.options import RunObjects, replace_options
     from culmen.study import Study
 
     loaded = inputs.folder_task(task, seed_program, goal or "", direction or "", proxy or "")
@@ -104,13 +104,13 @@ def run(
     if pool is not None:
         from culmen.run import pools
 
-        most = pools.allowance(loaded, chosen.budget.evaluations, pool_share)
-        loaded = pools.seeded(loaded, pools.load(pool), most)
-        chosen = changed(chosen, pool=pools.label(pool))
-    tracks = _trackers(progress.track)
+        most = pools.seed_allowance(loaded, chosen.budget.evaluations, pool_share)
+        loaded = pools.with_pool_seeds(loaded, pools.load_pool(pool), most)
+        chosen = replace_options(chosen, pool=pools.pool_label(pool))
+    tracks = _named_trackers(progress.track)
 
     def create(watch: Watch) -> Study:
-        return Study.make(
+        return Study.create_from_options(
             loaded,
             strategy,
             chosen,
@@ -125,7 +125,7 @@ def run(
         progress.quiet,
         (*loaded.notes, *_note_on_proxy(loaded)),
         tracks,
-        _asks(chosen.model),
+        _asks_person(chosen.model),
     )
 
 
@@ -144,20 +144,20 @@ def resume(
     from culmen.store import views
     from culmen.study import Study
 
-    path, tracks = find_run_to_write(run), _trackers(progress.track)
+    path, tracks = find_run_to_write(run), _named_trackers(progress.track)
     if budget is not None:
         raise _budget_error(path, budget)
-    given = options.of_session(views.meta(path), place)
+    given = options.of_session(views.run_meta(path), place)
 
     def create(watch: Watch) -> Study:
         return Study.resume(path, observers=(watch, *tracks), **given)
 
-    return _finished(screen, path) or run_study(
+    return _finished_answer(screen, path) or run_study(
         screen,
         create,
         progress.quiet,
         tracks=tracks,
-        asks=_asks(given.get("model") or views.meta(path).model),
+        asks=_asks_person(given.get("model") or views.run_meta(path).model),
     )
 
 
@@ -182,15 +182,17 @@ def fork(
     from culmen.study import Study
 
     parent = find_run(run)
-    meta, budget = views.meta(parent), None
+    meta, budget = views.run_meta(parent), None
     if flags.budget:
-        budget, carry = forks.settle(meta, views.status(parent).evaluations, flags.budget, carry)
+        budget, carry = forks.settle_fork_budget(
+            meta, views.run_status(parent).evaluations, flags.budget, carry
+        )
     strategy, chosen = options.of_fork(meta, flags, place, budget or meta.budget)
-    tracks = _trackers(progress.track)
+    tracks = _named_trackers(progress.track)
 
     def create(watch: Watch) -> Study:
         objects = RunObjects(observers=(watch, *tracks))
-        return Study.branch(
+        return Study.fork_from_options(
             parent, strategy, chosen, objects, flags.run_dir, flags.db, carry or 0, flags.seed
         )
 
@@ -198,19 +200,19 @@ def fork(
         screen,
         create,
         progress.quiet,
-        forks.notes(parent.name, carry or 0),
+        forks.fork_notes(parent.name, carry or 0),
         tracks,
-        _asks(chosen.model),
+        _asks_person(chosen.model),
     )
 
 
-def _trackers(wanted: Sequence[str] | None) -> Sequence[Tracking]:
+def _named_trackers(wanted: Sequence[str] | None) -> Sequence[Tracking]:
     """The observers named by `--track`; raises `UserError` for an unknown one."""
     if not wanted:
         return ()
     from culmen.observe import tracker_backends as known
 
-    return known.trackers(wanted)
+    return known.parse_trackers(wanted)
 
 
 def run_study(
@@ -232,11 +234,11 @@ def run_study(
     watch = Watch(make_display(screen, quiet, asks))
     study = make(watch)
     if not screen.as_json and not quiet:
-        _announce(screen, study, notes)
+        _announce_run(screen, study, notes)
     try:
-        with watch.of(study.path), contextlib.ExitStack() as stack:
+        with watch.for_run(study.path), contextlib.ExitStack() as stack:
             for each in tracks:
-                stack.enter_context(each.of(study.path, watch.told))
+                stack.enter_context(each.for_run(study.path, watch.told))
             study.run(progress=False)  # `watch` shows it
     except UserError as error:
         run = run_name(study.path)
@@ -246,13 +248,15 @@ def run_study(
         raise
     except KeyboardInterrupt:  # before the search had begun, or while it was taken down
         pass
-    now = views.status(study.path)
+    now = views.run_status(study.path)
     data = {
-        **pages.document(now, study.path),
+        **pages.status_document(now, study.path),
         "at_most": limits_data(study.meta),
         "likely": likely_data(study.meta),
     }
-    return Answer(data, lambda screen: pages.end(screen, now, study.path), pages.exit_code(now))
+    return Answer(
+        data, lambda screen: pages.show_end(screen, now, study.path), pages.exit_code(now)
+    )
 
 
 def _note_on_proxy(task: SearchTask) -> list[str]:
@@ -265,18 +269,18 @@ def _note_on_proxy(task: SearchTask) -> list[str]:
     ]
 
 
-def _finished(screen: Screen, path: Path) -> Answer | None:
+def _finished_answer(screen: Screen, path: Path) -> Answer | None:
     """The end of a finished run, for `resume`; None if there is something left to do."""
     from culmen.cli import pages
     from culmen.store import views
 
-    now = views.status(path)
+    now = views.run_status(path)
     if now.state != "finished":
         return None
     if not screen.as_json:
-        screen.note("this run is finished: there is nothing left to do in it")
-    data = {**pages.document(now, path), "at_most": limits_data(views.meta(path))}
-    return Answer(data, lambda screen: pages.end(screen, now, path), pages.exit_code(now))
+        screen.print_note("this run is finished: there is nothing left to do in it")
+    data = {**pages.status_document(now, path), "at_most": limits_data(views.run_meta(path))}
+    return Answer(data, lambda screen: pages.show_end(screen, now, path), pages.exit_code(now))
 
 
 def _budget_error(path: Path, budget: str) -> UserError:
@@ -289,11 +293,11 @@ def _budget_error(path: Path, budget: str) -> UserError:
     )
 
 
-def _announce(screen: Screen, study: Study, notes: Sequence[str]) -> None:
+def _announce_run(screen: Screen, study: Study, notes: Sequence[str]) -> None:
     """Print the plan of the run and notes to standard error."""
-    screen.pairs(*_preflight(study.meta), ("run", short_path(study.path)), err=True)
+    screen.print_pairs(*_preflight_pairs(study.meta), ("run", short_path(study.path)), err=True)
     for note in notes:
-        screen.note(note)
+        screen.print_note(note)
 
 
 def make_display(screen: Screen, quiet: bool, asks: bool = False) -> Display:
@@ -302,11 +306,11 @@ def make_display(screen: Screen, quiet: bool, asks: bool = False) -> Display:
 
     if quiet or screen.as_json:
         return SilentDisplay(None if screen.as_json else sys.stderr)
-    alone = screen.live and not asks  # a person's editor has the terminal to itself
+    alone = screen.is_live and not asks  # a person's editor has the terminal to itself
     return TerminalDisplay(screen.err) if alone else PlainDisplay()
 
 
-def _asks(model: object) -> bool:
+def _asks_person(model: object) -> bool:
     """True if a person is among the models."""
     return "ask" in re.findall(r"[\w./-]+", str(model))
 
@@ -324,21 +328,21 @@ class ModelPrices(msgspec.Struct, frozen=True):
     known: dict[str, tuple[float, float]] = {}
 
     @property
-    def unknown(self) -> list[str]:
+    def unpriced_models(self) -> list[str]:
         """Models without a known price."""
         return [name for name in self.names if name not in self.known]
 
     @property
-    def dearest(self) -> float | None:
+    def highest_token_price(self) -> float | None:
         """Most dollars a single token can cost; None if any price is unknown."""
         return (
             None
-            if self.unknown
+            if self.unpriced_models
             else max((max(pair) for pair in self.known.values()), default=0.0) / MILLION
         )
 
 
-def _prices(meta: RunMeta) -> ModelPrices:
+def _model_prices(meta: RunMeta) -> ModelPrices:
     """The models that a run may ask, with prices; UserError for models that cannot be read."""
     model = meta.model
     if model in (None, "offline"):
@@ -350,10 +354,10 @@ def _prices(meta: RunMeta) -> ModelPrices:
 
     names: list[str] = []
     known: dict[str, tuple[float, float]] = {}
-    for entry in ModelBook(meta.models_file).roles(model).models():
+    for entry in ModelBook(meta.models_file).parse_roles(model).all_models():
         names.append(entry.name)
         ask, reply = (
-            entry.price_list.dollars(t) for t in (Tokens(input=MILLION), Tokens(output=MILLION))
+            entry.price_list.dollars_for(t) for t in (Tokens(input=MILLION), Tokens(output=MILLION))
         )
         if ask is not None and reply is not None:
             known[entry.name] = (ask, reply)
@@ -365,81 +369,87 @@ def _most_dollars(budget: Budget, known: ModelPrices) -> float | None:
     if not known.names:
         return 0.0
     limits = [] if budget.dollars is None else [budget.dollars]
-    if budget.tokens is not None and known.dearest is not None:
-        limits.append(budget.tokens * known.dearest)
+    if budget.tokens is not None and known.highest_token_price is not None:
+        limits.append(budget.tokens * known.highest_token_price)
     return min(limits) if limits else None
 
 
 def limits_data(meta: RunMeta) -> dict[str, Any]:
     """The limits for `--json`: those of the budget, and dollars (null: not limited)."""
-    known = _prices(meta)
+    known = _model_prices(meta)
     limits = {
         name: value
         for name, value in msgspec.structs.asdict(meta.budget).items()
         if value is not None
     }
     limits.pop("final", None)  # a share of the evaluations, no limit of its own
-    return {**limits, "dollars": _most_dollars(meta.budget, known), "price_unknown": known.unknown}
+    return {
+        **limits,
+        "dollars": _most_dollars(meta.budget, known),
+        "price_unknown": known.unpriced_models,
+    }
 
 
-def _preflight(meta: RunMeta) -> list[tuple[str, str]]:
+def _preflight_pairs(meta: RunMeta) -> list[tuple[str, str]]:
     """(label, value) pairs in display order."""
-    known = _prices(meta)
+    known = _model_prices(meta)
     goal = meta.task.objective
     workers = (
-        count(meta.workers, "worker")
+        count_text(meta.workers, "worker")
         if meta.workers
         else "as many workers as the cluster has room for"
     )
-    target = "" if goal.target is None else f", target {number(goal.target)}"
+    target = "" if goal.target is None else f", target {number_text(goal.target)}"
     return [
         (
             "task",
-            f"{clean(meta.task.name)}  "
+            f"{escape_controls(meta.task.name)}  "
             f"({'maximise' if goal.direction == 'max' else 'minimise'}{target})",
         ),
-        ("strategy", _strategy(meta)),
-        ("agents", _agents(meta)),
+        ("strategy", _strategy_text(meta)),
+        ("agents", _agents_at_work_text(meta)),
         (
             "model",
-            joined(
+            join_nonempty(
                 [
-                    "offline: syntax-tree edits, no language model" if meta.offline else "",
+                    "offline: syntax-tree edits, no language model"
+                    if meta.searches_offline
+                    else "",
                     *known.names,
                 ]
             ),
         ),
-        ("evaluator", _asking(meta)),
-        ("besides", _asides(meta, known)),
+        ("evaluator", _evaluator_requests_text(meta)),
+        ("besides", _other_requests_text(meta, known)),
         ("embedder", meta.embedder),
         ("templates", ", ".join(sorted(meta.templates))),
-        ("at most", _limits(meta, known)),
-        ("likely", _likely(meta)),
+        ("at most", _limits_text(meta, known)),
+        ("likely", _likely_text(meta)),
         (
             "until",
             ""
             if meta.stop_at is None
-            else f"a candidate is known to score {number(float(meta.stop_at))}",
+            else f"a candidate is known to score {number_text(float(meta.stop_at))}",
         ),
         ("random seed", f"{meta.seed}, {workers}"),
     ]
 
 
-def _asking(meta: RunMeta) -> str:
+def _evaluator_requests_text(meta: RunMeta) -> str:
     """Requests of the evaluator to models, in words; "" for a task without any."""
     roles, evaluations = meta.task.evaluator.options.get("roles", ()), meta.budget.evaluations
     if not roles:
         return ""
-    least = "" if evaluations is None else f"at least {count(evaluations, 'call')} in all; "
+    least = "" if evaluations is None else f"at least {count_text(evaluations, 'call')} in all; "
     return (
         f"asks models as {', '.join(roles)}, {least}culmen check measures what one evaluation costs"
     )
 
 
-def _agents(meta: RunMeta) -> str:
+def _agents_at_work_text(meta: RunMeta) -> str:
     """The agents at work, in words; "" for strategies without agents."""
-    strategy = _revived(meta)
-    if strategy is None or not strategy.crew or not strategy.writes or not meta.offline:
+    strategy = _revived_strategy(meta)
+    if strategy is None or not strategy.crew or not strategy.writes or not meta.searches_offline:
         return "" if strategy is None else strategy.crew
     return (
         f"{strategy.crew}; its model calls, if any, are its own and not counted "
@@ -447,46 +457,48 @@ def _agents(meta: RunMeta) -> str:
     )
 
 
-def _asides(meta: RunMeta, known: ModelPrices) -> str:
+def _other_requests_text(meta: RunMeta, known: ModelPrices) -> str:
     """Requests to models besides those for candidates, in words."""
-    strategy = _revived(meta)
-    if strategy is None or meta.offline or not strategy.asides:
+    strategy = _revived_strategy(meta)
+    if strategy is None or meta.searches_offline or not strategy.asides:
         return ""
     told = _most_dollars(meta.budget, known) is None  # the limits give the rates then
-    return joined([strategy.asides, "" if told else _rates(known)], "; ")
+    return join_nonempty([strategy.asides, "" if told else _token_rates_text(known)], "; ")
 
 
-def _revived(meta: RunMeta) -> Strategy | None:
+def _revived_strategy(meta: RunMeta) -> Strategy | None:
     """The strategy; None for an object whose state cannot be serialised."""
-    from culmen.core.ports import Strategy, complete
+    from culmen.core.ports import Strategy, with_protocol_defaults
     from culmen.strategies import catalog
 
     config = meta.strategy.get("config")
     return (
         None
         if config is None
-        else complete(Strategy, catalog.revive(str(meta.strategy["path"]), config))
+        else with_protocol_defaults(
+            Strategy, catalog.revive_object(str(meta.strategy["path"]), config)
+        )
     )
 
 
-def _strategy(meta: RunMeta) -> str:
+def _strategy_text(meta: RunMeta) -> str:
     """Name and non-default settings."""
     from culmen.strategies import catalog
 
     path = str(meta.strategy.get("path", ""))
     name = catalog.NAMES.get(path, path.rpartition(":")[2])
-    strategy = _revived(meta)
+    strategy = _revived_strategy(meta)
     if strategy is None:
         return name
     changed = []
-    for field in catalog.describe(path)["fields"]:
-        value = catalog.shown(getattr(strategy, field["name"]))
+    for field in catalog.describe_strategy(path)["fields"]:
+        value = catalog.value_text(getattr(strategy, field["name"]))
         if value != field["default"]:
             changed.append(f"{field['name']}={value}")
-    return joined([name, *changed], "  ")
+    return join_nonempty([name, *changed], "  ")
 
 
-def _limits(meta: RunMeta, known: ModelPrices) -> str:
+def _limits_text(meta: RunMeta, known: ModelPrices) -> str:
     from culmen.engine.ledger import final_share
 
     budget = meta.budget
@@ -494,18 +506,22 @@ def _limits(meta: RunMeta, known: ModelPrices) -> str:
     if budget.evaluations is not None:
         kept = final_share(budget, meta.task)
         parts.append(
-            count(budget.evaluations, "evaluation")
+            count_text(budget.evaluations, "evaluation")
             + (f" ({kept} for the final choice)" if kept else "")
         )
     if budget.seconds is not None:
-        parts.append(duration(budget.seconds))
+        parts.append(duration_text(budget.seconds))
     if known.names:
-        parts.append("any number of calls" if budget.calls is None else count(budget.calls, "call"))
+        parts.append(
+            "any number of calls" if budget.calls is None else count_text(budget.calls, "call")
+        )
         if budget.tokens is not None:
-            parts.append(count(budget.tokens, "token"))
-    strategy = _revived(meta)
+            parts.append(count_text(budget.tokens, "token"))
+    strategy = _revived_strategy(meta)
     counted = known.names or strategy is None or not strategy.writes
-    parts.append(_money(budget, known) if counted else "what the agents spend is not counted")
+    parts.append(
+        _dollar_limit_text(budget, known) if counted else "what the agents spend is not counted"
+    )
     return ", ".join(parts)
 
 
@@ -516,10 +532,18 @@ def likely_data(meta: RunMeta) -> dict[str, list[float]] | None:
     each; prompts: from the length of the first one to three times that; replies: from the initial
     program's length to twice that and a thousand tokens.
     """
-    seeds, model = tuple(meta.task.candidates()), meta.model
+    seeds, model = tuple(meta.task.initial_candidates()), meta.model
     budget = meta.budget
     most = min((each for each in (budget.calls, budget.evaluations) if each is not None), default=0)
-    if not all((seeds, most, not meta.offline, not _asks(model), isinstance(model, str | dict))):
+    if not all(
+        (
+            seeds,
+            most,
+            not meta.searches_offline,
+            not _asks_person(model),
+            isinstance(model, str | dict),
+        )
+    ):
         return None
     if ":" in str(model).partition("/")[0]:  # an object's class: only Python knows it
         return None
@@ -529,7 +553,7 @@ def likely_data(meta: RunMeta) -> dict[str, list[float]] | None:
     from culmen.llm.call import Tokens
     from culmen.llm.roles import ModelBook
 
-    spec = ModelBook(meta.models_file).roles(model).pick("proposer", 0)
+    spec = ModelBook(meta.models_file).parse_roles(model).pick_model("proposer", 0)
     if spec is None:
         return None
     gateway = make_gateway(meta.task, model, meta.models_file, templates=meta.templates)
@@ -540,7 +564,7 @@ def likely_data(meta: RunMeta) -> dict[str, list[float]] | None:
         Tokens(few * first, few * reply),
         Tokens(many * first * 3, many * (2 * reply + 1_000)),
     )
-    prices = [spec.price_list.dollars(each) for each in (low, high)]
+    prices = [spec.price_list.dollars_for(each) for each in (low, high)]
     limits = [budget.tokens or math.inf, budget.dollars or math.inf]
     told: dict[str, list[float]] = {"calls": [few, many]}
     told["tokens"] = [min(each.input + each.output, limits[0]) for each in (low, high)]
@@ -549,28 +573,29 @@ def likely_data(meta: RunMeta) -> dict[str, list[float]] | None:
     return told
 
 
-def _likely(meta: RunMeta) -> str:
+def _likely_text(meta: RunMeta) -> str:
     """`likely_data` in words, "" without an estimate."""
     told = likely_data(meta)
     if told is None:
         return ""
     parts = [f"{told[name][0]:,.0f} to {told[name][1]:,.0f} {name}" for name in ("calls", "tokens")]
     return ", ".join(
-        [*parts, *([" to ".join(map(dollars, told["dollars"]))] if "dollars" in told else [])]
+        [*parts, *([" to ".join(map(dollars_text, told["dollars"]))] if "dollars" in told else [])]
     )
 
 
-def _money(budget: Budget, known: ModelPrices) -> str:
+def _dollar_limit_text(budget: Budget, known: ModelPrices) -> str:
     most = _most_dollars(budget, known)
-    if known.unknown:
-        note = f"price unknown of {', '.join(known.unknown)}"
-        return note if most is None else f"{dollars(most)} ({note})"
+    if known.unpriced_models:
+        note = f"price unknown of {', '.join(known.unpriced_models)}"
+        return note if most is None else f"{dollars_text(most)} ({note})"
     if most is not None:
-        return dollars(most)
-    return f"dollars not limited ({_rates(known)})"
+        return dollars_text(most)
+    return f"dollars not limited ({_token_rates_text(known)})"
 
 
-def _rates(known: ModelPrices) -> str:
+def _token_rates_text(known: ModelPrices) -> str:
     return ", ".join(
-        f"{dollars(a)} in, {dollars(b)} out per million tokens" for a, b in known.known.values()
+        f"{dollars_text(a)} in, {dollars_text(b)} out per million tokens"
+        for a, b in known.known.values()
     )

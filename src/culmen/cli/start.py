@@ -24,10 +24,16 @@ from culmen.cli.verbs import AskedModels, Direction, ModelsFile, Proxy, SeedProg
 from culmen.core.errors import UserError
 from culmen.core.evaluation import MEANINGS
 from culmen.core.options import DEFAULT_STRATEGY
-from culmen.core.ports import Strategy, complete
+from culmen.core.ports import Strategy, with_protocol_defaults
 from culmen.core.result import RunResult
 from culmen.core.usage import Budget
-from culmen.observe.figures import clean, count, duration, joined, number
+from culmen.observe.figures import (
+    count_text,
+    duration_text,
+    escape_controls,
+    join_nonempty,
+    number_text,
+)
 from culmen.store import views
 
 if TYPE_CHECKING:
@@ -69,12 +75,12 @@ def demo(
     """Watch a real search: circle packing, offline, in about a minute."""
     from culmen.strategies import catalog
 
-    if complete(Strategy, catalog.load(strategy)).trains:
+    if with_protocol_defaults(Strategy, catalog.strategy_class(strategy)).trains:
         return demonstrate_advisor(screen, strategy, seed, workers, run_dir)
     if strategy not in SETTINGS:
         fix = f"culmen new DIR --example circle_packing, then culmen run DIR --strategy {strategy}"
         raise UserError(f"there is no demo of '{strategy}'", where="--strategy", fix=fix)
-    return demonstrate(screen, strategy, seed, seconds, workers, run_dir)
+    return demonstrate_search(screen, strategy, seed, seconds, workers, run_dir)
 
 
 def new(
@@ -111,18 +117,18 @@ def new(
     }
 
     def show(screen: Screen) -> None:
-        screen.line(f"Wrote a task into {directory}:")
+        screen.print_line(f"Wrote a task into {directory}:")
         for path in written:
-            screen.line(f"  {path.relative_to(directory)}")
-        screen.next_steps((commands[0], "see whether it works"), (commands[1], "search"))
+            screen.print_line(f"  {path.relative_to(directory)}")
+        screen.print_next_steps((commands[0], "see whether it works"), (commands[1], "search"))
 
     return Answer(data, show)
 
 
 def _list_examples(listed: list[tuple[str, str]]) -> Answer:
     def show(screen: Screen) -> None:
-        screen.table(["name", "what it asks for"], listed)
-        screen.next_steps(("culmen new DIR --example NAME", "copy one"))
+        screen.print_table(["name", "what it asks for"], listed)
+        screen.print_next_steps(("culmen new DIR --example NAME", "copy one"))
 
     return Answer({"examples": [{"name": name, "goal": line} for name, line in listed]}, show)
 
@@ -165,18 +171,20 @@ def check(
     """
     import asyncio
 
-    from culmen.evaluate.check import check
-    from culmen.evaluate.jail.probes import named
+    from culmen.evaluate.check import check_task
+    from culmen.evaluate.jail.probes import known_level
     from culmen.evaluate.local import LocalBackend
     from culmen.run import inputs
-    from culmen.run.assemble import asking
+    from culmen.run.assemble import with_evaluator_models
 
     loaded = inputs.folder_task(task, seed_program, "", direction or "", proxy or "")
     asked = ",".join(model) if model else None
-    own = LocalBackend(loaded, workers=1, require=require, level=isolation and named(isolation))
-    backend = asking(loaded, own, asked, models and str(models))
-    with _progress(screen, loaded, times, cases) as advance:
-        report = asyncio.run(check(loaded, backend, times, advance, cases))
+    own = LocalBackend(
+        loaded, workers=1, require=require, level=isolation and known_level(isolation)
+    )
+    backend = with_evaluator_models(loaded, own, asked, models and str(models))
+    with _check_progress_line(screen, loaded, times, cases) as advance:
+        report = asyncio.run(check_task(loaded, backend, times, advance, cases))
     data = {**msgspec.to_builtins(report), "fit": report.fit}
     for seed in data["seeds"]:
         del seed["observations"]  # they add nothing to the summary
@@ -188,7 +196,7 @@ def check(
 
 
 @contextlib.contextmanager
-def _progress(
+def _check_progress_line(
     screen: Screen, task: Task, times: int, cases: int
 ) -> Iterator[Callable[[int, int, float], None] | None]:
     """A function to call after every evaluation of a check.
@@ -198,7 +206,7 @@ def _progress(
     if screen.as_json:
         yield None
         return
-    if not screen.live:
+    if not screen.is_live:
         yield _plain_progress(screen, _first_line(task, times, cases))
         return
     from rich import progress as bars
@@ -242,19 +250,19 @@ def _plain_progress(screen: Screen, first_line: str) -> Callable[[int, int, floa
 
 def _first_line(task: Task, times: int, most: int) -> str:
     """`trying 1 initial program in 9 evaluations; an evaluation is cut off after 30 s`."""
-    from culmen.evaluate.check import planned, tried_cases
+    from culmen.evaluate.check import planned_evaluations, tried_cases
 
-    programs = count(len(task.seeds), "initial program")
+    programs = count_text(len(task.seeds), "initial program")
     trial = (
         " with and without a proxy"
         if task.evaluator.form == "legacy" and task.evaluator.proxy != "never"
         else ""
     )
-    evaluations = count(planned(task, times, most), "evaluation")
+    evaluations = count_text(planned_evaluations(task, times, most), "evaluation")
     tried, every = tried_cases(task, most), len(task.cases)
     share = f"each of the {every:,}" if tried == every else f"{tried:,} of {every:,}"
     cases = f", {share} cases at least once" if every > 1 and task.seeds else ""
-    limit = duration(task.limits.seconds)
+    limit = duration_text(task.limits.seconds)
     return (
         f"trying {programs}{trial} in {evaluations}{cases}; an evaluation is cut off after {limit}"
     )
@@ -268,20 +276,22 @@ def _time_left(done: int, total: int, seconds: float) -> str:
     if seconds < _SLOW or done >= total:
         return ""
     return (
-        f" ({duration(seconds)} each, about {duration(seconds * (total - done))} to go; --times "
+        f" ({duration_text(seconds)} each, about {duration_text(seconds * (total - done))} to go; --times "
         "and --cases limit them)"
     )
 
 
 def _show_report(screen: Screen, task: Task, path: Path, report: TaskReport) -> None:
-    splits = joined(
+    splits = join_nonempty(
         f"{len(task.split(name))} {name}" for name in ("train", "val", "test") if task.split(name)
     )
-    screen.heading(report.task, f"{task.evaluator.form} evaluator, {task.objective.direction}imise")
-    screen.pairs(
+    screen.print_heading(
+        report.task, f"{task.evaluator.form} evaluator, {task.objective.direction}imise"
+    )
+    screen.print_pairs(
         (
             "programs",
-            count(len(task.seeds), "initial program")
+            count_text(len(task.seeds), "initial program")
             if task.seeds
             else "none: a model writes the first program",
         ),
@@ -289,28 +299,28 @@ def _show_report(screen: Screen, task: Task, path: Path, report: TaskReport) -> 
         ("isolation", report.isolation),
         ("trust", f"{report.trust}: {MEANINGS[report.trust]}" if report.trust else ""),
         ("", report.why),
-        ("tried", count(report.evaluations, "evaluation")),
-        ("repeatable", _repeatable(report)),
+        ("tried", count_text(report.evaluations, "evaluation")),
+        ("repeatable", _repeatable_text(report)),
     )
     for seed in report.seeds:
-        screen.line()
+        screen.print_line()
         _show_program(screen, seed)
     if report.findings:
-        screen.line()
+        screen.print_line()
     for finding in report.findings:
-        screen.finding(finding.level, finding.what, finding.fix, _STYLES[finding.level])
-    screen.line()
+        screen.print_finding(finding.level, finding.what, finding.fix, _STYLES[finding.level])
+    screen.print_line()
     if report.fit:
-        screen.line("This task can be searched.", style="green")
+        screen.print_line("This task can be searched.", style="green")
         place = shlex.quote(str(path))
-        screen.next_steps(
+        screen.print_next_steps(
             (f"culmen audit {place}", "what could be gamed"), (f"culmen run {place}", "search")
         )
     else:
-        screen.line("This task cannot be searched yet.", style="red")
+        screen.print_line("This task cannot be searched yet.", style="red")
 
 
-def _repeatable(report: TaskReport) -> str:
+def _repeatable_text(report: TaskReport) -> str:
     if report.repeatable is None:
         return ""
     if not report.repeatable:
@@ -319,20 +329,20 @@ def _repeatable(report: TaskReport) -> str:
 
 
 def _show_program(screen: Screen, seed: SeedReport) -> None:
-    statuses = joined(f"{value} {name}" for name, value in seed.statuses.items())
-    screen.pairs(
+    statuses = join_nonempty(f"{value} {name}" for name, value in seed.statuses.items())
+    screen.print_pairs(
         ("program", seed.candidate),
-        ("score", "none" if seed.mean is None else f"{number(seed.mean)} (mean)"),
-        ("noise", _noise(seed)),
+        ("score", "none" if seed.mean is None else f"{number_text(seed.mean)} (mean)"),
+        ("noise", _noise_text(seed)),
         ("between cases", "" if seed.case_spread is None else f"{seed.case_spread:.3g}"),
         ("time", f"{seed.seconds:.3g} s median, {seed.slowest:.3g} s at most"),
         ("outcomes", statuses),
-        ("failure", clean(seed.failure)),
-        ("printed", clean("\n".join(seed.printed.strip().splitlines()[:_PRINTED]))),
+        ("failure", escape_controls(seed.failure)),
+        ("printed", escape_controls("\n".join(seed.printed.strip().splitlines()[:_PRINTED]))),
     )
 
 
-def _noise(seed: SeedReport) -> str:
+def _noise_text(seed: SeedReport) -> str:
     if seed.noise is None:
         return ""
     if not seed.noise and not seed.seed_noise:
@@ -340,7 +350,7 @@ def _noise(seed: SeedReport) -> str:
     texts = [f"{seed.noise:.3g} with the same random seed"]
     if seed.seed_noise is not None:
         texts.append(f"{seed.seed_noise:.3g} between random seeds")
-    return joined(texts) + " (standard deviations)"
+    return join_nonempty(texts) + " (standard deviations)"
 
 
 # `culmen demo`: a real search on a built-in task, with nothing to install, no key and no network.
@@ -375,7 +385,7 @@ _ADVISOR_WELCOME = (
 _ADVISORS = {"none": "untrained advisor", "phase_adaptive": "trained advisor"}
 
 
-def demonstrate(
+def demonstrate_search(
     screen: Screen,
     strategy: str,
     seed: int,
@@ -390,27 +400,27 @@ def demonstrate(
     if not screen.as_json:
         screen.err.print(_WELCOME, style="dim", markup=False)
     budget = Budget(evaluations=EVALUATIONS, seconds=seconds)
-    answer = _search(screen, task, strategy, SETTINGS[strategy], budget, seed, workers, run_dir)
+    answer = _run_search(screen, task, strategy, SETTINGS[strategy], budget, seed, workers, run_dir)
     path = Path(answer.data["path"])
-    best = views.best(path)
+    best = views.best_result(path)
     if best is None:
         return answer
-    first_id = views.candidates(path, "old", operator="seed", limit=1)[0].id
-    first, last = (views.candidate(path, name) for name in (first_id, best.id))
+    first_id = views.candidate_rows(path, "old", operator="seed", limit=1)[0].id
+    first, last = (views.candidate_detail(path, name) for name in (first_id, best.id))
     changed = look.diff_lines(first, last)
     data: dict[str, Any] = {**answer.data, "seed_score": first.row.mean, "diff": "\n".join(changed)}
 
     def show(screen: Screen) -> None:
-        screen.rule("what improved: initial program -> best")
+        screen.print_rule("what improved: initial program -> best")
         look.show_diff(screen, first, last, without_helpers(changed), most=DIFF_LINES)
-        screen.line()
-        screen.prose(_outcome(task, first.row.mean, best))
-        pages.end(screen, views.status(path), path)
+        screen.print_line()
+        screen.print_prose(_outcome_text(task, first.row.mean, best))
+        pages.show_end(screen, views.run_status(path), path)
 
     return Answer(data, show, answer.code)
 
 
-def _search(
+def _run_search(
     screen: Screen,
     task: Task,
     strategy: str,
@@ -425,21 +435,21 @@ def _search(
     from culmen.study import Study
 
     def create(watch: Watch) -> Study:
-        made = catalog.make(strategy, settings)
+        made = catalog.make_strategy(strategy, settings)
         more: dict[str, Any] = {"workers": workers, "run_dir": run_dir, "observers": (watch,)}
         return Study.create(task, made, budget=budget, random_seed=seed, **more)
 
     return run_study(screen, create, quiet=False)
 
 
-def _outcome(task: Task, start: float | None, best: RunResult) -> str:
+def _outcome_text(task: Task, start: float | None, best: RunResult) -> str:
     """The result in words for a reader without any knowledge of runs."""
     score = best.value if best.certified is None else best.certified
     known = task.objective.known
     return (
-        f"The sum of the 26 radii went from {number(start)} to {number(score)}; the best "
+        f"The sum of the 26 radii went from {number_text(start)} to {number_text(score)}; the best "
         "packing known to anybody has "
-        f"{number(known)}. The program that does it is an ordinary file: `culmen best` prints it."
+        f"{number_text(known)}. The program that does it is an ordinary file: `culmen best` prints it."
     )
 
 
@@ -472,10 +482,10 @@ def demonstrate_advisor(
     Shows the advisors' choices and their rewards at the end.
     """
     from culmen.evaluate import taskfiles
-    from culmen.train.engine import require
+    from culmen.train.engine import import_extra
 
-    require("torch", "train")
-    require("transformers", "train")
+    import_extra("torch", "train")
+    import_extra("transformers", "train")
     if not screen.as_json:
         screen.err.print(_ADVISOR_WELCOME, style="dim", markup=False)
     task, budget = (
@@ -490,10 +500,10 @@ def demonstrate_advisor(
             {**ADVISOR_SETTINGS, "objective": name},
             None if run_dir is None else run_dir / name,
         )
-        runs[name] = _search(screen, task, strategy, settings, budget, seed, workers, folder)
-    notes = {name: _barriers(Path(answer.data["path"])) for name, answer in runs.items()}
-    values = _values(notes.values())
-    sums = {name: _summary(bodies, values) for name, bodies in notes.items()}
+        runs[name] = _run_search(screen, task, strategy, settings, budget, seed, workers, folder)
+    notes = {name: _barrier_notes(Path(answer.data["path"])) for name, answer in runs.items()}
+    values = _mean_rewards(notes.values())
+    sums = {name: _advisor_summary(bodies, values) for name, bodies in notes.items()}
     data: dict[str, Any] = {
         name: {"path": runs[name].data["path"], "best": runs[name].data["best"], **sums[name]}
         for name in runs
@@ -501,7 +511,7 @@ def demonstrate_advisor(
     data["values"] = values
 
     def show(screen: Screen) -> None:
-        screen.rule(
+        screen.print_rule(
             "what a choice is worth: the mean reward of its kind of edit, over both searches"
         )
         columns = [
@@ -513,10 +523,12 @@ def demonstrate_advisor(
             "reward, last",
             "chosen most in the end",
         ]
-        screen.table(columns, [_advisor_row(_ADVISORS[name], one) for name, one in sums.items()])
-        screen.line("rewards: -1 failed, 0 no better than the start, 5 the target")
+        screen.print_table(
+            columns, [_advisor_row(_ADVISORS[name], one) for name, one in sums.items()]
+        )
+        screen.print_line("rewards: -1 failed, 0 no better than the start, 5 the target")
         path = runs["phase_adaptive"].data["path"]
-        screen.next_steps(
+        screen.print_next_steps(
             (f"culmen log {path}", "every barrier"),
             (f"culmen best {path}", "the best program"),
             (f"culmen advisor chat {path} --say generate", "ask the trained advisor"),
@@ -525,7 +537,7 @@ def demonstrate_advisor(
     return Answer(data, show, max(answer.code for answer in runs.values()))
 
 
-def _barriers(path: Path) -> list[dict[str, Any]]:
+def _barrier_notes(path: Path) -> list[dict[str, Any]]:
     """The notes of a run's barriers."""
     from culmen.store.journal import SqlJournal
 
@@ -537,7 +549,7 @@ def _barriers(path: Path) -> list[dict[str, Any]]:
         ]
 
 
-def _choices(bodies: Iterable[dict[str, Any]]) -> list[tuple[str, float]]:
+def _chosen_edits(bodies: Iterable[dict[str, Any]]) -> list[tuple[str, float]]:
     """Kinds of edits that were chosen, by name, and their rewards."""
     pairs = (
         pair for body in bodies for pair in zip(body["experiments"], body["rewards"], strict=True)
@@ -545,24 +557,24 @@ def _choices(bodies: Iterable[dict[str, Any]]) -> list[tuple[str, float]]:
     return [(line.partition(":")[0], reward) for line, reward in pairs if line]
 
 
-def _values(runs: Iterable[list[dict[str, Any]]]) -> dict[str, float]:
+def _mean_rewards(runs: Iterable[list[dict[str, Any]]]) -> dict[str, float]:
     """Mean reward of every kind of edit over all runs: one measure for both advisors.
 
     It does not depend on the other choices of a run.
     """
     rewards: dict[str, list[float]] = {}
-    for name, reward in (choice for bodies in runs for choice in _choices(bodies)):
+    for name, reward in (choice for bodies in runs for choice in _chosen_edits(bodies)):
         rewards.setdefault(name, []).append(reward)
     return {name: fmean(found) for name, found in rewards.items()}
 
 
-def _summary(bodies: list[dict[str, Any]], values: dict[str, float]) -> dict[str, Any]:
+def _advisor_summary(bodies: list[dict[str, Any]], values: dict[str, float]) -> dict[str, Any]:
     """Worth of the choices and rewards of a run by quarter, and its final favourites.
 
     The favourites are the three most frequent choices of the last quarter.
     """
     edges = [round(n * len(bodies) / 4) for n in range(5)]
-    quarters = [_choices(bodies[low:high]) for low, high in pairwise(edges)]
+    quarters = [_chosen_edits(bodies[low:high]) for low, high in pairwise(edges)]
     chosen = Counter(name for name, _ in quarters[-1])
     return {
         "quarters": [fmean(values[name] for name, _ in part) if part else 0.0 for part in quarters],
@@ -573,5 +585,5 @@ def _summary(bodies: list[dict[str, Any]], values: dict[str, float]) -> dict[str
 
 
 def _advisor_row(title: str, one: dict[str, Any]) -> tuple[str, ...]:
-    worth = [number(round(level, 2)) for level in one["quarters"]]
-    return title, *worth, number(round(one["rewards"][-1], 2)), ", ".join(one["favourites"])
+    worth = [number_text(round(level, 2)) for level in one["quarters"]]
+    return title, *worth, number_text(round(one["rewards"][-1], 2)), ", ".join(one["favourites"])

@@ -72,7 +72,7 @@ _Json = Annotated[
 ]
 
 
-def declare(app: typer.Typer, function: Verb, name: str, panel: str) -> None:
+def declare_verb(app: typer.Typer, function: Verb, name: str, panel: str) -> None:
     """Add a verb, with `--json`, for a function that takes a `Screen` and returns an `Answer`.
 
     The function's other arguments become the verb's. An argument whose type is a dataclass stands
@@ -90,10 +90,12 @@ def declare(app: typer.Typer, function: Verb, name: str, panel: str) -> None:
             arguments[group] = kind(
                 **{field.name: arguments.pop(field.name) for field in dataclasses.fields(kind)}
             )
-        return screen.give(function(screen, **arguments))
+        return screen.print_answer(function(screen, **arguments))
 
     parameters = [
-        p for each in given for p in (_fields(each.annotation) if each.name in groups else [each])
+        p
+        for each in given
+        for p in (_field_parameters(each.annotation) if each.name in groups else [each])
     ]
     parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in parameters]
     parameters.append(
@@ -105,7 +107,7 @@ def declare(app: typer.Typer, function: Verb, name: str, panel: str) -> None:
     app.command(name, rich_help_panel=panel)(command)
 
 
-def _fields(kind: Any) -> list[inspect.Parameter]:
+def _field_parameters(kind: Any) -> list[inspect.Parameter]:
     """The fields of a dataclass as parameters."""
     hints = get_type_hints(kind, include_extras=True)
     return [
@@ -134,12 +136,12 @@ def find_run_to_write(run: str | None) -> Path:
 
     A run of a database gets a folder under ./runs, which is not cleaned up.
     """
-    from culmen.store.address import anchor, is_address, parse
+    from culmen.store.address import is_address, local_folder, parse_address
 
     if run is None or not is_address(run):
         return find_run(run)
-    address = parse(run)
-    return anchor(address, RUNS) if address.name else find_run(run)
+    address = parse_address(run)
+    return local_folder(address, RUNS) if address.name else find_run(run)
 
 
 def find_candidate(run: Path, candidate: str) -> str:
@@ -147,14 +149,14 @@ def find_candidate(run: Path, candidate: str) -> str:
     from culmen.store import views
 
     if candidate == "best":
-        best = views.best(run)
+        best = views.best_result(run)
         if best is None:
             raise UserError(
                 "nothing has scored yet", where=str(run), fix=f"culmen log {run_name(run)}"
             )
         return best.id
     if candidate == "seed":
-        seeds = views.candidates(run, "old", operator="seed", limit=1)
+        seeds = views.candidate_rows(run, "old", operator="seed", limit=1)
         if not seeds:
             raise UserError(
                 "this run began without an initial program",

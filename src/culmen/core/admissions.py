@@ -43,7 +43,7 @@ class Admission(NamedTuple):
     line: int
 
 
-def found(text: str) -> list[Admission]:
+def find_admissions(text: str) -> list[Admission]:
     """All admissions of a text, each sentence once; a sentence that denies gaming is left out."""
     told: dict[str, Admission] = {}
     for number, line in enumerate(text.splitlines(), 1):

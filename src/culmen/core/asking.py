@@ -42,7 +42,7 @@ ASKER: ContextVar[Asker | None] = ContextVar("asker", default=None)
 """The asker of the evaluation that the present task performs."""
 
 
-def asker() -> Asker:
+def current_asker() -> Asker:
     """The present asker. Raises `UserError` if there is none."""
     found = ASKER.get()
     if found is None:

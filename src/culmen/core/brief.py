@@ -86,7 +86,7 @@ About a hundred lines.
 """
 
 
-def settled(format: str, parent: Candidate | None, frozen: tuple[str, ...] = ()) -> str:
+def resolve_format(format: str, parent: Candidate | None, frozen: tuple[str, ...] = ()) -> str:
     """The format of a reply, with `auto` and `verbalized_auto` resolved.
 
     They depend on the length of the parent's parts that may change.

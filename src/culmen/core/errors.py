@@ -117,12 +117,12 @@ class Place(NamedTuple):
         return f"{self.file} line {self.line}{inside}"
 
     @property
-    def short(self) -> str:
+    def file_and_line(self) -> str:
         """`evaluator.py line 12`."""
         return f"{os.path.basename(self.file)} line {self.line}"
 
 
-def ours(file: str) -> bool:
+def is_culmen_file(file: str) -> bool:
     """True if a file is part of culmen, the built-in tasks excepted."""
     return file.startswith(_OURS) and not file.startswith(_TASKS)
 
@@ -137,41 +137,50 @@ def is_jailed(file: str) -> bool:
     return bool(_JAILED.search(file))
 
 
-def in_text(trace: str) -> Place | None:
+def place_in_text(trace: str) -> Place | None:
     """The innermost place of a traceback's text that is the user's own."""
     found = [Place(file, int(line), name) for file, line, name in _IN_TEXT.findall(trace)]
-    own = [place for place in found if not ours(place.file) and not is_library(place.file)]
+    own = [
+        place for place in found if not is_culmen_file(place.file) and not is_library(place.file)
+    ]
     named = [place for place in own if not place.file.startswith("<")]
     return named[-1] if named else None
 
 
-def called(error: BaseException) -> Place | None:
+def user_code_place(error: BaseException) -> Place | None:
     """The innermost place of the user's own code that culmen had called when this was raised.
 
     None if the error is culmen's own.
     """
-    if isinstance(error, SyntaxError) and error.filename and not ours(error.filename):
+    if isinstance(error, SyntaxError) and error.filename and not is_culmen_file(error.filename):
         return Place(error.filename, error.lineno or 1)
     place, inside = None, False
-    for frame in _frames(error.__traceback__):
+    for frame in _iter_tracebacks(error.__traceback__):
         file = frame.tb_frame.f_code.co_filename
-        inside = inside or ours(file)
-        if inside and not ours(file) and not is_library(file) and not file.startswith("<"):
+        inside = inside or is_culmen_file(file)
+        if (
+            inside
+            and not is_culmen_file(file)
+            and not is_library(file)
+            and not file.startswith("<")
+        ):
             place = Place(file, frame.tb_lineno, frame.tb_frame.f_code.co_name)
     return place
 
 
-def as_theirs(error: Exception, kept: str = "") -> UserError | None:
+def as_user_code_error(error: Exception, kept: str = "") -> UserError | None:
     """The error as a `UserError` about the user's own code, with the places in that code.
 
     None if culmen had not called the user's code. `kept` completes the fix: the results that are
     not lost.
     """
-    place = called(error)
+    place = user_code_place(error)
     if place is None:
         return None
     shown = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if not ours(frame.filename)
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not is_culmen_file(frame.filename)
     ]
     inner = next((i for i, frame in enumerate(shown) if frame.filename == place.file), len(shown))
     told = "".join([*traceback.format_list(shown[inner:]), *traceback.format_exception_only(error)])
@@ -179,24 +188,26 @@ def as_theirs(error: Exception, kept: str = "") -> UserError | None:
     return UserError(
         f"your code raised {type(error).__name__}\n\n{indented}\n",
         where=str(place),
-        fix=f"correct {place.short}{kept}",
+        fix=f"correct {place.file_and_line}{kept}",
     )
 
 
 @contextmanager
-def told_as_theirs() -> Generator[None]:
+def reraise_user_code_errors() -> Generator[None]:
     """Re-raise errors of the user's own code as a `UserError` that names the place."""
     try:
         yield
     except CulmenError:
         raise
     except Exception as error:
-        if (theirs := as_theirs(error, "; what was finished is kept: culmen resume RUN")) is None:
+        if (
+            theirs := as_user_code_error(error, "; what was finished is kept: culmen resume RUN")
+        ) is None:
             raise
         raise theirs from error
 
 
-def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
+def _iter_tracebacks(trace: TracebackType | None) -> Iterator[TracebackType]:
     while trace is not None:
         yield trace
         trace = trace.tb_next

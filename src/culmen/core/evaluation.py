@@ -12,7 +12,7 @@ import msgspec
 
 from culmen.core import errors
 from culmen.core.candidate import Candidate
-from culmen.core.pictures import picture
+from culmen.core.pictures import is_picture
 from culmen.core.usage import Usage
 
 
@@ -175,13 +175,13 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.status is Status.OK
 
     @property
-    def texts(self) -> list[tuple[str, str]]:
+    def readable_artifacts(self) -> list[tuple[str, str]]:
         """The artifacts that models may read, by name: texts, without logs and certificates."""
         hidden = (LOG, EVALUATOR_LOG, "certificate")
         return [
             (name, text)
             for name, text in sorted(self.artifacts.items())
-            if name not in hidden and not picture(text)
+            if name not in hidden and not is_picture(text)
         ]
 
     @property
@@ -191,7 +191,7 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
         return said.rpartition("\n")[2].strip()
 
     @property
-    def kind(self) -> str:
+    def failure_kind(self) -> str:
         """Common mark of failures that are alike, "" for a score.
 
         Status, reason and last line of the feedback with numbers left out and, unless the
@@ -204,19 +204,19 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.status.value} {self.reason} {words}" + (f" @ {place}" if place else "")
 
     @property
-    def grave(self) -> Sign | None:
+    def grave_sign(self) -> Sign | None:
         """The first grave sign, None if there is none."""
         return next((sign for sign in self.signs if sign.grave), None)
 
     @property
-    def barred(self) -> bool:
+    def bars_candidate(self) -> bool:
         """True if it was rejected for a sign, which bars its candidate from being the best."""
         return self.status is Status.REJECTED and self.reason.startswith(BARRED)
 
     @property
-    def verified(self) -> bool:
+    def is_verified(self) -> bool:
         """True if the score was computed in a process that candidate code never enters."""
-        return reaches(self.trust, "verified")
+        return meets_trust_level(self.trust, "verified")
 
 
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+")
@@ -273,7 +273,7 @@ def place_in(kind: str) -> str:
 def _evaluator_place(observation: Observation) -> str:
     if culprit_of(observation) not in ("", "scorer"):
         return ""
-    place = errors.in_text(observation.feedback.partition(PRINTED_MARK)[0])
+    place = errors.place_in_text(observation.feedback.partition(PRINTED_MARK)[0])
     if place is None or errors.is_jailed(place.file):
         return ""
     return f"{os.path.basename(place.file)}:{place.line}"
@@ -326,7 +326,7 @@ class Scoring(msgspec.Struct, frozen=True, omit_defaults=True):
     accept: tuple[str, ...] = ()
 
 
-def rank(level: str) -> int:
+def trust_rank(level: str) -> int:
     """Rank of a level of trust: 0 for the strongest.
 
     "" (unknown) counts as self-reported. Raises ValueError for an unknown name.
@@ -334,11 +334,11 @@ def rank(level: str) -> int:
     return LEVELS.index(level or LEVELS[-1])
 
 
-def weakest(levels: Iterable[str]) -> str:
+def weakest_trust(levels: Iterable[str]) -> str:
     """The level of a value made from several: that of its weakest part; "" if there are none."""
-    return max((level or LEVELS[-1] for level in levels), key=rank, default="")
+    return max((level or LEVELS[-1] for level in levels), key=trust_rank, default="")
 
 
-def reaches(level: str, wanted: str) -> bool:
+def meets_trust_level(level: str, wanted: str) -> bool:
     """True if `level` is at least as strong as `wanted`."""
-    return rank(level) <= rank(wanted)
+    return trust_rank(level) <= trust_rank(wanted)

@@ -10,7 +10,7 @@ import msgspec
 from culmen.core.brief import Brief, Proposal, Text
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation
-from culmen.core.task import fingerprint
+from culmen.core.task import digest_pieces
 from culmen.core.usage import Usage
 
 
@@ -177,7 +177,7 @@ class Event(msgspec.Struct, frozen=True):
     entry: Entry
 
 
-def encode(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
     """Plain data and structs as JSON bytes, the same on every run.
 
     Texts that are not valid Unicode are encoded as well.
@@ -188,7 +188,7 @@ def encode(value: Any) -> bytes:
         return json.dumps(msgspec.to_builtins(value), sort_keys=True).encode()
 
 
-def mark(request: Request, brief: bytes = b"") -> str:
+def request_mark(request: Request, brief: bytes = b"") -> str:
     """Digest of a request: 16 hex digits. Candidates count by content.
 
     `brief` is the `encode`d brief of a `ProposeRequest`, if it is at hand: encoding it again would
@@ -197,7 +197,9 @@ def mark(request: Request, brief: bytes = b"") -> str:
     if isinstance(request, ProposeRequest) and brief.startswith(
         b'{"parent":'
     ):  # else invalid Unicode: ordered fields
-        return fingerprint(b'{"type":"propose","brief":%b,"seed":%d}' % (brief, request.seed))[:16]
+        return digest_pieces(b'{"type":"propose","brief":%b,"seed":%d}' % (brief, request.seed))[
+            :16
+        ]
     if isinstance(request, EvaluateRequest):
         case = request.case.id if request.case else ""
         certify = ("certify",) if request.certify else ()
@@ -205,14 +207,14 @@ def mark(request: Request, brief: bytes = b"") -> str:
             request.checks and request.above is None
         ):  # otherwise the evaluation is the same, whatever the best score before
             certify = ("checks", str(request.checks))
-        return fingerprint("evaluate", request.candidate.digest, case, str(request.seed), *certify)[
-            :16
-        ]
+        return digest_pieces(
+            "evaluate", request.candidate.digest, case, str(request.seed), *certify
+        )[:16]
     if isinstance(request, EmbedRequest):
-        return fingerprint("embed", *(candidate.digest for candidate in request.candidates))[:16]
-    return fingerprint(encode(request))[:16]
+        return digest_pieces("embed", *(candidate.digest for candidate in request.candidates))[:16]
+    return digest_pieces(encode_json(request))[:16]
 
 
-def number(digest: str) -> int:
+def seed_from_digest(digest: str) -> int:
     """A random seed: 31 bits of a digest."""
     return int(digest[:8], 16) & 0x7FFFFFFF

@@ -92,7 +92,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pool: str = ""
 
     @property
-    def offline(self) -> bool:
+    def searches_offline(self) -> bool:
         """True if the search asks no language model; its evaluator may (`offline,judge=MODEL`)."""
         if isinstance(self.model, dict):
             return self.model.get("default") == "offline"

@@ -19,12 +19,12 @@ _HEADS = {"png": "data:image/png;base64,", "jpeg": "data:image/jpeg;base64,"}
 _PIXELS_A_TOKEN, _FRAME = 700, 100  # providers count about one token for 750 pixels
 
 
-def picture(text: str) -> bool:
+def is_picture(text: str) -> bool:
     """True if an artifact is a picture."""
     return text.startswith(tuple(_HEADS.values()))
 
 
-def encoded(given: Any) -> str:
+def encode_picture(given: Any) -> str:
     """The bytes of a PNG or JPEG file, or the file at a path, as a text.
 
     Raises `ValueError` with the reason if it is not an acceptable picture.
@@ -37,7 +37,7 @@ def encoded(given: Any) -> str:
                 data = stream.read(BYTES + 1)
         except (OSError, TypeError, ValueError) as error:
             raise ValueError(f"it cannot be read: {error}") from None
-    kind, wide, high = measures(data)
+    kind, wide, high = read_picture_header(data)
     if len(data) > BYTES:
         raise ValueError(f"it has more than {BYTES // 1024} KiB")
     if wide * high > PIXELS:
@@ -45,7 +45,7 @@ def encoded(given: Any) -> str:
     return _HEADS[kind] + base64.b64encode(data).decode("ascii")
 
 
-def decoded(text: str) -> bytes:
+def decode_picture(text: str) -> bytes:
     """The file's bytes. Raises `ValueError` if the text is not a picture."""
     try:
         return base64.b64decode(text.partition(",")[2], validate=True)
@@ -53,7 +53,7 @@ def decoded(text: str) -> bytes:
         raise ValueError(f"it is no picture: {error}") from None
 
 
-def measures(data: bytes) -> tuple[str, int, int]:
+def read_picture_header(data: bytes) -> tuple[str, int, int]:
     """Kind (png, jpeg), width and height in pixels, from the file's header.
 
     Raises `ValueError` for any other file.
@@ -61,7 +61,7 @@ def measures(data: bytes) -> tuple[str, int, int]:
     if data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR" and len(data) >= 33:
         wide, high = struct.unpack(">II", data[16:24])
     elif data[:3] == b"\xff\xd8\xff":
-        wide, high = _jpeg(data)
+        wide, high = _jpeg_size(data)
     else:
         raise ValueError("it is neither a PNG nor a JPEG file")
     if not (wide and high):
@@ -69,7 +69,7 @@ def measures(data: bytes) -> tuple[str, int, int]:
     return ("png" if data[0] == 0x89 else "jpeg"), wide, high
 
 
-def _jpeg(data: bytes) -> tuple[int, int]:
+def _jpeg_size(data: bytes) -> tuple[int, int]:
     """Width and height from the frame header (ITU T.81, B.2.2)."""
     place = 2
     while place + 9 < len(data) and data[place] == 0xFF:
@@ -81,13 +81,13 @@ def _jpeg(data: bytes) -> tuple[int, int]:
     raise ValueError("it is no whole JPEG file")
 
 
-def tokens(text: str) -> int:
+def picture_tokens(text: str) -> int:
     """Approximate number of tokens that a model counts for a picture."""
-    _, wide, high = measures(decoded(text))
+    _, wide, high = read_picture_header(decode_picture(text))
     return wide * high // _PIXELS_A_TOKEN + _FRAME
 
 
-def artifacts(given: Any) -> dict[str, str]:
+def picture_artifacts(given: Any) -> dict[str, str]:
     """The `images` an evaluator returned (one, a list, or a mapping of names) as artifacts.
 
     An unacceptable picture becomes a text with the reason, and has no other effect.
@@ -107,7 +107,7 @@ def artifacts(given: Any) -> dict[str, str]:
             )
             break
         try:
-            text = encoded(each)
+            text = encode_picture(each)
             size = len(text) * 3 // 4
             if size > left:
                 raise ValueError(f"the images of one evaluation have more than {BYTES // 1024} KiB")
@@ -117,21 +117,21 @@ def artifacts(given: Any) -> dict[str, str]:
     return found
 
 
-def checked(texts: Mapping[str, str]) -> dict[str, str]:
+def check_pictures(texts: Mapping[str, str]) -> dict[str, str]:
     """Artifacts from elsewhere, their pictures checked.
 
     Pictures that are invalid, too many or too large become texts with the reason.
     """
-    pictures = {name: text for name, text in texts.items() if picture(text)}
+    pictures = {name: text for name, text in texts.items() if is_picture(text)}
     if not pictures:
         return dict(texts)
     raw: dict[str, Any] = {}
     for name, text in pictures.items():
         try:
-            raw[name] = decoded(text)
+            raw[name] = decode_picture(text)
         except ValueError:
             raw[name] = b""
     return {
         **{name: text for name, text in texts.items() if name not in pictures},
-        **artifacts(raw),
+        **picture_artifacts(raw),
     }

@@ -439,14 +439,14 @@ class _Completed:
         return default.__get__(self) if callable(default) else default
 
 
-def complete(kind: type[T], thing: object) -> T:
+def with_protocol_defaults(kind: type[T], thing: object) -> T:
     """The object, completed by the defaults of the protocol `kind`.
 
     Raises `UserError` if it lacks a required member.
     """
-    names = _members(kind)
+    names = _public_members(kind)
     lacks = [name for name in names if not hasattr(thing, name)]
-    required = [name for name in lacks if name in _members(kind.__mro__[1])]
+    required = [name for name in lacks if name in _public_members(kind.__mro__[1])]
     if required:
         what = (
             f"a {type(thing).__name__} is no {kind.__name__.lower()}: it has no "
@@ -456,7 +456,7 @@ def complete(kind: type[T], thing: object) -> T:
     return cast(T, thing if not lacks else _Completed(kind, thing))
 
 
-def _members(kind: type) -> list[str]:
+def _public_members(kind: type) -> list[str]:
     """The public names that a protocol declares, inherited ones included."""
     own = {
         name

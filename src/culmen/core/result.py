@@ -134,7 +134,7 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True):
         """The certified value if there is one, otherwise the score."""
         return self.score if self.certified is None else self.certified
 
-    def advantage(self, score: float, than: float) -> float:
+    def score_difference(self, score: float, than: float) -> float:
         """Difference of two scores, positive if `score` is better than `than`."""
         return score - than if self.direction == "max" else than - score
 

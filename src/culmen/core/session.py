@@ -244,11 +244,11 @@ REPLIES: dict[type[msgspec.Struct], tuple[str, type[msgspec.Struct]]] = {
 """The effect of each request, and the struct of its result."""
 
 
-def plain(value: msgspec.Struct) -> dict[str, Any]:
+def to_plain_data(value: msgspec.Struct) -> dict[str, Any]:
     """A struct as plain data for a journal."""
     return msgspec.to_builtins(value)
 
 
-def read(data: dict[str, Any], kind: type[S]) -> S:
+def from_plain_data(data: dict[str, Any], kind: type[S]) -> S:
     """The inverse of `plain`."""
     return msgspec.convert(data, kind)

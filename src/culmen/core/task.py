@@ -20,7 +20,7 @@ Way = Literal["max", "min"]
 _PENALTY = 10.0  # weight of a violated constraint in the combined score, relative to an objective
 
 
-def way(text: object, where: str = "direction") -> Way:
+def parse_direction(text: object, where: str = "direction") -> Way:
     """The direction of better scores in a user's word: max, maximize, maximise, MIN, ...
 
     Raises `UserError` for any other word.
@@ -55,7 +55,7 @@ class MetricGoal(msgspec.Struct, frozen=True, omit_defaults=True):
         return value if self.direction == "max" else -value
 
     @property
-    def size(self) -> float:
+    def effective_unit(self) -> float:
         """The unit in force."""
         return self.unit or abs(self.reference or 0.0) or 1.0
 
@@ -75,7 +75,7 @@ class Constraint(msgspec.Struct, frozen=True):
         return max(0.0, value - self.level if self.sense == "<=" else self.level - value)
 
 
-def constraint(text: object, where: str = "constraints") -> Constraint:
+def parse_constraint(text: object, where: str = "constraints") -> Constraint:
     """`latency <= 20` as a `Constraint`. Raises `UserError` for any other form."""
     found = (
         re.fullmatch(r"\s*(.+?)\s*(<=|>=|<|>)\s*(\S+)\s*", text) if isinstance(text, str) else None
@@ -93,15 +93,19 @@ def constraint(text: object, where: str = "constraints") -> Constraint:
     return Constraint(found[1], "<=" if found[2][0] == "<" else ">=", level)
 
 
-def goals(given: Mapping[str, Any], where: str = "objectives") -> tuple[MetricGoal, ...]:
+def parse_metric_goals(
+    given: Mapping[str, Any], where: str = "objectives"
+) -> tuple[MetricGoal, ...]:
     """`{"accuracy": "max", "latency": {"direction": "min", "reference": 100}}` as objectives.
 
     Raises `UserError` for any other form.
     """
-    return tuple(_goal(str(name), value, f"{where}: {name}") for name, value in given.items())
+    return tuple(
+        _parse_metric_goal(str(name), value, f"{where}: {name}") for name, value in given.items()
+    )
 
 
-def _goal(name: str, given: Any, where: str) -> MetricGoal:
+def _parse_metric_goal(name: str, given: Any, where: str) -> MetricGoal:
     table = cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else {"direction": given}
     if unknown := table.keys() - {"direction", "reference", "unit"}:
         raise UserError(
@@ -119,11 +123,13 @@ def _goal(name: str, given: Any, where: str) -> MetricGoal:
                 fix=f"give {key} as a finite number",
             )
     return MetricGoal(
-        name, way(table.get("direction", "max"), where), **{k: float(v) for k, v in numbers.items()}
+        name,
+        parse_direction(table.get("direction", "max"), where),
+        **{k: float(v) for k, v in numbers.items()},
     )
 
 
-def lacking(
+def missing_metrics(
     metrics: Mapping[str, float],
     objectives: Sequence[MetricGoal],
     constraints: Sequence[Constraint],
@@ -135,7 +141,7 @@ def lacking(
     return tuple(name for name in named if not math.isfinite(metrics.get(name, math.nan)))
 
 
-def combined(
+def combined_score(
     metrics: Mapping[str, float],
     objectives: Sequence[MetricGoal],
     constraints: Sequence[Constraint],
@@ -146,9 +152,9 @@ def combined(
     distance to each violated constraint on the same scale. asinh is linear for values well below
     the unit and logarithmic above it, so that a metric of large numbers does not drown the others.
     """
-    units = {goal.name: goal.size for goal in objectives}
+    units = {goal.name: goal.effective_unit for goal in objectives}
     score = math.fsum(
-        goal.reward(math.asinh(metrics[goal.name] / goal.size)) for goal in objectives
+        goal.reward(math.asinh(metrics[goal.name] / goal.effective_unit)) for goal in objectives
     ) / len(objectives)
     for each in constraints:
         unit = units.get(each.metric) or abs(each.level) or 1.0
@@ -189,18 +195,18 @@ class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
         """The inverse of `reward`."""
         return reward if self.direction == "max" else -reward
 
-    def reached(self, score: float) -> bool:
+    def reaches_target(self, score: float) -> bool:
         """True if a target is declared and met."""
         return self.target is not None and self.reward(score) >= self.reward(self.target)
 
-    def beyond(self, score: float) -> bool:
+    def is_beyond_known(self, score: float) -> bool:
         """True if a score is better than the best known value by more than rounding."""
         known = self.known
         return known is not None and self.reward(score) > self.reward(known) + KNOWN_SLACK * max(
             1.0, abs(known)
         )
 
-    def fault(self, score: object) -> str:
+    def score_fault(self, score: object) -> str:
         """The reason that a score is not acceptable, "" if it is.
 
         Only finite int or float inside the bounds are acceptable; `WIDEST` bounds an open side.
@@ -355,7 +361,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
         """The cases of one split."""
         return tuple(case for case in self.cases if case.split == name)
 
-    def candidates(self) -> tuple[Candidate, ...]:
+    def initial_candidates(self) -> tuple[Candidate, ...]:
         """The seeds as candidates, without repeats, in their order."""
         unique = {c.id: c for c in (Candidate.of(parts) for parts in self.seeds)}
         return tuple(unique.values())
@@ -364,14 +370,14 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
         """The observation's score turned so that higher is better; None without a score."""
         return None if observation.score is None else self.objective.reward(observation.score)
 
-    def worth(self, observation: Observation) -> float | None:
+    def effective_reward(self, observation: Observation) -> float | None:
         """Like `reward`, of the certified value if there is one; used for bests and thresholds."""
         if observation.score is None or observation.certified is None:
             return self.reward(observation)
         return self.objective.reward(observation.certified)
 
 
-def fingerprint(*pieces: bytes | str) -> str:
+def digest_pieces(*pieces: bytes | str) -> str:
     """SHA-256 (hex) over length-prefixed pieces."""
     raws: list[bytes] = []
     for piece in pieces:

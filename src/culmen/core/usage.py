@@ -98,15 +98,15 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
         values: dict[str, float | int] = {}
         for item in filter(None, (piece.strip() for piece in text.split(","))):
             name, equals, raw = item.partition("=")
-            name, raw = (name.strip(), raw) if equals else (_bare(item), item)
+            name, raw = (name.strip(), raw) if equals else (_infer_budget_name(item), item)
             if name not in cls.__struct_fields__:
                 near = f"; {_MEANT[name]} for {name}" if name in _MEANT else ""
                 raise UserError(
                     f"unknown budget '{name}'",
                     where=f"budget {text}",
-                    fix=f"use {_names(cls)}{near}",
+                    fix=f"use {_budget_syntax(cls)}{near}",
                 )
-            values[name] = _number(name, raw.strip(), text)
+            values[name] = _parse_budget_number(name, raw.strip(), text)
         for name in (
             "evaluations",
             "seconds",
@@ -120,7 +120,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls(**values)  # pyright: ignore[reportArgumentType]
 
     @classmethod
-    def of(cls, value: object) -> Budget:
+    def from_value(cls, value: object) -> Budget:
         """A budget from a `Budget`, a number of evaluations, a mapping, or a text."""
         if isinstance(value, Budget):
             return value
@@ -134,7 +134,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
         fix = "budget=200 (evaluations), or culmen.Budget(evaluations=200, dollars=5)"
         raise UserError(f"a budget cannot be a {type(value).__name__}", where="budget=", fix=fix)
 
-    def again(self, reason: str) -> str:
+    def extension_text(self, reason: str) -> str:
         """As much again of the budget that ended a run: `evaluations=+200`; "" if none did."""
         limit = (
             getattr(self, reason, None)
@@ -148,7 +148,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     @property
-    def bounded(self) -> bool:
+    def has_limit(self) -> bool:
         """True if any limit is set."""
         return any(
             v is not None
@@ -171,7 +171,7 @@ _TIMES = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _TIME = re.compile(r"([0-9.]+)(s|m|min|h)")
 
 
-def _bare(text: str) -> str:
+def _infer_budget_name(text: str) -> str:
     """The budget that a number without a name belongs to."""
     if _TIME.fullmatch(text):
         return "seconds"
@@ -184,11 +184,11 @@ def _bare(text: str) -> str:
     )
 
 
-def _names(cls: type[msgspec.Struct]) -> str:
+def _budget_syntax(cls: type[msgspec.Struct]) -> str:
     return ", ".join(f"{name}=N" for name in cls.__struct_fields__)
 
 
-def _number(name: str, raw: str, text: str) -> float | int:
+def _parse_budget_number(name: str, raw: str, text: str) -> float | int:
     whole = name in ("evaluations", "calls", "tokens")
     value = -1.0
     try:
@@ -210,7 +210,7 @@ def _number(name: str, raw: str, text: str) -> float | int:
     return value
 
 
-def total(usages: Iterable[Usage]) -> Usage:
+def total_usage(usages: Iterable[Usage]) -> Usage:
     """Sum of several usages."""
     result = Usage()
     for usage in usages:

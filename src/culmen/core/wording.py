@@ -13,23 +13,25 @@ _TEXTS = ("", "text", "markdown")  # languages of texts that are not programs
 _BACKTICKS = re.compile(r"`{3,}")
 
 
-def direction(objective: Objective) -> str:
+def describe_direction(objective: Objective) -> str:
     """The score's direction, target and bounds."""
     if objective.metrics:
-        return _several(objective)
+        return _describe_objectives(objective)
     lines = [
         "Each evaluation gives a score; "
         f"{'higher' if objective.direction == 'max' else 'lower'} is better."
     ]
     if objective.target is not None:
-        lines.append(f"The target is {number(objective.target)}.")
+        lines.append(f"The target is {format_number(objective.target)}.")
     low, high = objective.bounds
     if low is not None or high is not None:
-        lines.append(f"Scores lie between {number(low, '-∞')} and {number(high, '∞')}.")
+        lines.append(
+            f"Scores lie between {format_number(low, '-∞')} and {format_number(high, '∞')}."
+        )
     return " ".join(lines)
 
 
-def _several(objective: Objective) -> str:
+def _describe_objectives(objective: Objective) -> str:
     """Objectives and constraints."""
     named = ", ".join(
         f"{g.name} ({'higher' if g.direction == 'max' else 'lower'} is better)"
@@ -45,13 +47,13 @@ def _several(objective: Objective) -> str:
     return " ".join(lines)
 
 
-def rules(task: Task, parent: Candidate | None) -> str:
+def rules_section(task: Task, parent: Candidate | None) -> str:
     """The editable text, and the requirements of the evaluator."""
     surface, lines = task.surface, list[str]()
-    if language(task) not in _TEXTS:
+    if surface_language(task) not in _TEXTS:
         lines.append(f"The language is {surface.language}.")
-    if parent is not None and (interface := contract(task)):
-        lines.append(f"{interface} Keep to that interface." if _runs(task) else interface)
+    if parent is not None and (interface := describe_interface(task)):
+        lines.append(f"{interface} Keep to that interface." if _is_executed(task) else interface)
     if surface.frozen:
         lines.append(f"These parts must not change: {', '.join(surface.frozen)}.")
     if (
@@ -64,9 +66,9 @@ def rules(task: Task, parent: Candidate | None) -> str:
             f"{must} text between the EVOLVE-BLOCK-START and EVOLVE-BLOCK-END lines may "
             "change; keep those lines."
         )
-    if _runs(task):
+    if _is_executed(task):
         lines.append(
-            f"One evaluation may take {number(task.limits.seconds)} s and "
+            f"One evaluation may take {format_number(task.limits.seconds)} s and "
             f"{task.limits.memory_mb} MB."
         )
     return "\n".join(["# Rules", "", *(f"- {line}" for line in lines)]) if lines else ""
@@ -74,10 +76,10 @@ def rules(task: Task, parent: Candidate | None) -> str:
 
 def is_text(task: Task) -> bool:
     """True if candidates are texts for people or models, not programs."""
-    return language(task) in _TEXTS
+    return surface_language(task) in _TEXTS
 
 
-def language(task: Task) -> str:
+def surface_language(task: Task) -> str:
     """The language of the editable text.
 
     "" for a text that is not Python and that a function of the user judges.
@@ -98,16 +100,16 @@ def _is_python(text: str) -> bool:
     return True
 
 
-def _runs(task: Task) -> bool:
+def _is_executed(task: Task) -> bool:
     """True if part of a candidate is executed, as far as is known."""
     return task.evaluator.form not in ("call", "serve") or bool(task.evaluator.entry)
 
 
-def contract(task: Task) -> str:
+def describe_interface(task: Task) -> str:
     """The evaluator's use of a candidate, in one or two sentences; "" if it is unknown."""
     evaluator = task.evaluator
     module = f"The part `{evaluator.module}`" if evaluator.module else "The candidate"
-    if not _runs(task):
+    if not _is_executed(task):
         return "The evaluator reads the candidate's text; nothing of it is run."
     if evaluator.form == "call":
         given = "a case's input" if task.cases else "no arguments"
@@ -133,21 +135,21 @@ def contract(task: Task) -> str:
     return ""
 
 
-def stub(task: Task) -> str:
+def required_definitions(task: Task) -> str:
     """The definitions required of an initial program, if the evaluator's text shows them.
 
     "" otherwise.
     """
     text = str(task.evaluator.options.get("stub", ""))
-    return f"It must define this:\n\n{fence(text, task.surface.language)}" if text else ""
+    return f"It must define this:\n\n{fence_text(text, task.surface.language)}" if text else ""
 
 
-def number(value: float | None, otherwise: str = "none") -> str:
+def format_number(value: float | None, otherwise: str = "none") -> str:
     """A number in at most ten digits."""
     return otherwise if value is None else f"{value:.10g}"
 
 
-def clip(text: str, limit: int) -> str:
+def clip_middle(text: str, limit: int) -> str:
     """The text, its middle replaced by a note if it is longer than `limit` characters."""
     if len(text) <= limit:
         return text
@@ -158,14 +160,14 @@ def clip(text: str, limit: int) -> str:
     )
 
 
-def fence(text: str, info: str = "") -> str:
+def fence_text(text: str, info: str = "") -> str:
     """A fenced block that the text cannot close."""
     longest = max((len(run) for run in _BACKTICKS.findall(text)), default=2)
     marks = "`" * (longest + 1)
     return f"{marks}{info}\n{text if text.endswith(chr(10)) or not text else text + chr(10)}{marks}"
 
 
-def fenced(text: str, name: str, language: str) -> str:
+def fence_part(text: str, name: str, language: str) -> str:
     """A part in a fenced block that opens with its language, if it is a program, and its name."""
     plain = name.endswith((".txt", ".md"))
-    return fence(text, name if plain else f"{language} {name}".strip())
+    return fence_text(text, name if plain else f"{language} {name}".strip())

@@ -36,12 +36,14 @@ class Asked(ABC):
 
     def __call__(self, candidate: Any, case: Case | None) -> tuple[Any, dict[str, Any]]:
         """The score, and metrics (numbers), `feedback` and further texts by name."""
-        return self.judge(
+        return self.judge_example(
             candidate, case is not None, None if case is None else self.examples[case.id]
         )
 
     @abstractmethod
-    def judge(self, candidate: Any, given: bool, example: Any) -> tuple[Any, dict[str, Any]]:
+    def judge_example(
+        self, candidate: Any, given: bool, example: Any
+    ) -> tuple[Any, dict[str, Any]]:
         """The score, metrics and texts for the example itself, if one is `given`."""
 
 
@@ -53,20 +55,20 @@ def cases_of(
     for split, given in (("train", train), ("val", val)):
         for number, example in enumerate(given or ()):
             name = f"{split}-{number}"
-            cases.append(Case(name, shown(example), split=split))
+            cases.append(Case(name, plain_example(example), split=split))
             examples[name] = example
     return cases, examples
 
 
-def shown(example: Any) -> Any:
+def plain_example(example: Any) -> Any:
     """The example as plain data, or as a text if it cannot be converted."""
     try:
         return msgspec.to_builtins(example)
     except (TypeError, ValueError, RecursionError):
-        return cut(repr(example))
+        return shortened_text(repr(example))
 
 
-def cut(text: str) -> str:
+def shortened_text(text: str) -> str:
     """The beginning and the end of a long text."""
     half = SHOWN // 2
     return (

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from culmen.core.errors import NothingScored, UserError, missing_extra
 from culmen.core.usage import Budget, Usage
-from culmen.ecosystems import Asked, cases_of, cut
+from culmen.ecosystems import Asked, cases_of, shortened_text
 from culmen.evaluate import Invalid
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class DspyOptimizer:
     """
 
     def __init__(self, metric: Callable[..., Any], *, demos: int = 0, **keywords: Any) -> None:
-        _package()
+        _import_dspy()
         self.metric, self.demos, self.keywords = metric, demos, keywords
         self.study: Study | None = None
 
@@ -53,7 +53,7 @@ class DspyOptimizer:
         from culmen.study import optimize
 
         train = list(trainset)
-        parts = _parts(student, train[: self.demos])
+        parts = _program_parts(student, train[: self.demos])
         if not parts:
             raise UserError(
                 "the program has no predictors",
@@ -89,7 +89,7 @@ def with_parts(student: Any, parts: Mapping[str, str]) -> Any:
         if name in parts:
             predictor.signature = predictor.signature.with_instructions(parts[name])
         if name + _DEMOS in parts:
-            predictor.demos = _demos(parts[name + _DEMOS])
+            predictor.demos = _parse_demos(parts[name + _DEMOS])
     return program
 
 
@@ -105,7 +105,7 @@ def metered(
     from culmen.agents.gateway.metering import Metering
     from culmen.llm.roles import ModelBook
 
-    dspy, spec, loop = _package(), ModelBook(models_file).model(model), asyncio.new_event_loop()
+    dspy, spec, loop = _import_dspy(), ModelBook(models_file).model(model), asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
 
@@ -138,7 +138,7 @@ def metered(
         loop.close()
 
 
-def _package() -> Any:
+def _import_dspy() -> Any:
     try:
         import dspy  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -146,7 +146,7 @@ def _package() -> Any:
     return dspy
 
 
-def _parts(student: Any, demos: list[Any]) -> dict[str, str]:
+def _program_parts(student: Any, demos: list[Any]) -> dict[str, str]:
     parts: dict[str, str] = {}
     for name, predictor in student.named_predictors():
         parts[name] = predictor.signature.instructions
@@ -161,14 +161,14 @@ def _parts(student: Any, demos: list[Any]) -> dict[str, str]:
     return parts
 
 
-def _demos(text: str) -> list[Any]:
+def _parse_demos(text: str) -> list[Any]:
     try:
         rows = json.loads(text)
     except ValueError as error:
         raise Invalid(f"demonstrations are a JSON list of objects: {error}") from None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise Invalid("demonstrations are a JSON list of objects")
-    return [_package().Example(**row) for row in rows]
+    return [_import_dspy().Example(**row) for row in rows]
 
 
 class _Program(Asked):
@@ -183,12 +183,14 @@ class _Program(Asked):
         super().__init__(metric, examples)
         self.student = student
 
-    def judge(self, candidate: Any, given: bool, example: Any) -> tuple[Any, dict[str, Any]]:
-        dspy, program = _package(), with_parts(self.student, candidate)
+    def judge_example(
+        self, candidate: Any, given: bool, example: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        dspy, program = _import_dspy(), with_parts(self.student, candidate)
         with dspy.context(trace=[]):
             prediction = program(**example.inputs())
             trace: list[tuple[Any, Any, Any]] = list(dspy.settings.trace or ())
-        result = self.fn(example, prediction, None, *[None] * (_wanted(self.fn) - 3))
+        result = self.fn(example, prediction, None, *[None] * (_metric_arity(self.fn) - 3))
         score, told = getattr(result, "score", result), getattr(result, "feedback", "")
         names = {id(predictor): name for name, predictor in program.named_predictors()}
         steps = [
@@ -197,11 +199,11 @@ class _Program(Asked):
         ]
         texts = [str(told), f"wanted: {dict(example.labels())}", *steps]
         return float(score) if isinstance(score, bool) else score, {
-            "feedback": cut("\n".join(filter(None, texts)))
+            "feedback": shortened_text("\n".join(filter(None, texts)))
         }
 
 
-def _wanted(metric: Callable[..., Any]) -> int:
+def _metric_arity(metric: Callable[..., Any]) -> int:
     """Number of positional arguments of the metric: 3, or GEPA's 5."""
     code = getattr(metric, "__code__", None)
     return 5 if code is not None and "pred_trace" in code.co_varnames[: code.co_argcount] else 3

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from culmen.core.errors import UserError, missing_extra
 from culmen.core.usage import Budget
-from culmen.ecosystems import Asked, cases_of, cut
+from culmen.ecosystems import Asked, cases_of, shortened_text
 
 if TYPE_CHECKING:
     from culmen.study import Study
@@ -97,12 +97,12 @@ def optimize_anything(
         raise UserError(
             "there is no evaluator", where="evaluator=", fix="pass evaluator= or batch_evaluator="
         )
-    settings = _settings(config)
+    settings = _changed_settings(config)
     cases, examples = cases_of(dataset, valset)
     capture = bool(settings.pop("capture_stdio", False))
     judge = (_Anything if evaluator else _Batch)(fn, examples, capture)
     goal = "\n\n".join(text for text in (objective, background) if text)
-    return _optimize(seed_candidate, judge, cases, goal, settings, keywords)
+    return _search_with_gepa(seed_candidate, judge, cases, goal, settings, keywords)
 
 
 def optimize(
@@ -133,12 +133,17 @@ def optimize(
     cases, examples = cases_of(trainset, valset)
     rest = {name: value for name, value in keywords.items() if name not in mine}
     wanted = {name: value for name, value in mine.items() if value not in (None, False)}
-    return _optimize(
-        dict(seed_candidate), _Adapter(adapter, examples), cases, "", _checked(wanted), rest
+    return _search_with_gepa(
+        dict(seed_candidate),
+        _Adapter(adapter, examples),
+        cases,
+        "",
+        _supported_settings(wanted),
+        rest,
     )
 
 
-def _optimize(
+def _search_with_gepa(
     seed: Any,
     judge: Asked,
     cases: list[Any],
@@ -153,7 +158,7 @@ def _optimize(
     plain = {
         "strategy": Gepa() if batch is None else Gepa(batch=batch),
         "goal": goal,
-        **_keywords(settings),
+        **_culmen_keywords(settings),
         **given,
     }
     if "budget" not in plain:
@@ -177,7 +182,7 @@ _UNDERSTOOD = {
 }
 
 
-def _keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _culmen_keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of GEPA as keywords of `culmen.optimize`."""
     limits = {
         "evaluations": "max_metric_calls",
@@ -203,7 +208,7 @@ def _keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, "budget": Budget(**budget)} if budget else found
 
 
-def _settings(config: Any) -> dict[str, Any]:
+def _changed_settings(config: Any) -> dict[str, Any]:
     """The settings of a `GEPAConfig` that differ from the defaults, in one mapping.
 
     Raises `UserError` as `_checked` does.
@@ -216,18 +221,18 @@ def _settings(config: Any) -> dict[str, Any]:
             changed |= {
                 key: each
                 for key, each in vars(value).items()
-                if _differs(each, getattr(default, key))
+                if _is_changed(each, getattr(default, key))
             }
-        elif _differs(value, default):
+        elif _is_changed(value, default):
             changed[name] = value
-    return _checked(changed)
+    return _supported_settings(changed)
 
 
-def _differs(value: Any, default: Any) -> bool:
+def _is_changed(value: Any, default: Any) -> bool:
     return value is not default and (type(value) is not type(default) or value != default)
 
 
-def _checked(settings: dict[str, Any]) -> dict[str, Any]:
+def _supported_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that have a meaning here.
 
     Raises `UserError` for those that would be ignored.
@@ -269,20 +274,25 @@ class _Anything(Asked):
         super().__init__(fn, examples)
         self.capture = capture
 
-    def judge(self, candidate: Any, given: bool, example: Any) -> tuple[Any, dict[str, Any]]:
+    def judge_example(
+        self, candidate: Any, given: bool, example: Any
+    ) -> tuple[Any, dict[str, Any]]:
         printed = io.StringIO()
         with contextlib.ExitStack() as stack:
-            logged = stack.enter_context(_logging())
+            logged = stack.enter_context(_collect_logs())
             if self.capture:
                 stack.enter_context(contextlib.redirect_stdout(printed))
                 stack.enter_context(contextlib.redirect_stderr(printed))
-            result = self.ask(candidate, given, example)
+            result = self.call_evaluator(candidate, given, example)
         score, info = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
-        told = _told(info)
+        told = _metrics_and_texts(info)
         texts = {"log": "".join(logged()), "printed": printed.getvalue()}
-        return score, {**told, **{name: cut(text) for name, text in texts.items() if text.strip()}}
+        return score, {
+            **told,
+            **{name: shortened_text(text) for name, text in texts.items() if text.strip()},
+        }
 
-    def ask(self, candidate: Any, given: bool, example: Any) -> Any:
+    def call_evaluator(self, candidate: Any, given: bool, example: Any) -> Any:
         if not given:
             return self.fn(candidate)
         parameters = inspect.signature(self.fn).parameters
@@ -296,7 +306,7 @@ class _Anything(Asked):
 class _Batch(_Anything):
     """A batch evaluator, called with one pair: culmen decides one evaluation at a time."""
 
-    def ask(self, candidate: Any, given: bool, example: Any) -> Any:
+    def call_evaluator(self, candidate: Any, given: bool, example: Any) -> Any:
         results = list(self.fn([(candidate, example)]))
         if len(results) != 1:
             raise TypeError(
@@ -313,7 +323,9 @@ class _Adapter(Asked):
         super().__init__(adapter.evaluate, examples)
         self.adapter = adapter
 
-    def judge(self, candidate: Any, given: bool, example: Any) -> tuple[Any, dict[str, Any]]:
+    def judge_example(
+        self, candidate: Any, given: bool, example: Any
+    ) -> tuple[Any, dict[str, Any]]:
         batch = self.adapter.evaluate([example], candidate, capture_traces=True)
         if len(batch.scores) != 1:
             raise TypeError(
@@ -322,16 +334,18 @@ class _Adapter(Asked):
         scores = (batch.objective_scores or [None])[0]
         records = self.adapter.make_reflective_dataset(candidate, batch, list(candidate))
         texts = [
-            f"## {part}\n{_text(record)}" for part, found in records.items() for record in found
+            f"## {part}\n{_info_text(record)}"
+            for part, found in records.items()
+            for record in found
         ]
         return batch.scores[0], {
-            **_told({"scores": scores or {}}),
-            "feedback": cut("\n".join(texts)),
+            **_metrics_and_texts({"scores": scores or {}}),
+            "feedback": shortened_text("\n".join(texts)),
         }
 
 
 @contextlib.contextmanager
-def _logging() -> Any:
+def _collect_logs() -> Any:
     """Collect `log`'s texts and those of GEPA's own `oa.log`, if that is loaded."""
     _LOGGED.clear()
     theirs: Any = sys.modules.get("gepa.optimize_anything")
@@ -345,7 +359,7 @@ def _logging() -> Any:
             theirs.set_log_context(None)
 
 
-def _told(info: Any) -> dict[str, Any]:
+def _metrics_and_texts(info: Any) -> dict[str, Any]:
     """Side information as metrics and texts.
 
     Scores are metrics, those of a part (`NAME_specific_info`) under its name; the rest is text.
@@ -353,21 +367,23 @@ def _told(info: Any) -> dict[str, Any]:
     if info is None:
         return {}
     if not isinstance(info, Mapping):
-        return {"feedback": cut(_text(info))}
+        return {"feedback": shortened_text(_info_text(info))}
     told: dict[str, Any] = {}
     for name, value in info.items():
         if name == "scores" and isinstance(value, Mapping):
             told |= {str(key): each for key, each in value.items()}
         elif str(name).endswith("_specific_info") and isinstance(value, Mapping):
             part = str(name).removesuffix("_specific_info")
-            told |= {f"{part}.{key}": each for key, each in _told(value).items()}
+            told |= {f"{part}.{key}": each for key, each in _metrics_and_texts(value).items()}
         else:
-            told[str(name)] = value if type(value) in (int, float) else cut(_text(value))
+            told[str(name)] = (
+                value if type(value) in (int, float) else shortened_text(_info_text(value))
+            )
     return told
 
 
-def _text(value: Any) -> str:
+def _info_text(value: Any) -> str:
     """A value of any type as text: mappings line by line."""
     if isinstance(value, Mapping):
-        return "\n".join(f"{key}: {_text(each)}" for key, each in value.items())
+        return "\n".join(f"{key}: {_info_text(each)}" for key, each in value.items())
     return value if isinstance(value, str) else repr(value)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from culmen.core.errors import UserError
-from culmen.ecosystems import Asked, cases_of, cut
+from culmen.ecosystems import Asked, cases_of, shortened_text
 from culmen.evaluate import Invalid
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def optimize(
     """
     from culmen import study
 
-    parts = {name: str(node.data) for name, node in parameters(module).items()}
+    parts = {name: str(node.data) for name, node in trainable_nodes(module).items()}
     if not parts:
         fix = "mark parameters with node(..., trainable=True) or @bundle(trainable=True)"
         raise UserError("the module has no trainable parameters", where="module", fix=fix)
@@ -46,12 +46,12 @@ def optimize(
     return study.optimize(parts, asked, cases=cases, **given)
 
 
-def parameters(module: Any) -> dict[str, Any]:
+def trainable_nodes(module: Any) -> dict[str, Any]:
     """Trainable nodes by name; those of inner modules under `outer.inner`."""
     found: dict[str, Any] = {}
     for name, node in module.parameters_dict().items():
         if hasattr(node, "parameters_dict"):
-            found |= {f"{name}.{inner}": each for inner, each in parameters(node).items()}
+            found |= {f"{name}.{inner}": each for inner, each in trainable_nodes(node).items()}
         elif node.trainable:
             found[name] = node
     return found
@@ -62,7 +62,7 @@ def load(module: Any, parts: Mapping[str, str]) -> None:
 
     Raises `Invalid` for a text that is not a number.
     """
-    for name, node in parameters(module).items():
+    for name, node in trainable_nodes(module).items():
         kind = type(node.data)
         try:
             node._data = kind(parts[name]) if kind in (int, float) else parts[name]
@@ -75,10 +75,12 @@ class _Module(Asked):
         super().__init__(guide, examples)
         self.module = module
 
-    def judge(self, candidate: Any, given: bool, example: Any) -> tuple[Any, dict[str, Any]]:
+    def judge_example(
+        self, candidate: Any, given: bool, example: Any
+    ) -> tuple[Any, dict[str, Any]]:
         query, info = example
         load(self.module, candidate)
         output = self.module() if query is None else self.module(query)
         output = getattr(output, "data", output)
         score, feedback = self.fn(query, output, info)
-        return score, {"feedback": cut(str(feedback))}
+        return score, {"feedback": shortened_text(str(feedback))}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
-def make(name: str = "hashing", models_file: str | None = None) -> Embedder:
+def make_embedder(name: str = "hashing", models_file: str | None = None) -> Embedder:
     """The embedder of this name; raise `UserError` for an unknown name.
 
     hashing, hashing-512, hashing-256-v1    weight-free n-grams (default: 256 buckets)
@@ -92,15 +92,15 @@ class HashingEmbedder(Embedder):
 
         rows = np.zeros((len(texts), self.width), dtype=np.float32)
         for row, text in zip(rows, texts, strict=True):
-            row[:] = self._vector(text)
+            row[:] = self._text_vector(text)
         return rows
 
-    def _vector(self, text: str) -> Array:
+    def _text_vector(self, text: str) -> Array:
         import numpy as np
 
         data = np.frombuffer(text.encode("utf-8", "replace"), dtype=np.uint8)
         sums = np.zeros(self.width)
-        for hashes, weight in _features(data):
+        for hashes, weight in _hashed_features(data):
             mixed = (hashes ^ (hashes >> np.uint64(32))) * np.uint64(_MIX)
             places = (mixed >> np.uint64(64 - self.width.bit_length())).view(
                 np.int64
@@ -113,14 +113,14 @@ class HashingEmbedder(Embedder):
         return np.sign(sums) * np.sqrt(np.abs(sums) / size)
 
 
-def _features(data: Array) -> list[tuple[Array, int]]:
+def _hashed_features(data: Array) -> list[tuple[Array, int]]:
     """(hashes, weight) of each kind of feature.
 
     `data` are the text's bytes, shape (n,).
     """
     import numpy as np
 
-    classes, powers, inverses = _classes(), *_powers(data.size + 1)
+    classes, powers, inverses = _byte_classes(), *_base_powers(data.size + 1)
     kinds = classes[data]
     spoken = kinds > 0
     # runs of space become one
@@ -137,7 +137,7 @@ def _features(data: Array) -> list[tuple[Array, int]]:
     for n in _GRAMS:
         starts = np.arange(max(0, text.size - n + 1))
         features.append((spans(starts, starts + n) + np.uint64(n), 1))
-    tokens = spans(*_tokens(classes[(text - np.uint64(1)).astype(np.uint8)]))
+    tokens = spans(*_token_spans(classes[(text - np.uint64(1)).astype(np.uint8)]))
     features.append((tokens, _TOKEN_WEIGHT))
     features.append(
         (tokens[:-1] * np.uint64(_BASE) + (tokens[1:] ^ np.uint64(_MIX)), _TOKEN_WEIGHT)
@@ -145,7 +145,7 @@ def _features(data: Array) -> list[tuple[Array, int]]:
     return features
 
 
-def _tokens(kinds: Array) -> tuple[Array, Array]:
+def _token_spans(kinds: Array) -> tuple[Array, Array]:
     """Starts and ends of tokens.
 
     A token is a run of word characters, or any other visible character alone.
@@ -160,7 +160,7 @@ def _tokens(kinds: Array) -> tuple[Array, Array]:
 
 
 @cache
-def _classes() -> Array:
+def _byte_classes() -> Array:
     """Class of each byte, shape (256,).
 
     0: white space and control; 1: word (letters, digits, _, all of non-ASCII); 2: the rest.
@@ -179,7 +179,7 @@ def _classes() -> Array:
 _tables: list[Array] = []
 
 
-def _powers(size: int) -> tuple[Array, Array]:
+def _base_powers(size: int) -> tuple[Array, Array]:
     """Powers of the base and of its inverse modulo 2**64, at least `size` of each.
 
     The tables are kept; they grow by doubling.

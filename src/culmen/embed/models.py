@@ -14,7 +14,7 @@ import msgspec
 
 from culmen.core.errors import Unavailable, UserError
 from culmen.core.ports import Embedder
-from culmen.core.usage import Usage, total
+from culmen.core.usage import Usage, total_usage
 from culmen.llm.backends import read_body, read_tokens
 from culmen.llm.call import BadResponse, Call, ChatMessage, Completion, ModelBackend, Reply, Tokens
 from culmen.llm.caller import Caller, Providers
@@ -54,13 +54,18 @@ class RemoteEmbedder(Embedder):
 
         if not texts:
             return np.zeros((0, 0), dtype=np.float32), Usage()
-        backend = _Embeddings(Endpoint(self._model.provider.key, self._model.provider.address))
+        backend = _Embeddings(
+            Endpoint(self._model.provider.key, self._model.provider.effective_base_url)
+        )
         providers = Providers()  # connections, lanes and health live as long as one event loop
-        caller = providers.caller(msgspec.structs.replace(self._model, backend=backend))
+        caller = providers.caller_for(msgspec.structs.replace(self._model, backend=backend))
         batches = [texts[i : i + self._batch] for i in range(0, len(texts), self._batch)]
         try:
             outcomes = await asyncio.gather(
-                *(caller.call(self._call(batch), self._model.price_list) for batch in batches)
+                *(
+                    caller.call(self._embedding_call(batch), self._model.price_list)
+                    for batch in batches
+                )
             )
         finally:
             await providers.close()
@@ -74,9 +79,9 @@ class RemoteEmbedder(Embedder):
             for outcome in outcomes
             for c in outcome.choices
         ]
-        return _unit(rows), total(outcome.usage for outcome in outcomes)
+        return _unit_rows(rows), total_usage(outcome.usage for outcome in outcomes)
 
-    def _call(self, texts: Sequence[str]) -> Call:
+    def _embedding_call(self, texts: Sequence[str]) -> Call:
         messages = tuple(ChatMessage("input", text[: self._chars] or " ") for text in texts)
         return Call(self._model.model, messages, max_tokens=0, extra=self._model.extra)
 
@@ -94,21 +99,22 @@ class _Embeddings:
         body = read_body(raw)
         tokens = read_tokens(body.get("usage"))
         return Reply(
-            tuple(Completion(text) for text in _vectors(body.get("data"), len(texts), raw)), tokens
+            tuple(Completion(text) for text in _encoded_vectors(body.get("data"), len(texts), raw)),
+            tokens,
         )
 
     async def close(self) -> None:
         await self._endpoint.close()
 
 
-def _vectors(data: object, count: int, raw: str) -> list[str]:
+def _encoded_vectors(data: object, count: int, raw: str) -> list[str]:
     if not isinstance(data, list) or len(data) != count:
         raise BadResponse("no_vectors", raw=raw[:2000])
     rows: list[list[float] | None] = [None] * count
     for place, item in enumerate(data):
         vector = item.get("embedding") if isinstance(item, dict) else None
         index = item.get("index", place) if isinstance(item, dict) else place
-        if not _numbers(vector) or not isinstance(index, int) or not 0 <= index < count:
+        if not _is_number_list(vector) or not isinstance(index, int) or not 0 <= index < count:
             raise BadResponse("no_vectors", raw=raw[:2000])
         rows[index] = vector
     if any(row is None or len(row) != len(rows[0] or ()) for row in rows):
@@ -116,7 +122,7 @@ def _vectors(data: object, count: int, raw: str) -> list[str]:
     return [msgspec.json.encode(row).decode() for row in rows]
 
 
-def _numbers(vector: object) -> bool:
+def _is_number_list(vector: object) -> bool:
     return (
         isinstance(vector, list)
         and bool(vector)
@@ -124,7 +130,7 @@ def _numbers(vector: object) -> bool:
     )
 
 
-def _unit(rows: list[list[float]]) -> Any:
+def _unit_rows(rows: list[list[float]]) -> Any:
     import numpy as np
 
     array = np.asarray(rows, dtype=np.float64)
@@ -188,12 +194,12 @@ class LocalEmbedder(Embedder):
 
     def embed(self, texts: Sequence[str]) -> Any:
         """Array of shape (len(texts), width), float32, rows of length 1."""
-        model = self._load()
+        model = self._load_sentence_model()
         return model.encode(
             list(texts), normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
         )
 
-    def _load(self) -> Any:
+    def _load_sentence_model(self) -> Any:
         if self._model is None:
             try:
                 from sentence_transformers import SentenceTransformer  # pyright: ignore[reportMissingImports]
@@ -238,22 +244,22 @@ class UnixcoderEmbedder(Embedder):
         """Array of shape (len(texts), 768), float32, rows of length 1."""
         import numpy as np
 
-        torch, tokenizer, model = self._load()
+        torch, tokenizer, model = self._load_unixcoder()
         pieces: list[tuple[int, list[int]]] = []
         for row, text in enumerate(texts):
             ids = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text))
-            pieces += [(row, window) for window in windows(ids, _WINDOW - 4, self._windows)]
+            pieces += [(row, window) for window in token_windows(ids, _WINDOW - 4, self._windows)]
         sums = np.zeros((len(texts), int(model.config.hidden_size)), dtype=np.float64)
         for start in range(0, len(pieces), self._batch):
             batch = pieces[start : start + self._batch]
             for (row, window), vector in zip(
-                batch, self._means(torch, tokenizer, model, [w for _, w in batch])
+                batch, self._window_means(torch, tokenizer, model, [w for _, w in batch])
             ):
                 sums[row] += vector * max(len(window), 1)
         lengths = np.linalg.norm(sums, axis=1, keepdims=True)
         return (sums / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
 
-    def _means(self, torch: Any, tokenizer: Any, model: Any, batch: list[list[int]]) -> Any:
+    def _window_means(self, torch: Any, tokenizer: Any, model: Any, batch: list[list[int]]) -> Any:
         """Mean hidden state of each window, shape (len(batch), width)."""
         mode = tokenizer.convert_tokens_to_ids(_MODE)
         rows = [
@@ -271,7 +277,7 @@ class UnixcoderEmbedder(Embedder):
         weights = mask.unsqueeze(-1)
         return ((states * weights).sum(1) / weights.sum(1)).double().cpu().numpy()
 
-    def _load(self) -> tuple[Any, Any, Any]:
+    def _load_unixcoder(self) -> tuple[Any, Any, Any]:
         if self._loaded is None:
             try:
                 import torch  # pyright: ignore[reportMissingImports]
@@ -294,7 +300,7 @@ class UnixcoderEmbedder(Embedder):
         return self._loaded
 
 
-def windows(ids: Sequence[int], size: int, most: int) -> list[list[int]]:
+def token_windows(ids: Sequence[int], size: int, most: int) -> list[list[int]]:
     """The first `most` consecutive windows of at most `size` token ids.
 
     No tokens give one empty window.

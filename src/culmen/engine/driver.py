@@ -106,7 +106,7 @@ class Driver:
         self._interrupts += 1
         self._wake.set()
 
-    def take(self, entries: Sequence[Entry]) -> None:
+    def submit_entries(self, entries: Sequence[Entry]) -> None:
         """Journal and deliver a person's input (`tell`, `stop`).
 
         Call it from the event loop's thread.
@@ -125,25 +125,25 @@ class Driver:
         Errors are journaled, then raised.
         """
         self._began = self._clock.monotonic()
-        replayed = self._replay()
+        replayed = self._replay_without_gc()
         self._base = replayed.elapsed
         self._outbox += [Entry("state", body={"state": "running"}), *replayed.missing]
-        self._enqueue(replayed.pending)
+        self._enqueue_effects(replayed.pending)
         try:
-            await self._commit()
-            await self._live()
+            await self._commit_outbox()
+            await self._run_live()
         except BaseException as error:
             self._failure = error
             raise
         finally:
-            await self._abandon(list(self._running))
+            await self._abandon_effects(list(self._running))
             await self._last_words()
             self._writer.shutdown()
         if self._failure is not None:
             raise self._failure
         return self._end_state()
 
-    def _replay(self) -> Replayed:
+    def _replay_without_gc(self) -> Replayed:
         """Replay with the garbage collector off.
 
         It would repeatedly traverse the growing state.
@@ -151,29 +151,29 @@ class Driver:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            return replay(self.search, self._journal.retrace(), self._most)
+            return replay_journal(self.search, self._journal.retrace(), self._most)
         finally:
             if collecting:
                 gc.enable()
 
-    async def _live(self) -> None:
-        while not self.search.done and self._failure is None:
+    async def _run_live(self) -> None:
+        while not self.search.is_done and self._failure is None:
             if self._interrupts:
                 return await self._wind_down()
-            self._launch()
+            self._launch_effects()
             await self._sleep_until_woken(
                 min(self._seconds_left(), _SOON if self._outbox else math.inf)
             )
             if self._seconds_left() <= 0:
                 self._outbox.append(Entry("stop", body={"reason": "seconds"}))
-            await self._commit()
+            await self._commit_outbox()
 
     async def _wind_down(self) -> None:
         """Wait for running effects within the grace period and deliver them; start nothing."""
         ends = self._clock.monotonic() + _GRACE
         while self._running and self._interrupts < 2 and self._clock.monotonic() < ends:
             await self._sleep_until_woken(ends - self._clock.monotonic())
-            await self._commit()
+            await self._commit_outbox()
 
     def _seconds_left(self) -> float:
         """Seconds to the end of this phase."""
@@ -189,11 +189,11 @@ class Driver:
             if alarm is not None:
                 alarm.cancel()
 
-    def _enqueue(self, effects: Iterable[Effect]) -> None:
+    def _enqueue_effects(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
-            self._lines[_line(effect)].append(effect)
+            self._lines[_queue_name(effect)].append(effect)
 
-    def _launch(self) -> None:
+    def _launch_effects(self) -> None:
         """Start admitted effects.
 
         Evaluations and custom effects at once, all others when their `started` row is durable.
@@ -205,26 +205,28 @@ class Driver:
                     continue  # abandoned while it waited
                 self._busy[name] += 1
                 self._outbox.append(
-                    Entry("started", effect.key, effect.mark, effect.kind, subject(effect))
+                    Entry("started", effect.key, effect.mark, effect.kind, effect_subject(effect))
                 )
                 if name == "evaluate" or isinstance(effect.request, CustomRequest):
-                    self._start(effect)
+                    self._start_effect(effect)
                 else:
                     self._durable_first.append(effect)
         if self._durable_first:
             self._wake.set()
 
-    def _start(self, effect: Effect) -> None:
-        task = self._running[effect.key] = asyncio.create_task(self._perform(effect))
+    def _start_effect(self, effect: Effect) -> None:
+        task = self._running[effect.key] = asyncio.create_task(self._perform_effect(effect))
         self._performed[effect.key] = effect
-        task.add_done_callback(lambda done: self._ended(effect, done))
+        task.add_done_callback(lambda done: self._on_effect_done(effect, done))
 
-    async def _perform(self, effect: Effect) -> Result:
+    async def _perform_effect(self, effect: Effect) -> Result:
         """Perform an effect; ask a model only once the budget holds its largest cost."""
         PERFORMING.set(effect.key)
         if not isinstance(effect.request, ProposeRequest | WriteRequest):
             return await self._world.perform(effect)  # pyright: ignore[reportReturnType]
-        refused = await self.search.reservations.open(effect.key, self._most(effect.request))
+        refused = await self.search.reservations.open_reservation(
+            effect.key, self._most(effect.request)
+        )
         if refused:
             fault = no_budget(refused)
             return (
@@ -234,7 +236,7 @@ class Driver:
             )
         return await self._world.perform(effect)  # pyright: ignore[reportReturnType]
 
-    async def hold(self, most: Usage) -> str:
+    async def hold_budget(self, most: Usage) -> str:
         """Wait until the effect of the calling task may cost `most` in all, and journal that.
 
         A process that dies then knows its largest loss. Returns the name of the budget if it never
@@ -244,8 +246,8 @@ class Driver:
         if (
             key not in self._performed
         ):  # no one would release a reservation made after an effect's end
-            return self.search.ledger.over(most)
-        refused = await reservations.grow(key, most)
+            return self.search.ledger.exceeded_budget(most)
+        refused = await reservations.grow_reservation(key, most)
         if key not in self._performed:
             reservations.release(key)
             return refused
@@ -259,8 +261,8 @@ class Driver:
         await durable
         return ""
 
-    def _ended(self, effect: Effect, task: asyncio.Task[Result]) -> None:
-        self._busy[_line(effect)] -= 1
+    def _on_effect_done(self, effect: Effect, task: asyncio.Task[Result]) -> None:
+        self._busy[_queue_name(effect)] -= 1
         abandoned = self._running.pop(effect.key, None) is None
         self._performed.pop(effect.key, None)
         self._wake.set()
@@ -274,10 +276,10 @@ class Driver:
         if error is not None:
             self._failure = self._failure or error
             return
-        body, result = about(effect, self.search.purpose), canonical(task.result())
+        body, result = effect_facts(effect, self.search.purpose), canonical_result(task.result())
         self._outbox.append(Entry("done", effect.key, effect.mark, effect.kind, body, result))
 
-    async def _commit(self) -> None:
+    async def _commit_outbox(self) -> None:
         """Make the outbox durable in one transaction, then deliver it.
 
         The search's notes go with the next one. Rows that only record the start of an evaluation
@@ -292,32 +294,34 @@ class Driver:
             self._outbox = []
             paid, self._durable_first = self._durable_first, []
             held, self._held = self._held, []
-            events = await self._append(batch)
+            events = await self._append_to_journal(batch)
             for durable in held:
                 if not durable.done():
                     durable.set_result(None)
             for effect in paid:
-                self._start(effect)
-            self._tell(events)
+                self._start_effect(effect)
+            self._send_events(events)
             for entry in batch:
                 if entry.kind in ("done", "torn", "stop", "tell"):
-                    self._enqueue(self.search.feed(entry))
-            await self._abandon([key for key in self._running if key not in self.search.in_flight])
+                    self._enqueue_effects(self.search.feed(entry))
+            await self._abandon_effects(
+                [key for key in self._running if key not in self.search.in_flight]
+            )
             if self.search.phase == "final" and self._before_final is not None:
                 prepare, self._before_final = self._before_final, None
                 await prepare()
             if not self._interrupts and self._failure is None:
-                self._launch()
-            if not self._pressing():
+                self._launch_effects()
+            if not self._has_urgent_entries():
                 return
 
-    def _pressing(self) -> bool:
+    def _has_urgent_entries(self) -> bool:
         """True if the outbox cannot wait: it has more than the starts of evaluations."""
         return bool(self._durable_first or self.search.outbox) or any(
             e.kind != "started" for e in self._outbox
         )
 
-    async def _append(self, batch: list[Entry]) -> list[Event]:
+    async def _append_to_journal(self, batch: list[Entry]) -> list[Event]:
         """Append to the journal; retry while it cannot be written."""
         loop, waited = asyncio.get_running_loop(), 0.0
         for attempt in range(1_000_000):
@@ -329,16 +333,18 @@ class Driver:
                     raise
                 if not attempt:
                     place = f" ({error.where})" if error.where else ""
-                    self._say(f"Waiting, for {self._patience:.0f} s at most: {error.what}{place}.")
+                    self._send_message(
+                        f"Waiting, for {self._patience:.0f} s at most: {error.what}{place}."
+                    )
                 waited += pause
                 await asyncio.sleep(pause)
             else:
                 if attempt:
-                    self._say("The journal can be written again: the run goes on.")
+                    self._send_message("The journal can be written again: the run goes on.")
                 return events
         raise AssertionError("unreachable")
 
-    def _tell(self, events: list[Event]) -> None:
+    def _send_events(self, events: list[Event]) -> None:
         for (
             observer
         ) in self._observers:  # through the event loop: an observer's error is reported, not ours
@@ -350,12 +356,12 @@ class Driver:
                         observer.remarked, str(event.entry.body["told"])
                     )
 
-    def _say(self, text: str) -> None:
+    def _send_message(self, text: str) -> None:
         """Send a message to all observers."""
         for observer in self._observers:
             asyncio.get_running_loop().call_soon(observer.told, text)
 
-    async def _abandon(self, keys: list[int]) -> None:
+    async def _abandon_effects(self, keys: list[int]) -> None:
         """Cancel running effects.
 
         An effect that cannot be asked again is charged its reservation.
@@ -368,10 +374,12 @@ class Driver:
         for key, task in tasks.items():
             if task.cancelled() and key not in self.search.in_flight:
                 cost = self.search.reservations.release(key)
-                self._outbox += [torn(effects[key], cost, self.elapsed)] if cost is not None else []
+                self._outbox += (
+                    [torn_entry(effects[key], cost, self.elapsed)] if cost is not None else []
+                )
 
     def _end_state(self) -> str:
-        if self.search.done:
+        if self.search.is_done:
             return "finished"
         if isinstance(self._failure, CulmenError):
             return "paused"
@@ -382,7 +390,7 @@ class Driver:
         body: dict[str, object] = {"state": self._end_state(), "reason": self.search.reason}
         if self._failure is not None:
             body["error"] = f"{type(self._failure).__name__}: {self._failure}"
-        if self.search.done and (verdict := self.search.verdict) is not None:
+        if self.search.is_done and (verdict := self.search.result_so_far) is not None:
             body["winner"] = msgspec.to_builtins(verdict)
         entries = [*self._outbox, Entry("state", body=body)]
         elapsed = self.elapsed
@@ -394,11 +402,11 @@ class Driver:
         except CulmenError as error:
             self._failure = self._failure or error
             return
-        self._tell(events)
+        self._send_events(events)
         await asyncio.sleep(0)  # observers run before the loop ends
 
 
-def about(effect: Effect, purpose: str) -> dict[str, Any]:
+def effect_facts(effect: Effect, purpose: str) -> dict[str, Any]:
     """Facts about an effect that readers of the journal need besides its result."""
     request = effect.request
     if isinstance(request, CustomRequest):
@@ -413,7 +421,7 @@ def about(effect: Effect, purpose: str) -> dict[str, Any]:
     return {"phase": purpose} if purpose else {}
 
 
-def subject(effect: Effect) -> dict[str, Any]:
+def effect_subject(effect: Effect) -> dict[str, Any]:
     """Candidate and case of an effect, for observers while it runs: it may hang."""
     request = effect.request
     if isinstance(request, EvaluateRequest):
@@ -424,7 +432,7 @@ def subject(effect: Effect) -> dict[str, Any]:
     return {}
 
 
-def canonical(result: Result) -> Result:
+def canonical_result(result: Result) -> Result:
     """The result in the form that the journal returns: an observation's numbers as floats."""
     if not isinstance(result, Observation) or (
         type(result.score) in (float, type(None))
@@ -436,7 +444,7 @@ def canonical(result: Result) -> Result:
     return msgspec.structs.replace(result, score=score, metrics=metrics)
 
 
-def _line(effect: Effect) -> str:
+def _queue_name(effect: Effect) -> str:
     return "evaluate" if effect.kind == "evaluate" else "other"
 
 
@@ -474,7 +482,7 @@ class Replayed:
     effects: int = 0
 
 
-def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Replayed:
+def replay_journal(search: Search, events: Iterable[Event], estimate: Estimate) -> Replayed:
     """Feed the journal to a fresh search.
 
     Effects that started and never finished are pending again; their largest cost is entered as
@@ -490,7 +498,7 @@ def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Repla
         if entry.kind == "started":
             started.add(entry.key)
         elif entry.kind == "note":
-            _drop(search.outbox, entry.key)
+            _drop_notes(search.outbox, entry.key)
         elif entry.kind == "held":
             held[entry.key] = Usage(**entry.body["most"])
         elif entry.kind == "tell":
@@ -509,7 +517,7 @@ def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Repla
                     key: effect for key, effect in pending.items() if key in search.in_flight
                 }
     cut = [
-        torn(effect, estimate(effect.request) + held.get(key, Usage()), elapsed)
+        torn_entry(effect, estimate(effect.request) + held.get(key, Usage()), elapsed)
         for key, effect in pending.items()
         if key in started
     ]
@@ -517,7 +525,7 @@ def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Repla
     return Replayed(list(pending.values()), missing, elapsed, count)
 
 
-def _drop(outbox: list[Entry], number: int) -> None:
+def _drop_notes(outbox: list[Entry], number: int) -> None:
     """Drop the search's notes up to this one: the journal holds them.
 
     Done at each note, to bound memory.
@@ -530,14 +538,14 @@ def _drop(outbox: list[Entry], number: int) -> None:
     del outbox[:kept]
 
 
-def torn(effect: Effect, cost: Usage, elapsed: float) -> Entry:
+def torn_entry(effect: Effect, cost: Usage, elapsed: float) -> Entry:
     """The entry for the largest cost of an effect whose result is lost."""
     usage = msgspec.structs.replace(cost, evaluations=0)
     body: dict[str, Any] = {"usage": {} if usage == Usage() else msgspec.to_builtins(usage)}
     return Entry("torn", effect.key, effect.mark, effect.kind, body, elapsed=elapsed)
 
 
-def graft(search: Search, finished: Mapping[str, Result]) -> list[Entry]:
+def graft_results(search: Search, finished: Mapping[str, Result]) -> list[Entry]:
     """Feed a fresh search the finished results of another run, by equal requests.
 
     Results are fed in the order of that run. Returns the entries that make this a journal of its

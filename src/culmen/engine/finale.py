@@ -21,11 +21,11 @@ from culmen.core.evaluation import Case, Observation, Rollout
 from culmen.core.ports import Lab
 from culmen.core.task import Task
 from culmen.engine.lab import EngineLab
-from culmen.engine.ledger import CHECKS, MEMBERS, TWICE, may_rest_on_tolerance, once
+from culmen.engine.ledger import CHECKS, MEMBERS, TWICE, held_out_case_count, may_rest_on_tolerance
 from culmen.evidence.account import CHOICE, FINAL, Account
 from culmen.evidence.evidence import Evidence
-from culmen.evidence.front import dispersed
-from culmen.evidence.ranking import SURE, Finalist, Race, contestants
+from culmen.evidence.front import dispersed_rows
+from culmen.evidence.ranking import SURE, Finalist, Race, possible_winners
 
 _FINALISTS = 8  # candidates that sequential halving begins with
 _FIELD = 60  # candidates that a race may look at
@@ -52,8 +52,8 @@ class Finale:
         self._task, self._evidence, self._account = task, evidence, evidence.account
         self._exact = self._account.is_exact is True
         self._kept = _UNBUDGETED if evaluations == float("inf") else int(evaluations)
-        self._field = evidence.ranking.best(_FINALISTS)
-        self._initial = evidence.ranking.initial() if self._kept > 1 else None
+        self._field = evidence.ranking.best_ids(_FINALISTS)
+        self._initial = evidence.ranking.best_initial() if self._kept > 1 else None
         self._checks = CHECKS if may_rest_on_tolerance(task) and self._kept > 2 + CHECKS else 0
         self._pool = task.split(evidence.verdict.split) if evidence.verdict.split else ()
         self.purpose = FINAL if task.evaluator.verifier else CHOICE
@@ -62,30 +62,30 @@ class Finale:
         """Pick the winner, then confirm it beside the initial program."""
         if not self._field or self._kept < 1:
             return
-        plan = self._plan()
-        cases = self._drawn(lab, self._pool, plan.each)
+        plan = self._plan_evaluations()
+        cases = self._draw_cases(lab, self._pool, plan.each)
         if self._task.evaluator.verifier:
-            await self._certify(lab, self._field, cases)
-            await self._compare(lab, cases)
+            await self._certify_finalists(lab, self._field, cases)
+            await self._evaluate_initial_program(lab, cases)
             return
         field = self._field
         if plan.choosing and self._task.cases:
-            field = await self._halve(lab, field, plan.choosing)
+            field = await self._halve_finalists(lab, field, plan.choosing)
         elif plan.choosing:
-            field = await self._race(lab, plan.choosing)
+            field = await self._race_finalists(lab, plan.choosing)
         self.purpose = FINAL
-        compared = lab.spawn(self._compare(lab, cases))
-        await self._confirm(lab, field, cases, compared)
+        compared = lab.spawn(self._evaluate_initial_program(lab, cases))
+        await self._confirm_finalists(lab, field, cases, compared)
         await compared
         await self._spend_rest(lab)
 
-    def see(self, candidate: Candidate, observation: Observation) -> None:
+    def count_evaluation(self, candidate: Candidate, observation: Observation) -> None:
         """Count one evaluation of the final choice."""
         self._evidence.observe(candidate, observation, self.purpose)
 
     # -- finalists, cases and numbers of evaluations
 
-    def _plan(self) -> _Plan:
+    def _plan_evaluations(self) -> _Plan:
         """Whole splits if they fit, otherwise as many cases for both as remain."""
         kept, whole = self._kept - self._checks, len(self._pool)
         both = 1 + (self._initial is not None)
@@ -115,7 +115,7 @@ class Finale:
         tallies = map(self._account.tally, self._field)
         return any(tally is not None and tally.count < train for tally in tallies)
 
-    def _drawn(self, lab: EngineLab, pool: Sequence[Case], times: int) -> list[Case | None]:
+    def _draw_cases(self, lab: EngineLab, pool: Sequence[Case], times: int) -> list[Case | None]:
         """`times` cases at random without replacement; None each without a data set.
 
         If there are fewer, all of them are drawn again and again.
@@ -127,16 +127,16 @@ class Finale:
 
     # -- the choice
 
-    async def _race(self, lab: EngineLab, choosing: int) -> list[str]:
+    async def _race_finalists(self, lab: EngineLab, choosing: int) -> list[str]:
         """Finalists, best first, after a race that spends at most `choosing` evaluations.
 
         The leader and its strongest rivals are evaluated until the leader is clear.
         """
-        names = self._evidence.ranking.best(_FIELD)
+        names = self._evidence.ranking.best_ids(_FIELD)
         ordered = list(Race(self._evidence.ranking, names).standings().values())
         while choosing >= 2 and len(ordered) > 1 and not _is_clear(ordered):
             most = min(choosing, max(2, min(lab.workers, 4)))
-            picked = contestants(ordered, most, self._width)
+            picked = possible_winners(ordered, most, self._kind_width)
             candidates = [lab.find(each.id) for each in picked]
             await lab.gather(*(lab.evaluate_afresh(each, [None]) for each in candidates))
             choosing -= len(picked)
@@ -144,11 +144,11 @@ class Finale:
         return [each.id for each in ordered if not self._is_barred(each.id)]
 
     @property
-    def _width(self) -> float:
+    def _kind_width(self) -> float:
         """Difference of rewards between kinds of candidates, if candidates fail at times."""
-        return self._evidence.ranking.width() if self._account.is_flaky else math.inf
+        return self._evidence.ranking.similarity_width() if self._account.is_flaky else math.inf
 
-    async def _halve(self, lab: EngineLab, field: list[str], choosing: int) -> list[str]:
+    async def _halve_finalists(self, lab: EngineLab, field: list[str], choosing: int) -> list[str]:
         """Finalists, best first, after sequential halving.
 
         They are ordered by the evaluations of the search and `choosing` further ones.
@@ -157,7 +157,7 @@ class Finale:
         while len(field) > 2 and choosing // (_EACH * len(field)) == 0:
             field = field[:-1]  # fewer finalists, rather than one or two noisy looks at each
         repeat = not (self._exact and pool)
-        cases = self._drawn(lab, pool, choosing if repeat else min(choosing, len(pool)))
+        cases = self._draw_cases(lab, pool, choosing if repeat else min(choosing, len(pool)))
         rounds, dropped = max(1, (len(field) - 1).bit_length()), list[str]()
         while len(field) > 1 and choosing >= len(field) and cases:
             each = max(1, choosing // rounds // len(field))
@@ -172,7 +172,7 @@ class Finale:
 
     # -- the confirmation
 
-    async def _confirm(
+    async def _confirm_finalists(
         self,
         lab: EngineLab,
         field: Sequence[str],
@@ -191,13 +191,15 @@ class Finale:
             if name == self._initial:
                 await compared
             else:
-                left -= await self._evaluate(lab, name, waiting, cases[: max(0, left)], left)
-            if not self._falls(name, waiting):
+                left -= await self._evaluate_in_parts(
+                    lab, name, waiting, cases[: max(0, left)], left
+                )
+            if not self._is_overtaken(name, waiting):
                 return
             order = Race(self._evidence.ranking, waiting).standings()
             waiting = [each for each in order if not self._is_barred(each)] if left > 0 else []
 
-    async def _evaluate(
+    async def _evaluate_in_parts(
         self,
         lab: EngineLab,
         name: str,
@@ -216,17 +218,17 @@ class Finale:
         checks = max(0, min(self._checks, left - len(cases)))
         rolls = [await lab.evaluate_afresh(lab.find(name), parts[0], checks)]
         for part in parts[1:]:
-            if self._falls(name, rivals):
+            if self._is_overtaken(name, rivals):
                 break
             rolls.append(await lab.evaluate_afresh(lab.find(name), part))
         return sum(1 + seen.usage.evaluations for roll in rolls for seen in roll.observations)
 
-    def _falls(self, name: str, rivals: Sequence[str]) -> bool:
+    def _is_overtaken(self, name: str, rivals: Sequence[str]) -> bool:
         """True if a rival is preferable: evaluations failed, and the posterior favours the rival.
 
         A smaller threshold would favour candidates that failed less often by chance.
         """
-        seen = self._evidence.verdict.fresh(name)
+        seen = self._evidence.verdict.fresh_facts(name)
         if self._is_barred(name):
             return True
         if all(fact.reward is not None for fact in seen):
@@ -240,7 +242,7 @@ class Finale:
         best = next((each for each in standings.values() if each.id != name), own)
         return best.worth - own.worth > _FALLS * math.hypot(best.sd, own.sd)
 
-    async def _compare(self, lab: EngineLab, cases: Sequence[Case | None]) -> None:
+    async def _evaluate_initial_program(self, lab: EngineLab, cases: Sequence[Case | None]) -> None:
         """Evaluate the initial program on the cases of the winner, unless that is done."""
         if self._initial is None or self._initial in self._account.fresh:
             return
@@ -253,7 +255,7 @@ class Finale:
         The rest was kept for a second winner, or to measure scores that seemed exact until a fresh
         one differed.
         """
-        chosen = self._evidence.verdict.chosen()
+        chosen = self._evidence.verdict.chosen_candidate()
         if self._task.deterministic or self._pool or chosen is None:
             return
         if not self._account.is_flaky and (not self._exact or self._is_as_expected(chosen)):
@@ -269,12 +271,12 @@ class Finale:
     def _is_as_expected(self, name: str) -> bool:
         """True if the fresh scores of a candidate equal those of the search."""
         tally = self._account.tally(name)
-        values = [v for each in self._evidence.verdict.values(name).values() for v in each]
+        values = [v for each in self._evidence.verdict.fresh_rewards(name).values() for v in each]
         return tally is not None and all(value == tally.mean for value in values)
 
     # -- with a verifier
 
-    async def _certify(
+    async def _certify_finalists(
         self, lab: EngineLab, field: list[str], cases: Sequence[Case | None]
     ) -> None:
         """Evaluate finalists until the next ones never scored better in the search.
@@ -308,9 +310,9 @@ def _is_clear(ordered: Sequence[Finalist]) -> bool:
     return all(gap > SURE * doubt or doubt == 0 for gap, doubt in gaps)
 
 
-def soon(task: Task) -> int:
+def evaluations_after_stop(task: Task) -> int:
     """Number of evaluations of the final choice after a person stopped the search."""
-    return max(_UNBUDGETED, 2 * once(task))
+    return max(_UNBUDGETED, 2 * held_out_case_count(task))
 
 
 class Goal:
@@ -338,7 +340,7 @@ class Goal:
         noisy = not self._has_verifier and not self._task.deterministic
         return (seen == 0 or (noisy and tally.count >= 2 * seen)) and tally.mean >= self._level
 
-    async def look(self, lab: Lab, candidate: Candidate) -> None:
+    async def check_candidate(self, lab: Lab, candidate: Candidate) -> None:
         """Evaluate the candidate on all training cases, or on none if the budget has no room.
 
         Known results of a deterministic task without a verifier are reused.
@@ -350,13 +352,15 @@ class Goal:
         tally = self._account.tally(candidate.id)
         if tally is not None:
             self._looks[candidate.id] = tally.count
-            self.reached = self.reached or (not tally.barred and self._holds(rollout, tally.mean))
+            self.reached = self.reached or (
+                not tally.barred and self._meets_level(rollout, tally.mean)
+            )
 
     @property
     def _has_verifier(self) -> bool:
         return bool(self._task.evaluator.verifier)
 
-    def _holds(self, rollout: Rollout, mean: float) -> bool:
+    def _meets_level(self, rollout: Rollout, mean: float) -> bool:
         rewards = [reward for reward in rollout.rewards if reward is not None]
         if len(rewards) < len(rollout.observations) or not rewards:
             return False
@@ -379,11 +383,11 @@ class FrontFinale(Finale):
         super().__init__(task, evidence, evaluations)
         model = evidence.front
         assert model is not None, "a task with several objectives"
-        rows = model.front()
-        points, _ = model.rewards()
+        rows = model.front_rows()
+        points, _ = model.posterior_rewards()
         each = 1 if self._exact and not self._pool else TWICE
         most = max(1, min(MEMBERS, self._kept // each - (self._initial is not None)))
-        kept = [rows[place] for place in dispersed(points[rows], most)] if rows else []
+        kept = [rows[place] for place in dispersed_rows(points[rows], most)] if rows else []
         self._field = [model.ids[row] for row in kept if self._account.tally(model.ids[row])]
         self.purpose = FINAL
 
@@ -398,5 +402,5 @@ class FrontFinale(Finale):
             each = min(each, whole or 1)
         elif whole and each > whole:
             each -= each % whole
-        cases = self._drawn(lab, self._pool, each)
+        cases = self._draw_cases(lab, self._pool, each)
         await lab.gather(*(lab.evaluate_afresh(lab.find(name), cases) for name in names))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from culmen.core.brief import Brief, HumanInput, Proposal, Text, settled
+from culmen.core.brief import Brief, HumanInput, Proposal, Text, resolve_format
 from culmen.core.candidate import Candidate, key_of
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Rollout
@@ -29,11 +29,11 @@ from culmen.core.event import (
     Request,
     Vectors,
     WriteRequest,
-    encode,
-    number,
+    encode_json,
+    seed_from_digest,
 )
 from culmen.core.ports import Lab, MinimalProposer
-from culmen.core.task import Task, fingerprint
+from culmen.core.task import Task, digest_pieces
 from culmen.core.usage import Usage
 from culmen.engine.ledger import Ledger
 from culmen.engine.loop import Future, Loop
@@ -56,26 +56,26 @@ class Turns:
         self._begun = self._under_way = 0
         self._together = False
 
-    def asked(self) -> None:
+    def count_proposal_request(self) -> None:
         """Count a request for a proposal."""
         self._begun += not self._together
         self._together = True
         self._under_way += 1
 
-    def answered(self) -> None:
+    def count_proposal(self) -> None:
         """Count a returned proposal."""
         self._under_way -= 1
 
-    def delivered(self) -> None:
+    def note_delivery(self) -> None:
         """Note a delivered result: later requests are of another turn."""
         self._together = False
 
     @property
-    def finished(self) -> int:
+    def finished_count(self) -> int:
         """Number of turns begun, without the one still under way."""
         return self._begun - (self._under_way > 0)
 
-    def few(self, evaluations: int | None, spent: int) -> dict[str, Any] | None:
+    def few_turns_note(self, evaluations: int | None, spent: int) -> dict[str, Any] | None:
         """Fields of the note `few_turns` for a search that spent its budget of `evaluations`.
 
         None if it had enough turns, never asked for a proposal, or had too small a budget to expect
@@ -85,11 +85,11 @@ class Turns:
             evaluations is None
             or evaluations < SIZEABLE
             or not self._begun
-            or self.finished >= ENOUGH
+            or self.finished_count >= ENOUGH
         ):
             return None
-        needed = math.ceil(evaluations * ENOUGH / max(self.finished, 1))
-        return {"turns": self.finished, "evaluations": spent, "needed": needed}
+        needed = math.ceil(evaluations * ENOUGH / max(self.finished_count, 1))
+        return {"turns": self.finished_count, "evaluations": spent, "needed": needed}
 
 
 T = TypeVar("T")
@@ -144,7 +144,7 @@ class EngineLab:
     ) -> None:
         self.task, self.workers, self.rng = task, workers, Random(seed)
         self.evidence = evidence
-        self.seeds = task.candidates()
+        self.seeds = task.initial_candidates()
         self._proposer, self._ledger, self._loop = proposer, ledger, loop
         (
             self._issue,
@@ -159,7 +159,7 @@ class EngineLab:
         self._seed = str(seed)
         self._known: set[int] = set()  # known candidates, by the key of their id
         self._occurrences: dict[int, int] = {}  # number of occurrences of each request
-        self._meet(self.seeds)
+        self._mark_known(self.seeds)
         self._train = task.split("train") or (None,)
         self._idle = 0
         self._told: list[HumanInput] = []
@@ -175,7 +175,7 @@ class EngineLab:
 
         Reservations count as spent.
         """
-        return self._ledger.left(budget)
+        return self._ledger.budget_left(budget)
 
     @property
     def elapsed(self) -> float:
@@ -191,10 +191,10 @@ class EngineLab:
         """
         needs: list[Usage | Request] = [Usage(evaluations=evaluations)] if evaluations else []
         if brief is not None:
-            brief = self._ready(brief)
-            needs.append(ProposeRequest(brief, self._next_seed("propose", encode(brief))))
+            brief = self._brief_for_model(brief)
+            needs.append(ProposeRequest(brief, self._next_seed("propose", encode_json(brief))))
         if role:
-            needs.append(WriteRequest(role, slots, self._next_seed(role, encode(slots))))
+            needs.append(WriteRequest(role, slots, self._next_seed(role, encode_json(slots))))
         return next((name for need in needs if (name := self._short(need))), "")
 
     def minibatch(self, n: int) -> tuple[Case | None, ...]:
@@ -218,11 +218,15 @@ class EngineLab:
         certify = certify and bool(self.task.evaluator.verifier)
         chosen = self._train if cases is None else cases
         futures = [
-            self._observe(candidate, case, certify) for case in chosen for _ in range(repeats)
+            self._observation_future(candidate, case, certify)
+            for case in chosen
+            for _ in range(repeats)
         ]
         observations = [await future for future in futures]
         return Rollout(
-            candidate, tuple(observations), tuple(self.task.worth(o) for o in observations)
+            candidate,
+            tuple(observations),
+            tuple(self.task.effective_reward(o) for o in observations),
         )
 
     async def evaluate_afresh(
@@ -234,32 +238,34 @@ class EngineLab:
         these for dependence on a tolerance.
         """
         certify = bool(self.task.evaluator.verifier)
-        requests = [self._evaluation(candidate, case, certify) for case in cases]
+        requests = [self._evaluation_request(candidate, case, certify) for case in cases]
         if checks and requests:
             requests[0] = msgspec.structs.replace(requests[0], checks=checks)
         futures = [self._issue(request) for request in requests]
         observations: list[Observation] = [await future for future in futures]
         return Rollout(
-            candidate, tuple(observations), tuple(self.task.worth(o) for o in observations)
+            candidate,
+            tuple(observations),
+            tuple(self.task.effective_reward(o) for o in observations),
         )
 
     def find(self, id: str) -> Candidate:
         """The evaluated candidate with this id; KeyError for any other."""
         return self._find(id)
 
-    def look(self, candidate: Candidate, case: Case | None) -> None:
+    def request_evaluation(self, candidate: Candidate, case: Case | None) -> None:
         """Ask for an evaluation whose result is not awaited; for the engine's own looks."""
-        self._issue(self._evaluation(candidate, case))
+        self._issue(self._evaluation_request(candidate, case))
 
     async def propose(self, brief: Brief, through: Lab | None = None) -> Proposal:
         """Ask the run's proposer for candidates.
 
         Evaluations of the proposer itself go `through` another lab, if one is given.
         """
-        self._turns.asked()
+        self._turns.count_proposal_request()
         proposal = await self._proposer.propose(through or self, brief)
-        self._turns.answered()
-        self._admit(proposal.candidates)
+        self._turns.count_proposal()
+        self._journal_new_candidates(proposal.candidates)
         return proposal
 
     async def ask(self, brief: Brief) -> Proposal:
@@ -267,17 +273,19 @@ class EngineLab:
 
         The prompt has a person's hints and the statistics of the candidates.
         """
-        brief = self._ready(brief)
-        written = encode(brief)
+        brief = self._brief_for_model(brief)
+        written = encode_json(brief)
         proposal: Proposal = await self._issue(
             ProposeRequest(brief, self._seed_for("propose", written)), written
         )
-        self._meet(proposal.candidates)
+        self._mark_known(proposal.candidates)
         return proposal
 
     async def write(self, role: str, **slots: Any) -> Text:
         """Ask the model behind `role` for prose."""
-        return await self._issue(WriteRequest(role, slots, self._seed_for(role, encode(slots))))
+        return await self._issue(
+            WriteRequest(role, slots, self._seed_for(role, encode_json(slots)))
+        )
 
     async def embed(self, candidates: Sequence[Candidate]) -> tuple[tuple[float, ...], ...]:
         """One vector per candidate."""
@@ -285,11 +293,11 @@ class EngineLab:
             return ()
         vectors: Vectors = await self._issue(EmbedRequest(tuple(candidates)))
         self.embedder = vectors.embedder
-        return unpack(vectors)
+        return unpack_vectors(vectors)
 
     async def edit(self, tool: str, candidates: Sequence[Candidate], **options: Any) -> Edits:
         """Heavy pure work done outside the loop."""
-        digest = encode([tool, [c.digest for c in candidates], options])
+        digest = encode_json([tool, [c.digest for c in candidates], options])
         return await self._issue(
             EditRequest(tool, tuple(candidates), options, self._seed_for("edit", digest))
         )
@@ -297,7 +305,7 @@ class EngineLab:
     async def effect(self, kind: str, /, **payload: Any) -> Custom:
         """A custom effect, performed by a custom world."""
         return await self._issue(
-            CustomRequest(kind, payload, self._seed_for(kind, encode(payload)))
+            CustomRequest(kind, payload, self._seed_for(kind, encode_json(payload)))
         )
 
     async def gather(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
@@ -337,28 +345,28 @@ class EngineLab:
         fresh, self._taken = self._told[self._taken :], len(self._told)
         return tuple(told.candidate for told in fresh if told.candidate is not None)
 
-    async def hear(self, told: HumanInput) -> None:
+    async def take_input(self, told: HumanInput) -> None:
         """Take a person's input; evaluate a candidate.
 
         It runs on as many training cases as the budget has room for.
         """
         self._told.append(told)
-        room = self._ledger.left("evaluations")
+        room = self._ledger.budget_left("evaluations")
         cases = self._train if room >= len(self._train) else self._train[: int(room)]
         if told.candidate is not None and cases:
-            self._meet((told.candidate,))
+            self._mark_known((told.candidate,))
             await self.evaluate(told.candidate, cases)
 
-    def issued(self) -> None:
+    def reset_idle_count(self) -> None:
         """Note that the search issued an effect: the strategy is not spinning."""
         self._idle = 0
 
-    def _ready(self, brief: Brief) -> Brief:
+    def _brief_for_model(self, brief: Brief) -> Brief:
         """The brief for a model: its format resolved, with the evidence and a person's hints."""
-        form = settled(brief.format, brief.parent, self.task.surface.frozen)
-        return self._hinted(msgspec.structs.replace(self._informed(brief), format=form))
+        form = resolve_format(brief.format, brief.parent, self.task.surface.frozen)
+        return self._with_hints(msgspec.structs.replace(self._informed(brief), format=form))
 
-    def _hinted(self, brief: Brief) -> Brief:
+    def _with_hints(self, brief: Brief) -> Brief:
         """The brief with the hints so far before its context."""
         hints = [f"- {told.hint}" for told in self._told if told.hint]
         if not hints:
@@ -366,33 +374,33 @@ class EngineLab:
         context = "\n".join(["Hints from the person who watches this search:", *hints])
         return msgspec.structs.replace(brief, context=f"{context}\n\n{brief.context}".strip())
 
-    def _observe(
+    def _observation_future(
         self, candidate: Candidate, case: Case | None, certify: bool
     ) -> Future[Observation]:
-        request = self._evaluation(candidate, case, certify)
+        request = self._evaluation_request(candidate, case, certify)
         remembered = self._remembered(request) if self.task.deterministic else None
         if remembered is None:
             return self._issue(request)
         self._count_idle()
         return remembered
 
-    def _evaluation(
+    def _evaluation_request(
         self, candidate: Candidate, case: Case | None, certify: bool = False
     ) -> EvaluateRequest:
-        self._admit((candidate,))
+        self._journal_new_candidates((candidate,))
         name = case.id if case else ""
         if self.task.deterministic:
-            seed = number(fingerprint("evaluate", name))
+            seed = seed_from_digest(digest_pieces("evaluate", name))
         else:
             seed = self._seed_for("evaluate", f"{candidate.digest}/{name}".encode())
         return EvaluateRequest(candidate, case, seed, certify)
 
-    def _admit(self, candidates: Sequence[Candidate]) -> None:
-        fresh = self._meet(candidates)
+    def _journal_new_candidates(self, candidates: Sequence[Candidate]) -> None:
+        fresh = self._mark_known(candidates)
         if fresh:
             self._remark("candidates", {}, fresh)
 
-    def _meet(self, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    def _mark_known(self, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
         """Mark these as known; returns the new ones."""
         fresh: list[Candidate] = []
         for candidate in candidates:
@@ -407,18 +415,18 @@ class EngineLab:
 
         It is the same in a fork of the run.
         """
-        name = fingerprint(kind, content)
+        name = digest_pieces(kind, content)
         key = key_of(name)
         times = self._occurrences[key] = self._occurrences.get(key, 0) + 1
         return self._nth_seed(name, times)
 
     def _next_seed(self, kind: str, content: bytes) -> int:
         """The random seed that the next such request would get."""
-        name = fingerprint(kind, content)
+        name = digest_pieces(kind, content)
         return self._nth_seed(name, self._occurrences.get(key_of(name), 0) + 1)
 
     def _nth_seed(self, name: str, nth: int) -> int:
-        return number(fingerprint(self._seed, name, str(nth)))
+        return seed_from_digest(digest_pieces(self._seed, name, str(nth)))
 
     def _count_idle(self) -> None:
         self._idle += 1
@@ -430,14 +438,14 @@ class EngineLab:
             )
 
 
-def pack(rows: Sequence[Sequence[float]], embedder: str) -> Vectors:
+def pack_vectors(rows: Sequence[Sequence[float]], embedder: str) -> Vectors:
     """Rows of one length as journalable vectors."""
     width = len(rows[0]) if rows else 0
     flat = [float(x) for row in rows for x in row]
     return Vectors(len(rows), width, struct.pack(f"<{len(flat)}f", *flat), embedder)
 
 
-def unpack(vectors: Vectors) -> tuple[tuple[float, ...], ...]:
+def unpack_vectors(vectors: Vectors) -> tuple[tuple[float, ...], ...]:
     """The inverse of `pack`."""
     flat = struct.unpack(f"<{vectors.count * vectors.width}f", vectors.data)
     return tuple(flat[i * vectors.width : (i + 1) * vectors.width] for i in range(vectors.count))

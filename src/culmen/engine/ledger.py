@@ -54,11 +54,11 @@ class Ledger:
         self.dearest = NOTHING  # highest cost of one evaluation so far, if evaluators ask models
         self._share = _MONEY if budget.final is None else budget.final
 
-    def keep(self, evaluations: int) -> None:
+    def set_reserve(self, evaluations: int) -> None:
         """Keep this number of evaluations back from now on; spent ones cannot be recovered."""
         self._reserve = evaluations
 
-    def learn(self, cost: Usage) -> None:
+    def learn_cost(self, cost: Usage) -> None:
         """Take the cost of one evaluation.
 
         It bounds the cost of the next ones and of those of the final choice.
@@ -81,24 +81,24 @@ class Ledger:
         self._reserved.clear()
         self._held = Usage()
 
-    def refusal(self, estimate: Usage) -> str:
+    def refusing_budget(self, estimate: Usage) -> str:
         """Name of the budget that an effect of at most this cost would exceed now, "" if it fits.
 
         An effect without a cost always fits, so that work can be wrapped up after a budget is
         exceeded.
         """
-        return self._over(self.spent, self._held, estimate) if estimate != NOTHING else ""
+        return self._first_exceeded(self.spent, self._held, estimate) if estimate != NOTHING else ""
 
-    def exhausted(self, estimate: Usage) -> str:
+    def exhausted_budget(self, estimate: Usage) -> str:
         """Name of the budget exceeded by the effect even if all effects in flight cost nothing."""
-        return self._over(self.spent, estimate) if estimate != NOTHING else ""
+        return self._first_exceeded(self.spent, estimate) if estimate != NOTHING else ""
 
-    def over(self, *usages: Usage) -> str:
+    def exceeded_budget(self, *usages: Usage) -> str:
         """Name of the budget that all these would exceed together, on top of the spent usage.
 
         "" if they fit.
         """
-        return self._over(self.spent, *usages)
+        return self._first_exceeded(self.spent, *usages)
 
     def reserve(self, key: int, estimate: Usage) -> None:
         """Reserve the largest cost of this effect."""
@@ -114,12 +114,12 @@ class Ledger:
         if actual != NOTHING:
             self.spent = self.spent + actual
 
-    def lose(self, usage: Usage) -> None:
+    def charge_loss(self, usage: Usage) -> None:
         """Charge the largest cost of an effect that was in flight at a crash."""
         self.possibly_lost = self.possibly_lost + usage
         self.spent = self.spent + msgspec.structs.replace(usage, evaluations=0)
 
-    def left(self, name: str) -> float:
+    def budget_left(self, name: str) -> float:
         """The remainder of one budget, reservations counted as spent.
 
         Infinity without a limit.
@@ -131,7 +131,7 @@ class Ledger:
                 if limit is None
                 else max(0.0, limit * (1 - final_seconds(self.budget)) - self.elapsed)
             )
-        limit = self._limit(name)
+        limit = self._search_limit(name)
         return (
             math.inf if limit is None else max(0.0, limit - (self.spent + self._held).at_most(name))
         )
@@ -140,13 +140,15 @@ class Ledger:
     def progress(self) -> float:
         """Share of the tightest budget spent, 0..1; 0 without a budget."""
         shares = [
-            self.spent.at_most(name) / limit for name in _LIMITS if (limit := self._limit(name))
+            self.spent.at_most(name) / limit
+            for name in _LIMITS
+            if (limit := self._search_limit(name))
         ]
         if self.budget.seconds:
             shares.append(self.elapsed / self.budget.seconds)
         return min(1.0, max(shares, default=0.0))
 
-    def _limit(self, name: str) -> float | None:
+    def _search_limit(self, name: str) -> float | None:
         limit = getattr(self.budget, name)
         if limit is None:
             return None
@@ -155,22 +157,22 @@ class Ledger:
         return limit * (1 - self._share) if self.dearest.at_most(name) else limit
 
     @property
-    def affordable(self) -> float:
+    def affordable_evaluations(self) -> float:
         """Number of evaluations at the highest cost so far that fit beside the reservations.
 
         Infinity without a limit.
         """
         costs = {name: self.dearest.at_most(name) for name in _LIMITS[1:]}
         rooms = [
-            math.floor(self.left(name) / cost + _SLACK)
+            math.floor(self.budget_left(name) / cost + _SLACK)
             for name, cost in costs.items()
-            if cost and math.isfinite(self.left(name))
+            if cost and math.isfinite(self.budget_left(name))
         ]
-        return min([self.left("evaluations"), *rooms])
+        return min([self.budget_left("evaluations"), *rooms])
 
-    def _over(self, *usages: Usage) -> str:
+    def _first_exceeded(self, *usages: Usage) -> str:
         for name in self._limits:
-            limit = self._limit(name)
+            limit = self._search_limit(name)
             if (
                 limit is not None
                 and sum([usage.at_most(name) for usage in usages]) > limit + _SLACK
@@ -203,22 +205,26 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
         if flaky:
             share = min(_FLAKY * share, math.ceil(everything * _MOST))
         if task.objective.metrics:
-            wanted = (MEMBERS + 1) * max(_THRICE, once(task))
+            wanted = (MEMBERS + 1) * max(_THRICE, held_out_case_count(task))
             share = max(share, min(wanted, math.ceil(everything * _WHOLE)))
         elif task.cases:
-            whole = share + 2 * once(task)
+            whole = share + 2 * held_out_case_count(task)
             share = whole if whole <= everything * _WHOLE else math.ceil(everything / 10)
     measured = exact and task.deterministic is None and not task.cases and budget.final is None
     if task.objective.metrics:
-        return min(share, (MEMBERS + 1) * once(task)) if task.deterministic or measured else share
+        return (
+            min(share, (MEMBERS + 1) * held_out_case_count(task))
+            if task.deterministic or measured
+            else share
+        )
     if not (task.deterministic or measured):
         return share
     checks = 1 + CHECKS if may_rest_on_tolerance(task) else 0
-    whole = 2 * once(task) + math.ceil(everything * _CHOICE) + checks
+    whole = 2 * held_out_case_count(task) + math.ceil(everything * _CHOICE) + checks
     if task.cases and budget.final is None and whole <= everything * _WHOLE:
         share = max(share, whole)
     finalists = 3 if task.cases or task.evaluator.verifier else 2  # a verifier may refuse the first
-    return min(share, (finalists + 1) * once(task) + checks)
+    return min(share, (finalists + 1) * held_out_case_count(task) + checks)
 
 
 def final_seconds(budget: Budget) -> float:
@@ -235,7 +241,7 @@ def may_rest_on_tolerance(task: Task) -> bool:
     return evaluator.is_python and evaluator.tolerances and not evaluator.verifier
 
 
-def once(task: Task) -> int:
+def held_out_case_count(task: Task) -> int:
     """Evaluations of a finalist on each held-out case (test, else val, else train) once."""
     return max(
         1,
@@ -282,7 +288,7 @@ class Reservations:
         self._stuck = set[int]()  # those of `grow`
         self._changed = asyncio.Event()
 
-    async def open(self, key: int, need: Usage) -> str:
+    async def open_reservation(self, key: int, need: Usage) -> str:
         """Wait until this effect may cost `need`, and reserve it.
 
         Returns the name of the budget if it never may, else "". First come, first served. A waiting
@@ -291,7 +297,7 @@ class Reservations:
         self._line[key] = None
         try:
             while True:
-                name = self._refusal(key, need) if next(iter(self._line)) == key else None
+                name = self._exceeded_budget(key, need) if next(iter(self._line)) == key else None
                 if name == "":
                     break
                 if name and not self._needs:
@@ -304,7 +310,7 @@ class Reservations:
             self._changed.set()
         return ""
 
-    async def grow(self, key: int, need: Usage) -> str:
+    async def grow_reservation(self, key: int, need: Usage) -> str:
         """Wait until this effect, which may hold a reservation already, may cost `need` in all.
 
         Reserve that; returns the name of the budget if it never may, else "". If all holders wait
@@ -312,7 +318,7 @@ class Reservations:
         """
         self._stuck.add(key)
         try:
-            while name := self._refusal(key, need):
+            while name := self._exceeded_budget(key, need):
                 if self._needs.keys() <= self._stuck:
                     return name
                 self._changed.clear()
@@ -322,24 +328,24 @@ class Reservations:
             self._stuck.discard(key)
         return ""
 
-    def enlarge(self, key: int, need: Usage) -> bool:
+    def try_grow_reservation(self, key: int, need: Usage) -> bool:
         """True if an effect may cost `need` in all, past and future attempts included.
 
         `need` is then reserved, unless the effect is over and no one would release it.
         """
-        if self._refusal(key, need):
+        if self._exceeded_budget(key, need):
             return False
         if key in self._needs:
             self._needs[key] = need
         return True
 
-    def permit(self, need: Usage) -> bool:
+    def permit_current_effect(self, need: Usage) -> bool:
         """`enlarge` for the effect that the calling task performs."""
-        return self.enlarge(PERFORMING.get(), need)
+        return self.try_grow_reservation(PERFORMING.get(), need)
 
-    def fits(self, extra: Usage) -> bool:
+    def has_room_for(self, extra: Usage) -> bool:
         """True if there is room for a cost outside any effect; nothing is reserved for it."""
-        return not self._refusal(0, extra) and not self._ledger.refusal(extra)
+        return not self._exceeded_budget(0, extra) and not self._ledger.refusing_budget(extra)
 
     def release(self, key: int) -> Usage | None:
         """Release the reservation of a settled or abandoned effect; returns it, None if none."""
@@ -348,6 +354,6 @@ class Reservations:
             self._changed.set()
         return need
 
-    def _refusal(self, key: int, need: Usage) -> str:
+    def _exceeded_budget(self, key: int, need: Usage) -> str:
         others = [usage for each, usage in self._needs.items() if each != key]
-        return self._ledger.over(*others, need)
+        return self._ledger.exceeded_budget(*others, need)

@@ -12,12 +12,12 @@ import msgspec
 from culmen.core.brief import Attempt, Brief, Exhibit, Measured, Proposal
 from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import Observation, is_excused
-from culmen.core.event import Effect, EvaluateRequest, mark
+from culmen.core.event import Effect, EvaluateRequest, request_mark
 from culmen.core.ports import ObservationStore
 from culmen.core.task import Task
 from culmen.engine.loop import Future
 from culmen.evidence.account import Account
-from culmen.evidence.intervals import t95
+from culmen.evidence.intervals import t_quantile_95
 
 
 class Memo:
@@ -31,22 +31,22 @@ class Memo:
             observations,
             futures,
         )
-        self._seeds = {candidate.id: candidate for candidate in task.candidates()}
+        self._seeds = {candidate.id: candidate for candidate in task.initial_candidates()}
         # keys of the evaluations that need not be made twice, by mark
         self._keys: dict[int, int] = {}
 
-    def issued(self, effect: Effect) -> None:
+    def record_request(self, effect: Effect) -> None:
         """Record that this effect was requested."""
         if self._deterministic and isinstance(effect.request, EvaluateRequest):
             self._keys[key_of(effect.mark)] = effect.key
 
-    def delivered(self, mark: str, candidate: Candidate, observation: Observation) -> None:
+    def record_delivery(self, mark: str, candidate: Candidate, observation: Observation) -> None:
         """Record that this evaluation finished."""
         self._observations.keep(mark, candidate, observation)
 
-    def future(self, request: EvaluateRequest) -> Future[Any] | None:
+    def remembered_future(self, request: EvaluateRequest) -> Future[Any] | None:
         """The future of a deterministic evaluation that was requested before, else None."""
-        asked = mark(request)
+        asked = request_mark(request)
         key = self._keys.get(key_of(asked))
         if key is None or key in self._futures:
             return None if key is None else self._futures[key]
@@ -54,7 +54,7 @@ class Memo:
         future.resolve(self._observations.observation(request.candidate.id, asked))
         return future
 
-    def find(self, id: str) -> Candidate:
+    def recall_candidate(self, id: str) -> Candidate:
         """The evaluated candidate with this id."""
         return self._seeds.get(id) or self._observations.candidate(id)
 
@@ -106,59 +106,65 @@ class Past:
         self._faults: dict[int, str] = {}
         self._metrics: dict[int, dict[str, float]] = {}
 
-    def seen(self, candidate: Candidate, observation: Observation) -> None:
+    def add_observation(self, candidate: Candidate, observation: Observation) -> None:
         """Enter one evaluation; a failure that is not the candidate's fault is left out."""
         if is_excused(observation):
             return
         if observation.ok:
             numbers = [(name, x) for name, x in observation.metrics.items() if math.isfinite(x)]
-            _keep(self._metrics, key_of(candidate.id), dict(numbers[:_METRICS]))
+            _put_bounded(self._metrics, key_of(candidate.id), dict(numbers[:_METRICS]))
         else:
-            _keep(self._faults, key_of(candidate.id), reason(observation))
+            _put_bounded(self._faults, key_of(candidate.id), describe_failure(observation))
 
-    def asked(self, brief: Brief, answer: Proposal) -> None:
+    def add_answer(self, brief: Brief, answer: Proposal) -> None:
         """Enter a model's answer: its candidates are attempts on the brief's parent.
 
         A change that gave no candidate is one, too.
         """
         if brief.parent is None:
             return
-        fresh = [(child.id, change(brief.parent, child, answer)) for child in answer.candidates]
+        fresh = [
+            (child.id, describe_change(brief.parent, child, answer)) for child in answer.candidates
+        ]
         if not fresh and answer.fault in _VAIN:
-            fresh = [("", f"{_line(answer.hypothesis, _WORDS)} ({_VAIN[answer.fault]})".strip())]
+            fresh = [
+                ("", f"{_single_line(answer.hypothesis, _WORDS)} ({_VAIN[answer.fault]})".strip())
+            ]
         if fresh:
             key, again = key_of(brief.parent.id), {child for child, _ in fresh if child}
             before = (each for each in self._attempts.pop(key, ()) if each[0] not in again)
-            _keep(self._attempts, key, (*before, *fresh)[-SHOWN:])
+            _put_bounded(self._attempts, key, (*before, *fresh)[-SHOWN:])
 
-    def informed(self, brief: Brief) -> Brief:
+    def complete_brief(self, brief: Brief) -> Brief:
         """The brief, completed by past results of its parent and its inspirations."""
-        exhibits = tuple(self._exhibit(exhibit) for exhibit in brief.inspirations)
+        exhibits = tuple(self._complete_exhibit(exhibit) for exhibit in brief.inspirations)
         if brief.parent is None:
             return msgspec.structs.replace(brief, inspirations=exhibits)
-        reward, measured = self._measured(brief.parent.id, brief.reward, brief.measured)
+        reward, measured = self._mean_and_precision(brief.parent.id, brief.reward, brief.measured)
         attempts = tuple(
-            self._attempt(*each) for each in self._attempts.get(key_of(brief.parent.id), ())
+            self._build_attempt(*each) for each in self._attempts.get(key_of(brief.parent.id), ())
         )
         return msgspec.structs.replace(
             brief, reward=reward, measured=measured, attempts=attempts, inspirations=exhibits
         )
 
-    def _exhibit(self, exhibit: Exhibit) -> Exhibit:
-        reward, measured = self._measured(exhibit.candidate.id, exhibit.reward, exhibit.measured)
+    def _complete_exhibit(self, exhibit: Exhibit) -> Exhibit:
+        reward, measured = self._mean_and_precision(
+            exhibit.candidate.id, exhibit.reward, exhibit.measured
+        )
         metrics = exhibit.metrics or self._metrics.get(key_of(exhibit.candidate.id), {})
         return msgspec.structs.replace(exhibit, reward=reward, measured=measured, metrics=metrics)
 
-    def _attempt(self, child: str, what: str) -> Attempt:
+    def _build_attempt(self, child: str, what: str) -> Attempt:
         if not child:
             return Attempt(what, fault="no candidate")
-        reward, measured = self._measured(child, None, _UNSAID)
+        reward, measured = self._mean_and_precision(child, None, _UNSAID)
         failed = measured.failures and (reward is None or measured.failures > 1)
         return Attempt(
             what, reward, measured, self._faults.get(key_of(child), "") if failed else ""
         )
 
-    def _measured(
+    def _mean_and_precision(
         self, id: str, otherwise: float | None, known: Measured
     ) -> tuple[float | None, Measured]:
         """Mean reward over all evaluations with a score, and its precision.
@@ -167,15 +173,15 @@ class Past:
         """
         if known is not _UNSAID and known != _UNSAID:
             return otherwise, known
-        counts = self._record.counts(id)
+        counts = self._record.outcome_summary(id)
         if counts is None:
             return otherwise, _UNSAID
         count, failures, mean = counts
         if not count:
             return otherwise, Measured(0, failures)
-        return mean, Measured(count, failures, self._margin(count))
+        return mean, Measured(count, failures, self._pooled_margin(count))
 
-    def _margin(self, count: int) -> float | None:
+    def _pooled_margin(self, count: int) -> float | None:
         """Half width of the interval, from the spread within candidates, pooled over all of them.
 
         Two evaluations of one candidate are too few.
@@ -185,7 +191,7 @@ class Past:
         degrees, squares = self._record.degrees, self._record.squares
         if not degrees:
             return None
-        return t95(degrees) * math.sqrt(max(squares, 0.0) / degrees / count)
+        return t_quantile_95(degrees) * math.sqrt(max(squares, 0.0) / degrees / count)
 
 
 _UNSAID = Measured()
@@ -198,20 +204,20 @@ _VAIN = {
 }
 
 
-def change(parent: Candidate, child: Candidate, answer: Proposal) -> str:
+def describe_change(parent: Candidate, child: Candidate, answer: Proposal) -> str:
     """A child's change, in the author's words, else by the lines added and removed."""
     said = child.origin.note or (answer.hypothesis if len(answer.candidates) == 1 else "")
-    return _line(said, _WORDS) or _lines(parent.text, child.text)
+    return _single_line(said, _WORDS) or _describe_diff(parent.text, child.text)
 
 
-def reason(observation: Observation) -> str:
+def describe_failure(observation: Observation) -> str:
     """The reason that an evaluation gave no score, in a line.
 
     Status, reason, and the last line of its feedback.
     """
     lines = [line for line in observation.feedback.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
-    return _line(
+    return _single_line(
         " ".join(
             filter(
                 None,
@@ -222,25 +228,27 @@ def reason(observation: Observation) -> str:
     )
 
 
-def _lines(before: str, after: str) -> str:
+def _describe_diff(before: str, after: str) -> str:
     old, new = before.splitlines(), after.splitlines()
-    begin = _alike(old, new)  # lines alike at both ends, mostly nearly all: they cancel out
+    begin = _common_prefix_length(
+        old, new
+    )  # lines alike at both ends, mostly nearly all: they cancel out
     were, are = old[begin:], new[begin:]
-    if end := _alike(were[::-1], are[::-1]):
+    if end := _common_prefix_length(were[::-1], are[::-1]):
         were, are = were[:-end], are[:-end]
-    gone, come = _surplus(were, are), _surplus(are, were)
-    first = _three(new, come) or _three(old, gone)
-    return _line(
+    gone, come = _surplus_lines(were, are), _surplus_lines(are, were)
+    first = _first_three_lines(new, come) or _first_three_lines(old, gone)
+    return _single_line(
         f"{sum(come.values())} lines in, {sum(gone.values())} out: {'; '.join(first)}", _WORDS
     )
 
 
-def _alike(old: Sequence[str], new: Sequence[str]) -> int:
+def _common_prefix_length(old: Sequence[str], new: Sequence[str]) -> int:
     """Number of equal lines at the beginning."""
     return [*map(ne, old, new), True].index(True)
 
 
-def _surplus(lines: Sequence[str], others: Sequence[str]) -> dict[str, int]:
+def _surplus_lines(lines: Sequence[str], others: Sequence[str]) -> dict[str, int]:
     """Occurrences of each line beyond those among the others."""
     left: dict[str, int] = {}
     for line in lines:
@@ -251,17 +259,19 @@ def _surplus(lines: Sequence[str], others: Sequence[str]) -> dict[str, int]:
     return {line: times for line, times in left.items() if times > 0}
 
 
-def _three(lines: Sequence[str], among: Mapping[str, int]) -> list[str]:
+def _first_three_lines(lines: Sequence[str], among: Mapping[str, int]) -> list[str]:
     """The first three of these lines that are not blank."""
     return [line.strip() for line in lines if line in among and line.strip()][:3] if among else []
 
 
-def _line(text: str, most: int) -> str:
+def _single_line(text: str, most: int) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= most else flat[: most - 1].rstrip() + "…"
 
 
-def _keep(where: dict[int, Any], key: int, value: Sequence[Any] | dict[str, float] | str) -> None:
+def _put_bounded(
+    where: dict[int, Any], key: int, value: Sequence[Any] | dict[str, float] | str
+) -> None:
     where.pop(key, None)
     where[key] = value
     if len(where) > _KEPT:

@@ -26,13 +26,13 @@ from culmen.core.event import (
     Request,
     WriteRequest,
     at_least,
-    mark,
+    request_mark,
 )
 from culmen.core.ports import MinimalProposer, MinimalStrategy, ObservationStore
 from culmen.core.result import RunResult
 from culmen.core.task import Task
-from culmen.core.usage import Budget, Usage, total
-from culmen.engine.finale import Finale, FrontFinale, Goal, soon
+from culmen.core.usage import Budget, Usage, total_usage
+from culmen.engine.finale import Finale, FrontFinale, Goal, evaluations_after_stop
 from culmen.engine.lab import DirectProposer, EngineLab, SearchPort, Turns
 from culmen.engine.ledger import (
     CHECKS,
@@ -115,9 +115,14 @@ class Search:
         self._free_effects = self._proposals = self._writes = 0
         self._loop = Loop()
         self.turns = Turns()
-        known = (self._recall.future, self._recall.find)
+        known = (self._recall.remembered_future, self._recall.recall_candidate)
         outlets = SearchPort(
-            self._issue, *known, self._remark, self._short, self._past.informed, self.turns
+            self._issue_request,
+            *known,
+            self._journal_note,
+            self._budget_without_room,
+            self._past.complete_brief,
+            self.turns,
         )
         self.lab = EngineLab(
             task,
@@ -133,19 +138,19 @@ class Search:
         self._root: Coroutine[Any] = self._loop.spawn(strategy.search(self.lab))
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """True if the search is over."""
         return self.phase == "done"
 
     @property
-    def verdict(self) -> RunResult | None:
+    def result_so_far(self) -> RunResult | None:
         """The result of the run so far."""
         return self.evidence.result()
 
-    def standing(self) -> tuple[str, float, int] | None:
+    def leader_standing(self) -> tuple[str, float, int] | None:
         """Id, score and number of evaluations of the present leader; None without a score."""
         leader = self.evidence.leader()
-        score = None if leader is None else self.evidence.verdict.score(leader)
+        score = None if leader is None else self.evidence.verdict.score_of(leader)
         return None if score is None else (score.id, score.score, score.count)
 
     @property
@@ -173,7 +178,7 @@ class Search:
 
     def start(self) -> list[Effect]:
         """Drive the strategy to its first effects."""
-        return self._advance()
+        return self._run_until_waiting()
 
     def feed(self, entry: Entry) -> list[Effect]:
         """Deliver a durable `done`, `torn`, `tell` or `stop` entry.
@@ -183,38 +188,38 @@ class Search:
         if entry.elapsed > self.ledger.elapsed:
             self.ledger.elapsed = entry.elapsed
         if entry.kind == "done":
-            self.turns.delivered()
-            self._complete(entry)
+            self.turns.note_delivery()
+            self._complete_effect(entry)
         elif entry.kind == "torn":
-            self.ledger.lose(Usage(**entry.body.get("usage", {})))
+            self.ledger.charge_loss(Usage(**entry.body.get("usage", {})))
         elif entry.kind == "tell":
-            self._hear(entry)
+            self._deliver_input(entry)
         elif entry.kind == "stop":
-            self._end(str(entry.body.get("reason", "stopped")))
-        return self._advance()
+            self._end_phase(str(entry.body.get("reason", "stopped")))
+        return self._run_until_waiting()
 
     def close(self) -> None:
         """End all coroutines."""
         self._loop.close()
 
-    def _issue(self, request: Request, brief: bytes = b"") -> Future[Any]:
+    def _issue_request(self, request: Request, brief: bytes = b"") -> Future[Any]:
         self.issued += 1
-        self.lab.issued()
+        self.lab.reset_idle_count()
         if self._guards and isinstance(request, EvaluateRequest):
-            request = self._guarded(request)
+            request = self._with_tolerance_checks(request)
         if isinstance(request, EvaluateRequest):
             self._proposals = self._writes = (
                 0  # on the request, not the result: many lanes may propose before one is evaluated
             )
-        effect = Effect(self.issued, mark(request, brief), request)
+        effect = Effect(self.issued, request_mark(request, brief), request)
         future = self._futures[effect.key] = Future()
         self._waiting[effect.key] = effect
         self._fresh.append(effect.key)
-        self._recall.issued(effect)
-        self._trial.asked(request)
+        self._recall.record_request(effect)
+        self._trial.count_request(request)
         return future
 
-    def _guarded(self, request: EvaluateRequest) -> EvaluateRequest:
+    def _with_tolerance_checks(self, request: EvaluateRequest) -> EvaluateRequest:
         """The request; an evaluation that may make a new leader also tests its tolerance."""
         best = self.evidence.account.top
         if request.checks or best is None or self._finale is not None:
@@ -223,7 +228,9 @@ class Search:
             request, checks=CHECKS, above=self.task.objective.score(best)
         )
 
-    def _remark(self, kind: str, fields: dict[str, Any], candidates: tuple[Candidate, ...]) -> None:
+    def _journal_note(
+        self, kind: str, fields: dict[str, Any], candidates: tuple[Candidate, ...]
+    ) -> None:
         self._notes += 1
         result = Proposal(candidates=candidates) if candidates else None
         effect = "candidates" if candidates else ""
@@ -231,17 +238,19 @@ class Search:
         self.outbox.append(Entry("note", self._notes, effect=effect, body=body, result=result))
         if kind == ADMISSION and self._bars:  # a candidate that admits to gaming the evaluator
             for candidate in fields.get("candidates", ()):
-                self.evidence.bar(candidate)
+                self.evidence.bar_candidate(candidate)
                 self._confessed = self._halts
 
-    def _short(self, need: Usage | Request) -> str:
+    def _budget_without_room(self, need: Usage | Request) -> str:
         """Name of the budget without room for this besides the waiting effects, "" if it fits."""
-        waiting = total(self._cost(effect.request) for effect in self._waiting.values())
-        return self.ledger.refusal(
-            waiting + (need if isinstance(need, Usage) else self._cost(need))
+        waiting = total_usage(
+            self._estimated_cost(effect.request) for effect in self._waiting.values()
+        )
+        return self.ledger.refusing_budget(
+            waiting + (need if isinstance(need, Usage) else self._estimated_cost(need))
         )
 
-    def _cost(self, request: Request) -> Usage:
+    def _estimated_cost(self, request: Request) -> Usage:
         """The estimate by which an effect is admitted.
 
         An evaluation that asks models counts at the highest cost so far.
@@ -254,16 +263,16 @@ class Search:
             else estimate
         )
 
-    def _hear(self, entry: Entry) -> None:
+    def _deliver_input(self, entry: Entry) -> None:
         """Deliver a person's input; it is ignored once the final choice has begun."""
         if self.phase != "search":
             return
         for candidate in entry.result.candidates if isinstance(entry.result, Proposal) else ():
-            self._loop.spawn(self.lab.hear(HumanInput(candidate=candidate)))
+            self._loop.spawn(self.lab.take_input(HumanInput(candidate=candidate)))
         if entry.body.get("tell") == "hint":
-            self._loop.spawn(self.lab.hear(HumanInput(str(entry.body.get("text", "")))))
+            self._loop.spawn(self.lab.take_input(HumanInput(str(entry.body.get("text", "")))))
 
-    def _complete(self, entry: Entry) -> None:
+    def _complete_effect(self, entry: Entry) -> None:
         self.reservations.release(entry.key)
         if (
             entry.key in self._abandoned
@@ -273,33 +282,33 @@ class Search:
             return
         effect = self.in_flight.pop(entry.key, None)
         if effect is None or effect.mark != entry.mark:
-            raise _mismatch(entry, effect)
+            raise _journal_mismatch(entry, effect)
         usage = usage_of(entry.result)
         self.ledger.settle(entry.key, usage)
         self._count_futile(effect.request, usage)
-        self._closing = self._closing or _refused(entry.result)
+        self._closing = self._closing or _result_refused_budget(entry.result)
         halt = False
         if isinstance(effect.request, EvaluateRequest) and isinstance(entry.result, Observation):
             if self._finale is None:
                 self.evidence.observe(effect.request.candidate, entry.result)
                 self._keep_reserve()
-                self._past.seen(effect.request.candidate, entry.result)
+                self._past.add_observation(effect.request.candidate, entry.result)
             else:
-                self._finale.see(effect.request.candidate, entry.result)
+                self._finale.count_evaluation(effect.request.candidate, entry.result)
             if entry.result.asked:
-                self.ledger.learn(usage)
-            self._recall.delivered(effect.mark, effect.request.candidate, entry.result)
-            self._trial.see(effect.request.candidate, entry.result)
-            halt = self._halts and entry.result.barred
-            self._look(effect.request.candidate)
-            self._inquire(effect.request.candidate, entry.result)
+                self.ledger.learn_cost(usage)
+            self._recall.record_delivery(effect.mark, effect.request.candidate, entry.result)
+            self._trial.count_evaluation(effect.request.candidate, entry.result)
+            halt = self._halts and entry.result.bars_candidate
+            self._check_goal(effect.request.candidate)
+            self._request_inquiries(effect.request.candidate, entry.result)
         if isinstance(effect.request, ProposeRequest) and isinstance(entry.result, Proposal):
-            self._past.asked(effect.request.brief, entry.result)
+            self._past.add_answer(effect.request.brief, entry.result)
         if self.watch is not None:
             self.watch(effect)
         self._futures.pop(entry.key).resolve(entry.result)
         if halt and self.phase == "search":
-            self._end("integrity")
+            self._end_phase("integrity")
         elif halt:  # a finalist: the others are still looked at
             self.reason = "integrity"
 
@@ -308,20 +317,22 @@ class Search:
         known = self.evidence.account.is_exact is True, self.evidence.account.is_flaky
         if known != self._noise:
             self._noise = known
-            self.ledger.keep(final_share(self.budget, self.task, *known))
+            self.ledger.set_reserve(final_share(self.budget, self.task, *known))
 
-    def _look(self, candidate: Candidate) -> None:
+    def _check_goal(self, candidate: Candidate) -> None:
         """Check if this candidate reaches the score at which the search ends."""
         if self.phase == "search" and self._goal is not None and self._goal.is_claimed(candidate):
-            self._loop.spawn(self._goal.look(self.lab, candidate))
+            self._loop.spawn(self._goal.check_candidate(self.lab, candidate))
 
-    def _inquire(self, candidate: Candidate, observation: Observation) -> None:
+    def _request_inquiries(self, candidate: Candidate, observation: Observation) -> None:
         """Ask for the evaluations that attribute a failure to candidate or evaluator."""
         if self.phase != "search" or not self._trial.passed:
             return
-        for look in self._inquiry.after(candidate, observation):
-            if not self._short(Usage(evaluations=1)):
-                self.lab.look(self._recall.find(look.candidate), self._cases.get(look.case))
+        for look in self._inquiry.looks_after(candidate, observation):
+            if not self._budget_without_room(Usage(evaluations=1)):
+                self.lab.request_evaluation(
+                    self._recall.recall_candidate(look.candidate), self._cases.get(look.case)
+                )
 
     def _count_futile(self, request: Request, usage: Usage) -> None:
         self._free_effects = self._free_effects + 1 if usage == NOTHING else 0
@@ -330,30 +341,30 @@ class Search:
         elif isinstance(request, WriteRequest):
             self._writes += 1
 
-    def _advance(self) -> list[Effect]:
+    def _run_until_waiting(self) -> list[Effect]:
         """Run until all coroutines wait, and admit effects as far as the budget has room."""
-        while not self.done:
+        while not self.is_done:
             self._loop.drain()
             if self._root.error is not None:
                 raise self._root.error
             if self._confessed and self.phase == "search":
-                self._end("integrity")
-            self._admit()
-            if not self._try() and not self._settle_phase():
+                self._end_phase("integrity")
+            self._admit_effects()
+            if not self._try_initial_program() and not self._settle_phase():
                 break
         admitted, self._admitted = self._admitted, []
         return admitted
 
-    def _try(self) -> bool:
+    def _try_initial_program(self) -> bool:
         """Ask for the evaluation of an initial program if the strategy's requests wait for one."""
         if self._trial.passed or self.phase != "search":
             return False
-        look = self._trial.next(not self._busy)
+        look = self._trial.next_trial_look(not self._is_busy)
         if look is not None:
-            self.lab.look(look.candidate, look.case)
+            self.lab.request_evaluation(look.candidate, look.case)
         return look is not None
 
-    def _admit(self) -> bool:
+    def _admit_effects(self) -> bool:
         """Admit effects as far as the budget has room, in the order of issue.
 
         Effects of equal cost are refused together.
@@ -361,17 +372,20 @@ class Search:
         if self._closing:
             return False
         ledger, fresh = self.ledger, self._fresh
-        still = all(ledger.refusal(cost) and not ledger.exhausted(cost) for cost in self._refused)
+        still = all(
+            ledger.refusing_budget(cost) and not ledger.exhausted_budget(cost)
+            for cost in self._refused
+        )
         keys, refused = (fresh, self._refused) if still else (list(self._waiting), set[Usage]())
         self._fresh, self._refused, admitted = [], refused, False
         for key in keys:
             effect = self._waiting[key]
-            if self._trial.holds(effect.request):
+            if self._trial.holds_back(effect.request):
                 self._fresh.append(key)
                 continue
-            estimate = self._cost(effect.request)
-            if ledger.refusal(estimate):
-                self._closing = ledger.exhausted(estimate)
+            estimate = self._estimated_cost(effect.request)
+            if ledger.refusing_budget(estimate):
+                self._closing = ledger.exhausted_budget(estimate)
                 if self._closing:  # start nothing whose result could no longer be evaluated
                     return admitted
                 refused.add(estimate)
@@ -386,33 +400,33 @@ class Search:
     def _settle_phase(self) -> bool:
         """Move to the next phase when this one can go no further; True if it moved."""
         if self.phase == "search" and self._goal is not None and self._goal.reached:
-            self._end("target")
+            self._end_phase("target")
         elif self.phase == "search" and self._trial.fault:
-            self._end(self._trial.fault)
-        elif self._futile:
-            self._end("nothing_new")
-        elif self._root.done and not self._busy:
-            self._end(str(self._root.result() or "strategy_done"))
-        elif self._waiting and not self._busy:
-            self._end(self._closing or "budget")
+            self._end_phase(self._trial.fault)
+        elif self._is_futile:
+            self._end_phase("nothing_new")
+        elif self._root.done and not self._is_busy:
+            self._end_phase(str(self._root.result() or "strategy_done"))
+        elif self._waiting and not self._is_busy:
+            self._end_phase(self._closing or "budget")
         elif not self._waiting and not self.in_flight:
-            self._end("strategy_waits_for_nothing")
+            self._end_phase("strategy_waits_for_nothing")
         else:
             return False
         return True
 
     @property
-    def _futile(self) -> bool:
+    def _is_futile(self) -> bool:
         """True if the requests in a row without progress show that no budget would end the run."""
         many = self._free_effects > _FUTILE_EFFECTS or self._proposals > _FUTILE_PROPOSALS
         return many or self._writes > _FUTILE_WRITES
 
     @property
-    def _busy(self) -> bool:
+    def _is_busy(self) -> bool:
         """True if any effect besides a timer is in flight."""
         return any(effect.kind != WAIT for effect in self.in_flight.values())
 
-    def _end(self, reason: str) -> None:
+    def _end_phase(self, reason: str) -> None:
         """Leave the current phase; effects in flight are abandoned."""
         self._abandoned.update(self.in_flight)
         self._closing, self._free_effects, self._proposals, self._writes = "", 0, 0, 0
@@ -426,14 +440,14 @@ class Search:
         if self.phase == "final":
             self.phase = "done"
         if self.phase == "search":
-            few = self.turns.few(self.budget.evaluations, self.ledger.spent.evaluations)
+            few = self.turns.few_turns_note(self.budget.evaluations, self.ledger.spent.evaluations)
             if few is not None and reason in ("evaluations", "budget"):
-                self._remark("few_turns", few, ())
+                self._journal_note("few_turns", few, ())
             self.phase, self.reason = "final", reason
             self.ledger.open_reserve()
-            kept = self.ledger.affordable
+            kept = self.ledger.affordable_evaluations
             kind = FrontFinale if self.task.objective.metrics else Finale
-            evaluations = min(kept, soon(self.task)) if reason == "user" else kept
+            evaluations = min(kept, evaluations_after_stop(self.task)) if reason == "user" else kept
             self._finale = kind(self.task, self.evidence, evaluations)
             self._root = self._loop.spawn(self._finale.run(self.lab))
 
@@ -448,14 +462,14 @@ def prior_of(strategy: object) -> Any:
     return StepLaw(given.noise, given.step, given.drift, given.sign)
 
 
-def _refused(result: Any) -> str:
+def _result_refused_budget(result: Any) -> str:
     """The budget without room for an effect's questions to models, "" for any other result."""
     if isinstance(result, Observation):
         return refused_budget(result.reason) if result.status is Status.LOST else ""
     return refused_budget(result.fault) if isinstance(result, Proposal | Text) else ""
 
 
-def _mismatch(entry: Entry, effect: Effect | None) -> JournalMismatch:
+def _journal_mismatch(entry: Entry, effect: Effect | None) -> JournalMismatch:
     asked = f"{effect.kind} with mark {effect.mark}" if effect else "nothing under that key"
     return JournalMismatch(
         f"the journal holds effect {entry.key} ({entry.effect}, mark {entry.mark}), but the "
@@ -499,7 +513,7 @@ class Trial:
     """
 
     def __init__(self, task: Task, wanted: bool = True) -> None:
-        self._initial = {candidate.id: candidate for candidate in task.candidates()}
+        self._initial = {candidate.id: candidate for candidate in task.initial_candidates()}
         self._cases = task.split("train") or (None,)
         self._looks = min(LOOKS, len(self._cases)) if task.deterministic else LOOKS
         self._left = dict(self._initial)  # not evaluated yet
@@ -507,7 +521,7 @@ class Trial:
         self._kinds: list[str] = []
         self.passed, self.fault = not wanted, ""
 
-    def holds(self, request: Request) -> bool:
+    def holds_back(self, request: Request) -> bool:
         """True if a request must wait until an initial program has scored.
 
         Requests to models and agents, and all custom effects except timers, wait.
@@ -518,7 +532,7 @@ class Trial:
             return request.kind != WAIT
         return isinstance(request, ProposeRequest | WriteRequest)
 
-    def asked(self, request: Request) -> None:
+    def count_request(self, request: Request) -> None:
         """Count a request for an effect."""
         if (
             not self.passed
@@ -528,7 +542,7 @@ class Trial:
             self._left.pop(request.candidate.id, None)
             self._under_way += 1
 
-    def see(self, candidate: Candidate, observation: Observation) -> None:
+    def count_evaluation(self, candidate: Candidate, observation: Observation) -> None:
         """Count a finished evaluation."""
         if self.passed:
             return
@@ -537,11 +551,11 @@ class Trial:
         elif candidate.id in self._initial:
             self._failed, self._under_way = self._failed + 1, self._under_way - 1
         elif not self._initial:
-            self._kinds.append(observation.kind)
+            self._kinds.append(observation.failure_kind)
             if len(self._kinds) >= ALIKE:
                 self.passed, self.fault = True, ALWAYS_FAILS if len(set(self._kinds)) == 1 else ""
 
-    def next(self, idle: bool) -> TrialLook | None:
+    def next_trial_look(self, idle: bool) -> TrialLook | None:
         """The next evaluation to ask for.
 
         None while the strategy's own are under way, or if there is none (see `fault`). `idle`: the

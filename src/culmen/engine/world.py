@@ -68,7 +68,7 @@ class LiveWorld(World):
         request = effect.request
         match request:
             case EvaluateRequest():
-                return await self._evaluate(request)
+                return await self._evaluate_candidate(request)
             case ProposeRequest():
                 return (
                     await self._gateway.propose(request.brief, request.seed)
@@ -82,7 +82,7 @@ class LiveWorld(World):
                     else _NO_TEXT
                 )
             case EmbedRequest():
-                return await asyncio.to_thread(self._embed, request)
+                return await asyncio.to_thread(self._embed_candidates, request)
             case EditRequest():
                 return (
                     await self._editor.perform(request)
@@ -93,7 +93,7 @@ class LiveWorld(World):
                 await asyncio.sleep(float(request.payload["seconds"]))
                 return Custom()
             case CustomRequest():
-                return await self._craft(request.kind).perform(request)
+                return await self._craft_for(request.kind).perform(request)
 
     async def close(self) -> None:
         """Close the performers of custom effects."""
@@ -112,7 +112,7 @@ class LiveWorld(World):
             return self.estimate(request)
         return self._gateway.most(request)
 
-    def _craft(self, kind: str) -> Craft:
+    def _craft_for(self, kind: str) -> Craft:
         family = kind.partition(".")[0]
         if family not in self._makers:
             raise UserError(
@@ -124,7 +124,7 @@ class LiveWorld(World):
             self._crafts[family] = self._makers[family]()
         return self._crafts[family]
 
-    async def _evaluate(self, request: EvaluateRequest) -> Observation:
+    async def _evaluate_candidate(self, request: EvaluateRequest) -> Observation:
         fault = self._surface_fault(self._task, request.candidate)
         if not fault:
             # other backends need not know
@@ -143,7 +143,7 @@ class LiveWorld(World):
             evaluator=self._task.evaluator.digest,
         )
 
-    def _embed(self, request: EmbedRequest) -> Vectors:
+    def _embed_candidates(self, request: EmbedRequest) -> Vectors:
         import numpy as np
 
         vectors, usage = self._embedder.embed_with_usage([c.text for c in request.candidates])

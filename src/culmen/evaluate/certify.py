@@ -42,7 +42,7 @@ def double(value: Any, what: str) -> float:
 
 def vector(value: Any, what: str, least: int, most: int) -> list[float]:
     """A sequence (list or 1-d array) of `least` to `most` finite doubles, else Invalid."""
-    items = _items(value, what)
+    items = _as_sequence(value, what)
     if not least <= len(items) <= most:
         size = f"{least}" if least == most else f"{least} to {most}"
         raise Invalid(f"{what} must be {size} numbers, not {len(items)}")
@@ -51,13 +51,13 @@ def vector(value: Any, what: str, least: int, most: int) -> list[float]:
 
 def points(value: Any, what: str, count: int, width: int) -> list[list[float]]:
     """`count` points of `width` finite doubles each; raises Invalid for anything else."""
-    rows = _items(value, what)
+    rows = _as_sequence(value, what)
     if len(rows) != count:
         raise Invalid(f"{what} must be {count} points, not {len(rows)}")
     return [vector(row, f"{what}[{i}]", width, width) for i, row in enumerate(rows)]
 
 
-def _items(value: Any, what: str) -> Sequence[Any]:
+def _as_sequence(value: Any, what: str) -> Sequence[Any]:
     if type(value).__module__ == "numpy" and type(value).__name__ == "ndarray" and value.ndim:
         return value.tolist()
     if isinstance(value, list | tuple):
@@ -96,8 +96,8 @@ def convolution(first: Sequence[int], second: Sequence[int]) -> list[int]:
         return []
     bound = max(first) * max(second) * min(len(first), len(second))
     digits = len(str(bound))
-    one = _pack(first, digits)
-    two = one if first is second else _pack(second, digits)
+    one = _pack_decimal(first, digits)
+    two = one if first is second else _pack_decimal(second, digits)
     context = Context(
         prec=min(MAX_PREC, digits * (len(first) + len(second))), Emax=MAX_EMAX, Emin=MIN_EMIN
     )
@@ -107,7 +107,7 @@ def convolution(first: Sequence[int], second: Sequence[int]) -> list[int]:
     return [int(text[at : at + digits]) for at in range(len(text) - digits, -1, -digits)]
 
 
-def _pack(values: Sequence[int], digits: int) -> Decimal:
+def _pack_decimal(values: Sequence[int], digits: int) -> Decimal:
     return Decimal("".join(str(value).zfill(digits) for value in reversed(values)))
 
 
@@ -124,7 +124,7 @@ def pi(bits: int = 160) -> tuple[Fraction, Fraction]:
     work = bits + 16
     low, high = (Fraction(0), Fraction(0))
     for factor, base in ((16, 5), (-4, 239)):
-        value, error = _arctan(base, work)
+        value, error = _arctan_with_error(base, work)
         low, high = (
             low + factor * value - abs(factor) * error,
             high + factor * value + abs(factor) * error,
@@ -132,7 +132,7 @@ def pi(bits: int = 160) -> tuple[Fraction, Fraction]:
     return low, high
 
 
-def _arctan(base: int, bits: int) -> tuple[Fraction, Fraction]:
+def _arctan_with_error(base: int, bits: int) -> tuple[Fraction, Fraction]:
     """arctan(1/base) and an error bound.
 
     The bound covers the rounding of the terms and the rest of the series: (3 terms + 3) / 2**bits.
@@ -171,10 +171,10 @@ def exact_text(low: Fraction, high: Fraction | None = None) -> str:
     high = low if high is None else high
     if low == high and low.numerator.bit_length() + low.denominator.bit_length() < 3.3 * _TEXT:
         return str(low)
-    return f"[{_decimal(low, math.floor)}, {_decimal(high, math.ceil)}]"
+    return f"[{_decimal_text(low, math.floor)}, {_decimal_text(high, math.ceil)}]"
 
 
-def _decimal(value: Fraction, towards: Any) -> str:
+def _decimal_text(value: Fraction, towards: Any) -> str:
     scaled = towards(value * 10**30)
     whole, rest = divmod(abs(scaled), 10**30)
     return f"{'-' if scaled < 0 else ''}{whole}.{rest:030d}"

@@ -19,14 +19,14 @@ from culmen.core.evaluation import (
     Case,
     Observation,
     Status,
+    meets_trust_level,
     place_in,
-    reaches,
-    weakest,
+    weakest_trust,
 )
 from culmen.core.faults import EvaluationRow, EvaluatorFault, evaluator_faults
 from culmen.core.ports import Backend
 from culmen.core.task import Task
-from culmen.core.usage import total
+from culmen.core.usage import total_usage
 from culmen.evaluate.jail.scorer_pool import install_hint
 
 _TOLD = 40  # lines of a traceback or of printed output
@@ -122,7 +122,7 @@ Told = Callable[
 ]  # evaluations done, evaluations in total, seconds of the last
 
 
-async def check(
+async def check_task(
     task: Task, backend: Backend, runs: int = 5, told: Told | None = None, most: int = MOST_CASES
 ) -> TaskReport:
     """Evaluate every initial program; return their measurements and the task's problems.
@@ -135,27 +135,27 @@ async def check(
     that cannot be loaded).
     """
     runs, most = max(2, runs), max(1, most)
-    cases, rest = _cases(task, most)
-    progress = _Progress(planned(task, runs, most), told)
+    cases, rest = _choose_cases(task, most)
+    progress = _Progress(planned_evaluations(task, runs, most), told)
     seeds: list[SeedReport] = []
     try:
         isolation = await backend.start()
-        progress.say(0.0)
-        for seed in task.candidates():
-            seeds.append(await _try(backend, seed, cases, rest, runs, progress))
+        progress.report_progress(0.0)
+        for seed in task.initial_candidates():
+            seeds.append(await _try_program(backend, seed, cases, rest, runs, progress))
             if seeds[-1].mean is not None:
                 rest = ()
-        progress.skip(len(rest))
+        progress.skip_evaluations(len(rest))
     finally:
         await backend.close()
     observations = [o for seed in seeds for o in seed.observations]
-    repeatable, seed_free = _constancy(seeds)
+    repeatable, seed_free = _compare_repeats(seeds)
     why = backend.scoring.why
     found = [
         *find_problems(task, isolation, observations, repeatable, seed_free, why),
-        *_sample(task, most),
+        *_sample_findings(task, most),
     ]
-    trust = weakest(o.trust for o in observations if o.ok)
+    trust = weakest_trust(o.trust for o in observations if o.ok)
     return TaskReport(
         task.name,
         isolation,
@@ -169,25 +169,25 @@ async def check(
     )
 
 
-def spread(cases: Sequence[Case], most: int = CASES) -> tuple[Case | None, ...]:
+def spread_cases(cases: Sequence[Case], most: int = CASES) -> tuple[Case | None, ...]:
     """Up to `most` cases, evenly spread over the data set; one None without a data set."""
     if len(cases) <= most:
         return tuple(cases) or (None,)
     return tuple(cases[round(i * (len(cases) - 1) / max(1, most - 1))] for i in range(most))
 
 
-def _cases(task: Task, most: int) -> tuple[tuple[Case | None, ...], tuple[Case | None, ...]]:
+def _choose_cases(task: Task, most: int) -> tuple[tuple[Case | None, ...], tuple[Case | None, ...]]:
     """The cases for repeated evaluations, and those for one evaluation."""
-    often = spread(task.split("train"), min(CASES, most))
+    often = spread_cases(task.split("train"), min(CASES, most))
     names = {(case.split, case.id) for case in often if case is not None}
     others = [case for case in task.cases if (case.split, case.id) not in names]
     room = most - len(names)
-    return often, spread(others, room) if others and room > 0 else ()
+    return often, spread_cases(others, room) if others and room > 0 else ()
 
 
-def planned(task: Task, runs: int, most: int = MOST_CASES) -> int:
+def planned_evaluations(task: Task, runs: int, most: int = MOST_CASES) -> int:
     """Number of evaluations of all initial programs if none of them fails."""
-    often, once = _cases(task, max(1, most))
+    often, once = _choose_cases(task, max(1, most))
     return len(task.seeds) * len(often) * (2 * max(2, runs) - 1) + (len(once) if task.seeds else 0)
 
 
@@ -202,21 +202,21 @@ class _Progress:
     def __init__(self, total: int, told: Told | None) -> None:
         self._done, self._total, self._told = 0, total, told
 
-    def say(self, seconds: float) -> None:
+    def report_progress(self, seconds: float) -> None:
         if self._told is not None:
             self._told(self._done, self._total, seconds)
 
-    async def of(self, evaluation: Awaitable[Observation]) -> Observation:
+    async def await_evaluation(self, evaluation: Awaitable[Observation]) -> Observation:
         observation = await evaluation
         self._done += 1
-        self.say(observation.seconds)
+        self.report_progress(observation.seconds)
         return observation
 
-    def skip(self, evaluations: int) -> None:
+    def skip_evaluations(self, evaluations: int) -> None:
         self._total -= evaluations
 
 
-async def _try(
+async def _try_program(
     backend: Backend,
     seed: Candidate,
     cases: Sequence[Case | None],
@@ -227,25 +227,26 @@ async def _try(
     """Evaluate one program on `cases` repeatedly, on the `rest` once; stop if all fail."""
     looks: list[Observation] = []
     for case in cases:
-        looks.append(await progress.of(backend.evaluate(seed, case, 0)))
+        looks.append(await progress.await_evaluation(backend.evaluate(seed, case, 0)))
         if looks[-1].ok:
             break
     again = [runs - (place < len(looks)) for place in range(len(cases))]
     same = [(case, 0) for case, times in zip(cases, again) for _ in range(times)]
     other = [(case, number) for case in cases for number in range(1, runs)]
     if not looks[-1].ok:
-        progress.skip(len(same) + len(other))
-        return summarize(seed, looks, [])
+        progress.skip_evaluations(len(same) + len(other))
+        return build_seed_report(seed, looks, [])
     once = [(case, 0) for case in rest]
     waiting = (
-        progress.of(backend.evaluate(seed, case, number)) for case, number in [*once, *same, *other]
+        progress.await_evaluation(backend.evaluate(seed, case, number))
+        for case, number in [*once, *same, *other]
     )
     results = await asyncio.gather(*waiting)
     alike = len(once) + len(same)
-    return summarize(seed, [*looks, *results[:alike]], list(results[alike:]))
+    return build_seed_report(seed, [*looks, *results[:alike]], list(results[alike:]))
 
 
-def summarize(
+def build_seed_report(
     seed: Candidate, same: Sequence[Observation], other: Sequence[Observation]
 ) -> SeedReport:
     """The report of one initial program.
@@ -263,24 +264,24 @@ def summarize(
     return SeedReport(
         candidate=seed.id,
         mean=fmean(means) if means else None,
-        noise=pooled(groups.values()),
-        seed_noise=pooled(across.values()),
+        noise=pooled_deviation(groups.values()),
+        seed_noise=pooled_deviation(across.values()),
         case_spread=stdev(means) if len(means) > 1 else None,
         seconds=median(o.seconds for o in everything),
         slowest=max(o.seconds for o in everything),
         statuses=counts,
-        failure=describe(failed) if failed else "",
-        printed=printed(everything[0]),
+        failure=describe_failed_evaluation(failed) if failed else "",
+        printed=printed_output(everything[0]),
         observations=tuple(everything),
     )
 
 
-def printed(observation: Observation) -> str:
+def printed_output(observation: Observation) -> str:
     """Printed output of an evaluation, by program and evaluator."""
     return "".join(observation.artifacts.get(name, "") for name in (LOG, EVALUATOR_LOG))
 
 
-def pooled(groups: Iterable[Sequence[float]]) -> float | None:
+def pooled_deviation(groups: Iterable[Sequence[float]]) -> float | None:
     """Standard deviation within groups, pooled over groups of at least two; None without any."""
     usable = [group for group in groups if len(group) > 1]
     if not usable:
@@ -305,7 +306,7 @@ def _first_of_each(observations: Iterable[Observation]) -> list[Observation]:
     return list(first.values())
 
 
-def _constancy(seeds: Iterable[SeedReport]) -> tuple[bool | None, bool | None]:
+def _compare_repeats(seeds: Iterable[SeedReport]) -> tuple[bool | None, bool | None]:
     """(repeatable, seed_free): True if all outcomes were equal, None if nothing was repeated.
 
     `repeatable` compares evaluations with the same random seed, `seed_free` also those with
@@ -377,7 +378,7 @@ class TaskEvidence(msgspec.Struct, frozen=True):
     @property
     def faults(self) -> list[EvaluatorFault]:
         """Lines of the evaluator that raised for a program which scored elsewhere."""
-        rows = [EvaluationRow(o.candidate, o.case, o.kind) for o in self.observations]
+        rows = [EvaluationRow(o.candidate, o.case, o.failure_kind) for o in self.observations]
         return [
             fault
             for fault in evaluator_faults(rows, {row.candidate for row in rows})
@@ -397,15 +398,17 @@ def find_problems(
     seen = TaskEvidence(task, isolation, tuple(observations), repeatable, seed_free, why)
     found = [finding for rule in _RULES for finding in rule(seen)]
     found += [TaskFinding("note", note) for note in task.notes]
-    found += _asked(seen)
+    found += _model_call_findings(seen)
     return sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.level))
 
 
-def _asked(seen: TaskEvidence) -> Iterator[TaskFinding]:
+def _model_call_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
     """Calls of the evaluator to models, by role."""
     asked = [each for observation in seen.observations for each in observation.asked]
     for role, model in sorted({(each.role, each.model) for each in asked}):
-        spent = total(each.usage for each in asked if (each.role, each.model) == (role, model))
+        spent = total_usage(
+            each.usage for each in asked if (each.role, each.model) == (role, model)
+        )
         price = f", {spent.dollars:.4f} dollars" if spent.dollars else ""
         what = (
             f"the evaluator asked {model} as {role}: {spent.calls} calls, {spent.cache_hits} from "
@@ -414,7 +417,7 @@ def _asked(seen: TaskEvidence) -> Iterator[TaskFinding]:
         yield TaskFinding("note", f"{what}, {spent.tokens:,} tokens{price}", "")
 
 
-def describe(observation: Observation) -> str:
+def describe_failed_evaluation(observation: Observation) -> str:
     """Status, reason and the last lines of a failed evaluation's feedback."""
     case = f" on case {observation.case}" if observation.case else ""
     reason = (
@@ -426,20 +429,20 @@ def describe(observation: Observation) -> str:
     if last and observation.reason in last:
         reason = ""
     return f"{observation.status.value}{reason}{case}" + (
-        f": {last[:300]}{_where(observation)}" if last else ""
+        f": {last[:300]}{_traceback_place(observation)}" if last else ""
     )
 
 
-def _where(observation: Observation) -> str:
+def _traceback_place(observation: Observation) -> str:
     """` (evaluator.py line 12)`: the last place of a traceback in the user's own files.
 
     "" if there is none.
     """
-    place = errors.in_text(observation.feedback)
-    return "" if place is None else f" ({place.short})"
+    place = errors.place_in_text(observation.feedback)
+    return "" if place is None else f" ({place.file_and_line})"
 
 
-def _failures(seen: TaskEvidence) -> Iterator[TaskFinding]:
+def _failure_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
     if not seen.task.seeds:
         yield TaskFinding(
             "note",
@@ -450,7 +453,7 @@ def _failures(seen: TaskEvidence) -> Iterator[TaskFinding]:
     partial = {fault.place for fault in seen.faults}
     for observation in seen.observations:
         kind = (observation.candidate, observation.reason)
-        if observation.ok or kind in shown or place_in(observation.kind) in partial:
+        if observation.ok or kind in shown or place_in(observation.failure_kind) in partial:
             continue
         shown.add(kind)
         level = (
@@ -462,12 +465,12 @@ def _failures(seen: TaskEvidence) -> Iterator[TaskFinding]:
             level = "note"  # several were made on the chance that one of them is acceptable
         yield TaskFinding(
             level,
-            f"initial program {observation.candidate} ends with {describe(observation)}",
-            _remedy(seen, observation),
+            f"initial program {observation.candidate} ends with {describe_failed_evaluation(observation)}",
+            _suggest_remedy(seen, observation),
         )
 
 
-def _partial(seen: TaskEvidence) -> Iterator[TaskFinding]:
+def _partial_fault_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
     """Lines of the evaluator that raise on some cases only, or intermittently."""
     for fault in seen.faults:
         file, _, line = fault.place.rpartition(":")
@@ -476,7 +479,7 @@ def _partial(seen: TaskEvidence) -> Iterator[TaskFinding]:
         yield TaskFinding("error", fault.sentence, fix, fault.place, cases)
 
 
-def _sample(task: Task, most: int) -> Iterator[TaskFinding]:
+def _sample_findings(task: Task, most: int) -> Iterator[TaskFinding]:
     """The evaluated share of a large data set."""
     tried, every = tried_cases(task, most), len(task.cases)
     if task.seeds and tried < every:
@@ -484,7 +487,7 @@ def _sample(task: Task, most: int) -> Iterator[TaskFinding]:
         yield TaskFinding("note", what, f"culmen check TASK --cases {every} tries all of them")
 
 
-def _reported(seen: TaskEvidence) -> Iterator[TaskFinding]:
+def _reported_error_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
     """Initial programs that scored although the evaluator reports an error."""
     if seen.task.evaluator.form != "legacy":
         return
@@ -504,7 +507,7 @@ def _reported(seen: TaskEvidence) -> Iterator[TaskFinding]:
             return
 
 
-def _remedy(seen: TaskEvidence, observation: Observation) -> str:
+def _suggest_remedy(seen: TaskEvidence, observation: Observation) -> str:
     remedies = {
         "memory_limit": "raise [limits] memory_mb, or make the initial program need less",
         "output_limit": (
@@ -518,7 +521,7 @@ def _remedy(seen: TaskEvidence, observation: Observation) -> str:
     if observation.reason in remedies:
         return remedies[observation.reason]
     if observation.status is Status.TIMEOUT:
-        return f"raise {_limit(seen.task)}, or make the initial program faster"
+        return f"raise {_time_limit_setting(seen.task)}, or make the initial program faster"
     if fix := install_hint(observation.feedback):
         return fix
     if "PermissionError" in observation.feedback and "synchronize.py" in observation.feedback:
@@ -540,7 +543,7 @@ def _remedy(seen: TaskEvidence, observation: Observation) -> str:
     return "correct the initial program, or the evaluator if the program is right"
 
 
-def _limit(task: Task) -> str:
+def _time_limit_setting(task: Task) -> str:
     """The setting that cuts off an evaluation."""
     own = task.evaluator.form != "legacy" or Path(task.root, "task.toml").is_file()
     return (
@@ -550,7 +553,7 @@ def _limit(task: Task) -> str:
     )
 
 
-def _determinism(seen: TaskEvidence) -> Iterator[TaskFinding]:
+def _determinism_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
     if seen.repeatable is None:
         return
     if seen.task.deterministic and not seen.seed_free:
@@ -582,13 +585,13 @@ def _determinism(seen: TaskEvidence) -> Iterator[TaskFinding]:
         )
 
 
-def _levels(seen: TaskEvidence) -> Iterator[TaskFinding]:
+def _score_level_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
     """The mean against the declared start and target."""
     scores, objective = seen.scores, seen.task.objective
     if not scores:
         return
     mean = fmean(scores)
-    if objective.reached(mean):
+    if objective.reaches_target(mean):
         yield TaskFinding(
             "warning",
             f"the initial programs score {mean:.6g} and so already reach the target "
@@ -614,8 +617,8 @@ def _levels(seen: TaskEvidence) -> Iterator[TaskFinding]:
         )
 
 
-def _integrity(seen: TaskEvidence) -> Iterator[TaskFinding]:
-    if any(o.ok and not reaches(o.trust, "proxied") for o in seen.observations):
+def _trust_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
+    if any(o.ok and not meets_trust_level(o.trust, "proxied") for o in seen.observations):
         what = (
             "scores are self-reported: the evaluator runs in the candidate's process and a "
             "candidate could forge them"
@@ -636,7 +639,7 @@ def _integrity(seen: TaskEvidence) -> Iterator[TaskFinding]:
         )
 
 
-def _cascade(seen: TaskEvidence) -> Iterator[TaskFinding]:
+def _cascade_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
     thresholds, scores = seen.task.evaluator.thresholds, seen.scores
     if thresholds and scores and max(scores) < thresholds[0]:
         yield TaskFinding(
@@ -648,7 +651,7 @@ def _cascade(seen: TaskEvidence) -> Iterator[TaskFinding]:
         )
 
 
-def _time(seen: TaskEvidence) -> Iterator[TaskFinding]:
+def _duration_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
     times = [o.seconds for o in seen.observations if o.ok]
     limit = seen.task.limits.seconds
     if times and max(times) > SLOW_SHARE * limit:
@@ -656,17 +659,17 @@ def _time(seen: TaskEvidence) -> Iterator[TaskFinding]:
             "warning",
             f"evaluations take up to {max(times):.3g} s (median {median(times):.3g} s) of the "
             f"{limit:g} s allowed",
-            f"raise {_limit(seen.task)}, for slower candidates would be cut off",
+            f"raise {_time_limit_setting(seen.task)}, for slower candidates would be cut off",
         )
 
 
 _RULES: Sequence[Callable[[TaskEvidence], Iterator[TaskFinding]]] = (
-    _failures,
-    _partial,
-    _reported,
-    _determinism,
-    _levels,
-    _integrity,
-    _cascade,
-    _time,
+    _failure_findings,
+    _partial_fault_findings,
+    _reported_error_findings,
+    _determinism_findings,
+    _score_level_findings,
+    _trust_findings,
+    _cascade_findings,
+    _duration_findings,
 )

@@ -40,7 +40,7 @@ from culmen.core.evaluation import Case, Scoring, Status
 from culmen.core.task import Task
 from culmen.evaluate import outcome
 from culmen.evaluate.jail import kernel, probes, procfs, wire
-from culmen.evaluate.jail.asking import ModelAsk, form_of, settled, wants
+from culmen.evaluate.jail.asking import ModelAsk, ask_argument, awaited_result, has_ask_parameter
 from culmen.evaluate.jail.confine import (
     CHANNEL,
     ForkRequest,
@@ -58,10 +58,10 @@ from culmen.evaluate.jail.fork_server import (
     read_frame,
     write_frame,
 )
-from culmen.evaluate.jail.plain import number
+from culmen.evaluate.jail.plain import number_or_type
 from culmen.evaluate.jail.portable import PortableJail
-from culmen.evaluate.jail.runner import REQUEST_LIMIT, describe, leave
-from culmen.evaluate.jail.scorer_pool import conversed
+from culmen.evaluate.jail.runner import REQUEST_LIMIT, encode_exception, exit_at_once
+from culmen.evaluate.jail.scorer_pool import read_final_frame
 from culmen.evaluate.jail.zygote import Zygote
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.outcome import EvaluationOutcome
@@ -116,9 +116,9 @@ class FunctionBackend(LocalBackend):
         if level == "limits":
             return _ForkedJail(self.fn)
         born = time.time() - 1.0
-        return PortableJail(level, begin=lambda *job: _forked(self.fn, born, *job))
+        return PortableJail(level, begin=lambda *job: _fork_worker(self.fn, born, *job))
 
-    async def _alone(
+    async def _evaluate_in_one_process(
         self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool
     ) -> EvaluationOutcome:
         """One call, repeated in a fresh process if earlier calls may have caused its failure."""
@@ -134,27 +134,27 @@ class FunctionBackend(LocalBackend):
             "several": bool(self.task.objective.metrics),
         }
         request = encode_request(content, self.task, case)
-        verdict, fresh = await self._called(request, slot)
+        verdict, fresh = await self._call_worker(request, slot)
         if verdict.reason in _HARMFUL and not fresh:
-            verdict, _ = await self._called(request, slot)
+            verdict, _ = await self._call_worker(request, slot)
         return verdict
 
-    async def _called(self, request: bytes, slot: int) -> tuple[EvaluationOutcome, bool]:
+    async def _call_worker(self, request: bytes, slot: int) -> tuple[EvaluationOutcome, bool]:
         """A call by the slot's process, and True if it was the first call of that process."""
         worker = self._crew.pop(slot, None)
         if worker is not None and worker.end.done():
             await worker.dismiss()
             worker = None
         try:
-            worker = worker or _Worker(await self._healthy(), self.task, slot)
+            worker = worker or _Worker(await self._healthy_jail(), self.task, slot)
         except JailFailed as error:
-            return outcome.lost("zygote_died", str(error)), True
+            return outcome.lost_outcome("zygote_died", str(error)), True
         fresh, kept = worker.calls == 0, False
         try:
             try:
-                verdict = await worker.call(request)
+                verdict = await worker.call_function(request)
             except AskingFailed as error:
-                return outcome.lost(error.reason, str(error)), True
+                return outcome.lost_outcome(error.reason, str(error)), True
             kept = worker.sound and worker.calls < self._calls
         finally:
             if kept:
@@ -205,12 +205,12 @@ class _Worker:
         )
         theirs.close()
         self._log.handed_over()
-        self.end.add_done_callback(self._ended)
+        self.end.add_done_callback(self._on_end)
         self.calls, self.sound = 0, True
 
-    async def call(self, request: bytes) -> EvaluationOutcome:
+    async def call_function(self, request: bytes) -> EvaluationOutcome:
         """Call the function once."""
-        self._log.cut()  # output of threads since the last answer belongs to no call
+        self._log.take_new_text()  # output of threads since the last answer belongs to no call
         started = time.monotonic()
         verdict, patience = None, GRACE_SECONDS
         try:
@@ -220,7 +220,7 @@ class _Worker:
             self.calls += 1
             started, patience = time.monotonic(), self._task.limits.seconds
             async with asyncio.timeout(patience) as alarm:
-                verdict = await self._answer(request, alarm)
+                verdict = await self._ask_worker(request, alarm)
         except TimeoutError:
             verdict = outcome.of_end(ChildExit("timeout"), 0.0)
         except wire.TooLarge:
@@ -229,17 +229,17 @@ class _Worker:
             pass
         seconds = max(0.0, time.monotonic() - started)
         if verdict is None:
-            verdict = await self._failed()
-        return replace(verdict, seconds=seconds).with_log(self._log.cut())
+            verdict = await self._outcome_without_answer()
+        return replace(verdict, seconds=seconds).with_log(self._log.take_new_text())
 
-    async def _answer(self, request: bytes, alarm: asyncio.Timeout) -> EvaluationOutcome | None:
+    async def _ask_worker(self, request: bytes, alarm: asyncio.Timeout) -> EvaluationOutcome | None:
         """Ask, and read the answer: its kind and the number of the call.
 
         A capital letter means that the process may serve another call.
         """
         self.sound = False
         await write_frame(self._channel, "Q", request)
-        kind, payload = await conversed(self._channel, self._room + 4, alarm)
+        kind, payload = await read_final_frame(self._channel, self._room + 4, alarm)
         if payload[:4] != self.calls.to_bytes(4, "little") or kind.upper() not in ("R", "E", "A"):
             return EvaluationOutcome(
                 Status.REJECTED, "bad_frame", feedback="the process sent an answer to nothing"
@@ -250,7 +250,7 @@ class _Worker:
         told = outcome.of_exception(payload[4:])
         return outcome.provider_away(told.feedback) if kind.upper() == "A" else told
 
-    async def _failed(self) -> EvaluationOutcome:
+    async def _outcome_without_answer(self) -> EvaluationOutcome:
         """The verdict on a process that ended without an answer."""
         self.sound = False
         await asyncio.wait({self.end}, timeout=GRACE_SECONDS)
@@ -258,7 +258,7 @@ class _Worker:
             self._jail.drop()
         ended = await self.end
         if ended.end == "exit" and not self.calls:
-            return outcome.lost(
+            return outcome.lost_outcome(
                 "jail_error", f"the process left with status {ended.code} before it was ready"
             )
         verdict = outcome.of_end(ended, math.inf)
@@ -280,7 +280,7 @@ class _Worker:
         self._log.close()
         self._channel.close()
 
-    def _ended(self, _: object) -> None:
+    def _on_end(self, _: object) -> None:
         """Wake the task that waits for an answer; data already sent are still read."""
         with contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_RD)
@@ -302,11 +302,11 @@ class _ForkedJail(Jail):
             )  # our threads hold no lock that a child needs
             self._pid = os.fork()
         if self._pid == 0:
-            _serve(theirs.fileno(), self.fn)
+            _run_server(theirs.fileno(), self.fn)
         theirs.close()
         ours.setblocking(False)
         self._control = ours
-        asyncio.get_running_loop().add_reader(ours, self._listen)
+        asyncio.get_running_loop().add_reader(ours, self._on_exit_message)
 
     async def close(self) -> None:
         await super().close()
@@ -315,7 +315,7 @@ class _ForkedJail(Jail):
             await asyncio.to_thread(os.waitpid, pid, 0)
 
 
-def _forked(
+def _fork_worker(
     fn: Callable[..., Any], born: float, job: ForkRequest, channel: int, log: int, _: int
 ) -> int:
     """The number of a worker's process, forked from this one (without a fork-server)."""
@@ -328,7 +328,9 @@ def _forked(
         signal.set_wakeup_fd(-1)
         for name in (signal.SIGINT, signal.SIGTERM):
             signal.signal(name, signal.SIG_DFL)
-        _call(fn, JailPolicy("portable", baseline=procfs.data_bytes()), job, channel, log, born)
+        _run_worker(
+            fn, JailPolicy("portable", baseline=procfs.data_bytes()), job, channel, log, born
+        )
     finally:
         os._exit(1)
 
@@ -336,17 +338,17 @@ def _forked(
 class _FunctionServer(Zygote):
     """A fork-server whose children stay; most of the time they are idle and have no children."""
 
-    def memory(self) -> dict[int, int]:
+    def children_kb(self) -> dict[int, int]:
         """Kilobytes in use by each child.
 
         The whole table of processes is read only for busy children.
         """
-        busy = [pid for pid in self.running if procfs.children(pid)]
+        busy = [pid for pid in self.running if procfs.child_pids(pid)]
         alone = {pid: procfs.resident_kb(pid) for pid in self.running if pid not in busy}
-        return alone | (procfs.memory(busy, self.limit_kb) if busy else {})
+        return alone | (procfs.tree_kb(busy, self.limit_kb) if busy else {})
 
 
-def _serve(control: int, fn: Callable[..., Any]) -> NoReturn:
+def _run_server(control: int, fn: Callable[..., Any]) -> NoReturn:
     """Run the forked server.
 
     Objects of the parent are never freed here: their descriptors are closed already.
@@ -369,7 +371,7 @@ def _serve(control: int, fn: Callable[..., Any]) -> NoReturn:
             importlib.import_module("numpy.random")  # loaded lazily otherwise, by every child anew
 
         def child(cage: JailPolicy, job: ForkRequest, channel: int, log: int, *_: int) -> NoReturn:
-            _call(fn, cage, job, channel, log, born)
+            _run_worker(fn, cage, job, channel, log, born)
 
         cage = JailPolicy("limits", baseline=procfs.data_bytes())
         _FunctionServer(socket.socket(fileno=CHANNEL), cage, child).serve()
@@ -377,7 +379,7 @@ def _serve(control: int, fn: Callable[..., Any]) -> NoReturn:
         os._exit(0)
 
 
-def _call(
+def _run_worker(
     fn: Callable[..., Any],
     cage: JailPolicy,
     job: ForkRequest,
@@ -406,15 +408,17 @@ def _call(
             if not request["alone"]:
                 before = before or Leftovers(fn, job.memory_mb, born)
             ask = ModelAsk(channel)
-            kind, payload = _answer(fn, request, ask)
-            ask.end()
-            kind = kind.lower() if before is None or before.found() else kind
+            kind, payload = _answer_function_call(fn, request, ask)
+            ask.refuse_questions()
+            kind = kind.lower() if before is None or before.find_leftover() else kind
             wire.send(channel, kind, calls.to_bytes(4, "little") + payload)
     finally:
-        leave()
+        exit_at_once()
 
 
-def _answer(fn: Callable[..., Any], request: dict[str, Any], ask: ModelAsk) -> tuple[str, bytes]:
+def _answer_function_call(
+    fn: Callable[..., Any], request: dict[str, Any], ask: ModelAsk
+) -> tuple[str, bytes]:
     """Kind and payload of the answer to a request.
 
     A lower-case kind means that the process should not serve another call.
@@ -439,9 +443,9 @@ def _answer(fn: Callable[..., Any], request: dict[str, Any], ask: ModelAsk) -> t
             if is_away(error, request["parts"])
             else "E"
         )
-        answer = kind, describe(error)
+        answer = kind, encode_exception(error)
     except BaseException as error:  # noqa: BLE001 - as SystemExit: the process is meant to end
-        answer = "e", describe(error)
+        answer = "e", encode_exception(error)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
@@ -457,8 +461,10 @@ def report_of(
         next(iter(parts.values())) if len(parts) == 1 and not request.get("whole") else parts
     )
     case = None if request["case"] is None else Case(**request["case"])
-    more = {"ask": form_of(fn, ask)} if ask is not None and wants(fn) else {}
-    result = settled(fn(candidate, case, **more) if takes_case(fn) else fn(candidate, **more))
+    more = {"ask": ask_argument(fn, ask)} if ask is not None and has_ask_parameter(fn) else {}
+    result = awaited_result(
+        fn(candidate, case, **more) if takes_case(fn) else fn(candidate, **more)
+    )
     score, info = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
     if isinstance(score, dict):
         if request.get("several"):
@@ -471,17 +477,19 @@ def report_of(
         }
         score = score.get("score", score.get("combined_score"))
     info = info if isinstance(info, dict) else {"feedback": info}
-    images = pictures.artifacts(info["images"]) if info.get("images") else {}
+    images = pictures.picture_artifacts(info["images"]) if info.get("images") else {}
     info = {key: value for key, value in info.items() if key != "images"}
     artifacts = info.pop("artifacts", None) if isinstance(info.get("artifacts"), dict) else None
     shown = [
         str(value) if key == "feedback" else f"{key}: {value}"
         for key, value in info.items()
-        if not _number(value)
+        if not _is_number(value)
     ]
     return {
-        "score": number(score),
-        "metrics": {str(key): number(value) for key, value in info.items() if _number(value)},
+        "score": number_or_type(score),
+        "metrics": {
+            str(key): number_or_type(value) for key, value in info.items() if _is_number(value)
+        },
         "feedback": "\n".join(shown),
         "artifacts": {str(key): str(value) for key, value in (artifacts or {}).items()} | images,
     }
@@ -503,8 +511,8 @@ def takes_case(fn: Callable[..., Any]) -> bool:
     return len(required) >= 2 or (len(places) >= 2 and places[1].name in ("case", "example"))
 
 
-def _number(value: Any) -> bool:
-    plain = number(value)
+def _is_number(value: Any) -> bool:
+    plain = number_or_type(value)
     return isinstance(plain, int | float) and not isinstance(plain, bool)
 
 
@@ -545,36 +553,36 @@ class Leftovers:
     def __init__(self, fn: Callable[..., Any], memory_mb: int, born: float) -> None:
         self._born = born
         self._modules = set(sys.modules)
-        self._place, self._environ, self._path = os.getcwd(), _environment(), list(sys.path)
+        self._place, self._environ, self._path = os.getcwd(), _raw_environment(), list(sys.path)
         self._memory = procfs.data_bytes() + memory_mb * (1 << 20) // _SHARE
-        self._fds = procfs.descriptors() + _FDS
+        self._fds = procfs.descriptor_count() + _FDS
         watched = [builtins, *(sys.modules[name] for name in _GUARDED if name in sys.modules)]
         self._watched = [(vars(module), dict(vars(module))) for module in watched]
         own = getattr(fn, "__globals__", {})
-        self._own = own, {name: value for name, value in own.items() if _code(value)}
+        self._own = own, {name: value for name, value in own.items() if _is_code(value)}
 
-    def found(self) -> str:
+    def find_leftover(self) -> str:
         """The kind of leftover in one word; "" if there is none."""
         checks: tuple[tuple[str, Callable[[], bool]], ...] = (
             ("thread", lambda: threading.active_count() > 1),
-            ("process", lambda: bool(procfs.children(os.getpid()))),
+            ("process", lambda: bool(procfs.child_pids(os.getpid()))),
             ("timer", lambda: signal.getitimer(signal.ITIMER_REAL)[0] > 0),
-            ("module", self._imported),
-            ("patch", self._patched),
-            ("surroundings", self._moved),
-            ("descriptors", lambda: procfs.descriptors() > self._fds),
+            ("module", self._has_new_module),
+            ("patch", self._has_patch),
+            ("surroundings", self._has_new_surroundings),
+            ("descriptors", lambda: procfs.descriptor_count() > self._fds),
             ("memory", lambda: procfs.data_bytes() > self._memory),
         )
         return next((name for name, left in checks if left()), "")
 
-    def _moved(self) -> bool:
+    def _has_new_surroundings(self) -> bool:
         try:
             place = os.getcwd()
         except OSError:
             return True
-        return place != self._place or sys.path != self._path or _environment() != self._environ
+        return place != self._place or sys.path != self._path or _raw_environment() != self._environ
 
-    def _imported(self) -> bool:
+    def _has_new_module(self) -> bool:
         """True if a module of the run, not of a library, was imported since the last check."""
         if self._modules == sys.modules.keys():
             return False
@@ -595,7 +603,7 @@ class Leftovers:
         except OSError:
             return True
 
-    def _patched(self) -> bool:
+    def _has_patch(self) -> bool:
         try:
             # comparing dicts whole is several times as fast, and mostly enough
             pairs = (*self._watched, self._own)
@@ -604,7 +612,7 @@ class Leftovers:
             return True
 
 
-def _environment() -> dict[Any, Any]:
+def _raw_environment() -> dict[Any, Any]:
     """The environment as the bytes that `os.environ` keeps.
 
     Faster than its texts, which are decoded one by one.
@@ -612,5 +620,5 @@ def _environment() -> dict[Any, Any]:
     return dict(getattr(os.environ, "_data", os.environ))
 
 
-def _code(value: object) -> bool:
+def _is_code(value: object) -> bool:
     return callable(value) or isinstance(value, ModuleType)

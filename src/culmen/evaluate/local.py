@@ -12,7 +12,7 @@ from culmen.core.asking import AskingFailed
 from culmen.core.brief import refused_budget
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, TaskError
-from culmen.core.evaluation import Case, Observation, Scoring, Status, reaches
+from culmen.core.evaluation import Case, Observation, Scoring, Status, meets_trust_level
 from culmen.core.task import Task
 from culmen.evaluate import outcome
 from culmen.evaluate.adapters import harbor
@@ -73,7 +73,7 @@ class LocalBackend:
         Raises TaskError (evaluator or packages cannot be loaded, or the evaluator differs from the
         task's record) and IsolationError (level below `require`).
         """
-        self._seal.check()
+        self._seal.require_unchanged()
         try:
             if self.task.evaluator.form != "legacy":
                 await self._judges.start()
@@ -87,25 +87,25 @@ class LocalBackend:
                     level, self.require, {"namespaces": "the task brings a container of its own"}
                 )
                 return level
-            why = await self._choose()
+            why = await self._start_strongest_jail()
             assert self._jail is not None
             levels.require_level(self._jail.level, self.require, why)
             if self.task.evaluator.form == "legacy":
                 await self._check_legacy(self._jail)
-            self.scoring = await self._settled()
+            self.scoring = await self._determine_scoring()
             return self._jail.level
         except BaseException:
             await self.close()
             raise
 
-    async def _choose(self) -> dict[str, str]:
+    async def _start_strongest_jail(self) -> dict[str, str]:
         """Start the strongest jail that works; return the reason that each stronger one failed."""
         why: dict[str, str] = {}
         for level in self._wanted:
             jail = self._new_jail(level)
             try:
                 await jail.start()
-                await probes.verify(jail)
+                await probes.verify_jail(jail)
             except JailFailed as error:
                 why[level] = str(error)
                 await jail.close()
@@ -135,7 +135,7 @@ class LocalBackend:
                 or "make the file importable and let it define evaluate(path)",
             )
 
-    async def _settled(self) -> Scoring:
+    async def _determine_scoring(self) -> Scoring:
         """The scores' level of trust; for OpenEvolve's evaluators it is tested."""
         assert self._jail is not None
         evaluator = self.task.evaluator
@@ -148,20 +148,20 @@ class LocalBackend:
                 "self-reported",
                 "the container's kernel cannot keep evaluator and program apart (Landlock)",
             )
-        if not levels.separates(self._jail.level):
+        if not levels.separates_processes(self._jail.level):
             return Scoring(
                 "self-reported", f"isolation level {self._jail.level} does not keep processes apart"
             )
         if evaluator.form != "legacy":
             return Scoring("verified")
-        why = self._in_process()
+        why = self._reason_against_proxy()
         if why or self.scoring.trust:
             return Scoring("self-reported", why) if why else self.scoring
         accept = tuple(evaluator.options.get("accept", ()))
-        seeds = self.task.candidates()
+        seeds = self.task.initial_candidates()
         if not seeds:
             return Scoring("proxied", accept=(*accept, CONSTRUCTORS))
-        found = await proxied.settle(seeds, accept, self._tried, self._beside)
+        found = await proxied.scoring_from_trial(seeds, accept, self._try_proxied, self._try_shared)
         if evaluator.proxy == "always" and found.trust != "proxied":
             raise TaskError(
                 f"the evaluator does not work behind a proxy: {found.why}",
@@ -173,7 +173,7 @@ class LocalBackend:
             )
         return found
 
-    def _in_process(self) -> str:
+    def _reason_against_proxy(self) -> str:
         """The reason that no proxy is tried, "" if one is."""
         evaluator = self.task.evaluator
         if evaluator.proxy == "never":
@@ -186,15 +186,15 @@ class LocalBackend:
         folder = os.path.dirname(evaluator.path)
         return "the evaluator lies in the root folder" if folder == "/" else ""
 
-    async def _tried(
+    async def _try_proxied(
         self, seed: Candidate, number: int
     ) -> tuple[EvaluationOutcome, dict[str, Any]]:
         """Trial behind a proxy that lets every value cross."""
-        return await self._proxied(seed, None, number, 0, learn=True)
+        return await self._evaluate_proxied(seed, None, number, 0, learn=True)
 
-    async def _beside(self, seed: Candidate, number: int) -> EvaluationOutcome:
+    async def _try_shared(self, seed: Candidate, number: int) -> EvaluationOutcome:
         """Trial with evaluator and candidate in one process."""
-        return await self._alone(seed, None, number, 0, False)
+        return await self._evaluate_in_one_process(seed, None, number, 0, False)
 
     def _new_jail(self, level: str) -> Jail:
         evaluator = self.task.evaluator
@@ -223,11 +223,11 @@ class LocalBackend:
         async with self._free:
             slot = self._slots.pop()
             try:
-                self._seal.check()
-                verdict = await self._attempt(candidate, case, seed, slot, certify)
+                self._seal.require_unchanged()
+                verdict = await self._attempt_evaluation(candidate, case, seed, slot, certify)
                 if verdict.status is Status.LOST and not refused_budget(verdict.reason):
-                    verdict = await self._attempt(candidate, case, seed, slot, certify)
-                self._seal.check()
+                    verdict = await self._attempt_evaluation(candidate, case, seed, slot, certify)
+                self._seal.require_unchanged()
             finally:
                 self._slots.append(slot)
         return Observation(
@@ -241,66 +241,68 @@ class LocalBackend:
             seconds=verdict.seconds,
             seed=seed,
             evaluator=self.task.evaluator.digest,
-            trust=self._trust(verdict),
+            trust=self._trust_level(verdict),
             artifacts=verdict.artifacts,
             certified=verdict.certified,
             strict=verdict.strict,
             culprit=outcome.certain_culprit(verdict, self.task.evaluator, candidate),
         )
 
-    def _trust(self, verdict: EvaluationOutcome) -> str:
-        vouched = verdict.certified is not None and reaches(self.scoring.trust, "verified")
+    def _trust_level(self, verdict: EvaluationOutcome) -> str:
+        vouched = verdict.certified is not None and meets_trust_level(
+            self.scoring.trust, "verified"
+        )
         return "certified" if vouched else self.scoring.trust
 
-    async def _attempt(
+    async def _attempt_evaluation(
         self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool
     ) -> EvaluationOutcome:
         if not self._runs_program:
-            return await self._judge(candidate, case, seed, 0.0, None, certify)
+            return await self._judge_output(candidate, case, seed, 0.0, None, certify)
         if self.scoring.trust == "proxied":
-            return (await self._proxied(candidate, case, seed, slot))[0]
-        return await self._alone(candidate, case, seed, slot, certify)
+            return (await self._evaluate_proxied(candidate, case, seed, slot))[0]
+        return await self._evaluate_in_one_process(candidate, case, seed, slot, certify)
 
-    async def _proxied(
+    async def _evaluate_proxied(
         self, candidate: Candidate, case: Case | None, seed: int, slot: int, *, learn: bool = False
     ) -> tuple[EvaluationOutcome, dict[str, Any]]:
         """Evaluator and candidate in two jailed processes; also the log of crossing values."""
         try:
-            jail = await self._healthy()
+            jail = await self._healthy_jail()
         except JailFailed as error:
-            return outcome.lost("zygote_died", str(error)), {}
+            return outcome.lost_outcome("zygote_died", str(error)), {}
         with ProxiedEvaluation(
             self.task, jail, candidate, case, seed, self.scoring.accept, learn
         ) as pair:
             verdict = await pair.perform((slot, slot + self.workers))
         return replace(verdict, seconds=pair.seconds).with_log(pair.printed), pair.account
 
-    async def _alone(
+    async def _evaluate_in_one_process(
         self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool
     ) -> EvaluationOutcome:
         """The candidate, with the evaluator beside it in the form legacy, in one jailed process."""
         try:
-            jail = await self._healthy()
+            jail = await self._healthy_jail()
         except JailFailed as error:
-            return outcome.lost("zygote_died", str(error))
+            return outcome.lost_outcome("zygote_died", str(error))
         with JailedEvaluation(self.task, jail, candidate, case, seed) as run:
             result = await run.perform(slot, self._judges)
         if isinstance(result, bytes):
-            result = await self._judge(candidate, case, seed, run.seconds, result, certify)
+            result = await self._judge_output(candidate, case, seed, run.seconds, result, certify)
         return replace(result, seconds=run.seconds).with_log(run.printed)
 
-    async def _healthy(self) -> Jail:
+    async def _healthy_jail(self) -> Jail:
         """The fork-server; replaced if it died."""
         async with self._mending:
             assert self._jail is not None, "start() first"
-            if not self._jail.alive:
+            if not self._jail.is_alive:
                 level = self._jail.level
                 await self._jail.close()
                 self._jail = self._new_jail(level)
                 await self._jail.start()
             return self._jail
 
-    async def _judge(
+    async def _judge_output(
         self,
         candidate: Candidate,
         case: Case | None,
@@ -318,18 +320,18 @@ class LocalBackend:
         try:
             answer = await self._judges.ask(**asked, output=output)
         except ScorerStalled as error:
-            return outcome.stalled(str(error))
+            return outcome.stalled_outcome(str(error))
         except ScorerFailed as error:
-            return outcome.lost("scorer_error", str(error))
+            return outcome.lost_outcome("scorer_error", str(error))
         except AskingFailed as error:
-            return outcome.lost(error.reason, str(error))
+            return outcome.lost_outcome(error.reason, str(error))
         verdict = outcome.of_answer(answer, self.task.objective)
         if not certify or verdict.status is not Status.OK or not self.task.evaluator.verifier:
             return verdict
         try:
             answer = await self._verifiers.ask(**asked, output=output)
         except AskingFailed as error:
-            return outcome.lost(error.reason, str(error))
+            return outcome.lost_outcome(error.reason, str(error))
         except (
             ScorerFailed
         ):  # the candidate may cause a slow verification: not lost, but not verified either
@@ -341,8 +343,8 @@ class LocalBackend:
 
         Each evaluation of a candidate has a new process anyway.
         """
-        await self._judges.renew()
-        await self._verifiers.renew()
+        await self._judges.retire_scorers()
+        await self._verifiers.retire_scorers()
 
     async def close(self) -> None:
         """End every process and remove every file of this backend."""

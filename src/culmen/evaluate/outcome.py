@@ -12,10 +12,10 @@ from typing import Any
 from culmen.core import pictures
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import EVALUATOR_LOG, PRINTED_MARK, Status
-from culmen.core.task import WIDEST, Evaluator, Objective, combined, lacking
+from culmen.core.task import WIDEST, Evaluator, Objective, combined_score, missing_metrics
 from culmen.evaluate.jail import wire
 from culmen.evaluate.jail.culprit import culprit_of_trace
-from culmen.evaluate.jail.fork_server import ChildExit, clean
+from culmen.evaluate.jail.fork_server import ChildExit, storable_text
 from culmen.evaluate.taskfiles.surface import is_text
 
 ARTIFACT_CHARS = 20_000
@@ -47,7 +47,9 @@ class EvaluationOutcome:
         if self.status is not Status.OK:
             feedback = "\n".join(filter(None, (feedback, PRINTED_MARK, log[-2000:])))
         return replace(
-            self, feedback=feedback, artifacts={**self.artifacts, "log": clean(log, ARTIFACT_CHARS)}
+            self,
+            feedback=feedback,
+            artifacts={**self.artifacts, "log": storable_text(log, ARTIFACT_CHARS)},
         )
 
 
@@ -72,7 +74,7 @@ def certain_culprit(verdict: EvaluationOutcome, evaluator: Evaluator, candidate:
     return "candidate" if alone else ""
 
 
-def lost(reason: str, feedback: str = "") -> EvaluationOutcome:
+def lost_outcome(reason: str, feedback: str = "") -> EvaluationOutcome:
     """A failure of culmen or the machine."""
     return EvaluationOutcome(Status.LOST, reason, feedback=feedback)
 
@@ -82,7 +84,9 @@ def provider_away(feedback: str) -> EvaluationOutcome:
 
     Not the candidate's fault, nor the evaluator's.
     """
-    return lost("provider_away", f"what the evaluator asks elsewhere did not answer\n{feedback}")
+    return lost_outcome(
+        "provider_away", f"what the evaluator asks elsewhere did not answer\n{feedback}"
+    )
 
 
 def too_large(limit: int) -> EvaluationOutcome:
@@ -103,7 +107,7 @@ def of_end(end: ChildExit, cpu_limit: float) -> EvaluationOutcome:
             feedback="the program and its children used too much memory",
         )
     if end.end in ("zygote_died", "jail_error"):
-        return lost(end.end, end.text)
+        return lost_outcome(end.end, end.text)
     if end.end == "killed":
         return EvaluationOutcome(
             Status.ERROR, "no_output", feedback="the program closed its channel without a result"
@@ -133,7 +137,7 @@ _EXCEPTIONS = {
 }
 
 
-def stalled(why: str) -> EvaluationOutcome:
+def stalled_outcome(why: str) -> EvaluationOutcome:
     """An output that occupied the scorer for too long."""
     return EvaluationOutcome(Status.REJECTED, "scorer_stalled", feedback=why)
 
@@ -155,7 +159,7 @@ def of_exception(payload: bytes) -> EvaluationOutcome:
             Status.REJECTED, "bad_frame", feedback="the program sent an invalid answer"
         )
     status, reason = _EXCEPTIONS.get(kind, (Status.ERROR, "exception"))
-    return EvaluationOutcome(status, reason, feedback=clean(trace, 6000))
+    return EvaluationOutcome(status, reason, feedback=storable_text(trace, 6000))
 
 
 def of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcome:
@@ -164,7 +168,7 @@ def of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcome
     Not for the answer `gone`: there the end of the child decides.
     """
     verdict = _of_answer(answer, objective)
-    printed = clean(str(answer.get("printed", "")), ARTIFACT_CHARS)
+    printed = storable_text(str(answer.get("printed", "")), ARTIFACT_CHARS)
     return (
         replace(verdict, artifacts={**verdict.artifacts, EVALUATOR_LOG: printed})
         if printed.strip()
@@ -173,10 +177,10 @@ def of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcome
 
 
 def _of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcome:
-    feedback = clean(str(answer.get("feedback", "")), ARTIFACT_CHARS)
+    feedback = storable_text(str(answer.get("feedback", "")), ARTIFACT_CHARS)
     kind = answer["kind"]
     if kind == "raised":
-        return lost("scorer_error", feedback)
+        return lost_outcome("scorer_error", feedback)
     if kind == "away":
         return provider_away(feedback)
     if kind == "tripped":
@@ -186,12 +190,17 @@ def _of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcom
         return EvaluationOutcome(Status.ERROR, "exception", feedback=feedback)
     if kind in ("invalid", "bad_output"):
         return EvaluationOutcome(
-            Status.INVALID, kind, feedback=feedback, artifacts=_texts(answer.get("artifacts", {}))
+            Status.INVALID,
+            kind,
+            feedback=feedback,
+            artifacts=_clean_artifacts(answer.get("artifacts", {})),
         )
-    return scored(answer, objective, feedback)
+    return scored_outcome(answer, objective, feedback)
 
 
-def scored(answer: dict[str, Any], objective: Objective, feedback: str = "") -> EvaluationOutcome:
+def scored_outcome(
+    answer: dict[str, Any], objective: Objective, feedback: str = ""
+) -> EvaluationOutcome:
     """Outcome of a score: OK if it is a finite number inside the bounds.
 
     With several objectives, the score is computed from the metrics.
@@ -206,11 +215,11 @@ def scored(answer: dict[str, Any], objective: Objective, feedback: str = "") -> 
         )
     extras = {
         "metrics": answer.get("metrics", {}),
-        "artifacts": _texts(answer.get("artifacts", {})),
+        "artifacts": _clean_artifacts(answer.get("artifacts", {})),
     }
-    fault = objective.fault(score)
+    fault = objective.score_fault(score)
     if fault:
-        note = _unfit(score, fault, objective)
+        note = _invalid_score_feedback(score, fault, objective)
         return EvaluationOutcome(
             Status.INVALID, fault, feedback="\n".join(filter(None, (note, feedback))), **extras
         )
@@ -229,7 +238,7 @@ def _of_metrics(answer: dict[str, Any], objective: Objective) -> dict[str, Any]:
     metrics = dict(answer.get("metrics", {}))
     if isinstance(answer["score"], int | float) and not isinstance(answer["score"], bool):
         metrics.setdefault("score", float(answer["score"]))
-    missing = lacking(metrics, objective.metrics, objective.constraints)
+    missing = missing_metrics(metrics, objective.metrics, objective.constraints)
     if missing:
         said = (
             f"the evaluator returned no finite number for {', '.join(missing)}, which the task's "
@@ -244,11 +253,11 @@ def _of_metrics(answer: dict[str, Any], objective: Objective) -> dict[str, Any]:
     return {
         **answer,
         "metrics": metrics,
-        "score": combined(metrics, objective.metrics, objective.constraints),
+        "score": combined_score(metrics, objective.metrics, objective.constraints),
     }
 
 
-def _unfit(score: object, fault: str, objective: Objective) -> str:
+def _invalid_score_feedback(score: object, fault: str, objective: Objective) -> str:
     """Feedback on an invalid score: the fault and its remedy."""
     shown = score if isinstance(score, str) and score.startswith("<") else repr(score)
     said = f"the evaluator returned {shown} as the score"
@@ -275,16 +284,18 @@ def with_certificate(
 
     `strict` is set in every case, `certified` only if the verifier returned a value.
     """
-    said = clean(str(answer.get("feedback", "")), ARTIFACT_CHARS)
-    fault = objective.fault(answer["score"]) if answer["kind"] == "certified" else answer["kind"]
+    said = storable_text(str(answer.get("feedback", "")), ARTIFACT_CHARS)
+    fault = (
+        objective.score_fault(answer["score"]) if answer["kind"] == "certified" else answer["kind"]
+    )
     if fault:
         note = "not verified: " + (said or fault.replace("_", " "))
         return replace(
             verdict, strict=False, feedback="\n".join(filter(None, (verdict.feedback, note)))
         )
     texts = {
-        "certificate": clean(answer["exact"], ARTIFACT_CHARS),
-        "repaired": clean(answer["repaired"], ARTIFACT_CHARS),
+        "certificate": storable_text(answer["exact"], ARTIFACT_CHARS),
+        "repaired": storable_text(answer["repaired"], ARTIFACT_CHARS),
     }
     return replace(
         verdict,
@@ -309,7 +320,7 @@ def of_report(payload: bytes, objective: Objective) -> EvaluationOutcome:
         }
         artifacts = {str(k): str(v) for k, v in report["artifacts"].items()}
         answer = {"score": report["score"], "metrics": metrics, "artifacts": artifacts}
-        feedback = clean(str(report["feedback"]), ARTIFACT_CHARS)
+        feedback = storable_text(str(report["feedback"]), ARTIFACT_CHARS)
     except (wire.WireError, KeyError, TypeError, AttributeError, OverflowError):
         return EvaluationOutcome(
             Status.REJECTED, "bad_frame", feedback="the evaluator's report is not readable"
@@ -321,16 +332,21 @@ def of_report(payload: bytes, objective: Objective) -> EvaluationOutcome:
         )
         feedback = "\n".join(filter(None, (none, feedback)))
         return EvaluationOutcome(
-            Status.INVALID, "score_missing", feedback=feedback, artifacts=_texts(artifacts)
+            Status.INVALID,
+            "score_missing",
+            feedback=feedback,
+            artifacts=_clean_artifacts(artifacts),
         )
-    return scored(answer, objective, feedback)
+    return scored_outcome(answer, objective, feedback)
 
 
-def _texts(artifacts: dict[str, str]) -> dict[str, str]:
+def _clean_artifacts(artifacts: dict[str, str]) -> dict[str, str]:
     if not artifacts:
         return {}
-    kept = list(pictures.checked(artifacts).items())[:_MAX_ARTIFACTS]
+    kept = list(pictures.check_pictures(artifacts).items())[:_MAX_ARTIFACTS]
     return {
-        clean(name, 100): text if pictures.picture(text) else clean(text, ARTIFACT_CHARS)
+        storable_text(name, 100): text
+        if pictures.is_picture(text)
+        else storable_text(text, ARTIFACT_CHARS)
         for name, text in kept
     }

@@ -21,18 +21,18 @@ def last_sign_change(poly: Sequence[int], bits: int = 100) -> tuple[Fraction, Fr
 
     They are at most 2**-bits of their size apart (equal if a bisection point is r).
     """
-    found = odd_part(_trimmed(list(poly)))
+    found = odd_part(_trim_zeros(list(poly)))
     while len(found) > 1 and found[0] == 0:
         found = found[1:]
     if len(found) < 2:
         return None
-    scale = _bound(found)
+    scale = _root_bound_exponent(found)
     degree = len(found) - 1
     start = [
         c << (scale * i) if scale >= 0 else c << (-scale * (degree - i))
         for i, c in enumerate(found)
     ]
-    return _rightmost(start, Fraction(2) ** scale, bits)
+    return _rightmost_root(start, Fraction(2) ** scale, bits)
 
 
 def odd_part(poly: Poly) -> Poly:
@@ -41,27 +41,27 @@ def odd_part(poly: Poly) -> Poly:
     It changes sign where `poly` does. With p_0 = p and p_(i+1) = gcd(p_i, p_i'),
     w_i = p_i / p_(i+1) has the factors of multiplicity above i.
     """
-    if len(poly) < 3 or _coprime_modulo(poly, _derivative(poly)):
+    if len(poly) < 3 or _coprime_modulo(poly, _derivative_of(poly)):
         return poly
-    chain = [_primitive(poly)]
+    chain = [_primitive_part(poly)]
     while len(chain[-1]) > 1:
-        chain.append(gcd(chain[-1], _derivative(chain[-1])))
-    above = [divide(a, b) for a, b in pairwise(chain)] + [[1]]
+        chain.append(polynomial_gcd(chain[-1], _derivative_of(chain[-1])))
+    above = [divide_exactly(a, b) for a, b in pairwise(chain)] + [[1]]
     result = [1]
     for odd, even in zip(above[::2], [*above[1::2], [1]]):
-        result = multiply(result, divide(odd, even))
+        result = multiply_polynomials(result, divide_exactly(odd, even))
     return result
 
 
-def gcd(first: Poly, second: Poly) -> Poly:
+def polynomial_gcd(first: Poly, second: Poly) -> Poly:
     """Greatest common divisor, primitive (primitive remainder sequence)."""
-    first, second = _primitive(first), _primitive(second)
+    first, second = _primitive_part(first), _primitive_part(second)
     while second:
-        first, second = second, _primitive(_pseudo_remainder(first, second))
+        first, second = second, _primitive_part(_pseudo_remainder(first, second))
     return first
 
 
-def divide(poly: Poly, by: Poly) -> Poly:
+def divide_exactly(poly: Poly, by: Poly) -> Poly:
     """The primitive quotient of an exact division; raises ValueError if there is a remainder."""
     rest, quotient = [Fraction(c) for c in poly], list[Fraction]()
     for top in range(len(poly) - 1, len(by) - 2, -1):
@@ -72,10 +72,10 @@ def divide(poly: Poly, by: Poly) -> Poly:
     if any(rest):
         raise ValueError("the division is not exact")
     common = math.lcm(*(q.denominator for q in quotient))
-    return _primitive([int(q * common) for q in reversed(quotient)])
+    return _primitive_part([int(q * common) for q in reversed(quotient)])
 
 
-def multiply(first: Poly, second: Poly) -> Poly:
+def multiply_polynomials(first: Poly, second: Poly) -> Poly:
     """The product."""
     result = [0] * (len(first) + len(second) - 1)
     for i, a in enumerate(first):
@@ -84,7 +84,7 @@ def multiply(first: Poly, second: Poly) -> Poly:
     return result
 
 
-def _rightmost(poly: Poly, scale: Fraction, bits: int) -> tuple[Fraction, Fraction] | None:
+def _rightmost_root(poly: Poly, scale: Fraction, bits: int) -> tuple[Fraction, Fraction] | None:
     """The largest root in (0, 1) of a square-free polynomial, times `scale`.
 
     Leaves are visited from the right.
@@ -94,25 +94,25 @@ def _rightmost(poly: Poly, scale: Fraction, bits: int) -> tuple[Fraction, Fracti
         node, low, high = waiting.pop()
         if not node:  # a midpoint that is a root itself
             return low * scale, low * scale
-        variations = _variations(_shifted(node[::-1]))
+        variations = _count_sign_changes(_shift_by_one(node[::-1]))
         if variations == 1:
-            return _refined(node, low, high, scale, bits)
+            return _bisect_root(node, low, high, scale, bits)
         if variations > 1:
             middle = (low + high) / 2
             degree = len(node) - 1
             left = [c << (degree - i) for i, c in enumerate(node)]
-            right = _shifted(left)
+            right = _shift_by_one(left)
             waiting_middle = right[0] == 0
             if waiting_middle:
                 left, right = _without_one(left), right[1:]
-            waiting.append((_reduced(left), low, middle))
+            waiting.append((_without_powers_of_two(left), low, middle))
             if waiting_middle:
                 waiting.append(([], middle, middle))
-            waiting.append((_reduced(right), middle, high))
+            waiting.append((_without_powers_of_two(right), middle, high))
     return None
 
 
-def _refined(
+def _bisect_root(
     node: Poly, low: Fraction, high: Fraction, scale: Fraction, bits: int
 ) -> tuple[Fraction, Fraction]:
     """Bisect the one root that `node` has in (0, 1), which stands for (low, high)."""
@@ -137,14 +137,14 @@ def _sign_at(poly: Poly, numerator: int, level: int) -> int:
     return (total > 0) - (total < 0)
 
 
-def _bound(poly: Poly) -> int:
+def _root_bound_exponent(poly: Poly) -> int:
     """k such that every root is below 2**k in magnitude (Fujiwara's bound, by bit lengths)."""
     top, degree = abs(poly[-1]).bit_length() - 1, len(poly) - 1
     ratios = [-((top - abs(c).bit_length()) // (degree - i)) for i, c in enumerate(poly[:-1]) if c]
     return 1 + max(ratios, default=0)
 
 
-def _shifted(poly: Poly) -> Poly:
+def _shift_by_one(poly: Poly) -> Poly:
     """p(x + 1)."""
     result = list(poly)
     for start in range(len(result) - 1):
@@ -161,28 +161,28 @@ def _without_one(poly: Poly) -> Poly:
     return result
 
 
-def _variations(poly: Poly) -> int:
+def _count_sign_changes(poly: Poly) -> int:
     signs = [c > 0 for c in poly if c]
     return sum(a != b for a, b in pairwise(signs))
 
 
-def _reduced(poly: Poly) -> Poly:
+def _without_powers_of_two(poly: Poly) -> Poly:
     """The polynomial without common powers of two."""
     shift = min((c & -c).bit_length() - 1 for c in poly if c)
     return [c >> shift for c in poly]
 
 
-def _derivative(poly: Poly) -> Poly:
+def _derivative_of(poly: Poly) -> Poly:
     return [i * c for i, c in enumerate(poly)][1:]
 
 
-def _trimmed(poly: Poly) -> Poly:
+def _trim_zeros(poly: Poly) -> Poly:
     while poly and poly[-1] == 0:
         poly.pop()
     return poly
 
 
-def _primitive(poly: Poly) -> Poly:
+def _primitive_part(poly: Poly) -> Poly:
     common = math.gcd(*poly)
     return [c // common for c in poly] if common else []
 
@@ -194,7 +194,7 @@ def _pseudo_remainder(poly: Poly, by: Poly) -> Poly:
         rest = [c * by[-1] for c in rest]
         for i, c in enumerate(by):
             rest[place + i] -= top * c
-        _trimmed(rest)
+        _trim_zeros(rest)
     return rest
 
 
@@ -205,13 +205,16 @@ def _coprime_modulo(first: Poly, second: Poly) -> bool:
     """
     if first[-1] % _PRIME == 0 or second[-1] % _PRIME == 0:
         return False
-    first, second = _trimmed([c % _PRIME for c in first]), _trimmed([c % _PRIME for c in second])
+    first, second = (
+        _trim_zeros([c % _PRIME for c in first]),
+        _trim_zeros([c % _PRIME for c in second]),
+    )
     while second:
         inverse = pow(second[-1], -1, _PRIME)
         while len(first) >= len(second):
             factor, place = first[-1] * inverse % _PRIME, len(first) - len(second)
             for i, c in enumerate(second):
                 first[place + i] = (first[place + i] - factor * c) % _PRIME
-            _trimmed(first)
+            _trim_zeros(first)
         first, second = second, first
     return len(first) == 1

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from culmen.core.candidate import Candidate, key_of
-from culmen.core.evaluation import CULPRITS, LEVELS, Observation, Status, culprit_of, weakest
+from culmen.core.evaluation import CULPRITS, LEVELS, Observation, Status, culprit_of, weakest_trust
 from culmen.core.task import Task
 from culmen.evidence.failures import CulpritJudge, FailureRates
 from culmen.evidence.pedigree import StepLaw, ValueModel
@@ -104,8 +104,8 @@ def fact_of(task: Task, candidate: Candidate, observation: Observation, purpose:
         purpose,
         observation.status is Status.LOST,
         culprit_of(observation),
-        "" if observation.ok else observation.kind,
-        observation.barred,
+        "" if observation.ok else observation.failure_kind,
+        observation.bars_candidate,
         observation.strict is not None,
         observation.strict,
         None if certified is None else task.objective.reward(certified),
@@ -194,7 +194,7 @@ class Account:
         self.is_flaky = False  # a candidate failed and scored on the same case
         self.looks: dict[str, list[Fact]] = {}  # of the choice, by candidate
         self.fresh: dict[str, list[Fact]] = {}  # made after the choice
-        self.judge = CulpritJudge(key_of(each.id) for each in task.candidates())
+        self.judge = CulpritJudge(key_of(each.id) for each in task.initial_candidates())
         self.places: dict[int, int] = {}
         self._rows = np.zeros(_ROOM, _ROW)
         self._pairs: dict[tuple[int, str], tuple[int, int, float]] = {}
@@ -221,7 +221,7 @@ class Account:
         if fact.reward is None and fact.culprit:
             self.failed[fact.culprit] = self.failed.get(fact.culprit, 0) + 1
         if fact.barred:
-            self.bar(fact.candidate)
+            self.bar_candidate(fact.candidate)
         if fact.purpose != SEARCH:
             if not fact.is_excused:
                 kept = self.fresh if fact.purpose == FINAL else self.looks
@@ -229,24 +229,24 @@ class Account:
             return
         if fact.is_excused:
             return
-        place = self._enter(fact)
+        place = self._enter_candidate(fact)
         self.evaluations += 1
-        self._keep(place, fact)
+        self._store_evaluation(place, fact)
         row = self._rows[place]
         row["barred"] |= fact.barred
         if fact.asked and fact.reward is not None:
-            self._vouch(place, fact)
+            self._update_certified(place, fact)
         if fact.reward is None:
             row["failures"] += 1
         else:
-            self._score(place, fact)
-        self._pair(place, fact)
+            self._add_score(place, fact)
+        self._watch_repeat(place, fact)
         kind = fact.kind if fact.reward is None else ""
         self.judge.observe(place, key_of(fact.candidate), kind, fact.culprit, self.rows)
         if self._is_live and self._model is not None:
-            self._feed(self._model)
+            self._feed_model(self._model)
 
-    def load(self, tallies: Sequence[LoadedTally]) -> None:
+    def load_tallies(self, tallies: Sequence[LoadedTally]) -> None:
         """Take the sums of a search too long for the value model, in place of its evaluations."""
         size = len(tallies)
         rows = self._rows = np.zeros(max(size, _ROOM), _ROW)
@@ -277,14 +277,14 @@ class Account:
             self._repeats, self._squares = self.degrees, self.squares
             self.is_flaky = bool((scored & (self.rows["failures"] > 0)).any())
 
-    def bar(self, candidate: str) -> None:
+    def bar_candidate(self, candidate: str) -> None:
         """Exclude a candidate that was rejected for its integrity from being the best."""
         place = self.places.get(key_of(candidate))
         if place is not None and not self._rows[place]["barred"]:
             self._rows[place]["barred"] = True
             self.bars += 1
 
-    def _enter(self, fact: Fact) -> int:
+    def _enter_candidate(self, fact: Fact) -> int:
         key = key_of(fact.candidate)
         place = self.places.get(key)
         if place is not None:
@@ -302,10 +302,10 @@ class Account:
         """Fill in missing lengths of these candidates."""
         unknown = [place for place in places if not self._rows[place]["size"]]
         if self.measure is not None and unknown:
-            for place, size in zip(unknown, self.measure([self.name(place) for place in unknown])):
+            for place, size in zip(unknown, self.measure([self.id_at(place) for place in unknown])):
                 self._rows[place]["size"] = size
 
-    def _vouch(self, place: int, fact: Fact) -> None:
+    def _update_certified(self, place: int, fact: Fact) -> None:
         row = self._rows[place]
         row["repaired"] |= not fact.strict
         if fact.vouched is None:
@@ -313,7 +313,7 @@ class Account:
         elif not row["certified"] <= fact.vouched:
             row["certified"] = fact.vouched
 
-    def _score(self, place: int, fact: Fact) -> None:
+    def _add_score(self, place: int, fact: Fact) -> None:
         """Welford's update of mean and sum of squared deviations."""
         assert fact.reward is not None
         row, reward = self._rows[place], fact.reward
@@ -329,9 +329,11 @@ class Account:
         self.degrees, self.squares = self.degrees + (count > 1), self.squares + added
         known = _TRUST[int(row["trust"])]
         if fact.trust != known or not known:
-            row["trust"] = _TRUST.index(weakest((fact.trust, known) if known else (fact.trust,)))
+            row["trust"] = _TRUST.index(
+                weakest_trust((fact.trust, known) if known else (fact.trust,))
+            )
 
-    def _pair(self, place: int, fact: Fact) -> None:
+    def _watch_repeat(self, place: int, fact: Fact) -> None:
         """Note a repeat of one candidate on one case.
 
         Pairs beyond the first `_PAIRS` are not watched.
@@ -358,7 +360,7 @@ class Account:
         self.is_flaky = self.is_flaky or bool(count and failures)
         self._pairs[pair] = count, failures, mean
 
-    def _keep(self, place: int, fact: Fact) -> None:
+    def _store_evaluation(self, place: int, fact: Fact) -> None:
         """Keep one evaluation for the value model."""
         if self._is_live or len(self._who) <= MODELLED:
             self._who.append(place)
@@ -400,12 +402,12 @@ class Account:
         """Statistics of each candidate, in the order of their first evaluation."""
         return map(self.tally_at, range(len(self)))
 
-    def counts(self, candidate: str) -> tuple[int, int, float] | None:
+    def outcome_summary(self, candidate: str) -> tuple[int, int, float] | None:
         """(scores, failures, mean reward) of a candidate; None if it was never evaluated."""
         tally = self.tally(candidate)
         return None if tally is None else (tally.count, tally.failures, tally.mean)
 
-    def own(self, facts: Iterable[Fact]) -> list[Fact]:
+    def without_external_failures(self, facts: Iterable[Fact]) -> list[Fact]:
         """These evaluations without failures of a kind attributed to the evaluator."""
         return [
             fact
@@ -413,7 +415,7 @@ class Account:
             if fact.reward is not None or not self.judge.is_external(fact.kind)
         ]
 
-    def failures(self) -> NDArray[np.int64]:
+    def counted_failures(self) -> NDArray[np.int64]:
         """Failures of each candidate that count against it.
 
         A candidate that scored before it was rejected for its integrity has none: chance had no
@@ -450,7 +452,7 @@ class Account:
         return sum(many**2 for many in self._values.values()) / total**2 if total else 1.0
 
     @property
-    def span(self) -> float:
+    def score_span(self) -> float:
         """Distance between the declared bounds of the score, else of the few values seen.
 
         0 if more than `FEW_VALUES` were seen.
@@ -477,9 +479,9 @@ class Account:
         """Sum of squared deviations of repeated evaluations on one case."""
         return self._squares
 
-    def noise(self) -> PooledNoise:
+    def pooled_noise(self) -> PooledNoise:
         """Pooled within-candidate variance, and the spread between candidates that remains."""
-        rows, failures = self.rows, self.failures()
+        rows, failures = self.rows, self.counted_failures()
         scored = rows["count"] > 0
         counts, means = rows["count"][scored].astype(float), rows["mean"][scored]
         degrees, squares = float((counts - 1).sum()), float(rows["squares"][scored].sum())
@@ -512,7 +514,7 @@ class Account:
         declared = self.task.objective.floor
         if declared is not None:
             return declared
-        model = self.model()
+        model = self.value_model()
         if model is not None:
             return model.floor
         rows = self.rows
@@ -520,12 +522,14 @@ class Account:
         if not len(means):
             return 0.0
         low = float(means[int(0.05 * len(means))])
-        initial = [t.mean for c in self.task.candidates() if (t := self.tally(c.id)) and t.count]
+        initial = [
+            t.mean for c in self.task.initial_candidates() if (t := self.tally(c.id)) and t.count
+        ]
         return min(low, *initial) if initial else low
 
     # -- the value model
 
-    def model(self, longest: int | None = MODELLED) -> ValueModel | None:
+    def value_model(self, longest: int | None = MODELLED) -> ValueModel | None:
         """The value model of the search so far; None if the search is longer than `longest`.
 
         With `longest` None it is kept up to date from now on, however long the search becomes.
@@ -538,20 +542,20 @@ class Account:
             task, failing = self.task, FailureRates(self.judge, lambda: self.rows)
             self._model = ValueModel(task.objective.floor, task.deterministic, self.prior, failing)
             self._fed = 0
-        self._feed(self._model)
+        self._feed_model(self._model)
         return self._model
 
-    def _feed(self, model: ValueModel) -> None:
+    def _feed_model(self, model: ValueModel) -> None:
         cases = list(self._cases)
         for at in range(self._fed, len(self._who)):
             place = self._who[at]
-            name, reward = self.name(place), self._rewards[at]
+            name, reward = self.id_at(place), self._rewards[at]
             above = self._parents[place]
-            model.add(name, () if above < 0 else (self.name(above),))
+            model.add_candidate(name, () if above < 0 else (self.id_at(above),))
             model.observe(name, None if math.isnan(reward) else reward, cases[self._where[at]])
         self._fed = len(self._who)
 
-    def name(self, place: int) -> str:
+    def id_at(self, place: int) -> str:
         """Id of the candidate with the `place`-th first evaluation, from 0."""
         return f"{int(self._rows[place]['key']):012x}"
 

@@ -49,26 +49,26 @@ class Evidence:
         self, candidate: Candidate, observation: Observation, purpose: str = SEARCH
     ) -> None:
         """Count one finished evaluation."""
-        self.enter(fact_of(self.task, candidate, observation, purpose))
+        self.observe_fact(fact_of(self.task, candidate, observation, purpose))
 
-    def enter(self, fact: Fact) -> None:
+    def observe_fact(self, fact: Fact) -> None:
         """Count one evaluation given as a fact."""
         self.account.observe(fact)
         if self.front is not None and fact.purpose == SEARCH:
             self.front.observe(fact)
         elif self.front is not None and fact.barred:
-            self.front.bar(fact.candidate)
+            self.front.bar_candidate(fact.candidate)
 
-    def bar(self, candidate: str) -> None:
+    def bar_candidate(self, candidate: str) -> None:
         """Exclude a candidate that was rejected for its integrity from being the best."""
-        self.account.bar(candidate)
+        self.account.bar_candidate(candidate)
         if self.front is not None:
-            self.front.bar(candidate)
+            self.front.bar_candidate(candidate)
 
     @property
     def model(self) -> ValueModel:
         """The value model of the search, of any length; for strategies that decide by it."""
-        found = self.account.model(longest=None)
+        found = self.account.value_model(longest=None)
         assert found is not None, "a model without a limit"
         return found
 
@@ -121,17 +121,17 @@ class Inquiry:
         # trials of promising candidates at the time of their look
         self._flying: dict[tuple[str, str], int] = {}
 
-    def after(self, candidate: Candidate, observation: Observation) -> list[Look]:
+    def looks_after(self, candidate: Candidate, observation: Observation) -> list[Look]:
         """Looks worth making after this evaluation of the search."""
-        if self._evidence.task.deterministic or observation.barred:
+        if self._evidence.task.deterministic or observation.bars_candidate:
             return []
         self._failed += not observation.ok and is_repeatable(observation)
         found = [
             *self._second_look(candidate, observation),
-            *self._canary(),
-            *self._repeats(observation),
+            *self._canary_look(),
+            *self._excused_looks(observation),
         ]
-        return found or self._promising()
+        return found or self._promising_looks()
 
     def _second_look(self, candidate: Candidate, observation: Observation) -> list[Look]:
         pair = candidate.id, observation.case
@@ -145,16 +145,16 @@ class Inquiry:
         self._looked.add(pair)
         return [Look(*pair)]
 
-    def _promising(self) -> list[Look]:
+    def _promising_looks(self) -> list[Look]:
         """Another look at a possible leader that was evaluated once or twice.
 
         If candidates fail at times, or may, no leader is believed on one success.
         """
         account = self._account
-        if self._evidence.task.cases or self._spent >= self._allowance:
+        if self._evidence.task.cases or self._spent >= self._promising_allowance:
             return []
         self._flying = {
-            pair: made for pair, made in self._flying.items() if made == self._made(pair[0])
+            pair: made for pair, made in self._flying.items() if made == self._trial_count(pair[0])
         }
         beliefs, rows = self._evidence.ranking.beliefs, account.rows
         if not beliefs.known.any():
@@ -164,33 +164,33 @@ class Inquiry:
             beliefs.known & (trials < FEW_TRIALS), beliefs.worth + beliefs.worth_sd, -np.inf
         )
         for place in np.argsort(-reach, kind="stable")[:FEW_TRIALS].tolist():
-            pair = account.name(place), ""
+            pair = account.id_at(place), ""
             if reach[place] < beliefs.worth[beliefs.known].max():
                 return []
             if pair not in self._flying:
-                self._flying[pair] = self._made(pair[0])
+                self._flying[pair] = self._trial_count(pair[0])
                 self._spent += 1
                 return [Look(*pair)]
         return []
 
     @property
-    def _allowance(self) -> float:
+    def _promising_allowance(self) -> float:
         """Number of looks at promising candidates allowed by now."""
         if self._account.is_flaky:
             return PROMISING * self._account.evaluations
         return min(self._doubts, self._failed // FAILED_EACH)
 
-    def _made(self, candidate: str) -> int:
+    def _trial_count(self, candidate: str) -> int:
         tally = self._account.tally(candidate)
         return 0 if tally is None else tally.count + tally.failures
 
-    def _canary(self) -> list[Look]:
+    def _canary_look(self) -> list[Look]:
         """A look at the initial program if failures may be the evaluator's.
 
         That is while an outage is suspected, or a kind of failures strikes many candidates.
         """
         judge = self._account.judge
-        initial = self._evidence.ranking.initial()
+        initial = self._evidence.ranking.best_initial()
         if initial is None or not self._canaries or judge.is_outage:
             return []
         doubtful = judge.suspects_outage or judge.is_doubtful
@@ -201,7 +201,7 @@ class Inquiry:
         cases = self._evidence.task.split("train")
         return [Look(initial, cases[0].id if cases else "")]
 
-    def _repeats(self, observation: Observation) -> list[Look]:
+    def _excused_looks(self, observation: Observation) -> list[Look]:
         """Candidates whose failures were excused, once each."""
         if not observation.ok or not self._again:
             return []

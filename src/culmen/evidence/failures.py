@@ -47,8 +47,8 @@ class FailureRates:
     def __init__(self, judge: CulpritJudge, rows: Callable[[], Rows]) -> None:
         self._judge, self._rows = judge, rows
 
-    def counted(self, failed: Floats) -> Floats:
-        """Failures of each candidate, counted like `Account.failures`."""
+    def counted_failures(self, failed: Floats) -> Floats:
+        """Failures of each candidate, counted like `Account.counted_failures`."""
         found, rows = failed.copy(), self._rows()[: len(failed)]
         excuses = self._judge.excuses_by_place()
         places = [place for place in excuses if place < len(found)]
@@ -56,7 +56,7 @@ class FailureRates:
         found[: len(rows)][rows["barred"] & (rows["count"] > 0)] = 0.0
         return np.maximum(found, 0.0)
 
-    def chances(
+    def chances_to_fail(
         self, scored: Floats, failed: Floats, means: Floats, parents: Ints
     ) -> FailureChances:
         """Posterior chances of candidates with these counts; see `FailureModel`."""
@@ -81,7 +81,7 @@ def failure_chances(
     fails = np.maximum(own - early, 0.0)
     trials = fails + succeeds
     overall = (float(fails.sum()) + _PROOF) / (float(trials.sum()) + _PSEUDO)
-    models = _models(fails, succeeds, overall, np.where(works, means, 0.0), works, parents)
+    models = _prior_fits(fails, succeeds, overall, np.where(works, means, 0.0), works, parents)
     top = max(fit for fit, _, _ in models)
     total = mean = square = step = none
     for fit, rate, strength in models:
@@ -97,7 +97,7 @@ def failure_chances(
     return FailureChances(*(np.where(works, each, 0.0) for each in (mean, spread, step)))
 
 
-def _models(
+def _prior_fits(
     fails: Floats,
     succeeds: Floats,
     overall: float,
@@ -111,7 +111,11 @@ def _models(
     """
     trials = fails + succeeds
     whole = fails.sum() - fails, trials.sum() - trials
-    neighbourhoods = [whole, _near(fails, trials, means, works), _kin(fails, trials, parents)]
+    neighbourhoods = [
+        whole,
+        _trials_of_similar(fails, trials, means, works),
+        _trials_of_relatives(fails, trials, parents),
+    ]
     tried = np.flatnonzero(trials > 0)
     found: list[tuple[float, Floats, Floats]] = []
     for lost, total in neighbourhoods:
@@ -131,7 +135,7 @@ def kernel_width(means: Floats) -> float:
     return _WIDTH * float(ordered[int(0.95 * last)] - ordered[int(0.05 * last)])
 
 
-def _near(
+def _trials_of_similar(
     fails: Floats, trials: Floats, means: Floats, works: NDArray[np.bool_]
 ) -> tuple[Floats, Floats]:
     """Failures and trials of candidates of similar mean, the candidate itself excluded.
@@ -151,7 +155,7 @@ def _near(
     return sums[0][place] - fails, sums[1][place] - trials
 
 
-def _kin(fails: Floats, trials: Floats, parents: Ints) -> tuple[Floats, Floats]:
+def _trials_of_relatives(fails: Floats, trials: Floats, parents: Ints) -> tuple[Floats, Floats]:
     """Failures and trials of each candidate's parent, children, brothers and sisters."""
 
     def around(values: Floats) -> Floats:
@@ -249,9 +253,9 @@ class CulpritJudge:
         for name, each in self.kinds.items():
             if name == kind or place in each.struck or place in self._initial_places:
                 each.events += 1
-                self._weigh(each, rows)
+                self._judge_kind(each, rows)
 
-    def _weigh(self, kind: FailureKind, rows: Rows) -> None:
+    def _judge_kind(self, kind: FailureKind, rows: Rows) -> None:
         if kind.total < _STRUCK or kind.events < _GROWTH * kind.judged:
             return
         kind.judged, kind.log_odds = kind.events, self._log_odds(kind, rows)
@@ -290,15 +294,15 @@ class CulpritJudge:
             self._before = self._count
         self._streak.append((place, kind))
         if self.is_outage:
-            self._excuse([(place, kind)])
+            self._excuse_failures([(place, kind)])
         elif place in self._initial_places and self.suspects_outage:
             self.is_outage = True
-            self._excuse(self._streak)
+            self._excuse_failures(self._streak)
 
     def _end_streak(self) -> None:
         self._streak, self.is_outage = [], False
 
-    def _excuse(self, failures: list[tuple[int, str]]) -> None:
+    def _excuse_failures(self, failures: list[tuple[int, str]]) -> None:
         for place, kind in failures:
             if kind in self.kinds:
                 excused = self.kinds[kind].excused

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 _RHO = 0.05  # weight of the sum in the augmented Chebyshev distance (Steuer and Choo, 1983)
 
 
-def nondominated(points: Floats) -> list[int]:
+def nondominated_rows(points: Floats) -> list[int]:
     """Rows that no other row equals or exceeds in every column and exceeds in one; sorted.
 
     Of equal rows the first.
@@ -49,7 +49,7 @@ def hypervolume(points: Floats, reference: Floats) -> float:
         return 0.0
     if points.shape[1] == 1:
         return float(points.max() - reference[0])
-    points = points[nondominated(points)]
+    points = points[nondominated_rows(points)]
     points = points[np.argsort(-points[:, -1], kind="stable")]
     below = np.append(points[1:, -1], reference[-1])
     slices = points[:, -1] - below
@@ -60,7 +60,7 @@ def hypervolume(points: Floats, reference: Floats) -> float:
     )
 
 
-def distances(points: Floats, weights: Floats, ideal: Floats, spans: Floats) -> Floats:
+def chebyshev_distances(points: Floats, weights: Floats, ideal: Floats, spans: Floats) -> Floats:
     """Augmented weighted Chebyshev distance of each point from the ideal one.
 
     Columns are in units of `spans`.
@@ -69,17 +69,17 @@ def distances(points: Floats, weights: Floats, ideal: Floats, spans: Floats) -> 
     return short.max(axis=1) + _RHO * short.sum(axis=1)
 
 
-def spread(points: Floats) -> Floats:
+def column_spans(points: Floats) -> Floats:
     """Span of each column; if it is 0, the column's magnitude, else 1."""
     span, size = np.ptp(points, axis=0), np.abs(points).max(axis=0)
     return np.where(span > 0, span, np.where(size > 0, size, 1.0))
 
 
-def dispersed(points: Floats, most: int) -> list[int]:
+def dispersed_rows(points: Floats, most: int) -> list[int]:
     """At most `most` rows of a front that together dominate the most, greedily; sorted."""
     if len(points) <= most:
         return list(range(len(points)))
-    span = spread(points)
+    span = column_spans(points)
     scaled = (points - points.max(axis=0)) / span
     reference = np.full(points.shape[1], -1.1)
     chosen: list[int] = []
@@ -128,31 +128,31 @@ class FrontModel:
         if fact.is_excused:
             return
         if fact.barred:
-            self.bar(fact.candidate)
+            self.bar_candidate(fact.candidate)
         for name, model in self._models.items():
-            model.add(fact.candidate, fact.parents)
+            model.add_candidate(fact.candidate, fact.parents)
             value = fact.metrics.get(name) if fact.reward is not None else None
             if value is not None:  # from the first one on: logarithms would bend the front
                 value = self._signs[name] * (value - self._firsts.setdefault(name, value))
             model.observe(fact.candidate, value, fact.case)
 
-    def bar(self, id: str) -> None:
+    def bar_candidate(self, id: str) -> None:
         """Exclude a candidate that was rejected for its integrity from all fronts."""
         self._barred.add(id)
         self._front = (-1, [])
 
-    def rewards(self) -> tuple[Floats, Floats]:
+    def posterior_rewards(self) -> tuple[Floats, Floats]:
         """Posterior means and standard deviations of all candidates, one column per objective.
 
         Rows are those of `ids`, higher is better; nan for a metric that a candidate never gave.
         """
-        found = [self._models[goal.name].expected() for goal in self.objectives]
+        found = [self._models[goal.name].expected_rewards() for goal in self.objectives]
         shifts = [goal.reward(self._firsts.get(goal.name, 0.0)) for goal in self.objectives]
         return np.column_stack(
             [mean + shift for (mean, _), shift in zip(found, shifts)]
         ), np.column_stack([sd for _, sd in found])
 
-    def excess(self, values: Floats) -> Floats:
+    def constraint_excess(self, values: Floats) -> Floats:
         """Amounts by which values violate the constraints; 0: feasible.
 
         `values` has shape (..., metrics), on the scales of `models`; the unit is the standard
@@ -162,7 +162,7 @@ class FrontModel:
         for each in self.constraints:
             place, sign = list(self._signs).index(each.metric), self._signs[each.metric]
             model = self.models[place]
-            worth = model.worth()
+            worth = model.scaled_worths()
             size = float(np.std(worth[np.isfinite(worth)])) if np.isfinite(worth).any() else 0.0
             over = (
                 values[..., place] - sign * (each.level - self._firsts.get(each.metric, 0.0))
@@ -170,29 +170,31 @@ class FrontModel:
             total += np.maximum(over if (each.sense == "<=") == (sign > 0) else -over, 0.0)
         return total
 
-    def front(self) -> list[int]:
+    def front_rows(self) -> list[int]:
         """Rows of `ids` that no other dominates by its posterior means.
 
         Of the feasible ones or, if there are none, of those that violate the constraints least.
         """
         if self._front[0] != self.models[0].evaluations:
-            self._front = self.models[0].evaluations, self._found()
+            self._front = self.models[0].evaluations, self._compute_front()
         return self._front[1]
 
-    def _found(self) -> list[int]:
-        points, _ = self.rewards()
+    def _compute_front(self) -> list[int]:
+        points, _ = self.posterior_rewards()
         known = ~np.isnan(points).any(axis=1) & np.array(
             [id not in self._barred for id in self.ids], bool
         )
-        worth = np.column_stack([model.worth() for model in self.models])
+        worth = np.column_stack([model.scaled_worths() for model in self.models])
         known &= np.isfinite(worth).all(axis=1)
-        excess = np.where(known, self.excess(np.where(known[:, None], worth, 0.0)), np.inf)
+        excess = np.where(
+            known, self.constraint_excess(np.where(known[:, None], worth, 0.0)), np.inf
+        )
         if not known.any():
             return []
         rows = np.flatnonzero(excess <= excess.min())
-        return [int(rows[place]) for place in nondominated(points[rows])]
+        return [int(rows[place]) for place in nondominated_rows(points[rows])]
 
-    def point(self, row: int) -> FrontPoint:
+    def front_point(self, row: int) -> FrontPoint:
         """Posterior of one candidate as a member of a front."""
         id, metrics, margins, count, failures = (
             self.ids[row],
@@ -202,41 +204,45 @@ class FrontModel:
             0,
         )
         for name, model in self._models.items():
-            value = model.value(id)
+            value = model.value_of(id)
             metrics[name] = self._signs[name] * value.mean + self._firsts.get(name, 0.0)
-            if not model.noiseless and math.isfinite(value.sd):
+            if not model.is_noiseless and math.isfinite(value.sd):
                 margins[name] = 1.96 * value.sd
             count, failures = value.count, value.failures
         held = not any(each.excess(metrics[each.metric]) for each in self.constraints)
         return FrontPoint(id, metrics, margins, count, failures, held)
 
 
-def turned(points: Sequence[FrontPoint], objectives: Sequence[MetricGoal]) -> Floats:
+def reward_rows(points: Sequence[FrontPoint], objectives: Sequence[MetricGoal]) -> Floats:
     """Members of a front as rows of rewards."""
     rows = [[goal.reward(point.metrics[goal.name]) for goal in objectives] for point in points]
     return np.array(rows, float).reshape(len(rows), len(objectives))
 
 
-def reference(points: Floats, objectives: Sequence[MetricGoal]) -> Floats:
+def reference_point(points: Floats, objectives: Sequence[MetricGoal]) -> Floats:
     """The reference point of the hypervolume, as rewards.
 
     Given coordinates, else the worst of these points less a tenth of their span.
     """
     given = [None if goal.reference is None else goal.reward(goal.reference) for goal in objectives]
-    found = points.min(axis=0) - 0.1 * spread(points) if len(points) else np.zeros(len(given))
+    found = points.min(axis=0) - 0.1 * column_spans(points) if len(points) else np.zeros(len(given))
     return np.array(
         [float(found[at]) if value is None else value for at, value in enumerate(given)]
     )
 
 
-def chosen(
+def nearest_to_ideal(
     points: Sequence[FrontPoint], objectives: Sequence[MetricGoal], weights: Sequence[float]
 ) -> FrontPoint:
     """The member nearest to the ideal point by the augmented weighted Chebyshev distance.
 
     Objectives count in units of the front's span, `weights` are relative.
     """
-    rows = turned(points, objectives)
+    rows = reward_rows(points, objectives)
     return points[
-        int(distances(rows, np.array(weights, float), rows.max(axis=0), spread(rows)).argmin())
+        int(
+            chebyshev_distances(
+                rows, np.array(weights, float), rows.max(axis=0), column_spans(rows)
+            ).argmin()
+        )
     ]

@@ -15,7 +15,7 @@ from culmen.evidence.account import Fact, PooledNoise
 from culmen.evidence.front import FrontModel
 from culmen.evidence.intervals import Chance, FreshMean, mean_of
 from culmen.evidence.ranking import Ranking
-from culmen.evidence.verdict import Verdict, replace
+from culmen.evidence.verdict import Verdict, replace_fields
 
 Measured = tuple[FrontPoint, dict[str, FreshMean]]
 
@@ -30,14 +30,16 @@ class FrontVerdict(Verdict):
     def result(self) -> RunResult | None:
         """The front, and the member of it with the best combined score."""
         found = super().result()
-        return None if found is None else replace(found, front=self.front())
+        return None if found is None else replace_fields(found, front=self.front_points())
 
-    def chosen(self) -> str | None:
+    def chosen_candidate(self) -> str | None:
         """The member of the front with the best mean of the combined score."""
-        members = [point.id for point in self.front() if self.account.tally(point.id) is not None]
+        members = [
+            point.id for point in self.front_points() if self.account.tally(point.id) is not None
+        ]
 
         def worth(name: str) -> float:
-            fresh = [self.worth_of(fact) for fact in self.fresh(name)]
+            fresh = [self.worth_of(fact) for fact in self.fresh_facts(name)]
             tally = self.account.tally(name)
             return fmean(fresh) if fresh else (tally.mean if tally else -math.inf)
 
@@ -47,23 +49,27 @@ class FrontVerdict(Verdict):
         """False: the initial program is on the front unless another beats it."""
         return False
 
-    def front(self) -> tuple[FrontPoint, ...]:
+    def front_points(self) -> tuple[FrontPoint, ...]:
         """The front of the fresh evaluations; before any, the one by the search's posteriors."""
         scored = {
             name: seen
             for name in self.account.fresh
             if not self.is_barred(name)
-            and (seen := [fact for fact in self.fresh(name) if fact.reward is not None])
+            and (seen := [fact for fact in self.fresh_facts(name) if fact.reward is not None])
         }
         if not scored:
-            return tuple(map(self.model.point, self.model.front()))
-        known = self._measured(scored)
+            return tuple(map(self.model.front_point, self.model.front_rows()))
+        known = self._measured_finalists(scored)
         feasible = [name for name, (point, _) in known.items() if point.feasible]
         left = feasible or list(known)
-        kept = [name for name in left if not any(self._beats(known, each, name) for each in left)]
+        kept = [
+            name
+            for name in left
+            if not any(self._dominates_beyond_noise(known, each, name) for each in left)
+        ]
         return tuple(known[name][0] for name in kept)
 
-    def _measured(self, scored: Mapping[str, Sequence[Fact]]) -> dict[str, Measured]:
+    def _measured_finalists(self, scored: Mapping[str, Sequence[Fact]]) -> dict[str, Measured]:
         """Fresh means of each finalist, metric by metric."""
         objective = self.task.objective
         goals = [goal.name for goal in objective.metrics]
@@ -71,18 +77,20 @@ class FrontVerdict(Verdict):
         found: dict[str, Measured] = {}
         for name, seen in scored.items():
             others = [each for other, each in scored.items() if other != name]
-            means = {m: mean_of(_by_case(seen, m), 0, self._chance(m, others)) for m in named}
+            means = {
+                m: mean_of(_by_case(seen, m), 0, self._metric_noise_prior(m, others)) for m in named
+            }
             metrics = {metric: mean.mean for metric, mean in means.items()}
             margins = {m: mean.margin for m, mean in means.items() if mean.margin is not None}
             held = not any(each.excess(metrics[each.metric]) for each in objective.constraints)
-            count = len(self.fresh(name))
+            count = len(self.fresh_facts(name))
             point = FrontPoint(
                 name, metrics, margins, count, count - len(seen), held, confirmed=True
             )
             found[name] = point, means
         return found
 
-    def _chance(self, metric: str, others: Sequence[Sequence[Fact]]) -> Chance:
+    def _metric_noise_prior(self, metric: str, others: Sequence[Sequence[Fact]]) -> Chance:
         """Noise of one metric: of repeats on a case, pooled over the other finalists."""
         groups = [values for seen in others for values in _by_case(seen, metric).values()]
         repeats = sum(len(values) - 1 for values in groups)
@@ -92,7 +100,7 @@ class FrontVerdict(Verdict):
         )
         return Chance(noise, self.of or None, self.account.is_exact)
 
-    def _beats(self, known: Mapping[str, Measured], one: str, other: str) -> bool:
+    def _dominates_beyond_noise(self, known: Mapping[str, Measured], one: str, other: str) -> bool:
         """True if `one` dominates `other` beyond noise.
 
         The initial program needs no such proof to leave the front.
@@ -105,7 +113,7 @@ class FrontVerdict(Verdict):
             gap = goal.reward(a.mean) - goal.reward(b.mean)
             if gap < 0:
                 return False
-            initial = other == self.ranking.initial()
+            initial = other == self.ranking.best_initial()
             noise = 0.0 if initial else math.hypot(a.margin or 0.0, b.margin or 0.0)
             clearly = clearly or gap > noise
         names = [goal.name for goal in self.task.objective.metrics]

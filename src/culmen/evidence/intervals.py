@@ -81,15 +81,15 @@ Values = Mapping[str, Sequence[float]]
 
 def mean_of(values: Values, failures: int, chance: Chance) -> FreshMean:
     """The mean of `values`, at least one; failures are among them."""
-    units, repeats, is_sample = _units(values, chance)
-    here = _error(units, repeats, is_sample, chance, 1.0, new=False)
-    kind = _error(units, repeats, is_sample, chance, 1.0, new=True)
+    units, repeats, is_sample = _sample_units(values, chance)
+    here = _mean_error(units, repeats, is_sample, chance, 1.0, new=False)
+    kind = _mean_error(units, repeats, is_sample, chance, 1.0, new=True)
     cases = 0 if chance.of is None else len(values)
     count = sum(len(each) for each in values.values())
     return FreshMean(fmean(units), count, here.se, here.margin, kind.margin, failures, cases)
 
 
-def difference(one: Values, other: Values, chance: Chance) -> tuple[float, Error]:
+def mean_difference(one: Values, other: Values, chance: Chance) -> tuple[float, Error]:
     """Mean of `one` less that of `other`, and its error.
 
     Paired on the cases that both were evaluated on; without a data set two independent samples.
@@ -98,24 +98,28 @@ def difference(one: Values, other: Values, chance: Chance) -> tuple[float, Error
         a, b = mean_of(one, 0, chance), mean_of(other, 0, chance)
         if a.se is None or b.se is None:
             return a.mean - b.mean, Error(None, None)
-        degrees = welch((a.se**2, _degrees(a.count, chance)), (b.se**2, _degrees(b.count, chance)))
+        degrees = welch_degrees(
+            (a.se**2, _pooled_degrees(a.count, chance)), (b.se**2, _pooled_degrees(b.count, chance))
+        )
         error = math.hypot(a.se, b.se)
-        return a.mean - b.mean, Error(error, t95(degrees) * error)
+        return a.mean - b.mean, Error(error, t_quantile_95(degrees) * error)
     shared = [case for case in one if case in other]
     if not shared:
         return fmean(map(fmean, one.values())) - fmean(map(fmean, other.values())), Error(
             None, None
         )
     pairs = {case: [x - y for x, y in zip(one[case], other[case])] for case in shared}
-    units, repeats, is_sample = _units(pairs, chance)
-    return fmean(units), _error(units, repeats, is_sample, chance, 2.0, new=False)
+    units, repeats, is_sample = _sample_units(pairs, chance)
+    return fmean(units), _mean_error(units, repeats, is_sample, chance, 2.0, new=False)
 
 
-def _degrees(count: int, chance: Chance) -> float:
+def _pooled_degrees(count: int, chance: Chance) -> float:
     return count - 1 + min(chance.noise.repeats, _POOLED)
 
 
-def _units(values: Values, chance: Chance) -> tuple[list[float], list[Sequence[float]], bool]:
+def _sample_units(
+    values: Values, chance: Chance
+) -> tuple[list[float], list[Sequence[float]], bool]:
     """The sample: means of cases, or single evaluations if there is no choice of cases.
 
     Returns units, repeats by case, and True if the units are cases.
@@ -125,7 +129,7 @@ def _units(values: Values, chance: Chance) -> tuple[list[float], list[Sequence[f
     return [fmean(each) for each in values.values()], list(values.values()), True
 
 
-def _error(
+def _mean_error(
     units: Sequence[float],
     repeats: Sequence[Sequence[float]],
     is_sample: bool,
@@ -142,26 +146,28 @@ def _error(
         return Error(0.0, 0.0)
     if many < 2 and not (not is_sample and chance.noise.repeats and chance.noise.squares):
         return Error(None, None)
-    between, degrees = _between(units, chance, times, is_sample)
+    between, degrees = _unit_variance(units, chance, times, is_sample)
     if not is_sample:
-        return _interval((between / many, degrees))
+        return _combined_error((between / many, degrees))
     share = 0.0 if new else many / (chance.of or many)
-    noise, known = _noise(repeats, between, chance, times)
-    return _interval(
+    noise, known = _case_noise(repeats, between, chance, times)
+    return _combined_error(
         ((1 - share) * between / many, degrees), (share * noise / many, known or degrees)
     )
 
 
-def _interval(*parts: tuple[float, float]) -> Error:
+def _combined_error(*parts: tuple[float, float]) -> Error:
     """Error with this variance; parts as in `welch`.
 
     Unknown if equal scores, without a bound on the distance of others, make it 0.
     """
     error = math.sqrt(sum(variance for variance, _ in parts))
-    return Error(error, t95(welch(*parts)) * error) if error else Error(None, None)
+    return (
+        Error(error, t_quantile_95(welch_degrees(*parts)) * error) if error else Error(None, None)
+    )
 
 
-def _between(
+def _unit_variance(
     units: Sequence[float], chance: Chance, times: float, is_sample: bool
 ) -> tuple[float, float]:
     """Variance of the units and its degrees of freedom.
@@ -174,11 +180,11 @@ def _between(
     own, degrees = sum((unit - centre) ** 2 for unit in units), many - 1.0
     if is_sample:
         return _spread_of_cases(units, own, chance, times)
-    failing = _failing(units, chance)
+    failing = _failure_variance(units, chance)
     run = (noise.squares / noise.repeats if noise.repeats else 0.0) + failing
     if not own and not run and not chance.exact:
         unproven = max(
-            _unproven(many, noise), _unseen_flips(many + int(noise.repeats), chance.span)
+            _unproven_variance(many, noise), _unseen_flips(many + int(noise.repeats), chance.span)
         )
         return unproven, degrees + min(float(noise.repeats), _POOLED)
     if not noise.repeats and not failing:
@@ -190,7 +196,7 @@ def _between(
     return pooled, degrees + weight
 
 
-def _unproven(many: int, noise: PooledNoise) -> float:
+def _unproven_variance(many: int, noise: PooledNoise) -> float:
     """Variance of one evaluation that is possible in spite of equal repeats.
 
     That of the run's scores until their agreement was unlikely by luck, then a share of it.
@@ -208,12 +214,12 @@ def _spread_of_cases(
     that none fails.
     """
     many = len(units)
-    unseen = 0.0 if chance.failures else _failing(units, chance, times)
+    unseen = 0.0 if chance.failures else _failure_variance(units, chance, times)
     if own > 0 or unseen:
         return own / (many - 1) + unseen, many - 1.0
     repeated = chance.noise.squares / chance.noise.repeats if chance.noise.repeats else 0.0
     usual = (chance.noise.within or 0.0) if times == 1 else times * repeated
-    return max(usual * _unseen(many), times * _unseen_flips(many, chance.span)), many - 1.0
+    return max(usual * _unseen_share(many), times * _unseen_flips(many, chance.span)), many - 1.0
 
 
 def _unseen_flips(many: int, span: float) -> float:
@@ -225,12 +231,12 @@ def _unseen_flips(many: int, span: float) -> float:
     return span**2 * share * (1.0 - share)
 
 
-def _unseen(many: int) -> float:
+def _unseen_share(many: int) -> float:
     """Share of a variance that `many` equal values leave possible (rule of succession)."""
     return 1.0 / (many + 1.0)
 
 
-def _failing(units: Sequence[float], chance: Chance, times: float = 1.0) -> float:
+def _failure_variance(units: Sequence[float], chance: Chance, times: float = 1.0) -> float:
     """Variance that the chance to fail adds to one evaluation; `times` 2: to a difference.
 
     Few evaluations without a failure do not prove that failures are impossible (Agresti and Coull's
@@ -243,7 +249,7 @@ def _failing(units: Sequence[float], chance: Chance, times: float = 1.0) -> floa
     return share * (1 - share) * max(0.0, top - chance.floor) ** 2
 
 
-def _noise(
+def _case_noise(
     repeats: Sequence[Sequence[float]], between: float, chance: Chance, times: float
 ) -> tuple[float, float]:
     """Variance of a case's mean by noise alone, and its degrees of freedom (0: unknown).
@@ -259,7 +265,7 @@ def _noise(
     degrees = chance.noise.repeats + sum(len(case) - 1 for case in repeats)
     squares = chance.noise.squares * times + inside
     if not squares:
-        if min(chance.noise.agreement, _agreement(repeats)) ** degrees > _UNTOLD:
+        if min(chance.noise.agreement, _value_agreement(repeats)) ** degrees > _UNTOLD:
             return between, 0.0
         return between / (degrees + 1), float(max(degrees, len(repeats) - 1))
     if degrees < len(repeats) - 1:
@@ -267,20 +273,20 @@ def _noise(
     return min(squares / degrees / each, between), float(degrees)
 
 
-def _agreement(repeats: Sequence[Sequence[float]]) -> float:
+def _value_agreement(repeats: Sequence[Sequence[float]]) -> float:
     """Chance that two of these values, across all cases, are equal (Simpson's index)."""
     counts = Counter(value for case in repeats for value in case)
     return sum(many**2 for many in counts.values()) / counts.total() ** 2
 
 
-def welch(*parts: tuple[float, float]) -> float:
+def welch_degrees(*parts: tuple[float, float]) -> float:
     """Degrees of freedom of a sum of variances (Satterthwaite); parts: (variance, degrees)."""
     below = sum(variance**2 / degrees for variance, degrees in parts if variance)
     return sum(variance for variance, _ in parts) ** 2 / below if below else math.inf
 
 
 @lru_cache(1024)
-def t95(degrees: float) -> float:
+def t_quantile_95(degrees: float) -> float:
     """The quantile of Student's t that leaves 2.5 % above it.
 
     With theta = atan(t / sqrt(n)) the mass between 0 and t is proportional to the integral of
@@ -294,14 +300,14 @@ def t95(degrees: float) -> float:
     scale = math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2)) / math.sqrt(math.pi)
     theta = math.atan(normal / math.sqrt(n))
     for _ in range(50):
-        step = (0.475 / scale - _simpson(theta, n - 1)) / math.cos(theta) ** (n - 1)
+        step = (0.475 / scale - _cos_power_integral(theta, n - 1)) / math.cos(theta) ** (n - 1)
         theta += step
         if abs(step) < 1e-14:
             break
     return math.sqrt(n) * math.tan(theta)
 
 
-def _simpson(upper: float, power: float, pieces: int = 64) -> float:
+def _cos_power_integral(upper: float, power: float, pieces: int = 64) -> float:
     """The integral of cos^power from 0 to `upper`."""
     width = upper / pieces
     values = [math.cos(i * width) ** power for i in range(pieces + 1)]

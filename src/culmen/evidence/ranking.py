@@ -76,10 +76,10 @@ class Ranking:
         """Present posteriors of all candidates."""
         at = self.account.made, self.account.judge.excused_failures, self.account.bars
         if self._beliefs is None or self._at != at:
-            self._beliefs, self._at = self._judge(), at
+            self._beliefs, self._at = self._compute_beliefs(), at
         return self._beliefs
 
-    def belief(self, candidate: str) -> Belief | None:
+    def belief_of(self, candidate: str) -> Belief | None:
         """Posterior of one candidate; None if it never scored."""
         tally = self.account.tally(candidate)
         if tally is None or not tally.count:
@@ -87,7 +87,7 @@ class Ranking:
         beliefs = self.beliefs
         return Belief(float(beliefs.worth[tally.order]), float(beliefs.worth_sd[tally.order]))
 
-    def worths(self, names: list[str]) -> Floats:
+    def worths_of(self, names: list[str]) -> Floats:
         """Posterior mean rewards of these candidates, failures at the floor.
 
         -inf without a score.
@@ -95,14 +95,14 @@ class Ranking:
         places = [self.account.places.get(key_of(name), -1) for name in names]
         return np.append(self.beliefs.worth, -math.inf)[places]
 
-    def best(self, most: int) -> list[str]:
+    def best_ids(self, most: int) -> list[str]:
         """Ids of the best `most` candidates, best first.
 
         Candidates with an output that a verifier refused come last; fewer failures, then age break
         ties, and the shorter text those of the best. Candidates rejected for their integrity are
         left out.
         """
-        return [self.account.name(place) for place in self.best_places(most)]
+        return [self.account.id_at(place) for place in self.best_places(most)]
 
     def best_places(self, most: int) -> list[int]:
         """Places of the best `most` candidates in the order of first evaluations, best first."""
@@ -110,7 +110,10 @@ class Ranking:
         places = np.flatnonzero(beliefs.known)
         if not len(places):
             return []
-        worth, failures = self._rounded(beliefs.worth[places]), self.account.failures()[places]
+        worth, failures = (
+            self._rounded_worths(beliefs.worth[places]),
+            self.account.counted_failures()[places],
+        )
         refused = beliefs.refused[places]
         sizes = np.full(len(places), np.iinfo(np.int64).max)
         order = np.lexsort((places, sizes, failures, -worth, refused))
@@ -125,14 +128,14 @@ class Ranking:
             order = np.lexsort((places, sizes, failures, -worth, refused))
         return [int(place) for place in places[order[:most]]]
 
-    def _rounded(self, worth: Floats) -> Floats:
+    def _rounded_worths(self, worth: Floats) -> Floats:
         """Worths in steps of `EQUAL` of their spread, so that rounding errors break no tie."""
         spread = float(np.ptp(worth)) or float(np.abs(worth).max()) or 1.0
         return np.round(worth / (EQUAL * spread))
 
-    def initial(self) -> str | None:
+    def best_initial(self) -> str | None:
         """The best initial program by the search; None if there is none, or it was rejected."""
-        names = [candidate.id for candidate in self.account.task.candidates()]
+        names = [candidate.id for candidate in self.account.task.initial_candidates()]
         tallies = [tally for name in names if (tally := self.account.tally(name)) is not None]
         scored = [tally for tally in tallies if tally.count and not tally.barred]
         if scored:
@@ -146,8 +149,8 @@ class Ranking:
         The initial program stays the leader until another one is better with probability
         `BELIEVED`.
         """
-        found, initial = self.best(1), self.initial()
-        if not found or initial is None or found[0] == initial or self.belief(initial) is None:
+        found, initial = self.best_ids(1), self.best_initial()
+        if not found or initial is None or found[0] == initial or self.belief_of(initial) is None:
             return found[0] if found else None
         return found[0] if self.is_better(found[0], initial) else initial
 
@@ -157,12 +160,12 @@ class Ranking:
         refused = [tally is not None and tally.refused for tally in tallies]
         if refused[0] != refused[1]:
             return refused[1]
-        a, b = self.belief(one), self.belief(other)
+        a, b = self.belief_of(one), self.belief_of(other)
         if a is None or b is None:
             return a is not None
         return probability_above(a.mean - b.mean, math.hypot(a.sd, b.sd)) >= BELIEVED
 
-    def width(self) -> float:
+    def similarity_width(self) -> float:
         """Distance up to which rewards are similar.
 
         Chances to fail are learnt from neighbours within it.
@@ -172,15 +175,15 @@ class Ranking:
 
     # -- posteriors
 
-    def _judge(self) -> Beliefs:
+    def _compute_beliefs(self) -> Beliefs:
         account, rows = self.account, self.account.rows
         scored = rows["count"] > 0
-        mean, sd, parents = self._estimates()
+        mean, sd, parents = self._reward_estimates()
         certified = rows["certified"]
         vouched = scored & ~np.isnan(certified)
         mean = np.where(vouched, certified, mean)
         sd = np.where(vouched, 0.0, sd)
-        failed = account.failures().astype(float)
+        failed = account.counted_failures().astype(float)
         counts, early = rows["count"].astype(float), rows["early"].astype(float)
         chances = failure_chances(counts, failed, early, np.nan_to_num(mean), parents)
         fails = np.where(vouched, 0.0, chances.mean)
@@ -190,14 +193,14 @@ class Ranking:
         known = scored & ~rows["barred"]
         return Beliefs(mean, sd, fails, fails_sd, worth, worth_sd, known, rows["refused"] & scored)
 
-    def _estimates(self) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    def _reward_estimates(self) -> tuple[Floats, Floats, NDArray[np.int64]]:
         """Posterior mean and standard deviation of every reward without failures, and parents."""
         account, rows = self.account, self.account.rows
-        model = account.model()
-        if model is not None and len(model) == len(rows) and not model.noiseless:
-            mean, sd = model.sound()
+        model = account.value_model()
+        if model is not None and len(model) == len(rows) and not model.is_noiseless:
+            mean, sd = model.sound_rewards()
             return mean, sd, model.parents
-        noise = account.noise()
+        noise = account.pooled_noise()
         counts, means = rows["count"].astype(float), rows["mean"].copy()
         parents = np.full(len(rows), -1) if model is None else model.parents
         if not noise.within or noise.between <= 0:
@@ -249,27 +252,29 @@ class Race:
         self._ranking, self._names = ranking, names
         account = ranking.account
         self._account = account
-        self._looks = {name: self._seen(name, with_fresh) for name in names}
+        self._looks = {name: self._finalist_looks(name, with_fresh) for name in names}
         self._places = {
             name: account.places[key] for name in names if (key := key_of(name)) in account.places
         }
 
-    def _seen(self, name: str, with_fresh: bool) -> list[Fact]:
+    def _finalist_looks(self, name: str, with_fresh: bool) -> list[Fact]:
         fresh = self._account.fresh.get(name, ()) if with_fresh else ()
-        return self._account.own([*self._account.looks.get(name, ()), *fresh])
+        return self._account.without_external_failures([*self._account.looks.get(name, ()), *fresh])
 
     def standings(self) -> dict[str, Finalist]:
         """Every finalist's present standing, best first."""
         beliefs, account = self._ranking.beliefs, self._account
-        noise, floor = account.noise(), account.floor
-        rates = self._rates(beliefs)
+        noise, floor = account.pooled_noise(), account.floor
+        rates = self._failure_rates(beliefs)
         found: list[Finalist] = []
         for name in self._names:
             place = self._places.get(name)
             if place is None:
                 continue
             seen = self._looks[name]
-            mean, sd = self._updated(beliefs, place, seen, noise.within or 0.0, noise.between)
+            mean, sd = self._updated_reward(
+                beliefs, place, seen, noise.within or 0.0, noise.between
+            )
             worth, spread = with_failures(
                 np.array([mean]),
                 np.array([sd]),
@@ -281,22 +286,22 @@ class Race:
             found.append(Finalist(name, float(worth[0]), float(spread[0]), mean, len(seen), lost))
         return {each.id: each for each in sorted(found, key=lambda each: -each.worth)}
 
-    def _rates(self, beliefs: Beliefs) -> tuple[Floats, Floats]:
+    def _failure_rates(self, beliefs: Beliefs) -> tuple[Floats, Floats]:
         """Chances to fail, looks included, and their standard deviations."""
         account = self._account
         scored = account.rows["count"].astype(float)
-        failed = account.failures().astype(float)
+        failed = account.counted_failures().astype(float)
         for name, place in self._places.items():
             lost = sum(fact.reward is None for fact in self._looks[name])
             failed[place] += lost
             scored[place] += len(self._looks[name]) - lost
-        model = account.model()
+        model = account.value_model()
         parents = np.full(len(scored), -1) if model is None else model.parents
         early = account.rows["early"].astype(float)
         chances = failure_chances(scored, failed, early, np.nan_to_num(beliefs.mean), parents)
         return chances.mean, chances.sd
 
-    def _updated(
+    def _updated_reward(
         self, beliefs: Beliefs, place: int, seen: list[Fact], within: float, between: float
     ) -> tuple[float, float]:
         """Reward of one finalist without failures, and its standard deviation.
@@ -316,7 +321,7 @@ class Race:
         return mean + weight * (average - mean), math.sqrt(variance * (1.0 - weight))
 
 
-def contestants(ordered: Sequence[Finalist], most: int, width: float) -> list[Finalist]:
+def possible_winners(ordered: Sequence[Finalist], most: int, width: float) -> list[Finalist]:
     """The leader and its possible betters, the strongest of each kind first.
 
     Rewards of a kind differ by `width` at most. The failures of one kind are no evidence about

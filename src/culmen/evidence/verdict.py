@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from culmen.core.evaluation import reaches, weakest
+from culmen.core.evaluation import meets_trust_level, weakest_trust
 from culmen.core.result import NoiseReport, RunResult, Score, Z
 from culmen.core.task import NO_TOLERANCE, Task
 from culmen.evidence.account import Account, Fact
-from culmen.evidence.intervals import Chance, Error, FreshMean, difference, mean_of
+from culmen.evidence.intervals import Chance, Error, FreshMean, mean_difference, mean_of
 from culmen.evidence.ranking import BELIEVED, Race, Ranking, probability_above
 
 FEW_CASES = 4
@@ -50,14 +50,14 @@ class Verdict:
 
     # -- fresh evaluations
 
-    def fresh(self, name: str) -> list[Fact]:
+    def fresh_facts(self, name: str) -> list[Fact]:
         """Evaluations of a candidate made after the choice, its own failures included."""
-        return self.account.own(self.account.fresh.get(name, ()))
+        return self.account.without_external_failures(self.account.fresh.get(name, ()))
 
-    def values(self, name: str) -> dict[str, list[float]]:
+    def fresh_rewards(self, name: str) -> dict[str, list[float]]:
         """Rewards of the fresh evaluations by case, failures at the floor."""
         found: dict[str, list[float]] = {}
-        for fact in self.fresh(name):
+        for fact in self.fresh_facts(name):
             found.setdefault(fact.case, []).append(self.worth_of(fact))
         return found
 
@@ -65,14 +65,14 @@ class Verdict:
         """Reward of one evaluation, a failure at the floor."""
         return self.account.floor if fact.reward is None else fact.reward
 
-    def chance(self, failures: int) -> Chance:
+    def noise_prior(self, failures: int) -> Chance:
         """Prior knowledge of the noise for fresh evaluations with this number of failures."""
-        account, noise = self.account, self.account.noise()
+        account, noise = self.account, self.account.pooled_noise()
         flaky = bool(failures or noise.failed or self._is_flaky)
         exact = False if flaky else noise_report(account).exact
         top = account.top if flaky else None
         floor = account.floor if flaky else None
-        return Chance(noise, self.of or None, exact, failures, floor, top, account.span)
+        return Chance(noise, self.of or None, exact, failures, floor, top, account.score_span)
 
     @property
     def _is_flaky(self) -> bool:
@@ -80,24 +80,24 @@ class Verdict:
         failed = (fact.reward is None and not fact.barred for seen in fresh for fact in seen)
         return self.account.is_flaky or any(failed)
 
-    def mean(self, name: str) -> FreshMean | None:
+    def fresh_mean(self, name: str) -> FreshMean | None:
         """Mean and intervals of a candidate's fresh evaluations; None without any."""
-        values = self.values(name)
+        values = self.fresh_rewards(name)
         if not values:
             return None
-        failures = sum(fact.reward is None for fact in self.fresh(name))
-        return mean_of(values, failures, self.chance(failures))
+        failures = sum(fact.reward is None for fact in self.fresh_facts(name))
+        return mean_of(values, failures, self.noise_prior(failures))
 
-    def compare(self, name: str, other: str) -> GainEstimate:
+    def estimate_gain(self, name: str, other: str) -> GainEstimate:
         """Comparison of two candidates, the second usually the initial program, by all evidence."""
         prior, spread = self._prior_gain(name, other)
-        one, two = self.values(name), self.values(other)
+        one, two = self.fresh_rewards(name), self.fresh_rewards(other)
         if not one or not two:
             return GainEstimate(None, Error(None, None), probability_above(prior, spread))
-        lost = sum(fact.reward is None for each in (name, other) for fact in self.fresh(each))
-        gain, error = difference(one, two, self.chance(lost))
+        lost = sum(fact.reward is None for each in (name, other) for fact in self.fresh_facts(each))
+        gain, error = mean_difference(one, two, self.noise_prior(lost))
         # One evaluation of each shows no error: it is trusted as much as the search.
-        mean, sd = combined(prior, spread, gain, spread if error.se is None else error.se)
+        mean, sd = combined_estimate(prior, spread, gain, spread if error.se is None else error.se)
         return GainEstimate(gain, error, probability_above(mean, sd) if gain > 0 else 0.0)
 
     def _prior_gain(self, name: str, other: str) -> tuple[float, float]:
@@ -108,25 +108,29 @@ class Verdict:
         one, two = found[name], found[other]
         variance = one.sd**2 + two.sd**2
         if self.split in ("test", "val"):  # a gain on training cases may not hold on others
-            variance += 2.0 * self.account.noise().between
+            variance += 2.0 * self.account.pooled_noise().between
         return one.worth - two.worth, math.sqrt(variance)
 
     # -- the reported candidate
 
-    def chosen(self) -> str | None:
+    def chosen_candidate(self) -> str | None:
         """The best candidate by all evidence, the initial program apart."""
         confirmed = [name for name in self.account.fresh if not self.is_barred(name)]
         if self.task.evaluator.verifier and confirmed:
-            initial = self.ranking.initial()
+            initial = self.ranking.best_initial()
             return min(confirmed, key=lambda name: (self.certified_standing(name), name == initial))
         looked = confirmed or [name for name in self.account.looks if not self.is_barred(name)]
-        initial = self.ranking.initial()
+        initial = self.ranking.best_initial()
         others = [name for name in looked if name != initial and self.account.tally(name)]
-        if confirmed and others and all(fact.reward is not None for fact in self.fresh(others[-1])):
+        if (
+            confirmed
+            and others
+            and all(fact.reward is not None for fact in self.fresh_facts(others[-1]))
+        ):
             return others[-1]  # those that were confirmed before it fell
         if others:
             return next(iter(Race(self.ranking, others).standings()), None)
-        found = self.ranking.best(2)
+        found = self.ranking.best_ids(2)
         return next((name for name in found if name != initial), found[0] if found else None)
 
     def is_barred(self, name: str) -> bool:
@@ -139,44 +143,46 @@ class Verdict:
 
         Certified ones by value, then those that scored, then those that failed.
         """
-        seen = self.fresh(name)
-        value = certified(seen)
+        seen = self.fresh_facts(name)
+        value = worst_certified(seen)
         if value is not None:
             return 0, -value
         return (1, 0.0) if seen and all(fact.reward is not None for fact in seen) else (2, 0.0)
 
     def keeps_initial(self, name: str) -> bool:
         """True if the initial program stays the best beside this candidate."""
-        initial = self.ranking.initial()
+        initial = self.ranking.best_initial()
         if initial is None or initial == name or self.is_barred(initial):
             return False
-        if self.task.evaluator.verifier and self.values(name):
-            if not self.values(initial):
+        if self.task.evaluator.verifier and self.fresh_rewards(name):
+            if not self.fresh_rewards(initial):
                 return False
             first, other = self.certified_standing(initial), self.certified_standing(name)
             return first <= other if first[0] == 0 else first[0] < other[0]
         tally = self.account.tally(initial)
-        if not self.values(initial) and (tally is None or not tally.count):
+        if not self.fresh_rewards(initial) and (tally is None or not tally.count):
             return False  # it never scored
-        return self.compare(name, initial).probability < BELIEVED
+        return self.estimate_gain(name, initial).probability < BELIEVED
 
     def result(self) -> RunResult | None:
         """The result of the run at present; None without a score."""
-        chosen = self.chosen()
+        chosen = self.chosen_candidate()
         if chosen is None:
             return None
-        initial = self.ranking.initial()
+        initial = self.ranking.best_initial()
         kept = initial is not None and chosen != initial and self.keeps_initial(chosen)
         best = initial if kept and initial is not None else chosen
-        found = self._reported(best)
+        found = self._result_for(best)
         if initial is None:
             return found
         if initial == chosen:
-            return replace(found, kept_initial=True, initial=self._initial_score(initial, found))
-        comparison = self.compare(chosen, initial)
+            return replace_fields(
+                found, kept_initial=True, initial=self._initial_score(initial, found)
+            )
+        comparison = self.estimate_gain(chosen, initial)
         gain = comparison.gain
-        challenger = self.score(chosen) if kept else None
-        return replace(
+        challenger = self.score_of(chosen) if kept else None
+        return replace_fields(
             found,
             initial=self._initial_score(initial, found),
             gain=None if gain is None else self.task.objective.score(gain),
@@ -188,7 +194,7 @@ class Verdict:
 
     def _deciding_case(self, name: str, initial: str) -> dict[str, Any]:
         """The case with the largest share of the changes by case, given enough cases."""
-        one, two = self.values(name), self.values(initial)
+        one, two = self.fresh_rewards(name), self.fresh_rewards(initial)
         changes = {case: abs(fmean(one[case]) - fmean(two[case])) for case in one if case in two}
         total = sum(changes.values())
         if len(changes) < FEW_CASES or not total:
@@ -196,44 +202,44 @@ class Verdict:
         case = max(changes, key=lambda each: changes[each])
         return {"deciding_case": case, "deciding_share": changes[case] / total}
 
-    def score(self, name: str) -> Score | None:
+    def score_of(self, name: str) -> Score | None:
         """A candidate's score: fresh if it was measured, otherwise the search's estimate."""
-        fresh = self.mean(name)
+        fresh = self.fresh_mean(name)
         if fresh is not None:
             value = self.task.objective.score(fresh.mean)
             return Score(
                 name, value, fresh.count, fresh.se, fresh.margin, fresh.failures, fresh=True
             )
-        tally, belief = self.account.tally(name), self.ranking.belief(name)
+        tally, belief = self.account.tally(name), self.ranking.belief_of(name)
         if tally is None or belief is None:
             return None
         return expected_score(self.account, name, tally.count, belief.mean, belief.sd)
 
     def _initial_score(self, initial: str, reported: RunResult) -> Score | None:
         """The initial program's score of the same kind as the reported one: fresh beside fresh."""
-        found = self.score(initial)
+        found = self.score_of(initial)
         is_like = found is not None and (found.fresh or not reported.confirmed)
         return found if is_like else None
 
-    def _reported(self, name: str) -> RunResult:
+    def _result_for(self, name: str) -> RunResult:
         """The result for this candidate."""
         account, task = self.account, self.task
-        seen, fresh = self.fresh(name), self.mean(name)
-        score = self.score(name)
-        tally, belief = account.tally(name), self.ranking.belief(name)
+        seen, fresh = self.fresh_facts(name), self.fresh_mean(name)
+        score = self.score_of(name)
+        tally, belief = account.tally(name), self.ranking.belief_of(name)
         passed = [fact.strict for fact in seen if fact.reward is not None]
         strict = None if all(each is None for each in passed) else all(passed)
         confirmed = any(fact.reward is not None for fact in seen)
-        vouched = certified(seen) if all(fact.reward is not None for fact in seen) else None
+        vouched = worst_certified(seen) if all(fact.reward is not None for fact in seen) else None
         if not seen and tally is not None:
             vouched, strict = None if tally.refused else tally.certified, tally.strict
-        level = weakest(fact.trust for fact in seen if fact.reward is not None)
+        level = weakest_trust(fact.trust for fact in seen if fact.reward is not None)
         trust = level if confirmed else (tally.trust if tally else "")
         trust = "verified" if trust == "certified" and vouched is None else trust
-        tolerance = self._tolerance(name, confirmed)
+        tolerance = self._tolerance_finding(name, confirmed)
         sound = strict is not False and not tolerance.startswith("used")
-        before = None if belief is None else clip(task, belief.mean)
-        value = clip(task, tally.mean) if tally else 0.0
+        before = None if belief is None else clip_to_bounds(task, belief.mean)
+        value = clip_to_bounds(task, tally.mean) if tally else 0.0
         return RunResult(
             id=name,
             score=score.score if score else task.objective.score(value),
@@ -243,7 +249,7 @@ class Verdict:
             new_margin=None if fresh is None else fresh.new_margin,
             failures=score.failures if score else 0,
             confirmed=confirmed,
-            verified=confirmed and sound and reaches(trust, "verified"),
+            verified=confirmed and sound and meets_trust_level(trust, "verified"),
             split="" if fresh is None else self.split,
             cases=0 if fresh is None else fresh.cases,
             of=0 if fresh is None else self.of,
@@ -259,10 +265,10 @@ class Verdict:
             evaluations=account.made,
             direction=task.objective.direction,
             bounds=task.objective.bounds,
-            **equal_scores(account, self.ranking.initial()),
+            **equal_scores(account, self.ranking.best_initial()),
         )
 
-    def _tolerance(self, name: str, confirmed: bool) -> str:
+    def _tolerance_finding(self, name: str, confirmed: bool) -> str:
         """Findings of the test if the score depends on a tolerance of the evaluator."""
         if confirmed and not self.task.evaluator.tolerances:
             return NO_TOLERANCE
@@ -270,12 +276,12 @@ class Verdict:
         return next((fact.tolerance for fact in looked if fact.tolerance), "")
 
 
-def replace(result: RunResult, **changes: Any) -> RunResult:
+def replace_fields(result: RunResult, **changes: Any) -> RunResult:
     """The result with some fields changed."""
     return RunResult(**{**{n: getattr(result, n) for n in RunResult.__struct_fields__}, **changes})
 
 
-def combined(mean: float, sd: float, other: float, error: float) -> tuple[float, float]:
+def combined_estimate(mean: float, sd: float, other: float, error: float) -> tuple[float, float]:
     """Mean and standard deviation of two independent estimates of one number, by precision."""
     if not math.isfinite(sd):
         return other, error
@@ -287,7 +293,7 @@ def combined(mean: float, sd: float, other: float, error: float) -> tuple[float,
     return mean + weight * (other - mean), math.sqrt(weight) * error
 
 
-def certified(seen: Sequence[Fact]) -> float | None:
+def worst_certified(seen: Sequence[Fact]) -> float | None:
     """The worst certified reward; None if any of these has none."""
     values = [fact.vouched for fact in seen]
     if not values or any(value is None for value in values):
@@ -295,7 +301,7 @@ def certified(seen: Sequence[Fact]) -> float | None:
     return min(value for value in values if value is not None)
 
 
-def clip(task: Task, reward: float) -> float:
+def clip_to_bounds(task: Task, reward: float) -> float:
     """A reward inside the bounds of honest scores."""
     low, high = task.objective.bounds
     score = task.objective.score(reward)
@@ -311,7 +317,7 @@ def expected_score(account: Account, name: str, count: int, mean: float, sd: flo
     # Without a repeat nothing is known of the noise: no doubt is not the same as certainty.
     error = 0.0 if is_certain else None if account.is_exact is None else sd or None
     margin = None if error is None else Z * error
-    value = account.task.objective.score(clip(account.task, mean))
+    value = account.task.objective.score(clip_to_bounds(account.task, mean))
     return Score(name, value, count, error, margin, expected=not exact)
 
 
@@ -322,7 +328,7 @@ def noise_report(account: Account) -> NoiseReport:
         for case in (each for seen in kept.values() for each in _rewards_by_case(seen)):
             repeats += len(case) - 1
             squares += math.fsum((reward - fmean(case)) ** 2 for reward in case)
-    differs = squares > 1e-18 * max(1.0, account.noise().between)
+    differs = squares > 1e-18 * max(1.0, account.pooled_noise().between)
     sd = math.sqrt(squares / repeats) if differs else 0.0
     exact = False if differs else account.is_exact
     rate = 1.0 - 0.05 ** (1.0 / repeats) if repeats and exact is None else None
@@ -357,7 +363,7 @@ def failed_by_culprit(account: Account) -> dict[str, int]:
     own = int(rows["failures"].sum()) - excused if len(rows) else 0
     facts = [f for kept in (account.looks, account.fresh) for seen in kept.values() for f in seen]
     failing = [fact for fact in facts if fact.reward is None]
-    counted = len(account.own(failing))
+    counted = len(account.without_external_failures(failing))
     own, excused = own + counted, excused + len(failing) - counted
     found = {name: many for name, many in found.items() if name != "candidate"}
     if own:

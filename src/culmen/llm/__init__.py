@@ -29,10 +29,10 @@ def make_gateway(
     and prompts to a person lie in the folder `asked`. Raises `UserError` for unreadable models; API
     keys are read at the first call.
     """
-    from culmen.core.ports import Gateway, MinimalGateway, complete
+    from culmen.core.ports import Gateway, MinimalGateway, with_protocol_defaults
 
     if isinstance(model, MinimalGateway):
-        return complete(Gateway, model)
+        return with_protocol_defaults(Gateway, model)
     from culmen.llm.caller import Providers
     from culmen.llm.gateway import ModelGateway
     from culmen.llm.roles import ModelBook
@@ -41,7 +41,7 @@ def make_gateway(
     from culmen.prompts.template import Templates
 
     named = model if model is None or isinstance(model, str | Mapping) else {OTHERS: model}
-    roles = ModelBook(models_file, asked).roles(named)
+    roles = ModelBook(models_file, asked).parse_roles(named)
     cache = ReplyCache(cache_dir) if cache_dir else None
     providers = Providers(tell=tell) if tell else Providers()
     return ModelGateway(task, roles, cache, templates=Templates(templates), providers=providers)

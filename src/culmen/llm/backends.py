@@ -29,7 +29,7 @@ from culmen.llm.call import (
     ServerFailed,
     Tokens,
 )
-from culmen.llm.endpoint import Endpoint, translate
+from culmen.llm.endpoint import Endpoint, status_error
 from culmen.llm.spec import Key
 
 
@@ -73,7 +73,7 @@ class LiteLLMBackend:
 
     async def complete(self, call: Call) -> Reply:
         """One attempt; see `culmen.llm.call.ModelBackend`."""
-        litellm = await asyncio.to_thread(_load)  # takes seconds
+        litellm = await asyncio.to_thread(_load_litellm)  # takes seconds
         import openai
 
         options: dict[str, Any] = {
@@ -84,33 +84,33 @@ class LiteLLMBackend:
         }
         if self._base_url:
             options["api_base"] = self._base_url
-        if self._key.needed:
+        if self._key.is_needed:
             options["api_key"] = self._key.reveal()
         body = body_of(call, max_tokens_name="max_tokens", send_seed=self._send_seed)
         failure: Exception
         try:
             response = await litellm.acompletion(**body, **options)
             reply = read_reply(json.dumps(response.model_dump(), default=str))
-            return msgspec.structs.replace(reply, dollars=_cost(response))
+            return msgspec.structs.replace(reply, dollars=_litellm_dollars(response))
         except openai.APITimeoutError:  # litellm's exceptions are children of the SDK's
             failure = Interrupted("timeout")
         except openai.APIConnectionError as error:
             failure = ServerFailed("no_connection", self._key.scrub(str(error))[:200])
         except openai.APIStatusError as error:
             said = f"{error.code or ''} {error.message}"
-            failure = translate(
+            failure = status_error(
                 error.status_code, said, error.response.headers, self._key, call.model
             )
         raise failure from None
 
 
-def _cost(response: Any) -> float | None:
+def _litellm_dollars(response: Any) -> float | None:
     """Dollars by litellm's price list, None if it has no price."""
     cost = (getattr(response, "_hidden_params", None) or {}).get("response_cost")
     return float(cost) if isinstance(cost, int | float) and 0 <= cost < float("inf") else None
 
 
-def _load() -> Any:
+def _load_litellm() -> Any:
     try:
         import litellm  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -123,7 +123,9 @@ def body_of(call: Call, *, max_tokens_name: str, send_seed: bool) -> dict[str, A
     """The request's body."""
     body: dict[str, Any] = {
         "model": call.model,
-        "messages": [{"role": m.role, "content": _content(m), **m.more} for m in call.messages],
+        "messages": [
+            {"role": m.role, "content": _message_content(m), **m.more} for m in call.messages
+        ],
         max_tokens_name: call.max_tokens,
     }
     if call.samples > 1:
@@ -137,7 +139,7 @@ def body_of(call: Call, *, max_tokens_name: str, send_seed: bool) -> dict[str, A
     return body
 
 
-def _content(message: ChatMessage) -> str | list[dict[str, Any]]:
+def _message_content(message: ChatMessage) -> str | list[dict[str, Any]]:
     """The text alone, or a list of parts if pictures follow it."""
     if not message.pictures:
         return message.content
@@ -174,7 +176,7 @@ def read_reply(text: str) -> Reply:
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices:
         raise BadResponse("no_choices", raw=text, tokens=tokens)
-    read = [choice for choice in map(_choice, choices) if choice is not None]
+    read = [choice for choice in map(_read_choice, choices) if choice is not None]
     if not read:
         raise BadResponse("no_content", raw=text, tokens=tokens)
     return Reply(tuple(read), tokens)
@@ -195,12 +197,12 @@ def read_tokens(usage: object) -> Tokens | None:
     return Tokens(*counts)  # pyright: ignore[reportArgumentType]
 
 
-def _choice(choice: object) -> Completion | None:
+def _read_choice(choice: object) -> Completion | None:
     """One sample, None if it is empty."""
     if not isinstance(choice, dict) or not isinstance(choice.get("message"), dict):
         return None
     message, finish = choice["message"], choice.get("finish_reason")
-    text = _text(message.get("content"))
+    text = _content_text(message.get("content"))
     if finish == "content_filter" or isinstance(message.get("refusal"), str):
         return Completion(text or message.get("refusal") or "", "refused")
     tools = message.get("tool_calls")
@@ -211,7 +213,7 @@ def _choice(choice: object) -> Completion | None:
     return Completion(text, "length" if finish == "length" else "stop")
 
 
-def _text(content: object) -> str | None:
+def _content_text(content: object) -> str | None:
     """Content as text; some servers send it as a list of parts."""
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, dict)]
@@ -262,13 +264,13 @@ class Person:
         """One reply, free of tokens and dollars."""
         async with self._turn:
             self._folder.mkdir(parents=True, exist_ok=True)
-            prompt = self._waiting(call.prompt) or self._new(call.prompt)
+            prompt = self._find_unread_prompt(call.prompt) or self._write_prompt(call.prompt)
             reply, answered = (
                 prompt.with_name(prompt.name.replace("prompt", kind))
                 for kind in ("reply", "answered")
             )
-            if (editor := _editor()) and not reply.is_file():
-                await self._edit(editor, call.prompt, reply)
+            if (editor := _editor_command()) and not reply.is_file():
+                await self._edit_reply(editor, call.prompt, reply)
             elif not reply.is_file():
                 told = (
                     f"the prompt is in {prompt}: answer it in culmen ui, or write the answer to "
@@ -281,14 +283,14 @@ class Person:
             prompt.replace(answered)
             return Reply((Completion(answer),), Tokens(), 0.0)
 
-    def _waiting(self, text: str) -> Path | None:
+    def _find_unread_prompt(self, text: str) -> Path | None:
         """A prompt of this text with an unread answer."""
         for prompt in sorted(self._folder.glob("[0-9]*.prompt.md")):
             if prompt.read_text(encoding="utf-8", errors="replace") == text:
                 return prompt
         return None
 
-    def _new(self, text: str) -> Path:
+    def _write_prompt(self, text: str) -> Path:
         number = 1 + max(
             (int(path.name.partition(".")[0]) for path in self._folder.glob("[0-9]*.md")), default=0
         )
@@ -299,7 +301,7 @@ class Person:
     async def close(self) -> None:
         """No-op: there are no connections."""
 
-    async def _edit(self, editor: list[str], prompt: str, reply: Path) -> None:
+    async def _edit_reply(self, editor: list[str], prompt: str, reply: Path) -> None:
         """Get the answer from an editor that has the terminal while it runs."""
         draft = reply.with_suffix(".draft")
         draft.write_text(f"{prompt}\n\n{_LINE}\n", encoding="utf-8")
@@ -321,7 +323,7 @@ class Person:
         draft.replace(reply)
 
 
-def _editor() -> list[str]:
+def _editor_command() -> list[str]:
     """The editor's command, empty without a terminal or a configured editor."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return []

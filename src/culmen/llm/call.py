@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from culmen.core.errors import CulmenError
-from culmen.core.pictures import tokens
+from culmen.core.pictures import picture_tokens
 from culmen.prompts.formats import Completion as Completion
 
 
@@ -59,7 +59,7 @@ class Call(msgspec.Struct, frozen=True):
             sum(len(m.content.encode("utf-8", "replace")) // 3 + _FRAME for m in self.messages)
             + _FRAME
         )
-        return text + self._picture_tokens() + self._further() // 3
+        return text + self._picture_tokens() + self._tool_bytes() // 3
 
     def most_prompt_tokens(self) -> int:
         """Strict upper bound of the prompt's tokens.
@@ -69,18 +69,18 @@ class Call(msgspec.Struct, frozen=True):
         text = (
             sum(len(m.content.encode("utf-8", "replace")) + _FRAME for m in self.messages) + _FRAME
         )
-        return text + 2 * self._picture_tokens() + self._further()
+        return text + 2 * self._picture_tokens() + self._tool_bytes()
 
-    def _further(self) -> int:
+    def _tool_bytes(self) -> int:
         """Bytes of a prompt besides its texts: offered tools, and calls of them."""
         more = [m.more for m in self.messages if m.more]
         more += [self.extra[name] for name in ("tools", "response_format") if name in self.extra]
         return len(msgspec.json.encode(more)) if more else 0
 
     def _picture_tokens(self) -> int:
-        return sum(tokens(picture) for m in self.messages for picture in m.pictures)
+        return sum(picture_tokens(picture) for m in self.messages for picture in m.pictures)
 
-    def digest(self) -> str:
+    def sample_digest(self) -> str:
         """SHA-256 (hex) of everything that shapes one sample; `samples` and `seed` are left out."""
         plain = msgspec.to_builtins(msgspec.structs.replace(self, samples=0, seed=0))
         return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()

@@ -16,7 +16,7 @@ import msgspec
 
 from culmen.core.brief import OVER_LIMIT
 from culmen.core.errors import UserError
-from culmen.core.ports import complete
+from culmen.core.ports import with_protocol_defaults
 from culmen.core.usage import Usage
 from culmen.llm.call import (
     BadResponse,
@@ -61,20 +61,20 @@ class RequestSpending:
     """
 
     def __init__(self, permit: Callable[[Usage], bool] | None = None) -> None:
-        self._permit, self.cost, self.flight = permit or _always, Usage(), Usage()
+        self._permit, self.cost, self.flight = permit or _permit_always, Usage(), Usage()
 
-    def start(self, most: Usage) -> None:
+    def begin_attempts(self, most: Usage) -> None:
         """Begin first attempts, which are permitted already."""
         self.flight = self.flight + most
 
-    def again(self, most: Usage) -> bool:
+    def permit_retry(self, most: Usage) -> bool:
         """Begin further attempts of at most this cost; False if they are not permitted."""
         allowed = self._permit(self.cost + self.flight + most)
         if allowed:
-            self.start(most)
+            self.begin_attempts(most)
         return allowed
 
-    def settle(self, most: Usage, cost: Usage) -> None:
+    def settle_attempt(self, most: Usage, cost: Usage) -> None:
         """Replace the reservation of an ended attempt by its cost."""
         self.flight, self.cost = self.flight - most, self.cost + cost
 
@@ -90,11 +90,11 @@ class _Progress:
     tries: int = 0
     bad: int = 0
 
-    def outcome(self, choices: tuple[Completion, ...] = (), fault: str = "") -> CallOutcome:
+    def to_outcome(self, choices: tuple[Completion, ...] = (), fault: str = "") -> CallOutcome:
         return CallOutcome(choices, self.usage, dict(self.faults), tuple(self.raws), fault)
 
 
-def _always(_: Usage) -> bool:
+def _permit_always(_: Usage) -> bool:
     return True
 
 
@@ -117,7 +117,7 @@ class Caller:
         rng: random.Random | None = None,
     ) -> None:
         self.backend, self.policy, self._scrub = (
-            complete(ModelBackend, backend),
+            with_protocol_defaults(ModelBackend, backend),
             policy or RetryPolicy(),
             scrub,
         )
@@ -138,46 +138,48 @@ class Caller:
         its present fault. The first attempt has begun there (None: everything is permitted). Raises
         `UserError` (wrong key or model) and `Unavailable` (outage).
         """
-        so_far, most = _Progress(self.policy.deadline), self.most(call, prices)
+        so_far, most = _Progress(self.policy.deadline), self.largest_cost(call, prices)
         if spending is None:
             spending = RequestSpending()
-            spending.start(most)
+            spending.begin_attempts(most)
         while True:
             try:
-                reply = await self._attempt(call, so_far)
+                reply = await self._make_attempt(call, so_far)
             except CallFailed as failure:
-                cost = self._count(failure, prices, so_far, most)
-                if not self._again(failure, so_far):
-                    spending.settle(most, cost)
-                    return so_far.outcome(fault=failure.kind)
+                cost = self._count_failure(failure, prices, so_far, most)
+                if not self._should_retry(failure, so_far):
+                    spending.settle_attempt(most, cost)
+                    return so_far.to_outcome(fault=failure.kind)
                 if failure.billed:
-                    spending.settle(most, cost)
-                    if not spending.again(most):
-                        return so_far.outcome(fault=failure.kind)
-                pause = self._backoff(failure, so_far)
-                so_far.left -= max(pause, self._hold(failure))
+                    spending.settle_attempt(most, cost)
+                    if not spending.permit_retry(most):
+                        return so_far.to_outcome(fault=failure.kind)
+                pause = self._retry_pause(failure, so_far)
+                so_far.left -= max(pause, self._requested_wait(failure))
                 if so_far.left <= 0:
-                    spending.settle(most, Usage())
-                    return so_far.outcome(fault="deadline")
+                    spending.settle_attempt(most, Usage())
+                    return so_far.to_outcome(fault="deadline")
                 await self._clock.sleep(pause)
             else:
-                cost = self._paid(call, reply, prices, most, so_far)
-                spending.settle(most, cost)
+                cost = self._reply_cost(call, reply, prices, most, so_far)
+                spending.settle_attempt(most, cost)
                 so_far.usage = so_far.usage + cost
-                return so_far.outcome(
-                    tuple(msgspec.structs.replace(c, text=clean(c.text)) for c in reply.choices)
+                return so_far.to_outcome(
+                    tuple(
+                        msgspec.structs.replace(c, text=clean_text(c.text)) for c in reply.choices
+                    )
                 )
 
-    def most(self, call: Call, prices: PriceList) -> Usage:
+    def largest_cost(self, call: Call, prices: PriceList) -> Usage:
         """The largest cost of one attempt.
 
         A token for each byte of the prompt, or more if the provider has ever counted more, and all
         the tokens allowed for the reply.
         """
         prompt = math.ceil(call.most_prompt_tokens() * self._ratios.get(call.model, 1.0))
-        return prices.most(Tokens(prompt, call.samples * call.max_tokens))
+        return prices.largest_usage(Tokens(prompt, call.samples * call.max_tokens))
 
-    def _paid(
+    def _reply_cost(
         self, call: Call, reply: Reply, prices: PriceList, most: Usage, so_far: _Progress
     ) -> Usage:
         """Cost of a reply; learns the provider's token count, and counts replies over the limit."""
@@ -187,9 +189,9 @@ class Caller:
             self._ratios[call.model] = max(self._ratios.get(call.model, 1.0), ratio)
             if tokens.output > call.samples * call.max_tokens:
                 so_far.faults[OVER_LIMIT] += 1
-        return _uncertain(prices.usage(tokens, reply.dollars), tokens, most)
+        return _with_uncertain_cost(prices.usage_for(tokens, reply.dollars), tokens, most)
 
-    def sibling(self, backend: MinimalModel) -> Caller:
+    def with_backend(self, backend: MinimalModel) -> Caller:
         """A caller of another backend of the same provider; lanes, limits and health are shared."""
         return Caller(
             backend,
@@ -206,26 +208,26 @@ class Caller:
         """Close the backend."""
         await self.backend.close()
 
-    async def _attempt(self, call: Call, so_far: _Progress) -> Reply:
-        async with self._lanes, self._health.turn():
+    async def _make_attempt(self, call: Call, so_far: _Progress) -> Reply:
+        async with self._lanes, self._health.attempt_turn():
             slot = await self._limiter.acquire(
                 call.prompt_tokens() + call.samples * call.max_tokens
             )
             started = self._clock.now()
             try:
-                reply = await self._complete(call, min(self.policy.timeout, so_far.left))
+                reply = await self._complete_within(call, min(self.policy.timeout, so_far.left))
             except CallFailed as failure:
-                self._report(failure)
-                slot.tokens = _used(failure.tokens, slot.tokens if failure.billed else 0)
+                self._report_failure(failure)
+                slot.tokens = _used_tokens(failure.tokens, slot.tokens if failure.billed else 0)
                 raise
             finally:
                 so_far.left -= self._clock.now() - started
-            self._health.succeeded()
+            self._health.report_success()
             self._declined = 0
-            slot.tokens = _used(reply.tokens, slot.tokens)
+            slot.tokens = _used_tokens(reply.tokens, slot.tokens)
             return reply
 
-    async def _complete(self, call: Call, seconds: float) -> Reply:
+    async def _complete_within(self, call: Call, seconds: float) -> Reply:
         try:
             async with asyncio.timeout(max(seconds, 0.001)):
                 reply = await self.backend.complete(call)
@@ -233,14 +235,14 @@ class Caller:
             raise Interrupted("timeout") from None
         return _as_reply(reply)
 
-    def _report(self, failure: CallFailed) -> None:
+    def _report_failure(self, failure: CallFailed) -> None:
         """Update the provider's shared health from this failure."""
         if isinstance(failure, RateLimited):
-            self._health.failed(failure.kind, self._hold(failure))
+            self._health.report_failure(failure.kind, self._requested_wait(failure))
         elif isinstance(failure, ServerFailed | Interrupted):
-            self._health.failed(failure.kind)
+            self._health.report_failure(failure.kind)
         else:
-            self._health.succeeded()
+            self._health.report_success()
         if isinstance(failure, Declined) and failure.kind == "bad_request":
             self._declined += 1
             if self._declined >= DECLINED_IN_A_ROW:
@@ -252,20 +254,22 @@ class Caller:
                     ),
                 ) from None
 
-    def _count(
+    def _count_failure(
         self, failure: CallFailed, prices: PriceList, so_far: _Progress, most: Usage
     ) -> Usage:
         """Note a failed attempt; its cost."""
         so_far.faults[failure.kind] += 1
         if failure.raw:
-            so_far.raws.append(f"[{failure.kind}] {clean(self._scrub(failure.raw))[:RAW_KEPT]}")
+            so_far.raws.append(
+                f"[{failure.kind}] {clean_text(self._scrub(failure.raw))[:RAW_KEPT]}"
+            )
         if not failure.billed and failure.tokens is None:
             return Usage()
-        cost = _uncertain(prices.usage(failure.tokens), failure.tokens, most)
+        cost = _with_uncertain_cost(prices.usage_for(failure.tokens), failure.tokens, most)
         so_far.usage = so_far.usage + cost
         return cost
 
-    def _again(self, failure: CallFailed, so_far: _Progress) -> bool:
+    def _should_retry(self, failure: CallFailed, so_far: _Progress) -> bool:
         if isinstance(failure, Declined):
             return False
         if isinstance(failure, BadResponse):
@@ -273,24 +277,24 @@ class Caller:
             return so_far.bad <= self.policy.bad_retries
         if isinstance(failure, RateLimited):
             return True  # the deadline ends it
-        if isinstance(failure, Interrupted) or not self._health.down:
+        if isinstance(failure, Interrupted) or not self._health.is_down:
             so_far.tries += 1  # an outage does not use up this call's retries
         return so_far.tries <= self.policy.retries
 
-    def _backoff(self, failure: CallFailed, so_far: _Progress) -> float:
-        if self._health.down:
+    def _retry_pause(self, failure: CallFailed, so_far: _Progress) -> float:
+        if self._health.is_down:
             return 0.0  # the shared pause comes instead
-        if self._hold(failure) > 0:
+        if self._requested_wait(failure) > 0:
             return 0.0  # likewise: all callers wait as long as the provider asked
         growth = 2.0 ** min(max(0, sum(so_far.faults.values()) - 1), 16)
         return min(self.policy.cap, self.policy.base * growth) * self._rng.uniform(0.5, 1.0)
 
-    def _hold(self, failure: CallFailed) -> float:
+    def _requested_wait(self, failure: CallFailed) -> float:
         """Seconds that the provider asked all callers to wait, up to the policy's cap."""
         return min(getattr(failure, "retry_after", None) or 0.0, self.policy.cap)
 
 
-def _log(sentence: str) -> None:
+def _log_warning(sentence: str) -> None:
     import logging
 
     logging.getLogger("culmen.llm").warning("%s", sentence)
@@ -302,11 +306,13 @@ class Providers:
     `tell` gets a message at outages.
     """
 
-    def __init__(self, clock: AsyncClock | None = None, tell: Callable[[str], None] = _log) -> None:
+    def __init__(
+        self, clock: AsyncClock | None = None, tell: Callable[[str], None] = _log_warning
+    ) -> None:
         self._clock, self._tell = clock or RealClock(), tell
         self._callers: dict[object, Caller] = {}
 
-    def caller(self, model: ModelSpec) -> Caller:
+    def caller_for(self, model: ModelSpec) -> Caller:
         """The caller for this model."""
         key = (
             id(model.backend)
@@ -323,7 +329,9 @@ class Providers:
                 ),
                 None,
             )
-            caller = self._callers[key] = self._make(model, None if model.backend else shared)
+            caller = self._callers[key] = self._make_caller(
+                model, None if model.backend else shared
+            )
         return caller
 
     async def close(self) -> None:
@@ -332,21 +340,21 @@ class Providers:
         for caller in callers:
             await caller.close()
 
-    def _make(self, model: ModelSpec, shared: Caller | None) -> Caller:
+    def _make_caller(self, model: ModelSpec, shared: Caller | None) -> Caller:
         provider = model.provider
         if shared is not None:
-            return shared.sibling(make_backend(model))
+            return shared.with_backend(make_backend(model))
         return Caller(
             model.backend or make_backend(model),
-            policy=provider.policy,
+            policy=provider.retry_policy,
             lanes=asyncio.Semaphore(provider.concurrency),
             limiter=RateLimiter(provider.rpm, provider.tpm, self._clock),
-            health=self._health(provider),
+            health=self._make_health(provider),
             scrub=provider.key.scrub,
             clock=self._clock,
         )
 
-    def _health(self, provider: Provider) -> Health:
+    def _make_health(self, provider: Provider) -> Health:
         longest = max(provider.base, provider.cap)
         return Health(
             f"provider '{provider.name}'",
@@ -368,11 +376,11 @@ def make_backend(model: ModelSpec) -> MinimalModel:
     from culmen.llm.backends import OpenAIBackend
     from culmen.llm.endpoint import Endpoint
 
-    endpoint = Endpoint(provider.key, provider.address, provider.timeout)
+    endpoint = Endpoint(provider.key, provider.effective_base_url, provider.timeout)
     return OpenAIBackend(endpoint, max_tokens_name=model.max_tokens_name, send_seed=model.send_seed)
 
 
-def _uncertain(cost: Usage, tokens: Tokens | None, most: Usage) -> Usage:
+def _with_uncertain_cost(cost: Usage, tokens: Tokens | None, most: Usage) -> Usage:
     """The cost of an attempt, with its largest further cost if the provider did not report it."""
     return msgspec.structs.replace(
         cost,
@@ -381,20 +389,20 @@ def _uncertain(cost: Usage, tokens: Tokens | None, most: Usage) -> Usage:
     )
 
 
-def likely(call: Call, prices: PriceList) -> Usage:
+def likely_cost(call: Call, prices: PriceList) -> Usage:
     """Likely upper bound of the cost of one attempt; pure, so that replays agree."""
     # rounded up, so that few different prices need to be worked out
     prompt = -(-call.prompt_tokens() // 256) * 256
-    return prices.usage(Tokens(prompt, call.samples * call.max_tokens))
+    return prices.usage_for(Tokens(prompt, call.samples * call.max_tokens))
 
 
-def clean(text: str) -> str:
+def clean_text(text: str) -> str:
     """The text in the form that a store accepts: Unix line ends, no NUL, no lone surrogates."""
     text = text.replace("\r\n", "\n").replace("\0", "")
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _used(tokens: Tokens | None, otherwise: int) -> int:
+def _used_tokens(tokens: Tokens | None, otherwise: int) -> int:
     return otherwise if tokens is None else tokens.input + tokens.output
 
 

@@ -18,7 +18,7 @@ from culmen.core.brief import no_budget
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import CONVERSATION, Case, Observation, RoleUsage
 from culmen.core.ports import Backend, Permit
-from culmen.core.usage import Usage, total
+from culmen.core.usage import Usage, total_usage
 from culmen.llm.call import Call, ChatMessage, Completion
 from culmen.llm.caller import Providers
 from culmen.llm.sampler import Answers, ReplyCache, ReplySampler
@@ -38,7 +38,7 @@ _SAID = 18_000  # characters of a conversation that are kept
 _SAID_TURN = 4_000  # of one message
 
 
-async def _free(_: Usage) -> str:
+async def _hold_nothing(_: Usage) -> str:
     return ""
 
 
@@ -51,13 +51,13 @@ class ModelDesk:
     def __init__(self, roles: Roles, providers: Providers, cache: ReplyCache | None = None) -> None:
         self.roles, self.providers, self.cache = roles, providers, cache
         self.permit: Permit = lambda _: True
-        self.hold: Hold = _free
+        self.hold: Hold = _hold_nothing
 
-    def begin(self, permit: Permit, hold: Hold) -> None:
+    def set_budget_callbacks(self, permit: Permit, hold: Hold) -> None:
         """Call `hold` before a call from now on, and `permit` before a retry with a cost."""
         self.permit, self.hold = permit, hold
 
-    def open(self, seed: int) -> EvaluatorTalk:
+    def open_talk(self, seed: int) -> EvaluatorTalk:
         """The asker of one evaluation, whose random seed is given."""
         return EvaluatorTalk(self, seed)
 
@@ -87,15 +87,15 @@ class EvaluatorTalk:
         if number == 1:  # the first question of an attempt
             self._said, self._before = [], {}
         seed = int.from_bytes(hashlib.sha256(f"{self._seed}:{number}".encode()).digest()[:4])
-        model = self._desk.roles.pick(role, seed)
+        model = self._desk.roles.pick_model(role, seed)
         if model is None:
             raise no_model(role)
         try:
             call = call_of(model, question, seed)
         except ValueError as error:
             return {"error": {"kind": "bad_request", "message": str(error)}}
-        answers = await self._answers(role, model, call)
-        self._note(role, question["messages"], answers)
+        answers = await self._request_answers(role, model, call)
+        self._record_exchange(role, question["messages"], answers)
         if answers.choices:
             return completion_of(model, answers)
         fault = max(
@@ -109,28 +109,28 @@ class EvaluatorTalk:
             f"the model of the role '{role}' did not answer ({fault})\n{said}".strip(),
         )
 
-    async def _answers(self, role: str, model: ModelSpec, call: Call) -> Answers:
+    async def _request_answers(self, role: str, model: ModelSpec, call: Call) -> Answers:
         """Ask once the budget holds the cost, which is counted however the call ends."""
         token = object()
 
         def permit(usage: Usage) -> bool:
             before, self._needs[token] = self._needs[token], usage
-            allowed = self._desk.permit(self.most)
+            allowed = self._desk.permit(self.largest_cost)
             if not allowed:
                 self._needs[token] = before
             return allowed
 
         sampler = ReplySampler(self._desk.providers, self._desk.cache, permit)
-        known = sampler.known(model, call)
+        known = sampler.is_cached(model, call)
         try:
             if not known:
-                self._needs[token] = sampler.most(model, call)
-                refused = await self._desk.hold(self.most)
+                self._needs[token] = sampler.largest_cost(model, call)
+                refused = await self._desk.hold(self.largest_cost)
                 if refused:
                     what = f"the budget has no room for what asking '{role}' may cost: {refused}"
                     raise AskingFailed(no_budget(refused), what)
-            answers = await sampler.ask(model, call, lambda _: False)
-            self._count(role, model, answers.usage)
+            answers = await sampler.ask_samples(model, call, lambda _: False)
+            self._count_question(role, model, answers.usage)
             return answers
         except asyncio.CancelledError:  # the evaluation is gone: the cost will remain unknown
             most = self._needs.get(token, Usage())
@@ -139,12 +139,12 @@ class EvaluatorTalk:
                 uncertain_tokens=most.tokens,
                 uncertain_dollars=most.at_most("dollars"),
             )
-            self._count(role, model, cost)
+            self._count_question(role, model, cost)
             raise
         finally:
             self._needs.pop(token, None)
 
-    def _count(self, role: str, model: ModelSpec, usage: Usage) -> None:
+    def _count_question(self, role: str, model: ModelSpec, usage: Usage) -> None:
         key = (role, model.name)
         so_far = self._spent.get(key) or RoleUsage(role, model.name)
         self._spent[key] = msgspec.structs.replace(
@@ -154,18 +154,18 @@ class EvaluatorTalk:
     @property
     def usage(self) -> Usage:
         """Cost of all questions so far."""
-        return total(each.usage for each in self._spent.values())
+        return total_usage(each.usage for each in self._spent.values())
 
     @property
-    def most(self) -> Usage:
+    def largest_cost(self) -> Usage:
         """Cost of all questions so far, and the largest cost of those in flight."""
-        return self.usage + total(self._needs.values())
+        return self.usage + total_usage(self._needs.values())
 
-    def sealed(self, observation: Observation) -> Observation:
+    def with_questions(self, observation: Observation) -> Observation:
         """The observation with the record of its questions."""
         if not self._spent:
             return observation
-        told = {CONVERSATION: _cut("\n\n".join(self._said), _SAID)} if self._said else {}
+        told = {CONVERSATION: _cut_middle("\n\n".join(self._said), _SAID)} if self._said else {}
         return msgspec.structs.replace(
             observation,
             usage=observation.usage + self.usage,
@@ -173,15 +173,17 @@ class EvaluatorTalk:
             artifacts={**told, **observation.artifacts},
         )
 
-    def _note(self, role: str, messages: list[Any], answers: Answers) -> None:
+    def _record_exchange(self, role: str, messages: list[Any], answers: Answers) -> None:
         """Record the messages that are new since the role's last question, and the reply."""
         before = self._before.get(role, [])
         fresh = messages[len(before) :] if messages[: len(before)] == before else messages
-        replied = [_reply(answers.choices[0])] if answers.choices else []
+        replied = [_assistant_message(answers.choices[0])] if answers.choices else []
         self._said += [
-            _line(role, m) for m in fresh if not (m in before and m.get("role") == "assistant")
+            _transcript_line(role, m)
+            for m in fresh
+            if not (m in before and m.get("role") == "assistant")
         ]
-        self._said += [_line(role, m) for m in replied]
+        self._said += [_transcript_line(role, m) for m in replied]
         self._before[role] = [*messages, *replied]
 
 
@@ -203,14 +205,14 @@ def call_of(model: ModelSpec, question: Mapping[str, Any], seed: int) -> Call:
         or model.max_tokens
     )
     temperature = options.pop("temperature", model.temperature)
-    messages = tuple(map(_message, question["messages"]))
+    messages = tuple(map(_to_chat_message, question["messages"]))
     if not messages:
         raise ValueError("ask() needs at least one message")
     extra = {**model.extra, **options}
     return Call(model.model, messages, 1, int(limit), temperature, False, seed, extra)
 
 
-def _message(given: Any) -> ChatMessage:
+def _to_chat_message(given: Any) -> ChatMessage:
     if not isinstance(given, Mapping) or not isinstance(given.get("role"), str):
         raise ValueError('each message is {"role": ..., "content": ...}')
     content, more = (
@@ -231,7 +233,7 @@ def completion_of(model: ModelSpec, answers: Answers) -> dict[str, Any]:
         "choices": [
             {
                 "index": 0,
-                "message": _reply(choice),
+                "message": _assistant_message(choice),
                 "finish_reason": _FINISH.get(choice.finish, choice.finish),
             }
         ],
@@ -243,12 +245,12 @@ def completion_of(model: ModelSpec, answers: Answers) -> dict[str, Any]:
     }
 
 
-def _reply(choice: Completion) -> dict[str, Any]:
+def _assistant_message(choice: Completion) -> dict[str, Any]:
     tools: dict[str, Any] = {"tool_calls": list(choice.tool_calls)} if choice.tool_calls else {}
     return {"role": "assistant", "content": choice.text or (None if tools else ""), **tools}
 
 
-def _line(role: str, message: Mapping[str, Any]) -> str:
+def _transcript_line(role: str, message: Mapping[str, Any]) -> str:
     content = message.get("content")
     text = (
         content
@@ -260,10 +262,10 @@ def _line(role: str, message: Mapping[str, Any]) -> str:
     calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
     called = [f"calls {call.get('name')}({call.get('arguments', '')})" for call in calls]
     who = role if message.get("role") == "assistant" else f"{message.get('role')} to {role}"
-    return _cut(f"[{who}] " + "\n".join(filter(None, [text, *called])), _SAID_TURN)
+    return _cut_middle(f"[{who}] " + "\n".join(filter(None, [text, *called])), _SAID_TURN)
 
 
-def _cut(text: str, most: int) -> str:
+def _cut_middle(text: str, most: int) -> str:
     half = most // 2
     return text if len(text) <= most else f"{text[:half]}\n[... left out ...]\n{text[-half:]}"
 
@@ -284,10 +286,10 @@ class AskingBackend:
 
         Raises the errors of `core.asking.Asker`, except `AskingFailed`.
         """
-        talk = self._desk.open(seed)
+        talk = self._desk.open_talk(seed)
         token = ASKER.set(talk)
         try:
-            return talk.sealed(await self._backend.evaluate(candidate, case, seed, **more))
+            return talk.with_questions(await self._backend.evaluate(candidate, case, seed, **more))
         finally:
             ASKER.reset(token)
 

@@ -62,19 +62,19 @@ class Endpoint:
         invalid address, or an unknown model. Exceptions of the clients may hold request headers, so
         they are never chained.
         """
-        self._headers = self._headers or self._authorized()
-        said = await self._attempt(path, body)
+        self._headers = self._headers or self._authorized_headers()
+        said = await self._try_post(path, body)
         if isinstance(said, Exception):
             raise said
         return said
 
-    async def _attempt(self, path: str, body: dict[str, Any]) -> str | Exception:
+    async def _try_post(self, path: str, body: dict[str, Any]) -> str | Exception:
         """The response's text, or the error.
 
         It is raised elsewhere, so that its traceback does not show the response.
         """
         try:
-            response = await self._send(path, msgspec.json.encode(body))
+            response = await self._send_content(path, msgspec.json.encode(body))
         except UnicodeError:
             return Declined("bad_request", "the request holds text that is not valid Unicode")
         except NotConnected as error:
@@ -85,23 +85,27 @@ class Endpoint:
             return Interrupted("timeout")
         if 200 <= response.status < 300:
             return response.text
-        return translate(
+        return status_error(
             response.status, response.text, response.headers, self.key, str(body["model"])
         )
 
-    async def _send(self, path: str, content: bytes) -> Response:
+    async def _send_content(self, path: str, content: bytes) -> Response:
         """Send over our own connections, or by the general client if those do not lead there."""
-        if self._client is None and self._connections is None and Connections.plain(self.base_url):
+        if (
+            self._client is None
+            and self._connections is None
+            and Connections.is_plain_address(self.base_url)
+        ):
             self._connections = Connections(self.base_url)
         if self._connections is not None:
             response = await self._connections.post(path, self._headers, content, self._timeout)
-            if not response.elsewhere:
+            if not response.needs_general_client:
                 return response
             self._connections.close()
             self._connections = None
-        return await self._generally(path, content)
+        return await self._send_by_httpx(path, content)
 
-    async def _generally(self, path: str, content: bytes) -> Response:
+    async def _send_by_httpx(self, path: str, content: bytes) -> Response:
         """Send by `httpx2`: proxies, redirects, compression."""
         import httpx2
 
@@ -131,16 +135,16 @@ class Endpoint:
         except httpx2.HTTPError as error:
             raise Broken(f"{type(error).__name__}: {error}") from None
 
-    def _authorized(self) -> dict[str, str]:
+    def _authorized_headers(self) -> dict[str, str]:
         """The headers of every request. Raises `UserError` for a missing or malformed key."""
         key = self.key.reveal()
         if not (key.isascii() and key.isprintable()):
             raise UserError(
                 "the API key holds characters that no key has",
-                where=self.key.name,
+                where=self.key.source_name,
                 fix="copy the key again",
             )
-        return _headers(key, self.base_url)
+        return _request_headers(key, self.base_url)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -152,7 +156,7 @@ class Endpoint:
             await client.aclose()
 
 
-def _headers(key: str, base_url: str) -> dict[str, str]:
+def _request_headers(key: str, base_url: str) -> dict[str, str]:
     headers = {
         "Authorization": f"Bearer {key}",
         "Content-Type": "application/json",
@@ -167,14 +171,14 @@ def _headers(key: str, base_url: str) -> dict[str, str]:
     return headers
 
 
-def translate(status: int, content: str, headers: Any, key: Key, model: str) -> Exception:
+def status_error(status: int, content: str, headers: Any, key: Key, model: str) -> Exception:
     """The error for a status other than 2xx; `content` is the response's body."""
-    text = key.scrub(told(content))[:500]
+    text = key.scrub(refusal_message(content))[:500]
     if status in (401, 403, 404):
-        return _mistake(status, key, model, text)
+        return _access_error(status, key, model, text)
     if status == 402 or "insufficient_quota" in text:
         return Unavailable(
-            f"the provider says the account has no credit left: {text[:200]}", where=key.name
+            f"the provider says the account has no credit left: {text[:200]}", where=key.source_name
         )
     if status == 429:
         return RateLimited(text, retry_after=retry_after(headers))
@@ -187,7 +191,7 @@ def translate(status: int, content: str, headers: Any, key: Key, model: str) -> 
     )
 
 
-def told(content: str) -> str:
+def refusal_message(content: str) -> str:
     """The message of a refusal: code and message of the body's `error`, else the body itself."""
     try:
         error = json.loads(content)["error"]
@@ -219,7 +223,7 @@ def retry_after(headers: Any) -> float | None:
     return None
 
 
-def _mistake(status: int, key: Key, model: str, text: str) -> UserError:
+def _access_error(status: int, key: Key, model: str, text: str) -> UserError:
     if status == 404:
         return UserError(
             f"the provider knows no model '{model}'",
@@ -229,7 +233,7 @@ def _mistake(status: int, key: Key, model: str, text: str) -> UserError:
     what = "rejects the API key" if status == 401 else f"denies access to '{model}'"
     return UserError(
         f"the provider {what} (status {status})",
-        where=key.name,
+        where=key.source_name,
         fix="check that key and its rights",
     )
 
@@ -238,7 +242,7 @@ def _mistake(status: int, key: Key, model: str, text: str) -> UserError:
 # quarter of its cost.
 #
 # `h11` reads and writes the protocol, asyncio moves the bytes. There are no redirects, no proxies
-# and no compression: `Connections.plain` is False if they are needed, and a general client serves
+# and no compression: `Connections.is_plain_address` is False if they are needed, and a general client serves
 # better.
 
 # after which an idle connection is not used again: a server may be about to close it
@@ -263,7 +267,7 @@ class Response(NamedTuple):
     text: str
 
     @property
-    def elsewhere(self) -> bool:
+    def needs_general_client(self) -> bool:
         """True if the server redirects, or encodes the body in an unrequested form."""
         return (
             self.status in _NOT_FOLLOWED
@@ -292,7 +296,7 @@ class Connections:
         self._idle: list[_Connection] = []
 
     @staticmethod
-    def plain(base_url: str) -> bool:
+    def is_plain_address(base_url: str) -> bool:
         """True if a plain connection leads to this address: no proxy, no credentials in it."""
         parts = urlsplit(base_url)
         if (
@@ -314,7 +318,7 @@ class Connections:
 
         Raises `NotConnected`, `Broken` and, after `timeout` seconds without a byte, TimeoutError.
         """
-        connection = self._kept() or await self._connect(timeout)
+        connection = self._take_idle() or await self._open_connection(timeout)
         try:
             response = await connection.post(
                 self._authority, self._path + path, headers, content, timeout
@@ -322,7 +326,7 @@ class Connections:
         except BaseException:
             connection.close()
             raise
-        if connection.again():
+        if connection.start_next_request():
             self._idle.append(connection)
         else:
             connection.close()
@@ -334,16 +338,16 @@ class Connections:
         for connection in idle:
             connection.close()
 
-    def _kept(self) -> _Connection | None:
+    def _take_idle(self) -> _Connection | None:
         """The latest idle connection that is still open."""
         while self._idle:
             connection = self._idle.pop()
-            if connection.fresh():
+            if connection.is_usable():
                 return connection
             connection.close()
         return None
 
-    async def _connect(self, timeout: float) -> _Connection:
+    async def _open_connection(self, timeout: float) -> _Connection:
         if self._secure and self._context is None:
             import httpx2
 
@@ -407,7 +411,7 @@ class _Connection:
         found = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
         return Response(head.status_code, found, body.decode("utf-8", "replace"))
 
-    def again(self) -> bool:
+    def start_next_request(self) -> bool:
         """True if the connection can serve another request; prepares it for one."""
         done = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
         if not done or self._http.trailing_data[0]:
@@ -416,7 +420,7 @@ class _Connection:
         self._used = time.monotonic()
         return True
 
-    def fresh(self) -> bool:
+    def is_usable(self) -> bool:
         """True if the connection is usable.
 
         It has not been idle long, and the server neither closed it nor sent unrequested bytes.

@@ -9,20 +9,27 @@ from typing import Any
 
 import msgspec
 
-from culmen.core.brief import OVER_LIMIT, Brief, Proposal, Text, settled
+from culmen.core.brief import OVER_LIMIT, Brief, Proposal, Text, resolve_format
 from culmen.core.errors import UserError
 from culmen.core.event import ProposeRequest, Request, WriteRequest
 from culmen.core.pictures import SHOWN
 from culmen.core.ports import Gateway, Permit
 from culmen.core.task import Task
-from culmen.core.usage import Usage, total
-from culmen.core.wording import clip
+from culmen.core.usage import Usage, total_usage
+from culmen.core.wording import clip_middle
 from culmen.llm.call import Call, ChatMessage, Completion
-from culmen.llm.caller import Providers, likely
+from culmen.llm.caller import Providers, likely_cost
 from culmen.llm.desk import ModelDesk
-from culmen.llm.sampler import Answers, ReplyCache, ReplySampler, parts
+from culmen.llm.sampler import Answers, ReplyCache, ReplySampler, split_samples
 from culmen.llm.spec import ModelSpec, Roles
-from culmen.prompts.formats import FORMATS, SEVERAL, ReplyFormat, broken_off, read_replies, summary
+from culmen.prompts.formats import (
+    FORMATS,
+    SEVERAL,
+    ReplyFormat,
+    is_broken_off,
+    read_replies,
+    reply_summary,
+)
 from culmen.prompts.template import Templates
 from culmen.prompts.writer import Prompt, PromptWriter, Shown
 
@@ -30,7 +37,7 @@ _JSON = ("json", "verbalized", "verbalized_diff")  # replies of these formats ar
 _KEPT = 64  # requests
 
 
-def _allow(_: Usage) -> bool:
+def _permit_all(_: Usage) -> bool:
     return True
 
 
@@ -55,9 +62,9 @@ class ModelGateway(Gateway):
         self._task, self._roles = task, roles
         self._writer = PromptWriter(task, templates)
         self._formats = {**FORMATS, **SEVERAL, **(formats or {})}
-        self._permit: Permit = _allow
+        self._permit: Permit = _permit_all
         providers = providers or Providers()
-        self._sampler = ReplySampler(providers, cache, self._permitted)
+        self._sampler = ReplySampler(providers, cache, self._is_permitted)
         self.desk = ModelDesk(roles, providers, cache)
         self._contexts = ContextSizes()
         self.faults: Counter[str] = Counter()
@@ -72,7 +79,7 @@ class ModelGateway(Gateway):
 
         Model failures are returned as `fault`; raises `UserError` and `Unavailable`.
         """
-        model = self._roles.pick(brief.role, seed)
+        model = self._roles.pick_model(brief.role, seed)
         if model is None:
             raise UserError(
                 f"no model for the role '{brief.role}'",
@@ -82,23 +89,25 @@ class ModelGateway(Gateway):
         form, call = self._brief_call(brief, model, seed)
 
         def broken(choice: Completion) -> bool:
-            return broken_off(choice, form, self._task, brief.parent)
+            return is_broken_off(choice, form, self._task, brief.parent)
 
         def remade(shown: Shown) -> Call:
-            return self._made(brief, model, seed, shown)[1]
+            return self._build_brief_call(brief, model, seed, shown)[1]
 
-        call, answers = await self._ask(model, call, broken, remade)
+        call, answers = await self._ask_shortened(model, call, broken, remade)
         read = read_replies(answers.choices, form, self._task, brief, model.name)
         faults = Counter(answers.faults) + Counter(read.faults)
         self.faults.update(faults)
         return Proposal(
             candidates=read.candidates,
             hypothesis=read.hypothesis,
-            fault="" if len(read.candidates) >= brief.k else _main(read.faults, answers.faults),
+            fault=""
+            if len(read.candidates) >= brief.k
+            else _main_fault(read.faults, answers.faults),
             model=model.name,
             usage=answers.usage,
             prompt=call.prompt,
-            reply=_joined(answers),
+            reply=_joined_replies(answers),
             faults=dict(faults),
         )
 
@@ -108,7 +117,7 @@ class ModelGateway(Gateway):
         If the slots hold `messages` (role and content each), these are sent unchanged, and the
         whole reply is returned.
         """
-        model = self._roles.pick(role, seed)
+        model = self._roles.pick_model(role, seed)
         if model is None:
             return Text(fault="no_model")
         call = self._prose_call(role, slots, model, seed)
@@ -117,15 +126,23 @@ class ModelGateway(Gateway):
         def broken(choice: Completion) -> bool:
             return choice.finish == "length" and (chat or "</summary>" not in choice.text)
 
-        call, answers = await self._ask(model, call, broken, None)
+        call, answers = await self._ask_shortened(model, call, broken, None)
         faults = Counter(answers.faults)
-        text, fault = "", _main({}, answers.faults)
+        text, fault = "", _main_fault({}, answers.faults)
         if answers.choices:
-            text, fault = _whole(answers.choices[0]) if chat else _prose(answers.choices[0])
+            text, fault = (
+                _read_chat_reply(answers.choices[0]) if chat else _read_prose(answers.choices[0])
+            )
             faults.update([fault] if fault else [])
         self.faults.update(faults)
         return Text(
-            text, fault, model.name, answers.usage, call.prompt, _joined(answers), dict(faults)
+            text,
+            fault,
+            model.name,
+            answers.usage,
+            call.prompt,
+            _joined_replies(answers),
+            dict(faults),
         )
 
     def estimate(self, request: Request) -> Usage:
@@ -137,7 +154,9 @@ class ModelGateway(Gateway):
         call, model = self._request_call(request)
         if call is None or model is None:
             return Usage()
-        return total(likely(part, model.price_list) for part in parts(call, model.samples))
+        return total_usage(
+            likely_cost(part, model.price_list) for part in split_samples(call, model.samples)
+        )
 
     def most(self, request: Request) -> Usage:
         """The largest cost of a request if no attempt has to be repeated.
@@ -145,13 +164,13 @@ class ModelGateway(Gateway):
         A token may be as short as a byte.
         """
         call, model = self._request_call(request)
-        return Usage() if call is None or model is None else self._sampler.most(model, call)
+        return Usage() if call is None or model is None else self._sampler.largest_cost(model, call)
 
     async def close(self) -> None:
         """Close all connections."""
         await self._sampler.close()
 
-    async def _ask(
+    async def _ask_shortened(
         self,
         model: ModelSpec,
         call: Call,
@@ -162,35 +181,35 @@ class ModelGateway(Gateway):
 
         Raises `UserError` if the model refuses all.
         """
-        call, said = self._contexts.fits(model, call, remake), ""
-        answers = await self._sampler.ask(model, call, broken)
+        call, said = self._contexts.fit_call(model, call, remake), ""
+        answers = await self._sampler.ask_samples(model, call, broken)
         for _ in range(TRIES):
             if answers.choices or "too_long" not in answers.faults:
-                self._contexts.answered(model)
+                self._contexts.note_answer(model)
                 return call, answers
             said = " ".join(answers.raws)
-            self._contexts.refused(model, call, said)
-            shorter = self._contexts.fits(model, call, remake)
+            self._contexts.learn_from_refusal(model, call, said)
+            shorter = self._contexts.fit_call(model, call, remake)
             if shorter == call:
                 break
-            call, answers = shorter, await self._sampler.ask(model, shorter, broken)
+            call, answers = shorter, await self._sampler.ask_samples(model, shorter, broken)
         if not answers.choices:
             self._contexts.give_up(model, call, said)
         return call, answers
 
-    def _permitted(self, usage: Usage) -> bool:
+    def _is_permitted(self, usage: Usage) -> bool:
         return self._permit(usage)
 
     def _request_call(self, request: Request) -> tuple[Call | None, ModelSpec | None]:
         if isinstance(request, ProposeRequest):
-            model = self._roles.pick(request.brief.role, request.seed)
+            model = self._roles.pick_model(request.brief.role, request.seed)
             return (
                 (self._brief_call(request.brief, model, request.seed)[1], model)
                 if model
                 else (None, None)
             )
         if isinstance(request, WriteRequest):
-            model = self._roles.pick(request.role, request.seed)
+            model = self._roles.pick_model(request.role, request.seed)
             return (
                 (self._prose_call(request.role, request.slots, model, request.seed), model)
                 if model
@@ -209,27 +228,31 @@ class ModelGateway(Gateway):
                 brief,
                 model.name,
                 seed,
-                *self._made(brief, model, seed),
+                *self._build_brief_call(brief, model, seed),
             )
             while len(self._latest) > _KEPT:
                 del self._latest[next(iter(self._latest))]
         return known[3:]
 
-    def _made(
+    def _build_brief_call(
         self, brief: Brief, model: ModelSpec, seed: int, shown: Shown | None = None
     ) -> tuple[ReplyFormat, Call]:
-        wanted = settled(brief.format, brief.parent, self._task.surface.frozen)
+        wanted = resolve_format(brief.format, brief.parent, self._task.surface.frozen)
         name = "json" if model.json and wanted == "rewrite" else wanted
         form = self._formats.get(name)
         if form is None:
             raise UserError(
                 f"no reply format '{name}'", fix=f"use one of {', '.join(sorted(self._formats))}"
             )
-        if model.sees or shown is not None:
-            seen = min(SHOWN, SHOWN if shown is None else shown.pictures) if model.sees else 0
+        if model.accepts_pictures or shown is not None:
+            seen = (
+                min(SHOWN, SHOWN if shown is None else shown.pictures)
+                if model.accepts_pictures
+                else 0
+            )
             shown = msgspec.structs.replace(shown or self._writer.shown, pictures=seen)
-        call = _call(
-            _two(self._writer.brief(brief, form, shown)),
+        call = _build_call(
+            _prompt_messages(self._writer.brief_prompt(brief, form, shown)),
             model,
             seed,
             json=model.json and name in _JSON,
@@ -238,20 +261,22 @@ class ModelGateway(Gateway):
 
     def _prose_call(self, role: str, slots: dict[str, Any], model: ModelSpec, seed: int) -> Call:
         if "messages" in slots:
-            return _call(
+            return _build_call(
                 tuple(ChatMessage(m["role"], m["content"]) for m in slots["messages"]),
                 model,
                 seed,
                 json=False,
             )
-        return _call(_two(self._writer.prose(role, slots)), model, seed, json=False)
+        return _build_call(
+            _prompt_messages(self._writer.text_prompt(role, slots)), model, seed, json=False
+        )
 
 
-def _two(prompt: Prompt) -> tuple[ChatMessage, ...]:
+def _prompt_messages(prompt: Prompt) -> tuple[ChatMessage, ...]:
     return ChatMessage("system", prompt.system), ChatMessage("user", prompt.user, prompt.pictures)
 
 
-def _call(messages: tuple[ChatMessage, ...], model: ModelSpec, seed: int, json: bool) -> Call:
+def _build_call(messages: tuple[ChatMessage, ...], model: ModelSpec, seed: int, json: bool) -> Call:
     return Call(
         model=model.model,
         messages=messages,
@@ -263,7 +288,7 @@ def _call(messages: tuple[ChatMessage, ...], model: ModelSpec, seed: int, json: 
     )
 
 
-def _main(read: dict[str, int], asked: dict[str, int]) -> str:
+def _main_fault(read: dict[str, int], asked: dict[str, int]) -> str:
     """The fault of a request with fewer results than requested.
 
     That of the replies, else that of the calls.
@@ -274,16 +299,16 @@ def _main(read: dict[str, int], asked: dict[str, int]) -> str:
     return "too_few"
 
 
-def _prose(choice: Completion) -> tuple[str, str]:
+def _read_prose(choice: Completion) -> tuple[str, str]:
     if choice.finish == "refused":
         return "", "refused"
-    text = summary(choice.text)
+    text = reply_summary(choice.text)
     if choice.finish == "length" and "</summary>" not in choice.text:
         return text, "truncated"
     return text, "" if text else "empty"
 
 
-def _whole(choice: Completion) -> tuple[str, str]:
+def _read_chat_reply(choice: Completion) -> tuple[str, str]:
     """A reply of a conversation, and its fault; a truncated one is kept."""
     if choice.finish == "refused":
         return "", "refused"
@@ -293,7 +318,7 @@ def _whole(choice: Completion) -> tuple[str, str]:
     )
 
 
-def _joined(answers: Answers) -> str:
+def _joined_replies(answers: Answers) -> str:
     """All replies as one text, the malformed ones at the end."""
     texts = [choice.text for choice in answers.choices]
     if len(texts) == 1 and not answers.raws:
@@ -325,7 +350,7 @@ Remake = Callable[[Shown], Call]
 """Makes a request anew that shows at most this."""
 
 
-def limited(scale: float) -> Shown:
+def scaled_limits(scale: float) -> Shown:
     """Limits of a prompt's content at this scale."""
     whole = msgspec.structs.asdict(Shown())
     return Shown(
@@ -343,39 +368,41 @@ class ContextSizes:
         self._learnt: dict[str, int] = {}
         self._answered: set[str] = set()
 
-    def fits(self, model: ModelSpec, call: Call, remake: Remake | None) -> Call:
+    def fit_call(self, model: ModelSpec, call: Call, remake: Remake | None) -> Call:
         """The request, shortened if it is longer than the model's context.
 
         First the content beside the current candidate, by a call of `remake`, or without that the
         middle of the prompt; then the reply.
         """
-        room = self._size(model)
+        room = self._context_size(model)
         if room is None or call.prompt_tokens() + call.max_tokens <= room:
             return call
         reply = min(call.max_tokens, room // 2)
         for scale in _SCALES if remake is not None else ():
             if call.prompt_tokens() + reply <= room:
                 break
-            call = remake(limited(scale)) if remake is not None else call
+            call = remake(scaled_limits(scale)) if remake is not None else call
         if remake is None and call.prompt_tokens() + reply > room:
-            call = _clipped(call, room - reply)
+            call = _clip_longest_message(call, room - reply)
         left = room - call.prompt_tokens()
         return msgspec.structs.replace(call, max_tokens=max(_LEAST, min(call.max_tokens, left)))
 
-    def answered(self, model: ModelSpec) -> None:
+    def note_answer(self, model: ModelSpec) -> None:
         """Note that a request was not refused."""
-        self._answered.add(model.key)
+        self._answered.add(model.cache_key)
 
-    def refused(self, model: ModelSpec, call: Call, said: str) -> None:
+    def learn_from_refusal(self, model: ModelSpec, call: Call, said: str) -> None:
         """Learn the context size from a refusal."""
         total = call.prompt_tokens() + call.max_tokens
         numbers = [int(n) for n in _SAID.findall(said) if int(n) < total]
-        known = self._learnt.get(model.key, total)
-        self._learnt[model.key] = min(max(numbers), known * 9 // 10) if numbers else known * 2 // 3
+        known = self._learnt.get(model.cache_key, total)
+        self._learnt[model.cache_key] = (
+            min(max(numbers), known * 9 // 10) if numbers else known * 2 // 3
+        )
 
     def give_up(self, model: ModelSpec, call: Call, said: str) -> None:
         """Stop shortening. Raises `UserError` if the model has answered no request at all."""
-        if model.key in self._answered:
+        if model.cache_key in self._answered:
             return
         raise UserError(
             f"{model.name} refuses every request as too long, also the shortest (about "
@@ -386,17 +413,17 @@ class ContextSizes:
             "model's context and max_tokens in a models file",
         )
 
-    def _size(self, model: ModelSpec) -> int | None:
-        sizes = [size for size in (model.context, self._learnt.get(model.key)) if size]
+    def _context_size(self, model: ModelSpec) -> int | None:
+        sizes = [size for size in (model.context, self._learnt.get(model.cache_key)) if size]
         return min(sizes, default=None)
 
 
-def _clipped(call: Call, tokens: int) -> Call:
+def _clip_longest_message(call: Call, tokens: int) -> Call:
     """The request without the middle of its longest message."""
     longest = max(call.messages, key=lambda message: len(message.content))
     over = call.prompt_tokens() - tokens
     keep = max(200, len(longest.content) - 3 * over - 100)
-    short = msgspec.structs.replace(longest, content=clip(longest.content, keep))
+    short = msgspec.structs.replace(longest, content=clip_middle(longest.content, keep))
     return msgspec.structs.replace(
         call, messages=tuple(short if m is longest else m for m in call.messages)
     )

@@ -65,21 +65,21 @@ class RateLimiter:
         Correct `slot.tokens` once the true number is known.
         """
         async with self._turn:
-            while (wait := self._wait(tokens)) > 0:
+            while (wait := self._seconds_to_wait(tokens)) > 0:
                 await self._clock.sleep(wait)
             slot = Slot(self._clock.now(), tokens)
             self._window.append(slot)
             return slot
 
-    def _wait(self, tokens: int) -> float:
+    def _seconds_to_wait(self, tokens: int) -> float:
         now = self._clock.now()
         while self._window and self._window[0].time <= now - WINDOW:
             self._window.popleft()
-        if not self._window or not self._full(tokens):
+        if not self._window or not self._is_full(tokens):
             return 0.0
         return max(self._window[0].time + WINDOW - now, 1e-3)
 
-    def _full(self, tokens: int) -> bool:
+    def _is_full(self, tokens: int) -> bool:
         if self._rpm is not None and len(self._window) >= self._rpm:
             return True
         return (
@@ -121,17 +121,17 @@ class Health:
         self._changed: asyncio.Event | None = None
 
     @property
-    def down(self) -> bool:
+    def is_down(self) -> bool:
         """True if callers are held back because of an outage."""
         return self._down
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def attempt_turn(self) -> AsyncIterator[None]:
         """Wait until an attempt makes sense, then make it inside.
 
         Report it by `succeeded` or `failed`.
         """
-        await self._ready()
+        await self._wait_until_ready()
         probe = self._down
         self._probing = self._probing or probe
         try:
@@ -139,16 +139,16 @@ class Health:
         finally:
             if probe:
                 self._probing = False
-                self._wake()
+                self._wake_waiting()
 
-    def succeeded(self) -> None:
+    def report_success(self) -> None:
         """Report that an attempt was served, whatever the quality of the reply."""
         if self._down:
             self._tell(f"{self._name} answers again")
         self._failures, self._down, self._pause, self._reopen = 0, False, self._first, 0.0
-        self._wake()
+        self._wake_waiting()
 
-    def failed(self, reason: str, hold: float = 0.0) -> None:
+    def report_failure(self, reason: str, hold: float = 0.0) -> None:
         """Report that an attempt was not served.
 
         No caller tries again for `hold` seconds (rate limits).
@@ -164,11 +164,11 @@ class Health:
             self._pause = min(self._longest, self._pause * 2)
         self._reopen = max(self._reopen, now + hold)
 
-    async def _ready(self) -> None:
+    async def _wait_until_ready(self) -> None:
         while True:
             now = self._clock.now()
             if self._down and now - self._since > self._patience:
-                raise self._unavailable()
+                raise self._unavailable_error()
             if self._reopen > now:
                 await self._clock.sleep(self._reopen - now)
             elif self._down and self._probing:
@@ -177,12 +177,12 @@ class Health:
             else:
                 return
 
-    def _wake(self) -> None:
+    def _wake_waiting(self) -> None:
         if self._changed is not None:
             self._changed.set()
             self._changed = None
 
-    def _unavailable(self) -> Unavailable:
+    def _unavailable_error(self) -> Unavailable:
         return Unavailable(
             f"{self._name} has not answered for {self._patience:.0f} s ({self._reason})",
             where=self._name,

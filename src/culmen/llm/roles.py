@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from culmen.core.errors import UserError
-from culmen.core.ports import complete
+from culmen.core.ports import with_protocol_defaults
 from culmen.llm.call import Call, MinimalModel, ModelBackend
 from culmen.llm.spec import OTHERS, PROVIDERS, ModelSpec, Price, Provider, Roles, Weighted
 
@@ -57,28 +57,30 @@ class ModelBook:
     def __init__(self, file: str | Path | None = None, asked: Path | None = None) -> None:
         """`asked` is the folder of prompts to a person."""
         self._where, self._asked = str(file or ""), asked
-        content = _read(Path(file).expanduser()) if file else _File()
+        content = _read_models_file(Path(file).expanduser()) if file else _File()
         self._providers = {
             **PROVIDERS,
-            **{n: self._provider(n, t) for n, t in content.providers.items()},
+            **{n: self._build_provider(n, t) for n, t in content.providers.items()},
         }
         self._models, self._roles = content.models, content.roles
 
-    def roles(self, text: str | Mapping[str, Any] | None = None) -> Roles:
+    def parse_roles(self, text: str | Mapping[str, Any] | None = None) -> Roles:
         """Roles of a `--model` text (or mapping role -> name or backend) over the models file's.
 
         `gpt-5-mini`, `proposer=openai/gpt-5,summarizer=none`, ensembles as `3*gpt-5-mini|1*gpt-5`.
         Raises `UserError`.
         """
-        given = _split(text) if isinstance(text, str) else dict(text or {})
+        given = _split_roles(text) if isinstance(text, str) else dict(text or {})
         if (
             given.get(OTHERS) == "offline"
         ):  # the search asks no model, the roles of the evaluator may
             given[OTHERS] = NONE
-        table = {role: self._ensemble(entry) for role, entry in {**self._roles, **given}.items()}
+        table = {
+            role: self._parse_ensemble(entry) for role, entry in {**self._roles, **given}.items()
+        }
         return Roles(table)
 
-    def named(self) -> str:
+    def roles_text(self) -> str:
         """The models in the file's [roles], written as a `--model` text.
 
         "" if it has no such table.
@@ -91,7 +93,7 @@ class ModelBook:
 
         return ",".join(f"{role}={text(entry)}" for role, entry in self._roles.items())
 
-    def names(self) -> list[str]:
+    def model_names(self) -> list[str]:
         """The models described in the file."""
         return list(self._models)
 
@@ -102,7 +104,7 @@ class ModelBook:
         """
         name = name.strip()
         if name in self._models:
-            return self._configured(name, self._models[name])
+            return self._build_model(name, self._models[name])
         if name == "offline":
             raise UserError(
                 "'offline' cannot be the model of a single role",
@@ -110,37 +112,37 @@ class ModelBook:
                 fix="name offline alone, or write ROLE=none for a role without a model",
             )
         if name == "ask":
-            return _person(self._asked)
+            return _person_model(self._asked)
         prefix, slash, rest = name.partition("/")
         if not slash:
-            return self._plain("openai", prefix)
+            return self._default_model("openai", prefix)
         if prefix in self._providers and rest:
-            return self._plain(prefix, rest)
+            return self._default_model(prefix, rest)
         raise UserError(
             f"unknown provider '{prefix}' in model '{name}'",
             where=self._where or "--model",
             fix=f"use one of {', '.join(sorted(self._providers))}, or define it in a models "
-            f"file under [providers.{prefix}]{_nearest(prefix, self._providers)}",
+            f"file under [providers.{prefix}]{_nearest_hint(prefix, self._providers)}",
         )
 
-    def _plain(self, provider: str, model: str) -> ModelSpec:
-        return self._configured(model, _Settings(model=model, provider=provider))
+    def _default_model(self, provider: str, model: str) -> ModelSpec:
+        return self._build_model(model, _Settings(model=model, provider=provider))
 
-    def _configured(self, name: str, s: _Settings) -> ModelSpec:
+    def _build_model(self, name: str, s: _Settings) -> ModelSpec:
         provider = self._providers.get(s.provider)
         if provider is None:
             raise UserError(
                 f"model '{name}' names an unknown provider '{s.provider}'",
                 where=self._where,
-                fix=f"define [providers.{s.provider}]{_nearest(s.provider, self._providers)}",
+                fix=f"define [providers.{s.provider}]{_nearest_hint(s.provider, self._providers)}",
             )
-        openai_itself = provider.name == "openai" and provider.address is None
+        openai_itself = provider.name == "openai" and provider.effective_base_url is None
         return ModelSpec(
             provider=provider,
             model=s.model or name,
             temperature=s.temperature,
-            max_tokens=_positive(s.max_tokens, f"{name}.max_tokens", self._where),
-            samples=_positive(
+            max_tokens=_check_positive(s.max_tokens, f"{name}.max_tokens", self._where),
+            samples=_check_positive(
                 s.samples or (8 if openai_itself else 1), f"{name}.samples", self._where
             ),
             json=s.json,
@@ -150,12 +152,12 @@ class ModelBook:
             price=s.price,
             context=None
             if s.context is None
-            else _positive(s.context, f"{name}.context", self._where),
+            else _check_positive(s.context, f"{name}.context", self._where),
             images=s.images,
             extra=s.extra,
         )
 
-    def _provider(self, name: str, table: dict[str, Any]) -> Provider:
+    def _build_provider(self, name: str, table: dict[str, Any]) -> Provider:
         start = msgspec.to_builtins(PROVIDERS[name]) if name in PROVIDERS else {"name": name}
         if "api_key" in table or "key" in table:
             raise UserError(
@@ -165,27 +167,29 @@ class ModelBook:
             )
         if "base_url" in table:
             start["prices"] = ""  # elsewhere the known provider's prices need not hold
-        provider = _convert({**start, **table}, Provider, f"{self._where}: [providers.{name}]")
+        provider = _convert_table(
+            {**start, **table}, Provider, f"{self._where}: [providers.{name}]"
+        )
         for field in ("concurrency", "timeout", "deadline", "rpm", "tpm"):
             if (value := getattr(provider, field)) is not None:
-                _positive(value, f"{name}.{field}", self._where)
+                _check_positive(value, f"{name}.{field}", self._where)
         return provider
 
-    def _ensemble(self, entry: Any) -> tuple[Weighted, ...]:
+    def _parse_ensemble(self, entry: Any) -> tuple[Weighted, ...]:
         if isinstance(entry, str):
             names = [piece.strip() for piece in entry.split("|")]
-            return () if names == [NONE] else tuple(self._weighted(name) for name in names)
+            return () if names == [NONE] else tuple(self._parse_weighted(name) for name in names)
         if isinstance(entry, list | tuple):
-            return tuple(member for item in entry for member in self._ensemble(item))
+            return tuple(member for item in entry for member in self._parse_ensemble(item))
         if isinstance(entry, _Member):
-            return (Weighted(self.model(entry.model), _weight(entry.weight, entry.model)),)
+            return (Weighted(self.model(entry.model), _parse_weight(entry.weight, entry.model)),)
         return (Weighted(entry if isinstance(entry, ModelSpec) else of_backend(entry)),)
 
-    def _weighted(self, text: str) -> Weighted:
+    def _parse_weighted(self, text: str) -> Weighted:
         weight, star, name = text.partition("*")
         if not star:
-            return Weighted(self.model(_named(text, text)))
-        return Weighted(self.model(_named(name, text)), _weight(weight, text))
+            return Weighted(self.model(_check_model_name(text, text)))
+        return Weighted(self.model(_check_model_name(name, text)), _parse_weight(weight, text))
 
 
 class FunctionModel:
@@ -197,13 +201,15 @@ class FunctionModel:
     async def complete(self, call: Call) -> Any:
         """One reply for each requested sample; a plain function runs in a thread."""
         if inspect.iscoroutinefunction(self._function):
-            return [self._text(await self._function(call.prompt)) for _ in range(call.samples)]
+            return [
+                self._check_reply(await self._function(call.prompt)) for _ in range(call.samples)
+            ]
         return [
-            self._text(await asyncio.to_thread(self._function, call.prompt))
+            self._check_reply(await asyncio.to_thread(self._function, call.prompt))
             for _ in range(call.samples)
         ]
 
-    def _text(self, reply: object) -> str:
+    def _check_reply(self, reply: object) -> str:
         if isinstance(reply, str):
             return reply
         said = (
@@ -218,7 +224,7 @@ class FunctionModel:
         )
 
 
-def _person(folder: Path | None) -> ModelSpec:
+def _person_model(folder: Path | None) -> ModelSpec:
     """A person as a model: one prompt at a time, without a time limit in practice."""
     from culmen.llm.backends import ASKED, Person
 
@@ -247,11 +253,11 @@ def of_backend(backend: object) -> ModelSpec:
             fix="pass a model's name, a function from the prompt's text to the reply's, or an "
             "object with `async def complete(self, call)`",
         )
-    name = complete(ModelBackend, backend).name or type(backend).__name__
+    name = with_protocol_defaults(ModelBackend, backend).name or type(backend).__name__
     return ModelSpec(provider=Provider(name="custom"), model=name, samples=1_000, backend=backend)
 
 
-def _split(text: str) -> dict[str, str]:
+def _split_roles(text: str) -> dict[str, str]:
     """`a,summarizer=b` as {default: a, summarizer: b}."""
     table: dict[str, str] = {}
     for piece in filter(None, (p.strip() for p in text.split(","))):
@@ -269,19 +275,19 @@ def _split(text: str) -> dict[str, str]:
     return table
 
 
-def _read(path: Path) -> _File:
+def _read_models_file(path: Path) -> _File:
     try:
         raw = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the models file: {error}", where=str(path)) from None
     try:
-        data = tomllib.loads(raw) if path.suffix == ".toml" else _yaml(raw)
+        data = tomllib.loads(raw) if path.suffix == ".toml" else _parse_yaml(raw)
     except ValueError as error:
         raise UserError(f"the models file is not valid: {error}", where=str(path)) from None
-    return _convert(data if data is not None else {}, _File, str(path))
+    return _convert_table(data if data is not None else {}, _File, str(path))
 
 
-def _yaml(raw: str) -> Any:
+def _parse_yaml(raw: str) -> Any:
     import yaml
 
     try:
@@ -290,7 +296,7 @@ def _yaml(raw: str) -> Any:
         raise ValueError(str(error)) from None
 
 
-def _convert(data: Any, kind: Any, where: str) -> Any:
+def _convert_table(data: Any, kind: Any, where: str) -> Any:
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
@@ -301,13 +307,13 @@ def _convert(data: Any, kind: Any, where: str) -> Any:
         ) from None
 
 
-def _positive(value: Any, name: str, where: str) -> Any:
+def _check_positive(value: Any, name: str, where: str) -> Any:
     if value <= 0:
         raise UserError(f"{name} must be above 0, not {value}", where=where)
     return value
 
 
-def _weight(raw: object, text: str) -> float:
+def _parse_weight(raw: object, text: str) -> float:
     try:
         weight = float(raw)  # pyright: ignore[reportArgumentType]
     except ValueError:
@@ -317,7 +323,7 @@ def _weight(raw: object, text: str) -> float:
     return weight
 
 
-def _named(name: str, text: str) -> str:
+def _check_model_name(name: str, text: str) -> str:
     if not name.strip():
         raise UserError(
             f"a model is missing in '{text}'",
@@ -327,6 +333,6 @@ def _named(name: str, text: str) -> str:
     return name
 
 
-def _nearest(name: str, known: Mapping[str, Any]) -> str:
+def _nearest_hint(name: str, known: Mapping[str, Any]) -> str:
     close = get_close_matches(name, list(known), 1)
     return f" (did you mean '{close[0]}'?)" if close else ""

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from culmen.core.brief import OVER_LIMIT
-from culmen.core.usage import Usage, total
+from culmen.core.usage import Usage, total_usage
 from culmen.llm.call import Call, Completion
 from culmen.llm.caller import CallOutcome, Providers, RequestSpending
 from culmen.llm.spec import ModelSpec
@@ -37,14 +37,14 @@ class ReplyCache:
         """The sample's reply, None if it is missing."""
         try:
             return msgspec.json.decode(
-                self._path(model, call, sample).read_bytes(), type=Completion
+                self._reply_path(model, call, sample).read_bytes(), type=Completion
             )
         except (OSError, msgspec.DecodeError):
             return None
 
     def put(self, model: str, call: Call, sample: int, choice: Completion) -> None:
         """Keep a reply; on a full disk it is dropped."""
-        path = self._path(model, call, sample)
+        path = self._reply_path(model, call, sample)
         draft, raw = (
             path.with_suffix(f".{os.getpid()}-{threading.get_ident()}"),
             msgspec.json.encode(choice),
@@ -60,9 +60,9 @@ class ReplyCache:
             with suppress(OSError):
                 draft.unlink()
 
-    def _path(self, model: str, call: Call, sample: int) -> Path:
+    def _reply_path(self, model: str, call: Call, sample: int) -> Path:
         name = hashlib.sha256(
-            f"{model}\0{call.digest()}\0{call.seed}\0{sample}".encode()
+            f"{model}\0{call.sample_digest()}\0{call.seed}\0{sample}".encode()
         ).hexdigest()
         return self._folder / name[:2] / f"{name}.json"
 
@@ -91,19 +91,22 @@ class ReplySampler:
     ) -> None:
         self._providers, self._cache, self.permit = providers, cache, permit
 
-    def most(self, model: ModelSpec, call: Call) -> Usage:
+    def largest_cost(self, model: ModelSpec, call: Call) -> Usage:
         """The largest cost of the first attempts at all samples."""
-        caller = self._providers.caller(model)
-        return total(caller.most(part, model.price_list) for part in parts(call, model.samples))
+        caller = self._providers.caller_for(model)
+        return total_usage(
+            caller.largest_cost(part, model.price_list)
+            for part in split_samples(call, model.samples)
+        )
 
-    def known(self, model: ModelSpec, call: Call) -> bool:
+    def is_cached(self, model: ModelSpec, call: Call) -> bool:
         """True if the cache has all samples, so that the request is free."""
         cache = self._cache_for(model)
         return cache is not None and all(
-            cache.get(model.key, call, i) is not None for i in range(call.samples)
+            cache.get(model.cache_key, call, i) is not None for i in range(call.samples)
         )
 
-    async def ask(
+    async def ask_samples(
         self, model: ModelSpec, call: Call, broken: Callable[[Completion], bool]
     ) -> Answers:
         """All samples, cached ones first.
@@ -111,18 +114,20 @@ class ReplySampler:
         A truncated reply is requested once more with twice the tokens.
         """
         cache = self._cache_for(model)
-        cached = [cache.get(model.key, call, i) if cache else None for i in range(call.samples)]
+        cached = [
+            cache.get(model.cache_key, call, i) if cache else None for i in range(call.samples)
+        ]
         hits = [choice for choice in cached if choice is not None]
         if len(hits) == call.samples:
             return Answers(tuple(hits), Usage(cache_hits=len(hits)))
         missing = msgspec.structs.replace(call, samples=call.samples - len(hits))
         spending = RequestSpending(self.permit)
-        spending.start(self.most(model, missing))
-        fresh = await self._fresh(model, missing, spending)
+        spending.begin_attempts(self.largest_cost(model, missing))
+        fresh = await self._request_samples(model, missing, spending)
         cut = [choice for choice in fresh.choices if broken(choice)]
         if cut:
-            fresh = await self._longer(model, missing, fresh, cut, spending)
-        self._keep(model, call, cached, fresh.choices)
+            fresh = await self._retry_longer(model, missing, fresh, cut, spending)
+        self._cache_replies(model, call, cached, fresh.choices)
         usage = fresh.usage + Usage(cache_hits=len(hits))
         return msgspec.structs.replace(fresh, choices=(*hits, *fresh.choices), usage=usage)
 
@@ -133,7 +138,7 @@ class ReplySampler:
     def _cache_for(self, model: ModelSpec) -> ReplyCache | None:
         return self._cache if model.cacheable else None
 
-    async def _longer(
+    async def _retry_longer(
         self,
         model: ModelSpec,
         call: Call,
@@ -142,9 +147,9 @@ class ReplySampler:
         spending: RequestSpending,
     ) -> Answers:
         longer = msgspec.structs.replace(call, samples=len(cut), max_tokens=2 * call.max_tokens)
-        if not spending.again(self.most(model, longer)):
+        if not spending.permit_retry(self.largest_cost(model, longer)):
             return first
-        second = await self._fresh(model, longer, spending)
+        second = await self._request_samples(model, longer, spending)
         kept = [choice for choice in first.choices if choice not in cut]
         choices = (*kept, *second.choices) if second.choices else first.choices
         faults = Counter(first.faults) + Counter(second.faults)
@@ -154,13 +159,17 @@ class ReplySampler:
             tuple(choices), first.usage + second.usage, dict(faults), (*first.raws, *second.raws)
         )
 
-    async def _fresh(self, model: ModelSpec, call: Call, spending: RequestSpending) -> Answers:
+    async def _request_samples(
+        self, model: ModelSpec, call: Call, spending: RequestSpending
+    ) -> Answers:
         """The samples, in as few concurrent requests as the server's `n` allows.
 
         All of them have begun. Servers that send fewer choices than requested are asked again, one
         sample a request.
         """
-        answers = _merged(await self._side_by_side(model, parts(call, model.samples), spending))
+        answers = _merge_answers(
+            await self._side_by_side(model, split_samples(call, model.samples), spending)
+        )
         short = call.samples - len(answers.choices)
         if (
             short > 0
@@ -169,19 +178,21 @@ class ReplySampler:
             and not set(answers.faults) - {OVER_LIMIT}
         ):
             rest, caller = (
-                parts(msgspec.structs.replace(call, samples=short), 1),
-                self._providers.caller(model),
+                split_samples(msgspec.structs.replace(call, samples=short), 1),
+                self._providers.caller_for(model),
             )
-            if not spending.again(total(caller.most(part, model.price_list) for part in rest)):
+            if not spending.permit_retry(
+                total_usage(caller.largest_cost(part, model.price_list) for part in rest)
+            ):
                 return answers
-            more = _merged(await self._side_by_side(model, rest, spending))
-            answers = _merged([answers, more])
+            more = _merge_answers(await self._side_by_side(model, rest, spending))
+            answers = _merge_answers([answers, more])
         return msgspec.structs.replace(answers, choices=answers.choices[: call.samples])
 
     async def _side_by_side(
         self, model: ModelSpec, calls: list[Call], spending: RequestSpending
     ) -> list[CallOutcome]:
-        caller = self._providers.caller(model)
+        caller = self._providers.caller_for(model)
         if len(calls) == 1:  # mostly; it needs no task of its own
             return [await caller.call(calls[0], model.price_list, spending)]
         jobs = [
@@ -193,7 +204,7 @@ class ReplySampler:
             for job in jobs:
                 job.cancel()
 
-    def _keep(
+    def _cache_replies(
         self,
         model: ModelSpec,
         call: Call,
@@ -206,10 +217,10 @@ class ReplySampler:
         free = (i for i, choice in enumerate(cached) if choice is None)
         for sample, choice in zip(free, fresh, strict=False):
             if choice.finish == "tools" or (choice.finish == "stop" and choice.text.strip()):
-                cache.put(model.key, call, sample, choice)
+                cache.put(model.cache_key, call, sample, choice)
 
 
-def parts(call: Call, most: int) -> list[Call]:
+def split_samples(call: Call, most: int) -> list[Call]:
     """The call in requests of at most `most` samples, each with a seed of its own."""
     sizes = [min(most, call.samples - start) for start in range(0, call.samples, most)]
     return [
@@ -217,13 +228,13 @@ def parts(call: Call, most: int) -> list[Call]:
     ]
 
 
-def _merged(outcomes: Sequence[CallOutcome | Answers]) -> Answers:
+def _merge_answers(outcomes: Sequence[CallOutcome | Answers]) -> Answers:
     faults: Counter[str] = Counter()
     for outcome in outcomes:
         faults.update(outcome.faults)
     return Answers(
         tuple(choice for outcome in outcomes for choice in outcome.choices),
-        total(outcome.usage for outcome in outcomes),
+        total_usage(outcome.usage for outcome in outcomes),
         dict(faults),
         tuple(raw for outcome in outcomes for raw in outcome.raws),
     )

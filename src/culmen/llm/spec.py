@@ -35,42 +35,42 @@ class Key:
         self.env, self.file = env, file
 
     def __repr__(self) -> str:
-        return f"Key({self.name})"
+        return f"Key({self.source_name})"
 
     @property
-    def name(self) -> str:
+    def source_name(self) -> str:
         """Description of the key's source."""
         if self.file:
             return f"the file {self.file}"
         return f"the environment variable {self.env}" if self.env else "no key"
 
     @property
-    def needed(self) -> bool:
+    def is_needed(self) -> bool:
         """True if the provider needs a key at all."""
         return bool(self.file or self.env)
 
-    def found(self) -> bool:
+    def is_available(self) -> bool:
         """True if there is a key; its value is not returned."""
-        return not self.needed or bool(self._read())
+        return not self.is_needed or bool(self._read_key())
 
     def reveal(self) -> str:
         """The key. Raises `UserError` with its expected place if it is missing."""
-        if not self.needed:
+        if not self.is_needed:
             return "none"
-        key = self._read()
+        key = self._read_key()
         if not key:
             fix = f"put the key into {self.file}" if self.file else f"export {self.env}=…"
             raise UserError(
-                "no API key found", where=self.name, fix=f"{fix}, or use --model offline"
+                "no API key found", where=self.source_name, fix=f"{fix}, or use --model offline"
             )
         return key
 
     def scrub(self, text: str) -> str:
         """The text without this key and without anything that looks like a key."""
-        key = self._read() if self.needed else ""
+        key = self._read_key() if self.is_needed else ""
         return _LOOKS_LIKE_KEY.sub("[key]", text.replace(key, "[key]") if key else text)
 
-    def _read(self) -> str:
+    def _read_key(self) -> str:
         if not self.file:
             return os.environ.get(self.env, "").strip()
         try:
@@ -90,7 +90,7 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cached_input: float | None = None
     cache_write: float | None = None
 
-    def of(self, tokens: Tokens) -> float:
+    def cost_of_tokens(self, tokens: Tokens) -> float:
         """Dollars of one request."""
         cached = min(tokens.cached, tokens.input)
         written = min(tokens.cache_write, tokens.input - cached)
@@ -115,24 +115,24 @@ class PriceList:
     def __init__(self, model: str, provider: str = "", table: Price | None = None) -> None:
         self._model, self._provider, self._table = model, provider, table
 
-    def dollars(self, tokens: Tokens) -> float | None:
+    def dollars_for(self, tokens: Tokens) -> float | None:
         """Dollars of one request, None if the price is unknown."""
         if self._table is not None:
-            return self._table.of(tokens)
-        return _listed(self._model, self._provider, tokens) if self._provider else None
+            return self._table.cost_of_tokens(tokens)
+        return _listed_dollars(self._model, self._provider, tokens) if self._provider else None
 
-    def most(self, tokens: Tokens) -> Usage:
+    def largest_usage(self, tokens: Tokens) -> Usage:
         """The largest cost of a request with these tokens.
 
         Its input may be stored in the provider's cache.
         """
         plain, stored = (
-            self.usage(tokens),
-            self.usage(msgspec.structs.replace(tokens, cache_write=tokens.input)),
+            self.usage_for(tokens),
+            self.usage_for(msgspec.structs.replace(tokens, cache_write=tokens.input)),
         )
         return stored if stored.dollars > plain.dollars else plain
 
-    def usage(self, tokens: Tokens | None, dollars: float | None = None) -> Usage:
+    def usage_for(self, tokens: Tokens | None, dollars: float | None = None) -> Usage:
         """Usage of one request: `tokens` None if unknown, `dollars` if the backend reported them.
 
         The user's price table takes precedence over the backend.
@@ -140,7 +140,7 @@ class PriceList:
         if tokens is None:
             known = dollars is not None
             return Usage(calls=1, dollars=dollars or 0.0, unpriced=0 if known else 1)
-        cost = self.dollars(tokens) if dollars is None or self._table is not None else dollars
+        cost = self.dollars_for(tokens) if dollars is None or self._table is not None else dollars
         return Usage(
             calls=1,
             input_tokens=tokens.input,
@@ -151,7 +151,7 @@ class PriceList:
 
 
 @lru_cache(4096)
-def _listed(model: str, provider: str, tokens: Tokens) -> float | None:
+def _listed_dollars(model: str, provider: str, tokens: Tokens) -> float | None:
     from genai_prices import Usage as Counted
     from genai_prices import calc_price
 
@@ -224,14 +224,14 @@ class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Key(self.key_env, self.key_file)
 
     @property
-    def policy(self) -> RetryPolicy:
+    def retry_policy(self) -> RetryPolicy:
         """Timeouts and retries of a call."""
         return RetryPolicy(
             self.timeout, self.deadline, self.retries, self.bad_retries, self.base, self.cap
         )
 
     @property
-    def address(self) -> str | None:
+    def effective_base_url(self) -> str | None:
         """The address in use, None for OpenAI's own."""
         return self.base_url or (
             os.environ.get("OPENAI_BASE_URL") or None if self.name == "openai" else None
@@ -278,7 +278,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     cacheable: bool = True
 
     @property
-    def sees(self) -> bool:
+    def accepts_pictures(self) -> bool:
         """True if requests to it may show pictures."""
         return bool(_SEEING.search(self.model.lower())) if self.images is None else self.images
 
@@ -288,14 +288,14 @@ class ModelSpec(msgspec.Struct, frozen=True):
         return f"{self.provider.name}/{self.model}"
 
     @property
-    def key(self) -> str:
+    def cache_key(self) -> str:
         """Key of this model's replies in the cache: its name and the provider's address."""
-        return f"{self.name} {self.provider.address or ''}"
+        return f"{self.name} {self.provider.effective_base_url or ''}"
 
     @property
     def price_list(self) -> PriceList:
         """The model's price."""
-        redirected = self.provider.base_url is None and self.provider.address is not None
+        redirected = self.provider.base_url is None and self.provider.effective_base_url is not None
         return PriceList(self.model, "" if redirected else self.provider.prices, self.price)
 
 
@@ -311,7 +311,7 @@ class Roles(msgspec.Struct, frozen=True):
 
     table: dict[str, tuple[Weighted, ...]] = {}
 
-    def pick(self, role: str, seed: int) -> ModelSpec | None:
+    def pick_model(self, role: str, seed: int) -> ModelSpec | None:
         """The role's model, of an ensemble the one that the seed draws; None if there is none.
 
         A step of a role (`advisor.generate`) has the model of the role, unless it has one of its
@@ -326,33 +326,37 @@ class Roles(msgspec.Struct, frozen=True):
         rng = Random(f"{role}:{seed}")  # a text seeds it the same on every machine
         return rng.choices([m.model for m in members], [m.weight for m in members])[0]
 
-    def models(self) -> tuple[ModelSpec, ...]:
+    def all_models(self) -> tuple[ModelSpec, ...]:
         """All models named."""
         return tuple(member.model for members in self.table.values() for member in members)
 
 
-def _provider(name: str, base_url: str | None, key_env: str, prices: str = "") -> Provider:
+def _make_provider(name: str, base_url: str | None, key_env: str, prices: str = "") -> Provider:
     return Provider(name=name, base_url=base_url, key_env=key_env, prices=prices)
 
 
 PROVIDERS: dict[str, Provider] = {
     p.name: p
     for p in (
-        _provider("openai", None, "OPENAI_API_KEY", "openai"),
-        _provider("anthropic", "https://api.anthropic.com/v1/", "ANTHROPIC_API_KEY", "anthropic"),
-        _provider(
+        _make_provider("openai", None, "OPENAI_API_KEY", "openai"),
+        _make_provider(
+            "anthropic", "https://api.anthropic.com/v1/", "ANTHROPIC_API_KEY", "anthropic"
+        ),
+        _make_provider(
             "gemini",
             "https://generativelanguage.googleapis.com/v1beta/openai/",
             "GEMINI_API_KEY",
             "google",
         ),
-        _provider("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "openrouter"),
-        _provider("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", "deepseek"),
-        _provider("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", "mistral"),
-        _provider("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "groq"),
-        _provider("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", "together"),
-        _provider("ollama", "http://localhost:11434/v1", ""),
-        _provider("vllm", "http://localhost:8000/v1", ""),
-        _provider("litellm", None, ""),
+        _make_provider(
+            "openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "openrouter"
+        ),
+        _make_provider("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", "deepseek"),
+        _make_provider("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", "mistral"),
+        _make_provider("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "groq"),
+        _make_provider("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", "together"),
+        _make_provider("ollama", "http://localhost:11434/v1", ""),
+        _make_provider("vllm", "http://localhost:8000/v1", ""),
+        _make_provider("litellm", None, ""),
     )
 }

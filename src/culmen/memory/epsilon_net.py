@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from culmen.core.candidate import Candidate
-from culmen.memory.priorities import Quantile, RunningSample, quantile
+from culmen.memory.priorities import Quantile, RunningSample, interpolated_quantile
 
 Vector = Sequence[float]
 _WARM = 20  # distances to see before a quantile of them is used
@@ -127,7 +127,7 @@ class EpsilonNet:
         fresh = self.unknown(candidates)
         rows = {c.digest: v for c, v in zip(candidates, vectors, strict=True)}
         for candidate in fresh:
-            self._join(candidate, np.asarray(rows[candidate.digest], np.float32))
+            self._append_member(candidate, np.asarray(rows[candidate.digest], np.float32))
         return fresh
 
     def admit(self, candidates: Sequence[Candidate], vectors: Sequence[Vector]) -> list[Candidate]:
@@ -142,14 +142,14 @@ class EpsilonNet:
         if not remaining:
             return []
         points = np.asarray([vectors[place[c.digest]] for c in remaining], np.float32)
-        distances = self.distances(points)
+        distances = self.nearest_distances(points)
         self._arrivals.extend(float(d) for d in distances)
-        new = self._select(remaining, points, distances, self.epsilon)
+        new = self._select_farthest(remaining, points, distances, self.epsilon)
         self.refused -= len(new)
-        self._widen()
+        self._widen_if_crowded()
         return new
 
-    def _widen(self) -> None:
+    def _widen_if_crowded(self) -> None:
         if (
             len(self._latest) < _WINDOW
             or 2 * sum(refused for _, refused in self._latest) <= _WINDOW
@@ -157,10 +157,12 @@ class EpsilonNet:
             return
         self.crowded += 1
         if self._widens:
-            self._most = quantile(sorted(distance for distance, _ in self._latest), 0.25)
+            self._most = interpolated_quantile(
+                sorted(distance for distance, _ in self._latest), 0.25
+            )
         self._latest.clear()
 
-    def _select(
+    def _select_farthest(
         self,
         remaining: list[Candidate],
         points: NDArray[np.float32],
@@ -174,13 +176,13 @@ class EpsilonNet:
                 break  # line 14
             new.append(remaining[farthest])  # line 11
             self._latest.append((min(float(distances[farthest]), _FAR), False))
-            self._join(remaining[farthest], points[farthest])
-            distances = np.minimum(distances, _exact(points, points[farthest]))
+            self._append_member(remaining[farthest], points[farthest])
+            distances = np.minimum(distances, _exact_distances(points, points[farthest]))
             distances[farthest] = -np.inf  # line 12
         self._latest.extend((float(distance), True) for distance in distances if distance >= 0)
         return new
 
-    def distances(self, points: NDArray[np.float32]) -> NDArray[np.float64]:
+    def nearest_distances(self, points: NDArray[np.float32]) -> NDArray[np.float64]:
         """Distance of each row of `points` to the nearest member; inf without members.
 
         Products in float32 find the nearest, float64 differences measure them, so the outcome
@@ -192,15 +194,15 @@ class EpsilonNet:
             return np.full(len(points), np.inf)
         members, squares = self._rows[:size], self._squares[:size]
         own = np.einsum("ij,ij->i", points, points)
-        rough = squares[None, :] - 2.0 * _products(points, members)
+        rough = squares[None, :] - 2.0 * _blocked_products(points, members)
         slack = _SLACK * (own + float(squares.max()))
         nearest = np.empty(len(points))
         for i, point in enumerate(points):
             close = np.flatnonzero(rough[i] <= rough[i].min() + slack[i])
-            nearest[i] = _exact(members[close], point).min()
+            nearest[i] = _exact_distances(members[close], point).min()
         return nearest
 
-    def _join(self, candidate: Candidate, row: NDArray[np.float32]) -> None:
+    def _append_member(self, candidate: Candidate, row: NDArray[np.float32]) -> None:
         size = len(self)
         if size == 0:
             self._rows = np.empty((64, len(row)), np.float32)
@@ -228,7 +230,9 @@ class EpsilonNet:
         }
 
 
-def _products(points: NDArray[np.float32], members: NDArray[np.float32]) -> NDArray[np.float32]:
+def _blocked_products(
+    points: NDArray[np.float32], members: NDArray[np.float32]
+) -> NDArray[np.float32]:
     """points @ members.T in blocks small enough to stay in cache and on one core.
 
     More threads would cost more time than they save.
@@ -240,7 +244,7 @@ def _products(points: NDArray[np.float32], members: NDArray[np.float32]) -> NDAr
     return products
 
 
-def _exact(rows: NDArray[np.float32], point: NDArray[np.float32]) -> NDArray[np.float64]:
+def _exact_distances(rows: NDArray[np.float32], point: NDArray[np.float32]) -> NDArray[np.float64]:
     """Euclidean distances in float64, rounded to nine decimals."""
     gaps = rows.astype(np.float64) - point.astype(np.float64)
     lengths: NDArray[np.float64] = np.sqrt((gaps * gaps).sum(axis=1))

@@ -19,30 +19,30 @@ MOST = 8
 _GRID = np.linspace(-4.0, 9.0, 1301)
 
 
-def gain(gap: Floats, deviation: Floats) -> Floats:
+def expected_gain(gap: Floats, deviation: Floats) -> Floats:
     """E[max(X, 0)] for X ~ N(-gap, deviation²): expected gain over the best.
 
     `gap` is the distance of a belief below the best, `deviation` the standard deviation of the
     posterior mean after the observation; 0 gives max(-gap, 0).
     """
-    z = _ratio(gap, deviation)
+    z = _standardised_gap(gap, deviation)
     sure = deviation * (
-        np.exp(-0.5 * np.minimum(z * z, 1400.0)) / np.sqrt(2 * np.pi) - z * cumulative(-z)
+        np.exp(-0.5 * np.minimum(z * z, 1400.0)) / np.sqrt(2 * np.pi) - z * normal_cdf(-z)
     )
     return np.where(deviation > 0, np.maximum(sure, 0.0), np.maximum(-gap, 0.0))
 
 
-def of_best(gap: Floats, deviation: Floats, k: int) -> Floats:
+def expected_gain_of_best(gap: Floats, deviation: Floats, k: int) -> Floats:
     """Expected gain of the best of `k` (1..`MOST`) independent such beliefs; see `gain`."""
     if k == 1:
-        return gain(gap, deviation)
-    z = _ratio(gap, deviation)
-    inside = np.interp(np.minimum(z, _GRID[-1]), _GRID, _excess(k))
-    below = np.where(z < _GRID[0], _excess(k)[0] + _GRID[0] - z, inside)
+        return expected_gain(gap, deviation)
+    z = _standardised_gap(gap, deviation)
+    inside = np.interp(np.minimum(z, _GRID[-1]), _GRID, _expected_excess(k))
+    below = np.where(z < _GRID[0], _expected_excess(k)[0] + _GRID[0] - z, inside)
     return np.where(deviation > 0, deviation * below, np.maximum(-gap, 0.0))
 
 
-def largest(values: Floats, n: int) -> list[int]:
+def largest_places(values: Floats, n: int) -> list[int]:
     """Places of the `n` largest values, largest first; of equal ones the first."""
     if len(values) > n:
         least = np.partition(values, len(values) - n)[len(values) - n]
@@ -52,16 +52,16 @@ def largest(values: Floats, n: int) -> list[int]:
     return [int(i) for i in places[np.argsort(-values[places], kind="stable")][:n]]
 
 
-def _ratio(gap: Floats, deviation: Floats) -> Floats:
+def _standardised_gap(gap: Floats, deviation: Floats) -> Floats:
     return np.clip(
         np.divide(gap, deviation, out=np.full_like(deviation, 1e8), where=deviation > 0), -1e8, 1e8
     )
 
 
 @cache
-def _excess(k: int) -> Floats:
+def _expected_excess(k: int) -> Floats:
     """E[max(max of k standard normals - z, 0)] on the grid, by the trapezoid rule."""
-    beyond = 1.0 - cumulative(_GRID) ** k
+    beyond = 1.0 - normal_cdf(_GRID) ** k
     width = _GRID[1] - _GRID[0]
     pieces = 0.5 * width * (beyond[1:] + beyond[:-1])
     return np.concatenate([np.cumsum(pieces[::-1])[::-1], [0.0]])
@@ -81,7 +81,7 @@ _EARLY = 3.0  # the continued fraction converges quickly from here on
 _FEW = 150  # up to this many values are faster one by one
 
 
-def cumulative(x: Floats) -> Floats:
+def normal_cdf(x: Floats) -> Floats:
     """P(X <= x) for a standard normal X, shape (n,); infinities are allowed, nan gives nan."""
     if len(x) < _FEW:
         return 0.5 * np.array([math.erfc(v) for v in (x * -math.sqrt(0.5)).tolist()], np.float64)
@@ -97,7 +97,7 @@ def cumulative(x: Floats) -> Floats:
     return np.where(x < 0, tail, 1.0 - tail)
 
 
-def _taylor() -> Floats:
+def _mills_ratio_table() -> Floats:
     """R / sqrt(2 pi) about every point.
 
     The coefficient of power _TERMS - 1 - n of point i is at [n, i].
@@ -121,4 +121,4 @@ def _taylor() -> Floats:
     return np.array(rows[::-1]) / math.sqrt(2 * math.pi)
 
 
-_TAYLOR = _taylor()
+_TAYLOR = _mills_ratio_table()

@@ -38,7 +38,7 @@ class Axis:
             )
 
     @property
-    def fixed(self) -> bool:
+    def is_fixed(self) -> bool:
         """True if both ends are declared."""
         return self.low is not None and self.high is not None
 
@@ -100,23 +100,23 @@ class Grid:
 
         Raises KeyError if a feature of an axis is missing.
         """
-        return self.offer(Elite(rollout, reward, self.point(features))).entered
+        return self.offer_elite(Elite(rollout, reward, self.feature_vector(features))).entered
 
-    def offer(self, elite: Elite) -> Placement:
+    def offer_elite(self, elite: Elite) -> Placement:
         """Offer a candidate, its features in the order of the axes; returns the outcome."""
-        if self._stretch(elite.features):
+        if self._widen_axes(elite.features):
             held = [self._held[arrival] for _, arrival in self._cells.values()]
             self._cells, self._ranks, self._held = {}, [], {}
             for old in held:
-                self._place(old)
-        return self._place(elite)
+                self._place_elite(old)
+        return self._place_elite(elite)
 
-    def point(self, features: Mapping[str, float]) -> tuple[float, ...]:
+    def feature_vector(self, features: Mapping[str, float]) -> tuple[float, ...]:
         """Feature values in the order of the axes; KeyError if one is missing."""
         return tuple(float(features[axis.name]) for axis in self.axes)
 
-    def _place(self, elite: Elite) -> Placement:
-        cell, holder = self.cell(elite.features), None
+    def _place_elite(self, elite: Elite) -> Placement:
+        cell, holder = self.cell_of(elite.features), None
         if cell in self._cells:
             key = self._cells[cell]
             holder = self._held[key[1]]
@@ -129,12 +129,12 @@ class Grid:
         insort(self._ranks, key)
         return Placement(cell, True, holder)
 
-    def _stretch(self, features: Sequence[float]) -> bool:
+    def _widen_axes(self, features: Sequence[float]) -> bool:
         """Widen adaptive axes to cover these values; True if any span grew."""
         grown = False
         for i, (axis, value) in enumerate(zip(self.axes, features)):
             span = self._spans[i]
-            if axis.fixed or (span is not None and span[0] <= value <= span[1]):
+            if axis.is_fixed or (span is not None and span[0] <= value <= span[1]):
                 continue
             low = value if axis.low is None else axis.low
             high = value if axis.high is None else axis.high
@@ -144,18 +144,18 @@ class Grid:
             grown = True
         return grown
 
-    def cell(self, features: Sequence[float]) -> Cell:
+    def cell_of(self, features: Sequence[float]) -> Cell:
         """The indices of the cell of these feature values."""
-        return tuple([self._bin(i, value) for i, value in enumerate(features)])
+        return tuple([self._bin_index(i, value) for i, value in enumerate(features)])
 
-    def _bin(self, i: int, value: float) -> int:
+    def _bin_index(self, i: int, value: float) -> int:
         low, high = self._spans[i] or (value, value)
         if high <= low or value <= low:
             return 0
         last = self.axes[i].bins - 1
         return last if value >= high else min(int((value - low) / (high - low) * (last + 1)), last)
 
-    def ranked(self, rank: int) -> Elite:
+    def elite_at_rank(self, rank: int) -> Elite:
         """The occupant at this place, 0 for the best; ties in the order of taking their cells."""
         return self._held[self._ranks[rank][1]]
 
@@ -164,13 +164,13 @@ class Grid:
         """Mean reward of the occupants; None without any."""
         return -sum(key for key, _ in self._ranks) / len(self._ranks) if self._ranks else None
 
-    def elites(self, most: int | None = None) -> list[Elite]:
+    def ranked_elites(self, most: int | None = None) -> list[Elite]:
         """The occupants, or the best `most` of them, best first."""
         return [self._held[arrival] for _, arrival in self._ranks[:most]]
 
-    def sample(self, rng: Random) -> Elite | None:
+    def sample_elite(self, rng: Random) -> Elite | None:
         """The occupant of a cell drawn uniformly; None if the grid is empty."""
-        return self.ranked(rng.randrange(len(self))) if self._cells else None
+        return self.elite_at_rank(rng.randrange(len(self))) if self._cells else None
 
 
 _POOL = 16  # occupants among which the most different ones are looked for
@@ -205,47 +205,55 @@ class GridIsland:
     @property
     def best(self) -> Elite | None:
         """The occupant of the highest reward; None without any."""
-        return self.grid.ranked(0) if len(self) else None
+        return self.grid.elite_at_rank(0) if len(self) else None
 
-    def parent(self, rng: Random) -> Elite | None:
+    def draw_parent(self, rng: Random) -> Elite | None:
         """Draw a parent; None while the island is empty."""
         size, draw = len(self), rng.random()
         if not size:
             return None
         if draw < self.selection.exploration:
-            return self.grid.ranked(rng.randrange(size))
+            return self.grid.elite_at_rank(rng.randrange(size))
         if draw < self.selection.exploration + self.selection.exploitation:
-            return self.grid.ranked(rng.randrange(max(1, round(self.selection.elites * size))))
-        return self.grid.ranked(_weighted(size, rng))
+            return self.grid.elite_at_rank(
+                rng.randrange(max(1, round(self.selection.elites * size)))
+            )
+        return self.grid.elite_at_rank(_draw_weighted_rank(size, rng))
 
-    def inspirations(self, parent: Elite, rng: Random) -> list[Elite]:
+    def draw_inspirations(self, parent: Elite, rng: Random) -> list[Elite]:
         """The best occupants, then different ones, without the parent and without repeats."""
-        shown = [elite for elite in self.grid.elites(self.selection.top + 1) if elite is not parent]
+        shown = [
+            elite
+            for elite in self.grid.ranked_elites(self.selection.top + 1)
+            if elite is not parent
+        ]
         shown = shown[: self.selection.top]
         size = len(self)
-        drawn = [self.grid.ranked(rank) for rank in rng.sample(range(size), min(_POOL, size))]
+        drawn = [
+            self.grid.elite_at_rank(rank) for rank in rng.sample(range(size), min(_POOL, size))
+        ]
         fresh = [
             elite
             for elite in drawn
             if elite is not parent and not any(elite is other for other in shown)
         ]
-        here, cell = self.grid.cell(parent.features), self.grid.cell
+        here, cell = self.grid.cell_of(parent.features), self.grid.cell_of
         far = sorted(fresh, key=lambda elite: -math.dist(here, cell(elite.features)))
         return shown + far[: self.selection.diverse]
 
-    def distance(self, one: Elite, other: Elite) -> float:
+    def cell_distance(self, one: Elite, other: Elite) -> float:
         """Distance of two candidates in cells, along the straight line."""
-        return math.dist(self.grid.cell(one.features), self.grid.cell(other.features))
+        return math.dist(self.grid.cell_of(one.features), self.grid.cell_of(other.features))
 
     def emigrants(self, rate: float) -> list[Elite]:
         """The best `rate` share of the occupants, at least one.
 
         None from an empty island or at rate 0.
         """
-        return self.grid.elites(max(1, math.ceil(rate * len(self)))) if rate > 0 else []
+        return self.grid.ranked_elites(max(1, math.ceil(rate * len(self)))) if rate > 0 else []
 
 
-def migrate(islands: Sequence[GridIsland], source: int, rate: float) -> list[Placement]:
+def migrate_to_next(islands: Sequence[GridIsland], source: int, rate: float) -> list[Placement]:
     """Send the emigrants of one island to the next one on the ring.
 
     There they compete for cells like new candidates.
@@ -253,9 +261,9 @@ def migrate(islands: Sequence[GridIsland], source: int, rate: float) -> list[Pla
     target = (source + 1) % len(islands)
     if target == source:
         return []
-    return [islands[target].grid.offer(elite) for elite in islands[source].emigrants(rate)]
+    return [islands[target].grid.offer_elite(elite) for elite in islands[source].emigrants(rate)]
 
 
-def _weighted(size: int, rng: Random) -> int:
+def _draw_weighted_rank(size: int, rng: Random) -> int:
     """A rank in 0..size-1 with probability proportional to size - rank."""
     return min(size - 1, int(size * (1.0 - math.sqrt(rng.random()))))

@@ -48,11 +48,11 @@ class Frontier:
                 leads = True
         return leads
 
-    def rewards(self, key: str) -> dict[str, float]:
+    def rewards_of(self, key: str) -> dict[str, float]:
         """The rewards of one candidate by case; KeyError for an unknown one."""
         return self._rewards[key]
 
-    def mean(self, key: str) -> float:
+    def mean_reward(self, key: str) -> float:
         """Mean reward over the candidate's cases, -inf if any failed or there is none."""
         mine = self._rewards[key]
         return sum(mine.values()) / len(mine) if mine else -math.inf
@@ -64,7 +64,7 @@ class Frontier:
         gaps = [(mine.get(case, -math.inf), its.get(case, -math.inf)) for case in cases]
         return all(a >= b for a, b in gaps) and any(a > b for a, b in gaps)
 
-    def leads(self) -> dict[str, int]:
+    def led_case_counts(self) -> dict[str, int]:
         """Number of cases on which each candidate is among the best.
 
         Candidates dominated by another one of them are left out.
@@ -78,9 +78,9 @@ class Frontier:
         counts = {key: sum(key in front for front in self._fronts.values()) for key in kept}
         return {key: count for key, count in counts.items() if count}
 
-    def sample(self, rng: Random) -> str | None:
+    def sample_candidate(self, rng: Random) -> str | None:
         """A candidate with probability proportional to its led cases; None if there is none."""
-        counts = self.leads()
+        counts = self.led_case_counts()
         return rng.choices(list(counts), list(counts.values()))[0] if counts else None
 
 
@@ -108,7 +108,7 @@ class Family:
         self.members.setdefault(candidate.id, candidate)
         self._parents.setdefault(candidate.id, parents)
 
-    def ancestors(self, key: str) -> dict[str, None]:
+    def ancestors_of(self, key: str) -> dict[str, None]:
         """All ancestors, nearest first."""
         found: dict[str, None] = {}
         queue = list(self._parents.get(key, ()))
@@ -119,39 +119,39 @@ class Family:
                 queue += self._parents.get(name, ())
         return found
 
-    def merge(self, frontier: Frontier, rng: Random) -> Merge | None:
+    def draw_merge(self, frontier: Frontier, rng: Random) -> Merge | None:
         """Merge two leading candidates, neither descended from the other; None if no draw fits.
 
         They are merged through a common ancestor that is no better than either, if each has a part
         that only it changed. A few pairs are drawn.
         """
-        leaders = list(frontier.leads())
+        leaders = list(frontier.led_case_counts())
         for _ in range(_ATTEMPTS if len(leaders) > 1 else 0):
             one, two = rng.sample(leaders, 2)
-            above, beside = self.ancestors(one), self.ancestors(two)
+            above, beside = self.ancestors_of(one), self.ancestors_of(two)
             if one in beside or two in above:
                 continue
             for ancestor in (name for name in above if name in beside):
-                if (one, two, ancestor) in self._made or not self._worth(
+                if (one, two, ancestor) in self._made or not self._is_worth_merging(
                     frontier, ancestor, one, two
                 ):
                     continue
                 self._made[one, two, ancestor] = self._made[two, one, ancestor] = None
-                better = one if frontier.mean(one) >= frontier.mean(two) else two
-                parts = self._parts(ancestor, one, two, better)
+                better = one if frontier.mean_reward(one) >= frontier.mean_reward(two) else two
+                parts = self._merged_parts(ancestor, one, two, better)
                 return Merge(Candidate.of(parts, (one, two), Origin(operator="merge")), one, two)
         return None
 
-    def _worth(self, frontier: Frontier, ancestor: str, one: str, two: str) -> bool:
-        floor = frontier.mean(ancestor) if ancestor in frontier else float("-inf")
-        if floor > min(frontier.mean(one), frontier.mean(two)):
+    def _is_worth_merging(self, frontier: Frontier, ancestor: str, one: str, two: str) -> bool:
+        floor = frontier.mean_reward(ancestor) if ancestor in frontier else float("-inf")
+        if floor > min(frontier.mean_reward(one), frontier.mean_reward(two)):
             return False
         old, a, b = (self.members[key].parts for key in (ancestor, one, two))
         only_one = any(a.get(name) != text and b.get(name) == text for name, text in old.items())
         only_two = any(b.get(name) != text and a.get(name) == text for name, text in old.items())
         return only_one and only_two
 
-    def _parts(self, ancestor: str, one: str, two: str, better: str) -> Mapping[str, str]:
+    def _merged_parts(self, ancestor: str, one: str, two: str, better: str) -> Mapping[str, str]:
         """Each part from the candidate that changed it.
 
         If both did, from the one of higher mean.

@@ -47,30 +47,30 @@ class ProgramPopulation:
         self.islands = [ProgramIsland(self, number) for number in range(islands)]
         self._generations, self._migrated = [0] * islands, 0
 
-    def cell(self, features: Sequence[float]) -> Cell:
+    def cell_of(self, features: Sequence[float]) -> Cell:
         """The cell of these features within the ranges seen so far.
 
         The middle one on an axis whose values were all alike.
         """
         return tuple(
-            self._bin(axis, *each)
+            self._bin_index(axis, *each)
             for axis, each in zip(self.axes, zip(features, self._spans), strict=True)
         )
 
     @staticmethod
-    def _bin(axis: Axis, value: float, span: tuple[float, float] | None) -> int:
+    def _bin_index(axis: Axis, value: float, span: tuple[float, float] | None) -> int:
         low, high = span or (value, value)
         share = 0.5 if high == low else min(1.0, max(0.0, (value - low) / (high - low)))
         return min(axis.bins - 1, int(share * axis.bins))
 
-    def add(self, member: Member) -> Placement:
+    def add_member(self, member: Member) -> Placement:
         """Add a program to its island and the archive, and to its cell if it beats the occupant."""
         values, island = member.elite.features, self.islands[member.island]
         self._spans = [
             (min(value, span[0]), max(value, span[1])) if span else (value, value)
             for value, span in zip(values, self._spans, strict=True)
         ]
-        cell = self.cell(values)
+        cell = self.cell_of(values)
         holder = island.cells.get(cell)
         wins = holder is None or member.elite.reward > holder.elite.reward
         if wins:
@@ -78,15 +78,15 @@ class ProgramPopulation:
         island.members.append(member)
         if wins and holder is not None and holder in self.archive:
             self.archive[self.archive.index(holder)] = member
-        self._keep(member)
+        self._archive_member(member)
         if self._best is None or member.elite.reward > self._best.elite.reward:
             self._best = member
         if wins and holder is not None:
-            self._drop(holder)
-        self._limit(member)
+            self._remove_member(holder)
+        self._remove_surplus(member)
         return Placement(cell, wins, holder.elite if holder else None)
 
-    def _keep(self, member: Member) -> None:
+    def _archive_member(self, member: Member) -> None:
         """Add a program to the archive, in place of the worst one if it is full."""
         if member in self.archive:
             return
@@ -98,14 +98,14 @@ class ProgramPopulation:
             self.archive.remove(worst)
             self.archive.append(member)
 
-    def _drop(self, member: Member) -> None:
+    def _remove_member(self, member: Member) -> None:
         island = self.islands[member.island]
         island.members.remove(member)
         island.cells = {cell: held for cell, held in island.cells.items() if held is not member}
         if member in self.archive:
             self.archive.remove(member)
 
-    def _limit(self, newest: Member) -> None:
+    def _remove_surplus(self, newest: Member) -> None:
         """Remove the worst, those without a cell first; never the newest or the best one."""
         members = [member for island in self.islands for member in island.members]
         if len(members) <= self._sizes[1]:
@@ -114,9 +114,9 @@ class ProgramPopulation:
         spare = [member for member in members if member is not newest and member is not self._best]
         spare.sort(key=lambda member: (member in held, member.elite.reward))
         for member in spare[: len(members) - self._sizes[1]]:
-            self._drop(member)
+            self._remove_member(member)
 
-    def turned(self, island: int, interval: int, rate: float) -> list[Placement]:
+    def count_and_migrate(self, island: int, interval: int, rate: float) -> list[Placement]:
         """Count an iteration of an island, and migrate if it is time.
 
         All islands exchange programs every `interval` iterations of the one that is furthest.
@@ -126,9 +126,9 @@ class ProgramPopulation:
         if furthest - self._migrated < interval:
             return []
         self._migrated = furthest
-        return self.migrate(rate) if rate > 0 else []
+        return self.copy_to_neighbours(rate) if rate > 0 else []
 
-    def migrate(self, rate: float) -> list[Placement]:
+    def copy_to_neighbours(self, rate: float) -> list[Placement]:
         """Copy the best `int(rate * size)` of each island, at least one, to both its neighbours.
 
         Copies, and programs that the neighbour has, are left out. Islands form a ring.
@@ -142,7 +142,7 @@ class ProgramPopulation:
                         each.elite.rollout.candidate.digest for each in self.islands[target].members
                     }
                     if not member.migrant and member.elite.rollout.candidate.digest not in there:
-                        placed.append(self.add(Member(member.elite, target, migrant=True)))
+                        placed.append(self.add_member(Member(member.elite, target, migrant=True)))
         return placed
 
 
@@ -174,15 +174,15 @@ class ProgramIsland:
         """Mean reward of the programs that hold a cell; None without any."""
         return fmean(member.elite.reward for member in self.cells.values()) if self.cells else None
 
-    def cell(self, features: Sequence[float]) -> Cell:
+    def cell_of(self, features: Sequence[float]) -> Cell:
         """The present cell of these features."""
-        return self.population.cell(features)
+        return self.population.cell_of(features)
 
-    def offer(self, elite: Elite) -> Placement:
+    def offer_elite(self, elite: Elite) -> Placement:
         """Add a program; returns the outcome for its cell."""
-        return self.population.add(Member(elite, self._number))
+        return self.population.add_member(Member(elite, self._number))
 
-    def parent(self, rng: Random) -> Elite | None:
+    def draw_parent(self, rng: Random) -> Elite | None:
         """Draw a parent; None if this island and the first one are empty.
 
         From the whole island, from the archive (the island's own part of it, if any), or weighted
@@ -190,7 +190,7 @@ class ProgramIsland:
         """
         if not self.members:
             first = self.population.islands[0]
-            return first.parent(rng) if first.members else None
+            return first.draw_parent(rng) if first.members else None
         chosen, draw = self.population.selection, rng.random()
         if draw < chosen.exploration:
             return rng.choice(self.members).elite
@@ -202,15 +202,17 @@ class ProgramIsland:
         weights = [max(member.elite.reward, _LEAST) for member in self.members]
         return rng.choices(self.members, weights)[0].elite
 
-    def inspirations(self, parent: Elite, rng: Random) -> list[Elite]:
+    def draw_inspirations(self, parent: Elite, rng: Random) -> list[Elite]:
         """The best of the island, then programs of near cells, without the parent and repeats."""
         chosen = self.population.selection
         ranked = [each.elite for each in sorted(self.members, key=lambda each: -each.elite.reward)]
         shown = [elite for elite in ranked[: chosen.top + chosen.diverse] if elite is not parent]
-        drawn = self._drawn(parent, ranked, chosen.diverse, rng)
+        drawn = self._drawn_inspirations(parent, ranked, chosen.diverse, rng)
         return shown + [elite for elite in drawn if not any(elite is other for other in shown)]
 
-    def _drawn(self, parent: Elite, ranked: list[Elite], wanted: int, rng: Random) -> list[Elite]:
+    def _drawn_inspirations(
+        self, parent: Elite, ranked: list[Elite], wanted: int, rng: Random
+    ) -> list[Elite]:
         """`wanted` programs: the best ones, then some of near cells, then any.
 
         Near cells are at most two away along each axis.
@@ -222,8 +224,8 @@ class ProgramIsland:
         ][:wanted]
         if len(ranked) <= wanted or len(best) >= wanted:
             return best
-        places = {self.cell(member.elite.features): member.elite for member in self.members}
-        here, found = self.cell(parent.features), list(best)
+        places = {self.cell_of(member.elite.features): member.elite for member in self.members}
+        here, found = self.cell_of(parent.features), list(best)
         tops = [axis.bins - 1 for axis in self.population.axes]
         for _ in range(_TRIES * (wanted - len(best))):
             steps = [rng.randint(-_NEAR, _NEAR) for _ in here]

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 class Observed(Protocol):
     """The statistics that a priority reads, a row per candidate in order of arrival."""
 
-    def column(self, name: str) -> Floats: ...
+    def raw_column(self, name: str) -> Floats: ...
 
-    def counts(self) -> Floats: ...
+    def observation_counts(self) -> Floats: ...
 
-    def means(self) -> Floats: ...
+    def mean_rewards(self) -> Floats: ...
 
-    def latest(self) -> Floats: ...
+    def latest_means(self) -> Floats: ...
 
-    def widths(self, n: int | None = None) -> Floats: ...
+    def confidence_widths(self, n: int | None = None) -> Floats: ...
 
-    def posterior(self) -> Floats: ...
+    def posterior_means(self) -> Floats: ...
 
 
 class Priority(Protocol):
@@ -48,14 +48,14 @@ class Priority(Protocol):
 class Ties(Protocol):
     """Puts rows of equal priority in order; `rows` come earliest first."""
 
-    def order(self, rows: list[int], rng: Random) -> list[int]: ...
+    def order_rows(self, rows: list[int], rng: Random) -> list[int]: ...
 
 
 @dataclass(frozen=True)
 class Earliest:
     """Equal priorities: the earliest candidate first."""
 
-    def order(self, rows: list[int], rng: Random) -> list[int]:
+    def order_rows(self, rows: list[int], rng: Random) -> list[int]:
         return rows
 
 
@@ -63,7 +63,7 @@ class Earliest:
 class Shuffled:
     """Equal priorities: in random order, drawn from the run's generator."""
 
-    def order(self, rows: list[int], rng: Random) -> list[int]:
+    def order_rows(self, rows: list[int], rng: Random) -> list[int]:
         return rng.sample(rows, len(rows))
 
 
@@ -72,7 +72,7 @@ class Mean:
     """Empirical mean over all observations (Section 3): the paper's default."""
 
     def __call__(self, statistics: Observed) -> Floats:
-        return statistics.means()
+        return statistics.mean_rewards()
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,10 @@ class Ucb:
     beta: float = 1.0
 
     def __post_init__(self) -> None:
-        _positive("beta", self.beta)
+        _check_nonnegative("beta", self.beta)
 
     def __call__(self, statistics: Observed) -> Floats:
-        return statistics.means() + self.beta * statistics.widths()
+        return statistics.mean_rewards() + self.beta * statistics.confidence_widths()
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,12 @@ class UcbSigma:
     horizon: int | None = None
 
     def __post_init__(self) -> None:
-        _positive("sigma", self.sigma)
+        _check_nonnegative("sigma", self.sigma)
 
     def __call__(self, statistics: Observed) -> Floats:
-        return statistics.means() + 2.0 * self.sigma * statistics.widths(self.horizon)
+        return statistics.mean_rewards() + 2.0 * self.sigma * statistics.confidence_widths(
+            self.horizon
+        )
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class Pedigree:
     """Posterior mean by the run's evidence: a candidate's own evaluations and its relatives'."""
 
     def __call__(self, statistics: Observed) -> Floats:
-        return statistics.posterior()
+        return statistics.posterior_means()
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class Newest:
     """
 
     def __call__(self, statistics: Observed) -> Floats:
-        return (statistics.column("birth") * 0.0 + 1.0).cumsum()
+        return (statistics.raw_column("birth") * 0.0 + 1.0).cumsum()
 
 
 @dataclass(frozen=True)
@@ -136,15 +138,15 @@ class ThisRound:
     """
 
     def __call__(self, statistics: Observed) -> Floats:
-        scores, birth = statistics.latest(), statistics.column("birth")
-        scored = statistics.column("scored") > 0
+        scores, birth = statistics.latest_means(), statistics.raw_column("birth")
+        scored = statistics.raw_column("scored") > 0
         if not scored.any():
             return scores
         scores[birth != birth[scored].max()] = float("nan")
         return scores
 
 
-def _positive(name: str, value: float) -> None:
+def _check_nonnegative(name: str, value: float) -> None:
     if not 0.0 <= value < float("inf"):
         raise UserError(f"{name} must be a number of 0 or more, not {value}", where="priority")
 
@@ -177,7 +179,7 @@ class Quantile:
         return cls(float(match[1])) if match else None
 
 
-def quantile(values: Sequence[float], q: float) -> float:
+def interpolated_quantile(values: Sequence[float], q: float) -> float:
     """The q-quantile (0..1) of sorted `values` (at least one), interpolated linearly."""
     place = q * (len(values) - 1)
     below = int(place)
@@ -213,11 +215,11 @@ class RunningSample:
                 self._kept = self._kept[::2]
                 self._stride *= 2
 
-    def ordered(self) -> list[float]:
+    def sorted_values(self) -> list[float]:
         """The kept values, lowest first."""
         return sorted(self._kept)
 
     def quantiles(self, *levels: float) -> list[float]:
         """One value per level (0..1); empty before any value."""
-        ordered = self.ordered()
-        return [quantile(ordered, level) for level in levels if ordered]
+        ordered = self.sorted_values()
+        return [interpolated_quantile(ordered, level) for level in levels if ordered]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from culmen.evidence.ranking import Ranking
 
 
-def top(scores: Floats, k: int, ties: Ties, rng: Random) -> list[int]:
+def top_rows(scores: Floats, k: int, ties: Ties, rng: Random) -> list[int]:
     """Rows of the k highest scores, highest first; fewer if there are fewer.
 
     NaN rows only if all are NaN.
@@ -29,7 +29,7 @@ def top(scores: Floats, k: int, ties: Ties, rng: Random) -> list[int]:
     if len(rows) > k:
         last = np.partition(scores[rows], len(rows) - k)[len(rows) - k]
         rows = rows[scores[rows] >= last]
-    ordered = ties.order([int(row) for row in rows], rng)
+    ordered = ties.order_rows([int(row) for row in rows], rng)
     return sorted(ordered, key=lambda row: -float(scores[row]))[:k]
 
 
@@ -55,14 +55,14 @@ class PriorityQueue:
         """Enter candidates proposed in iteration `round`; known ones keep their row."""
         for candidate in candidates:
             if candidate.id not in self._rows:
-                self._rows[candidate.id] = self.statistics.add(candidate.id, round)
+                self._rows[candidate.id] = self.statistics.add_candidate(candidate.id, round)
                 self.candidates.append(candidate)
 
     def update(self, rollouts: Iterable[Rollout], round: int = 0) -> None:
         """UPDATESTATS with rollouts of members made in iteration `round`."""
         for rollout in rollouts:
-            self.statistics.update(rollout, round)
-            self.traces.update(rollout)
+            self.statistics.add_rollout(rollout, round)
+            self.traces.add_rollout(rollout)
             self.rewards.extend(r for r in rollout.rewards if r is not None)
 
     def take(self, k: int, priority: Priority, ties: Ties, rng: Random) -> list[Candidate]:
@@ -73,7 +73,7 @@ class PriorityQueue:
         held = [self._rows[key] for key in self._in_hand]
         if len(held) < len(self):
             scores[held] = np.nan
-        chosen = [self.candidates[row] for row in top(scores, k, ties, rng)]
+        chosen = [self.candidates[row] for row in top_rows(scores, k, ties, rng)]
         for candidate in chosen:
             self._in_hand[candidate.id] = self._in_hand.get(candidate.id, 0) + 1
         return chosen
@@ -85,23 +85,24 @@ class PriorityQueue:
             if not self._in_hand[candidate.id]:
                 del self._in_hand[candidate.id]
 
-    def sample(self, n: int, rng: Random) -> list[int]:
+    def sample_rows(self, n: int, rng: Random) -> list[int]:
         """Rows of up to `n` observed members.
 
         All if they fit, else half the best by mean, half at random.
         """
-        seen = np.flatnonzero(self.statistics.counts() > 0)
+        seen = np.flatnonzero(self.statistics.observation_counts() > 0)
         if len(seen) <= n:
             return [int(row) for row in seen]
         best = [
-            int(seen[i]) for i in top(self.statistics.means()[seen], (n + 1) // 2, Earliest(), rng)
+            int(seen[i])
+            for i in top_rows(self.statistics.mean_rewards()[seen], (n + 1) // 2, Earliest(), rng)
         ]
         drawn = [int(seen[i]) for i in rng.sample(range(len(seen)), n)]
         return best + [row for row in drawn if row not in best][: n - len(best)]
 
-    def mean(self, candidate: Candidate) -> float | None:
+    def mean_reward(self, candidate: Candidate) -> float | None:
         """Mean reward of a member; None without a score."""
-        return self.statistics.summary(candidate.id).mean
+        return self.statistics.entry_summary(candidate.id).mean
 
 
 Floats = NDArray[np.float64]
@@ -156,11 +157,11 @@ class Statistics:
         return 0.0 if self._lowest == math.inf else self._lowest
 
     @property
-    def total(self) -> int:
+    def total_observations(self) -> int:
         """Observations of all candidates together, excused ones excluded (n in Appendix C)."""
         return self._total
 
-    def add(self, key: str, birth: int) -> int:
+    def add_candidate(self, key: str, birth: int) -> int:
         """Make room for a candidate proposed in round `birth`; returns its row.
 
         A known key keeps its row.
@@ -176,10 +177,10 @@ class Statistics:
         self._data["birth"][row] = self._data["round"][row] = birth
         return row
 
-    def update(self, rollout: Rollout, round: int = 0) -> None:
+    def add_rollout(self, rollout: Rollout, round: int = 0) -> None:
         """Take in one rollout made in iteration `round` (non-decreasing within a loop)."""
         key = rollout.candidate.id
-        row = self.add(key, round)
+        row = self.add_candidate(key, round)
         if self._data["round"][row] != round:
             for name, start in zip(_ROUND, (round, 0.0, 0.0, 0.0), strict=True):
                 self._data[name][row] = start
@@ -187,11 +188,11 @@ class Statistics:
             if is_excused(observation):
                 continue
             self._total += 1
-            self._count(row, reward)
+            self._count_observation(row, reward)
             if observation.case:
                 self._count_case(key, observation.case, reward)
 
-    def _count(self, row: int, reward: float | None) -> None:
+    def _count_observation(self, row: int, reward: float | None) -> None:
         data = self._data
         if reward is None:
             data["failed"][row] += 1
@@ -214,44 +215,48 @@ class Statistics:
             tally[0] += 1
             tally[1] += reward
 
-    def column(self, name: str) -> Floats:
+    def raw_column(self, name: str) -> Floats:
         """One raw column, a row per candidate in order of arrival; a view, not to be written to."""
         return self._data[name][: len(self)]
 
-    def counts(self) -> Floats:
+    def observation_counts(self) -> Floats:
         """T: observations per candidate."""
-        return self.column("scored") + self.column("failed")
+        return self.raw_column("scored") + self.raw_column("failed")
 
-    def means(self) -> Floats:
+    def mean_rewards(self) -> Floats:
         """Mean reward per candidate with failures at the floor; -inf without any score."""
-        scored, failed = self.column("scored"), self.column("failed")
-        total = scored * self.column("scored_mean") + failed * self.floor
+        scored, failed = self.raw_column("scored"), self.raw_column("failed")
+        total = scored * self.raw_column("scored_mean") + failed * self.floor
         return np.where(scored > 0, total / np.maximum(scored + failed, 1), -np.inf)
 
-    def latest(self) -> Floats:
+    def latest_means(self) -> Floats:
         """Mean reward of each candidate's last round; -inf if that round gave no score."""
-        scored, failed = self.column("round_scored"), self.column("round_failed")
-        total = self.column("round_total") + failed * self.floor
+        scored, failed = self.raw_column("round_scored"), self.raw_column("round_failed")
+        total = self.raw_column("round_total") + failed * self.floor
         return np.where(scored > 0, total / np.maximum(scored + failed, 1), -np.inf)
 
-    def widths(self, n: int | None = None) -> Floats:
+    def confidence_widths(self, n: int | None = None) -> Floats:
         """sqrt(log n / T) per candidate (eq. 1 and Appendix C), 0 without observations.
 
         `n` defaults to the number of observations so far.
         """
-        counts = self.counts()
+        counts = self.observation_counts()
         return (
-            np.where(counts > 0, math.log(max(n or self.total, 1)) / np.maximum(counts, 1), 0.0)
+            np.where(
+                counts > 0,
+                math.log(max(n or self.total_observations, 1)) / np.maximum(counts, 1),
+                0.0,
+            )
             ** 0.5
         )
 
-    def posterior(self) -> Floats:
+    def posterior_means(self) -> Floats:
         """Posterior mean reward of each candidate by the run's evidence; -inf without any score."""
         if self._ranking is None:
-            return self.means()
-        return self._ranking.worths(list(self._index))
+            return self.mean_rewards()
+        return self._ranking.worths_of(list(self._index))
 
-    def summary(self, key: str) -> EntrySummary:
+    def entry_summary(self, key: str) -> EntrySummary:
         """The numbers of one candidate; KeyError for an unknown one."""
         row = self._index[key]
         scored, failed = int(self._data["scored"][row]), int(self._data["failed"][row])
@@ -262,15 +267,15 @@ class Statistics:
         gap = float(self._data["scored_mean"][row]) - self.floor if failed else 0.0
         m2 = float(self._data["scored_m2"][row]) + gap * gap * scored * failed / count
         sd = math.sqrt(max(m2, 0.0) / (count - 1)) if count > 1 else None
-        return EntrySummary(count, failed, mean, sd, self._latest(row))
+        return EntrySummary(count, failed, mean, sd, self._latest_mean(row))
 
-    def _latest(self, row: int) -> float | None:
+    def _latest_mean(self, row: int) -> float | None:
         scored, failed = self._data["round_scored"][row], self._data["round_failed"][row]
         if scored == 0:
             return None
         return float((self._data["round_total"][row] + failed * self.floor) / (scored + failed))
 
-    def cases(self, key: str) -> dict[str, float]:
+    def mean_by_case(self, key: str) -> dict[str, float]:
         """Mean reward of one candidate by case id, failures at the floor.
 
         Empty without a data set.
@@ -283,7 +288,7 @@ class Statistics:
 
     def as_dict(self, key: str) -> dict[str, Any]:
         """Plain data for a note."""
-        summary = self.summary(key)
+        summary = self.entry_summary(key)
         return {
             "id": key,
             "mean": summary.mean,
@@ -318,22 +323,25 @@ class Traces:
         self._chars = chars
         self._traces: dict[str, list[Trace]] = {}
 
-    def update(self, rollout: Rollout) -> None:
+    def add_rollout(self, rollout: Rollout) -> None:
         """Enter one rollout; failures that are not the candidate's fault are left out."""
         traces = self._traces.setdefault(rollout.candidate.id, [])
         for observation, reward in zip(rollout.observations, rollout.rewards, strict=True):
             if not is_excused(observation):
-                traces.append(self._trace(observation, reward))
+                traces.append(self._make_trace(observation, reward))
         del traces[: -self._keep]
 
-    def _trace(self, observation: Observation, reward: float | None) -> Trace:
+    def _make_trace(self, observation: Observation, reward: float | None) -> Trace:
         status = observation.status.value + (
             f" ({observation.reason})" if observation.reason else ""
         )
-        texts = tuple((name, text[: self._chars // 2]) for name, text in observation.texts[:_TEXTS])
+        texts = tuple(
+            (name, text[: self._chars // 2])
+            for name, text in observation.readable_artifacts[:_TEXTS]
+        )
         feedback = observation.feedback[: self._chars]
         return Trace(observation.case, reward, status, feedback, observation.metrics, texts)
 
-    def of(self, key: str) -> list[Trace]:
+    def traces_of(self, key: str) -> list[Trace]:
         """Traces of one candidate, oldest first."""
         return self._traces.get(key, [])

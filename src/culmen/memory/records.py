@@ -21,7 +21,7 @@ class Records:
         self.count = self.at = 0
         self.level = -math.inf
 
-    def see(self, level: float, now: int, margin: float) -> bool:
+    def record_best(self, level: float, now: int, margin: float) -> bool:
         """Enter the best value after `now` evaluations; True if it is a record by over `margin`."""
         if level < self.level - _LUCK * margin:
             self.level = level
@@ -31,7 +31,7 @@ class Records:
         self.level, self.at = level, now
         return True
 
-    def chance(self, now: int, evaluations: int = 0, records: int = 0) -> float:
+    def wait_chance(self, now: int, evaluations: int = 0, records: int = 0) -> float:
         """Chance of a wait until `now`.
 
         `evaluations` and `records` were made elsewhere at the same rate.
@@ -55,7 +55,7 @@ class Lineages:
         self._records, self._now = Records(), 0
         self._evaluations = self._found = 0  # in lineages that were given up
 
-    def begin(self, untried: list[int], level: list[float], rng: Random) -> None:
+    def begin_lineage(self, untried: list[int], level: list[float], rng: Random) -> None:
         """Begin with one of the `untried` nodes, drawn at random; `level` is the value of each."""
         self._evaluations, self._found = (
             self._evaluations + self._now,
@@ -66,18 +66,18 @@ class Lineages:
         self._records, self._now = Records(), 0
         self._records.level = level[untried.index(node)]
 
-    def grow(self, node: int) -> None:
+    def add_child(self, node: int) -> None:
         """Enter a child of a member that was evaluated."""
         self.members.append(node)
         self._now += 1
 
-    def see(self, level: float, margin: float) -> None:
+    def record_best(self, level: float, margin: float) -> None:
         """Enter the best value of the lineage."""
-        self._records.see(level, self._now, margin)
+        self._records.record_best(level, self._now, margin)
 
-    def over(self, whole: Records, threshold: float) -> bool:
+    def should_give_up(self, whole: Records, threshold: float) -> bool:
         """True if the lineage should be given up."""
-        chance = self._records.chance(
+        chance = self._records.wait_chance(
             self._now, whole.at + self._evaluations, whole.count + self._found
         )
         return chance < threshold or self._now - self._records.at > self._longest

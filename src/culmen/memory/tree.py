@@ -31,7 +31,7 @@ class TreeNode:
         """Q: the best reward among its children, or its own before it was expanded."""
         return self.reward if self.best is None or not self.expansions else self.best
 
-    def line(self) -> list[TreeNode]:
+    def with_ancestors(self) -> list[TreeNode]:
         """The state and its ancestors, youngest first."""
         found: list[TreeNode] = []
         node: TreeNode | None = self
@@ -57,11 +57,11 @@ class Tree:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def plant(self, rollout: Rollout, reward: float) -> None:
+    def add_root(self, rollout: Rollout, reward: float) -> None:
         """Add a root."""
         self.nodes.append(TreeNode(rollout, reward))
 
-    def scores(self, c: float) -> list[float]:
+    def puct_scores(self, c: float) -> list[float]:
         """PUCT of every node, in the order of `nodes`."""
         size = len(self)
         if not size:
@@ -79,7 +79,7 @@ class Tree:
             for i, node in enumerate(self.nodes)
         ]
 
-    def take(self, c: float) -> TreeNode | None:
+    def take_node(self, c: float) -> TreeNode | None:
         """The state of highest PUCT, marked as in use; None from an empty tree.
 
         Ancestors and descendants of states in use are passed over while other states remain. Ties
@@ -87,14 +87,15 @@ class Tree:
         """
         if not self.nodes:
             return None
-        scores = self.scores(c)
+        scores = self.puct_scores(c)
         order = sorted(range(len(self)), key=lambda i: (-scores[i], -self.nodes[i].reward, i))
         held = {node: None for node in self.nodes if node.hands}
-        above = {node: None for one in held for node in one.line()}
+        above = {node: None for one in held for node in one.with_ancestors()}
         free = [
             i
             for i in order
-            if self.nodes[i] not in above and not any(a in held for a in self.nodes[i].line())
+            if self.nodes[i] not in above
+            and not any(a in held for a in self.nodes[i].with_ancestors())
         ]
         chosen = self.nodes[(free or order)[0]]
         chosen.hands += 1
@@ -104,7 +105,7 @@ class Tree:
         """Release a state with its scored children, possibly none; returns the children kept."""
         node.hands -= 1
         self.expansions += 1
-        for one in node.line():
+        for one in node.with_ancestors():
             one.expansions += 1
         if not found:
             return []
@@ -113,10 +114,10 @@ class Tree:
         best = sorted(found, key=lambda pair: -pair[1])[: self._children]
         kept = [TreeNode(rollout, reward, node) for rollout, reward in best]
         self.nodes += kept
-        self._evict()
+        self._evict_worst()
         return kept
 
-    def _evict(self) -> None:
+    def _evict_worst(self) -> None:
         """Drop the worst; roots and states in use stay."""
         surplus = len(self) - self._most
         if surplus > 0:

@@ -21,7 +21,7 @@ from culmen.core import errors
 from culmen.core.evaluation import Observation, Status, culprit_of
 from culmen.core.task import Task
 from culmen.observe import statements
-from culmen.observe.figures import count, difference, number, run_name, short_path
+from culmen.observe.figures import count_text, difference_text, number_text, run_name, short_path
 from culmen.store import views
 from culmen.store.views import RunStatus
 from culmen.store.views.events import FailureCauses, failure_causes
@@ -77,7 +77,7 @@ class DiagnosedRun:
     @cached_property
     def task(self) -> Task:
         """The run's task."""
-        return views.meta(self.path).task
+        return views.run_meta(self.path).task
 
     @cached_property
     def causes(self) -> FailureCauses:
@@ -85,17 +85,17 @@ class DiagnosedRun:
         return failure_causes(self.path)
 
     @cached_property
-    def failed(self) -> list[Observation]:
+    def failed_evaluations(self) -> list[Observation]:
         """The first `_LOOKED` failed evaluations."""
-        return list(islice((o for o in views.observations(self.path) if not o.ok), _LOOKED))
+        return list(islice((o for o in views.stream_observations(self.path) if not o.ok), _LOOKED))
 
     @cached_property
-    def asked(self) -> int:
+    def request_count(self) -> int:
         """Number of requests for candidates."""
-        return sum(row.effects for row in views.calls(self.path) if row.effect == "propose")
+        return sum(row.effects for row in views.call_costs(self.path) if row.effect == "propose")
 
     @property
-    def new(self) -> int:
+    def new_candidate_count(self) -> int:
         """Number of candidates besides the initial programs."""
         return max(0, self.now.candidates - len(self.task.seeds))
 
@@ -120,7 +120,7 @@ class DiagnosedRun:
         )
 
     @property
-    def check(self) -> str:
+    def check_command(self) -> str:
         """The command that tests the task without a search."""
         if self.task.evaluator.form == "function":
             return "culmen.check(seed, evaluator)"
@@ -130,26 +130,31 @@ class DiagnosedRun:
             else "culmen check TASK"
         )
 
-    def fork(self, options: str = "") -> str:
+    def fork_command(self, options: str = "") -> str:
         """The command that continues with other options and reuses earlier results."""
         return f"culmen fork {self.name} {options}".rstrip()
 
     @property
-    def more(self) -> str:
+    def budget_extension(self) -> str:
         """The amount of the budget that ended the run, once more; "" if no budget did."""
-        return self.now.budget.again(self.now.reason)
+        return self.now.budget.extension_text(self.now.reason)
 
-    def with_more(self, options: str) -> str:
+    def extended_fork_command(self, options: str) -> str:
         """The command `fork` with these options and, if the budget ended the run, `more`."""
-        return self.fork(
-            " ".join(filter(None, [options, f"--budget {self.more}" if self.more else ""]))
+        return self.fork_command(
+            " ".join(
+                filter(
+                    None,
+                    [options, f"--budget {self.budget_extension}" if self.budget_extension else ""],
+                )
+            )
         )
 
 
 Cause = Callable[[DiagnosedRun], Finding | None]
 
 
-def diagnose(now: RunStatus, run: Path | None = None, name: str = "") -> list[Finding]:
+def diagnose_run(now: RunStatus, run: Path | None = None, name: str = "") -> list[Finding]:
     """Findings about the run, the most serious first."""
     case = DiagnosedRun(now, run or Path(now.path), name)
     found = (cause(case) for cause in CAUSES)
@@ -160,7 +165,7 @@ def diagnose(now: RunStatus, run: Path | None = None, name: str = "") -> list[Fi
 # ------------------------------------------------------------------------------
 
 
-def percent(share: float) -> str:
+def percent_text(share: float) -> str:
     """`31 %`; 0 % and 100 % only for shares of exactly 0 and 1."""
     return f"{min(99, max(1, round(100 * share))) if 0 < share < 1 else round(100 * share)} %"
 
@@ -173,11 +178,11 @@ def last_words(failed: Observation) -> str:
 
 def place_of(failed: Observation) -> str:
     """The user's own `file:line` in a traceback; "" without one."""
-    place = errors.in_text(failed.feedback)
-    return "" if place is None else place.short
+    place = errors.place_in_text(failed.feedback)
+    return "" if place is None else place.file_and_line
 
 
-def _at(place: str) -> str:
+def _place_suffix(place: str) -> str:
     return f" ({place})" if place else ""
 
 
@@ -191,11 +196,11 @@ def _out_of_disk(case: DiagnosedRun) -> Finding | None:
     if not full and not _DISK.search(case.now.error):
         return None
     told = (
-        f": {percent(share)} of evaluations failed of it"
+        f": {percent_text(share)} of evaluations failed of it"
         if full
         else ", so the run could not go on"
     )
-    command = case.fork() if case.now.state == "finished" else f"culmen resume {case.name}"
+    command = case.fork_command() if case.now.state == "finished" else f"culmen resume {case.name}"
     do = "once there is room: df -h shows which disk is full"
     return Finding(
         "disk_full", f"no space is left on the disk{told}", do, command, share, "machine"
@@ -204,25 +209,32 @@ def _out_of_disk(case: DiagnosedRun) -> Finding | None:
 
 def _nothing_scored(case: DiagnosedRun) -> Finding | None:
     now = case.now
-    if now.best is not None or not now.evaluations or not case.is_over or not case.failed:
+    if (
+        now.best is not None
+        or not now.evaluations
+        or not case.is_over
+        or not case.failed_evaluations
+    ):
         return None
-    first = case.failed[0]
-    alike = sum(each.kind == first.kind for each in case.failed)
-    share, place = alike / len(case.failed), place_of(first)
+    first = case.failed_evaluations[0]
+    alike = sum(each.failure_kind == first.failure_kind for each in case.failed_evaluations)
+    share, place = alike / len(case.failed_evaluations), place_of(first)
     who = (
         "the initial program gives no score"
         if now.reason == "initial_fails"
         else "nothing has scored"
     )
-    of = f"in {alike:,} of {count(len(case.failed), 'evaluation')}"
-    what = f"{who}: {last_words(first)}{_at(place)}, {of}"
+    of = f"in {alike:,} of {count_text(len(case.failed_evaluations), 'evaluation')}"
+    what = f"{who}: {last_words(first)}{_place_suffix(place)}, {of}"
     if first.reason == "provider_away":
         what = f"{who}: the service that the evaluator asks did not answer, {of}"
     culprit = culprit_of(first) or ("scorer" if place else "")
-    return Finding("nothing_scored", what, remedy(first), case.check, share, culprit, place)
+    return Finding(
+        "nothing_scored", what, failure_remedy(first), case.check_command, share, culprit, place
+    )
 
 
-def remedy(failed: Observation) -> str:
+def failure_remedy(failed: Observation) -> str:
     """The fix, in words, for an evaluation without a score."""
     place = place_of(failed)
     if failed.status is Status.TIMEOUT:
@@ -234,38 +246,45 @@ def remedy(failed: Observation) -> str:
     return "correct the evaluator, or the initial program if the evaluator is right"
 
 
-def _scorer(case: DiagnosedRun) -> Finding | None:
+def _scorer_failures(case: DiagnosedRun) -> Finding | None:
     best = case.now.best
     failed = 0 if best is None else best.failed.get("scorer", 0)
     if best is None or failed <= _SCORER * best.evaluations:
         return None
     share = failed / best.evaluations
-    example = _common([each for each in case.failed if culprit_of(each) in ("", "scorer")])
+    example = _most_common_failure(
+        [each for each in case.failed_evaluations if culprit_of(each) in ("", "scorer")]
+    )
     words, place = (last_words(example), place_of(example)) if example else ("", "")
-    what = f"the evaluator itself failed in {percent(share)} of evaluations: {words}{_at(place)}"
+    what = f"the evaluator itself failed in {percent_text(share)} of evaluations: {words}{_place_suffix(place)}"
     do = f"correct {place or 'the evaluator'}: no candidate is to blame"
-    return Finding("scorer_fails", what, do, case.check, share, "scorer", place)
+    return Finding("scorer_fails", what, do, case.check_command, share, "scorer", place)
 
 
-def _common(failed: list[Observation]) -> Observation | None:
+def _most_common_failure(failed: list[Observation]) -> Observation | None:
     """The first failure of the most frequent kind."""
-    kinds = [each.kind for each in failed]
-    return max(failed, key=lambda each: kinds.count(each.kind), default=None)
+    kinds = [each.failure_kind for each in failed]
+    return max(failed, key=lambda each: kinds.count(each.failure_kind), default=None)
 
 
-def _lost(case: DiagnosedRun) -> Finding | None:
+def _lost_evaluations(case: DiagnosedRun) -> Finding | None:
     lost, all_ = case.now.statuses.get("lost", 0), case.now.evaluations
     if all_ < ENOUGH or lost < _LOSING * all_:
         return None
     share, away = lost / all_, case.now.failures.get("provider_away", 0) >= lost / 2
-    told = f"{percent(share)} of evaluations were lost"
+    told = f"{percent_text(share)} of evaluations were lost"
     if away:
         what = f"{told}: the service that the evaluator asks did not answer"
         do = "see to that service first: what was lost is evaluated again"
-        return Finding("lost", what, do, case.with_more(""), share, "provider")
+        return Finding("lost", what, do, case.extended_fork_command(""), share, "provider")
     do = "fewer at once need less memory; culmen doctor says what this machine lacks"
     return Finding(
-        "lost", f"{told} by this machine", do, case.with_more("--workers 1"), share, "machine"
+        "lost",
+        f"{told} by this machine",
+        do,
+        case.extended_fork_command("--workers 1"),
+        share,
+        "machine",
     )
 
 
@@ -282,7 +301,7 @@ _CALL_FAULTS = {
 }
 
 
-def _retried(case: DiagnosedRun) -> Finding | None:
+def _retried_calls(case: DiagnosedRun) -> Finding | None:
     failed = {name: n for name, n in case.now.faults.items() if name in _CALL_FAULTS}
     attempts = max(case.now.usage.calls, sum(failed.values()))
     share = sum(failed.values()) / max(1, attempts)
@@ -290,11 +309,13 @@ def _retried(case: DiagnosedRun) -> Finding | None:
         return None
     worst = max(failed, key=lambda name: failed[name])
     what = (
-        f"{percent(share)} of {count(attempts, 'attempt')} to ask {case.model} failed: "
+        f"{percent_text(share)} of {count_text(attempts, 'attempt')} to ask {case.model} failed: "
         f"{_CALL_FAULTS[worst]}"
     )
     do = "once the provider answers again; fewer workers ask less often"
-    return Finding("retried", what, do, case.with_more("--workers 1"), share, "provider")
+    return Finding(
+        "retried", what, do, case.extended_fork_command("--workers 1"), share, "provider"
+    )
 
 
 # -- answers and candidates
@@ -329,45 +350,49 @@ _FAULTS = {
 }
 
 
-def _vain(case: DiagnosedRun) -> Finding | None:
+def _unproductive_answers(case: DiagnosedRun) -> Finding | None:
     faults = {name: n for name, n in case.now.faults.items() if name not in _CALL_FAULTS}
-    asked = max(case.asked, 0)
+    asked = max(case.request_count, 0)
     if asked < ENOUGH or sum(faults.values()) < _VAIN * asked:
         return None
     worst = max(faults, key=lambda name: faults[name])
     share = min(1.0, faults[worst] / asked)
     if worst in ("unchanged", "duplicate"):
-        worst, share = "duplicate", max(share, 1 - case.new / asked)
+        worst, share = "duplicate", max(share, 1 - case.new_candidate_count / asked)
     fault, do, options = _FAULTS.get(
         worst, (f"brought nothing ({worst.replace('_', ' ')})", *_FAULTS["empty"][1:])
     )
     if case.is_offline:
         do, options = "a language model finds what edits do not", "--model NAME"
-    what = f"{percent(share)} of {count(asked, 'answer')} of {case.model} {fault}"
+    what = f"{percent_text(share)} of {count_text(asked, 'answer')} of {case.model} {fault}"
     if case.now.state == "running":
         return Finding("nothing_accepted", what, do, f"culmen stop {case.name}", share)
-    return Finding("nothing_accepted", what, do, case.with_more(options), share)
+    return Finding("nothing_accepted", what, do, case.extended_fork_command(options), share)
 
 
-def _repeated(case: DiagnosedRun) -> Finding | None:
+def _repeated_programs(case: DiagnosedRun) -> Finding | None:
     """Many known programs, inferred from few new candidates for many answers."""
     if (
-        case.asked < ENOUGH
-        or case.new > (1 - _ALIKE) * case.asked
-        or sum(case.now.faults.values()) >= _VAIN * case.asked
+        case.request_count < ENOUGH
+        or case.new_candidate_count > (1 - _ALIKE) * case.request_count
+        or sum(case.now.faults.values()) >= _VAIN * case.request_count
     ):
         return None
-    share = 1 - case.new / case.asked
+    share = 1 - case.new_candidate_count / case.request_count
     what = (
-        f"{percent(share)} of {count(case.asked, 'answer')} of {case.model} gave a program that is "
+        f"{percent_text(share)} of {count_text(case.request_count, 'answer')} of {case.model} gave a program that is "
         "known already"
     )
     return Finding(
-        "nothing_accepted", what, _FAULTS["duplicate"][1], case.with_more("--model 'A|B'"), share
+        "nothing_accepted",
+        what,
+        _FAULTS["duplicate"][1],
+        case.extended_fork_command("--model 'A|B'"),
+        share,
     )
 
 
-def _failing(case: DiagnosedRun) -> Finding | None:
+def _failing_candidates(case: DiagnosedRun) -> Finding | None:
     causes = case.causes
     if causes.candidates < ENOUGH or causes.fruitless < _FAILING * causes.candidates:
         return None
@@ -382,15 +407,18 @@ def _failing(case: DiagnosedRun) -> Finding | None:
     )
     part = kinds.get(kind, 0) / max(1, sum(kinds.values()))
     share = causes.fruitless / causes.candidates
-    of_them = f" ({percent(part)} of failures)" if part < 0.995 else ""
-    what = f"{percent(share)} of candidates fail: {_named(kind, words, case)}{of_them}"
-    do, command = _cure(kind, case)
-    place = next((place_of(each) for each in case.failed if kind_of(_key(each)) == kind), "")
+    of_them = f" ({percent_text(part)} of failures)" if part < 0.995 else ""
+    what = f"{percent_text(share)} of candidates fail: {_failure_description(kind, words, case)}{of_them}"
+    do, command = _remedy_and_command(kind, case)
+    place = next(
+        (place_of(each) for each in case.failed_evaluations if kind_of(_failure_key(each)) == kind),
+        "",
+    )
     leads = share >= (_RANDOM if case.is_offline else _MANY)
     return Finding("failing", what, do, command, share, "candidate", place, leads)
 
 
-def _key(failed: Observation) -> str:
+def _failure_key(failed: Observation) -> str:
     return f"{failed.reason or failed.status.value}\n{failed.last_words}"
 
 
@@ -404,7 +432,7 @@ def kind_of(words: str) -> str:
 _TIMES, _IMPORTS = ("timeout", "cpu limit", "TimeoutError"), ("ModuleNotFoundError", "ImportError")
 
 
-def _named(kind: str, words: str, case: DiagnosedRun) -> str:
+def _failure_description(kind: str, words: str, case: DiagnosedRun) -> str:
     if kind in _TIMES:
         return f"{kind}, the limit of {case.task.limits.seconds or 60:g} s"
     if kind in _IMPORTS and words:
@@ -412,13 +440,13 @@ def _named(kind: str, words: str, case: DiagnosedRun) -> str:
     return kind if _NAMED.match(kind) or not words else f"{kind}: {words[:120]}"
 
 
-def _cure(kind: str, case: DiagnosedRun) -> tuple[str, str]:
+def _remedy_and_command(kind: str, case: DiagnosedRun) -> tuple[str, str]:
     """The fix for candidates that fail alike, in words, and a command for it."""
     show = next(
         (
             f"culmen show {case.name} {each.candidate}"
-            for each in case.failed
-            if kind_of(_key(each)) == kind
+            for each in case.failed_evaluations
+            if kind_of(_failure_key(each)) == kind
         ),
         "",
     )
@@ -426,14 +454,17 @@ def _cure(kind: str, case: DiagnosedRun) -> tuple[str, str]:
     if kind in _TIMES:
         return (
             "raise [limits] seconds, and say in the goal how long a candidate may take",
-            case.check,
+            case.check_command,
         )
     if kind == "memory limit":
-        return "raise [limits] memory_mb, and say in the goal how much memory there is", case.check
+        return (
+            "raise [limits] memory_mb, and say in the goal how much memory there is",
+            case.check_command,
+        )
     if kind in _IMPORTS:
         return "install what is missing, or say in the goal which packages there are", log
     if kind == "SyntaxError" and not case.is_offline:
-        return "a stronger model", case.with_more("--model NAME")
+        return "a stronger model", case.extended_fork_command("--model NAME")
     if kind == "scorer raised":
         return "correct the evaluator: it raises on what candidates return", log
     if kind == "immutable text changed":
@@ -455,11 +486,11 @@ def _first_score(case: DiagnosedRun) -> float | None:
     best = case.now.best
     if best is not None and best.initial is not None:
         return best.initial.score
-    first = next(iter(views.candidates(case.path, "old", operator="seed", limit=1)), None)
+    first = next(iter(views.candidate_rows(case.path, "old", operator="seed", limit=1)), None)
     return None if first is None else first.mean
 
 
-def _direction(case: DiagnosedRun) -> Finding | None:
+def _wrong_direction(case: DiagnosedRun) -> Finding | None:
     now, first = case.now, None if case.now.best is None else _first_score(case)
     if first is None:
         return None
@@ -469,12 +500,12 @@ def _direction(case: DiagnosedRun) -> Finding | None:
     if now.target is not None and first != now.target and _is_met(case, first, now.target):
         what = (
             f"the direction looks wrong: {better} is better here, so that the initial program "
-            f"({number(first)}) "
-            f"already meets the target of {number(now.target)}"
+            f"({number_text(first)}) "
+            f"already meets the target of {number_text(now.target)}"
         )
-        return Finding("direction", what, do, case.check, 1.0, "scorer")
+        return Finding("direction", what, do, case.check_command, 1.0, "scorer")
     wrong = _GAINS if now.direction == "min" else _LOSSES
-    seen = next((o for o in views.observations(case.path) if o.ok), None)
+    seen = next((o for o in views.stream_observations(case.path) if o.ok), None)
     same = (
         []
         if seen is None
@@ -486,10 +517,10 @@ def _direction(case: DiagnosedRun) -> Finding | None:
         f"the direction looks wrong: the score is {same[0]}, and {better} is taken for better in "
         "all evaluations"
     )
-    return Finding("direction", what, do, case.check, 1.0, "scorer")
+    return Finding("direction", what, do, case.check_command, 1.0, "scorer")
 
 
-def _alike(case: DiagnosedRun) -> Finding | None:
+def _equal_scores(case: DiagnosedRun) -> Finding | None:
     best = case.now.best
     if (
         best is None
@@ -498,7 +529,7 @@ def _alike(case: DiagnosedRun) -> Finding | None:
         or not best.kept_initial
     ):
         return None
-    share, value = best.equal / best.scored, number(best.score)
+    share, value = best.equal / best.scored, number_text(best.score)
     if best.equal == best.scored:
         what = (
             f"all {best.scored:,} programs got the same score, {value} (100 %): the evaluator "
@@ -508,52 +539,52 @@ def _alike(case: DiagnosedRun) -> Finding | None:
             "constant",
             what,
             "make the evaluator look at what a candidate returns",
-            case.check,
+            case.check_command,
             share,
             "scorer",
         )
     what = (
-        f"{percent(share)} of {best.scored:,} programs got the very score of the initial one, "
+        f"{percent_text(share)} of {best.scored:,} programs got the very score of the initial one, "
         f"{value}: it is flat"
     )
     return Finding(
         "flat",
         what,
         "let the evaluator give part of the score for part of the task",
-        case.check,
+        case.check_command,
         share,
         "scorer",
     )
 
 
-def _bound(case: DiagnosedRun) -> float | None:
+def _best_possible_score(case: DiagnosedRun) -> float | None:
     """The best score within the task's bounds; None without a bound."""
     low, high = case.task.objective.bounds
     return high if case.now.direction == "max" else low
 
 
 def _at_bound(case: DiagnosedRun) -> Finding | None:
-    bound, best = _bound(case), case.now.best
+    bound, best = _best_possible_score(case), case.now.best
     first = None if best is None or bound is None else _first_score(case)
     if best is None or bound is None or first is None or not _is_met(case, first, bound):
         return None
     what = (
-        f"the initial program scores {number(first)}, the best that the task's bounds allow (100 "
+        f"the initial program scores {number_text(first)}, the best that the task's bounds allow (100 "
         "%): nothing is to gain"
     )
     return Finding(
         "at_bound",
         what,
         "make the task harder: more cases, or a finer score",
-        case.check,
+        case.check_command,
         1.0,
         "scorer",
     )
 
 
-def _reached(case: DiagnosedRun) -> Finding | None:
+def _target_met_early(case: DiagnosedRun) -> Finding | None:
     now, best = case.now, case.now.best
-    level = now.target if now.target is not None else _bound(case)
+    level = now.target if now.target is not None else _best_possible_score(case)
     if (
         best is None
         or level is None
@@ -561,7 +592,7 @@ def _reached(case: DiagnosedRun) -> Finding | None:
         or not _is_met(case, best.value, level)
     ):
         return None
-    points = views.progress(case.path)
+    points = views.progress_points(case.path)
     met = next(
         (point.evaluations for point in points if _is_met(case, point.mean, level)), now.evaluations
     )
@@ -569,9 +600,9 @@ def _reached(case: DiagnosedRun) -> Finding | None:
     if share > _EARLY or now.evaluations <= met / _EARLY:
         return None
     name = "target" if now.target is not None else "best possible score"
-    of = f"{met:,} of {count(now.budget.evaluations, 'evaluation')} ({percent(share)})"
-    what = f"the {name}, {number(level)}, was met after {of}"
-    do = f"with --stop-at {number(level)} a search ends there"
+    of = f"{met:,} of {count_text(now.budget.evaluations, 'evaluation')} ({percent_text(share)})"
+    what = f"the {name}, {number_text(level)}, was met after {of}"
+    do = f"with --stop-at {number_text(level)} a search ends there"
     command = f"culmen stop {case.name}" if now.state == "running" else f"culmen best {case.name}"
     return Finding("target_met", what, do, command, share)
 
@@ -580,26 +611,28 @@ def _reached(case: DiagnosedRun) -> Finding | None:
 # ------------------------------------------------------------------------------
 
 
-def _few(case: DiagnosedRun) -> Finding | None:
+def _too_few_evaluations(case: DiagnosedRun) -> Finding | None:
     now, cases = case.now, len(case.task.split("train"))
     if now.few_turns is not None:
         few, need = now.few_turns, now.few_turns.needed
-        many = "no turn" if not few.turns else f"only {count(few.turns, 'turn')}"
+        many = "no turn" if not few.turns else f"only {count_text(few.turns, 'turn')}"
         what = f"the strategy finished {many} in {few.evaluations:,}"
         takes = "ten turns take"
     elif case.is_over and cases > 1 and now.evaluations < 2 * cases and now.best is not None:
         need = 10 * cases
-        what = f"{now.evaluations:,} for {cases:,} cases and {count(now.candidates, 'candidate')}"
+        what = (
+            f"{now.evaluations:,} for {cases:,} cases and {count_text(now.candidates, 'candidate')}"
+        )
         takes = "ten looks at every case take"
     else:
         return None
     share, do = now.evaluations / need, "or fewer programs and cases a turn"
-    what = f"too few evaluations: {what} ({percent(share)} of what {takes})"
+    what = f"too few evaluations: {what} ({percent_text(share)} of what {takes})"
     return Finding(
         "few_turns",
         what,
         do,
-        case.fork(f"--budget evaluations={need}"),
+        case.fork_command(f"--budget evaluations={need}"),
         share,
         "budget",
         leads=share < 0.5,
@@ -611,14 +644,14 @@ def _one_case(case: DiagnosedRun) -> Finding | None:
     if best is None or best.deciding_share < _DECIDES:
         return None
     what = (
-        f"one case decides: {best.deciding_case} makes up {percent(best.deciding_share)} of all "
+        f"one case decides: {best.deciding_case} makes up {percent_text(best.deciding_share)} of all "
         "change of the score"
     )
     do = "see what it did to that case; more cases like it would tell more"
     return Finding("one_case", what, do, f"culmen diff {case.name} seed best", best.deciding_share)
 
 
-def _undecided(case: DiagnosedRun) -> Finding | None:
+def _gain_within_noise(case: DiagnosedRun) -> Finding | None:
     best = case.now.best
     if (
         best is None
@@ -627,30 +660,30 @@ def _undecided(case: DiagnosedRun) -> Finding | None:
         or abs(best.gain) > best.gain_margin
     ):
         return None
-    gain, margin = difference(best.gain, best.gain_margin), f"{best.gain_margin:.2g}"
+    gain, margin = difference_text(best.gain, best.gain_margin), f"{best.gain_margin:.2g}"
     ratio = best.gain_margin / max(abs(best.gain), 1e-12)
     what = (
-        f"the gain of {gain} is within the noise: {percent(min(1.0, 1 / ratio))} of its margin, ± "
+        f"the gain of {gain} is within the noise: {percent_text(min(1.0, 1 / ratio))} of its margin, ± "
         f"{margin}"
     )
     leads = best.noise.sd > 0 and (best.kept_initial or ratio > 2)
     if leads:
         what = f"noise hides any gain: one evaluation deviates by {best.noise.sd:.2g}, and {what}"
     share, budget = min(1.0, 1 / ratio), case.now.budget.evaluations or case.now.evaluations
-    if best.advantage(best.gain, 0.0) <= 0 or ratio**2 > _BELIEVABLE:
+    if best.score_difference(best.gain, 0.0) <= 0 or ratio**2 > _BELIEVABLE:
         do = "no budget of this size tells such a gain: less noise or more cases would"
-        return Finding("within_noise", what, do, case.check, share, leads=leads)
+        return Finding("within_noise", what, do, case.check_command, share, leads=leads)
     need = math.ceil(
         budget * max(1.0, ratio**2 - 1)
     )  # a margin shrinks with the square root of the number of evaluations
     do = f"about {budget + need:,} evaluations would tell it"
-    command = case.fork(f"--budget evaluations=+{need},final=0.3")
+    command = case.fork_command(f"--budget evaluations=+{need},final=0.3")
     return Finding("within_noise", what, do, command, share, leads=leads)
 
 
-def _fallen(case: DiagnosedRun) -> Finding | None:
+def _fallen_final_score(case: DiagnosedRun) -> Finding | None:
     best = case.now.best
-    if best is None or not statements.fell(best):
+    if best is None or not statements.has_fallen(best):
         return None
     verb = "fell" if case.now.direction == "max" else "rose"
     spread = best.noise.sd or (best.se or 0.0) * math.sqrt(best.count)
@@ -659,20 +692,22 @@ def _fallen(case: DiagnosedRun) -> Finding | None:
         if spread
         else "fresh evaluations differ from those of the search"
     )
-    what = (
-        f"the final value {verb} from {statements.before(best)} to {statements.score(best)}: {why}"
-    )
+    what = f"the final value {verb} from {statements.search_score_text(best)} to {statements.reported_score_text(best)}: {why}"
     do = "measure longer: more evaluations of each candidate"
-    return Finding("fallen", what, do, _longer(case), leads=False)
+    return Finding("fallen", what, do, _longer_fork_command(case), leads=False)
 
 
-def _longer(case: DiagnosedRun) -> str:
-    return case.fork(f"--budget {case.more},final=0.3") if case.more else ""
+def _longer_fork_command(case: DiagnosedRun) -> str:
+    return (
+        case.fork_command(f"--budget {case.budget_extension},final=0.3")
+        if case.budget_extension
+        else ""
+    )
 
 
-def _stalled(case: DiagnosedRun) -> Finding | None:
+def _stalled_search(case: DiagnosedRun) -> Finding | None:
     now = case.now
-    points = views.progress(case.path) if now.evaluations >= 2 * _LONG else []
+    points = views.progress_points(case.path) if now.evaluations >= 2 * _LONG else []
     if not points or (
         now.target is not None
         and now.best is not None
@@ -692,41 +727,44 @@ def _stalled(case: DiagnosedRun) -> Finding | None:
         if case.is_offline:
             do, command = "end it, and keep the best", f"culmen stop {case.name}"
     elif case.is_offline:
-        do, command = "a language model finds what edits do not", case.with_more("--model NAME")
+        do, command = (
+            "a language model finds what edits do not",
+            case.extended_fork_command("--model NAME"),
+        )
     else:
         do, command = (
             "another method from the same results (culmen strategies)",
-            case.with_more("--strategy NAME"),
+            case.extended_fork_command("--strategy NAME"),
         )
     return Finding("stalled", what, do, command, share, leads=False)
 
 
-def _unpriced(case: DiagnosedRun) -> Finding | None:
+def _unpriced_calls(case: DiagnosedRun) -> Finding | None:
     unpriced = case.now.usage.unpriced
     if not unpriced or case.now.budget.dollars is None:
         return None
-    what = f"{count(unpriced, 'call')} had no known price, so dollars limited nothing there"
+    what = f"{count_text(unpriced, 'call')} had no known price, so dollars limited nothing there"
     return Finding("unpriced", what, "give the model a price in a models file", leads=False)
 
 
 CAUSES: tuple[Cause, ...] = (
     _out_of_disk,
     _nothing_scored,
-    _scorer,
-    _lost,
-    _retried,
-    _vain,
-    _repeated,
-    _failing,
-    _direction,
-    _alike,
+    _scorer_failures,
+    _lost_evaluations,
+    _retried_calls,
+    _unproductive_answers,
+    _repeated_programs,
+    _failing_candidates,
+    _wrong_direction,
+    _equal_scores,
     _at_bound,
-    _reached,
-    _few,
+    _target_met_early,
+    _too_few_evaluations,
     _one_case,
-    _undecided,
-    _fallen,
-    _stalled,
-    _unpriced,
+    _gain_within_noise,
+    _fallen_final_score,
+    _stalled_search,
+    _unpriced_calls,
 )
 """All causes, the most serious first."""

@@ -16,7 +16,16 @@ import msgspec
 
 from culmen.core.result import RunResult
 from culmen.observe import statements
-from culmen.observe.figures import clean, clock, count, decimals, difference, dollars, doubt, number
+from culmen.observe.figures import (
+    clock_text,
+    column_decimals,
+    count_text,
+    difference_text,
+    dollars_text,
+    escape_controls,
+    number_text,
+    trust_suffix,
+)
 from culmen.store import views
 from culmen.store.views import ProgressPoint, RunStatus
 
@@ -39,7 +48,7 @@ class Pace:
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
-    def see(self, at: float, evaluations: int) -> float | None:
+    def record_reading(self, at: float, evaluations: int) -> float | None:
         """Record a reading, `at` in seconds; return the rate, None for less than a second."""
         self._seen.append((at, evaluations))
         while at - self._seen[0][0] > _WINDOW and len(self._seen) > 2:
@@ -48,7 +57,7 @@ class Pace:
         return (evaluations - first) / (at - begun) if at - begun >= 1.0 else None
 
 
-def share(now: RunStatus, elapsed: float) -> float | None:
+def budget_share(now: RunStatus, elapsed: float) -> float | None:
     """Used share of the tightest budget, 0..1; None without any limit."""
     usage = now.usage
     spent = {
@@ -62,33 +71,33 @@ def share(now: RunStatus, elapsed: float) -> float | None:
     return min(1.0, max(shares)) if shares else None
 
 
-def costs(now: RunStatus) -> list[str]:
+def usage_texts(now: RunStatus) -> list[str]:
     """`312/500 evaluations`, `40 calls`, `$0.31`: amounts used, with limits if there are any."""
     usage, budget = now.usage, now.budget
-    texts = [f"{_of(now.evaluations, budget.evaluations)} evaluations"]
+    texts = [f"{_used_of_limit(now.evaluations, budget.evaluations)} evaluations"]
     if now.agents is not None and now.agents.of:
         texts.append(
-            f"agent {_of(now.agents.begun, now.agents.of)}, "
-            f"{count(now.agents.experiments, 'experiment')}"
+            f"agent {_used_of_limit(now.agents.begun, now.agents.of)}, "
+            f"{count_text(now.agents.experiments, 'experiment')}"
         )
     if usage.calls:
-        texts.append(f"{_of(usage.calls, budget.calls)} calls")
-        limit = f"/{dollars(budget.dollars)}" if budget.dollars else ""
+        texts.append(f"{_used_of_limit(usage.calls, budget.calls)} calls")
+        limit = f"/{dollars_text(budget.dollars)}" if budget.dollars else ""
         texts.append(
             "price unknown"
             if usage.unpriced and not usage.dollars
-            else f"{dollars(usage.dollars)}{limit}"
+            else f"{dollars_text(usage.dollars)}{limit}"
         )
     return texts
 
 
-def _of(used: int, limit: int | None) -> str:
+def _used_of_limit(used: int, limit: int | None) -> str:
     return f"{used:,}" if limit is None else f"{used:,}/{limit:,}"
 
 
-def gain(best: RunResult, before: RunResult | None) -> str:
+def gain_text(best: RunResult, before: RunResult | None) -> str:
     """`+0.012`: difference from the previous best, to the digits its margin justifies."""
-    return "" if before is None else difference(best.value - before.value, best.margin)
+    return "" if before is None else difference_text(best.value - before.value, best.margin)
 
 
 class News:
@@ -102,7 +111,9 @@ class News:
         """Add an improvement."""
         self._held = (now, best, before if self._held is None else self._held[2])
 
-    def take(self, at_once: bool = False) -> tuple[RunStatus, RunResult, RunResult | None] | None:
+    def take_due(
+        self, at_once: bool = False
+    ) -> tuple[RunStatus, RunResult, RunResult | None] | None:
         """The merged improvement if one is due: the run, its best, and the best last reported."""
         if self._held is None or (not at_once and time.monotonic() - self._told < self._patience):
             return None
@@ -120,51 +131,53 @@ class PlainDisplay:
         self._written = time.monotonic()
         self._news = News(_SELDOM)
 
-    def prepare(self, seconds: float) -> None:
+    def show_preparation(self, seconds: float) -> None:
         """Write a line from time to time to show that the process is alive."""
         if time.monotonic() - self._written >= _OCCASION:
             self._written = time.monotonic()
-            self.say(f"{clock(seconds)}  getting ready")
+            self.show_message(f"{clock_text(seconds)}  getting ready")
 
     def start(self, now: RunStatus) -> None:
         """No-op: the start of the run is reported by its caller."""
 
     def draw(self, now: RunStatus) -> None:
         """Write a line if there is news, or if there was no line for half a minute."""
-        self._tell(at_once=False)
+        self._report_improvement(at_once=False)
         if time.monotonic() - self._written >= _OCCASION:
-            self._write(now, "")
+            self._write_status_line(now, "")
 
-    def improved(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
+    def on_improvement(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
         """Keep the improvement for the next drawing."""
         self._news.add(now, best, before)
 
-    def say(self, text: str) -> None:
+    def show_message(self, text: str) -> None:
         """Write a separate message."""
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
     def close(self) -> None:
         """Report improvements that are still held back."""
-        self._tell(at_once=True)
+        self._report_improvement(at_once=True)
 
-    def _tell(self, at_once: bool) -> None:
-        if (told := self._news.take(at_once)) is not None:
+    def _report_improvement(self, at_once: bool) -> None:
+        if (told := self._news.take_due(at_once)) is not None:
             now, best, before = told
-            self._write(now, gain(best, before))
+            self._write_status_line(now, gain_text(best, before))
 
-    def _write(self, now: RunStatus, news: str) -> None:
+    def _write_status_line(self, now: RunStatus, news: str) -> None:
         self._written = time.monotonic()
-        best = statements.short(now.best) + ("" if now.best is None else doubt(now.best.trust))
+        best = statements.best_score_text(now.best) + (
+            "" if now.best is None else trust_suffix(now.best.trust)
+        )
         parts = [
-            clock(now.elapsed_seconds),
+            clock_text(now.elapsed_seconds),
             best,
             news,
-            *costs(now),
+            *usage_texts(now),
             f"{now.in_flight} running",
             now.sampling,
         ]
-        self.say("  ".join(part for part in parts if part))
+        self.show_message("  ".join(part for part in parts if part))
 
 
 class SilentDisplay:
@@ -175,7 +188,7 @@ class SilentDisplay:
     def __init__(self, stream: IO[str] | None = None) -> None:
         self._stream = stream
 
-    def prepare(self, seconds: float) -> None:
+    def show_preparation(self, seconds: float) -> None:
         """No-op."""
 
     def start(self, now: RunStatus) -> None:
@@ -184,10 +197,10 @@ class SilentDisplay:
     def draw(self, now: RunStatus) -> None:
         """No-op."""
 
-    def improved(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
+    def on_improvement(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
         """No-op."""
 
-    def say(self, text: str) -> None:
+    def show_message(self, text: str) -> None:
         """Write the message, if there is a stream."""
         if self._stream is not None:
             self._stream.write(f"{text}\n")
@@ -217,7 +230,7 @@ class TerminalDisplay:
         self._places = 0
         self._change: Change | None = None
 
-    def prepare(self, seconds: float) -> None:
+    def show_preparation(self, seconds: float) -> None:
         """Show the time while the run is prepared.
 
         Preparation tests isolation, may score the initial program, and replays a journal.
@@ -227,7 +240,7 @@ class TerminalDisplay:
         if seconds >= _QUIET:
             self._live.start()
             self._live.update(
-                Text(f"{clock(seconds):>7}  getting ready", style="dim"), refresh=True
+                Text(f"{clock_text(seconds):>7}  getting ready", style="dim"), refresh=True
             )
 
     def start(self, now: RunStatus) -> None:
@@ -237,74 +250,81 @@ class TerminalDisplay:
 
     def draw(self, now: RunStatus) -> None:
         """Redraw the lines."""
-        self._announce(at_once=False)
-        elapsed = self._elapsed()
+        self._announce_improvement(at_once=False)
+        elapsed = self._elapsed_seconds()
         self._live.update(
-            _Lines(self, now, elapsed, self._pace.see(elapsed, now.evaluations)), refresh=True
+            _Lines(self, now, elapsed, self._pace.record_reading(elapsed, now.evaluations)),
+            refresh=True,
         )
 
-    def improved(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
+    def on_improvement(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
         """Announce the improvement at the next drawing, at most one a second."""
-        self._better_at = self._elapsed()
+        self._better_at = self._elapsed_seconds()
         self._news.add(now, best, before)
 
-    def say(self, text: str) -> None:
+    def show_message(self, text: str) -> None:
         """Print a separate message above the lines."""
         self._console.print(text, markup=False)
 
     def close(self) -> None:
         """Announce improvements still held back, then release the terminal."""
-        self._announce(at_once=True)
+        self._announce_improvement(at_once=True)
         self._live.stop()
 
-    def _announce(self, at_once: bool) -> None:
+    def _announce_improvement(self, at_once: bool) -> None:
         from rich.text import Text
 
-        if (told := self._news.take(at_once)) is None:
+        if (told := self._news.take_due(at_once)) is None:
             return
         now, best, before = told
-        line = Text(f"{clock(now.elapsed_seconds):>7}  ", style="dim")
-        line.append(f"{self._number(best):>10}", style="not dim")
-        line.append(f"  {gain(best, before):<10}", style="green not dim")
-        line.append(f"  {best.id}  after {count(now.evaluations, 'evaluation')}")
+        line = Text(f"{clock_text(now.elapsed_seconds):>7}  ", style="dim")
+        line.append(f"{self._score_text(best):>10}", style="not dim")
+        line.append(f"  {gain_text(best, before):<10}", style="green not dim")
+        line.append(f"  {best.id}  after {count_text(now.evaluations, 'evaluation')}")
         self._console.print(line)
-        self._change = change(now.path, best.id) if self._console.height >= _TALL else None
+        self._change = (
+            candidate_change(now.path, best.id) if self._console.height >= _TALL else None
+        )
 
-    def _elapsed(self) -> float:
+    def _elapsed_seconds(self) -> float:
         began, base = self._clock
         return base + time.monotonic() - began
 
-    def lines(self, now: RunStatus, elapsed: float, rate: float | None, width: int) -> list[Text]:
+    def status_lines(
+        self, now: RunStatus, elapsed: float, rate: float | None, width: int
+    ) -> list[Text]:
         """The two lines and the last change, none wider than `width`."""
         lines = [
-            self._first(now, elapsed, width),
-            self._second(now, elapsed, rate),
-            *self._changed(),
+            self._progress_line(now, elapsed, width),
+            self._usage_line(now, elapsed, rate),
+            *self._change_lines(),
         ]
         for line in lines:
             line.truncate(width, overflow="ellipsis")
         return lines
 
-    def _changed(self) -> list[Text]:
+    def _change_lines(self) -> list[Text]:
         """Changes of the last improvement: a heading and a few lines."""
         from rich.text import Text
 
         if self._change is None:
             return []
         told, margin = self._change, " " * 9
-        rest = f", and {count(told.more, 'more line')}" if told.more else ""
+        rest = f", and {count_text(told.more, 'more line')}" if told.more else ""
         heading = Text(f"{margin}last improvement, since {told.since[:8]}{rest}:", style="dim")
         return [
             heading,
             *(Text(margin + line, style=_INKS.get(line[:1], "dim")) for line in told.lines),
         ]
 
-    def _first(self, now: RunStatus, elapsed: float, width: int) -> Text:
+    def _progress_line(self, now: RunStatus, elapsed: float, width: int) -> Text:
         from rich.text import Text
 
-        times = clock(elapsed) + (f" of {clock(now.budget.seconds)}" if now.budget.seconds else "")
+        times = clock_text(elapsed) + (
+            f" of {clock_text(now.budget.seconds)}" if now.budget.seconds else ""
+        )
         line = Text(f"{times:>7}  ", style="dim")
-        part = share(now, elapsed)
+        part = budget_share(now, elapsed)
         if part is not None:
             room = max(10, min(40, width - len(times) - 36))
             full = int(part * room)
@@ -313,31 +333,31 @@ class TerminalDisplay:
             )
         line.append("best ")
         line.append(
-            "no score yet" if now.best is None else self._number(now.best), style="bold not dim"
+            "no score yet" if now.best is None else self._score_text(now.best), style="bold not dim"
         )
-        line.append("" if now.best is None else doubt(now.best.trust))
+        line.append("" if now.best is None else trust_suffix(now.best.trust))
         return line
 
-    def _number(self, best: RunResult) -> str:
+    def _score_text(self, best: RunResult) -> str:
         """The score with its interval.
 
         Without an interval, with as many decimals as any score so far, so that columns stay
         aligned.
         """
         if best.margin and best.certified is None:
-            return statements.score(best)
-        self._places = max(self._places, decimals([best.value]))
-        return number(best.value, self._places)
+            return statements.reported_score_text(best)
+        self._places = max(self._places, column_decimals([best.value]))
+        return number_text(best.value, self._places)
 
-    def _second(self, now: RunStatus, elapsed: float, rate: float | None) -> Text:
+    def _usage_line(self, now: RunStatus, elapsed: float, rate: float | None) -> Text:
         from rich.text import Text
 
-        parts = costs(now)
+        parts = usage_texts(now)
         parts[0] += "" if rate is None else f" ({rate:.1f}/s)"
         parts.append(f"{now.in_flight} running")
         parts += [now.sampling] if now.sampling else []
         if self._better_at is not None:
-            parts.append(f"better {clock(max(0.0, elapsed - self._better_at))} ago")
+            parts.append(f"better {clock_text(max(0.0, elapsed - self._better_at))} ago")
         return Text(" " * 9 + "  ".join(parts), style="dim")
 
 
@@ -347,7 +367,7 @@ class _Lines:
     def __init__(
         self, terminal: TerminalDisplay, now: RunStatus, elapsed: float, rate: float | None
     ) -> None:
-        self._draw = terminal.lines
+        self._draw = terminal.status_lines
         self._data = (now, elapsed, rate)
 
     def __rich_console__(self, console: Any, options: Any) -> Any:
@@ -374,24 +394,26 @@ class Change(msgspec.Struct, frozen=True):
     more: int
 
 
-def change(run: Path | str, name: str, most: int = 6) -> Change | None:
+def candidate_change(run: Path | str, name: str, most: int = 6) -> Change | None:
     """Changes of candidate `name` from its first parent, in at most `most` lines.
 
     None for a candidate without a parent, or if there are no changed lines to show.
     """
-    now = views.candidate(run, name, observations=0, children=0)
+    now = views.candidate_detail(run, name, observations=0, children=0)
     if not now.row.parents:
         return None
     since = now.row.parents[0]
-    found = compared(views.candidate(run, since, observations=0, children=0).parts, now.parts)
+    found = changed_lines(
+        views.candidate_detail(run, since, observations=0, children=0).parts, now.parts
+    )
     if not found:
         return None
-    lines = few(found, most)
+    lines = select_lines(found, most)
     told = sum(line[:1] in "+-" for line in lines)
     return Change(since, tuple(lines), sum(line[:1] in "+-" for line in found) - told)
 
 
-def compared(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+def changed_lines(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     """Changed lines of all parts, made safe for a terminal.
 
     If there are several parts, each one's name precedes its lines.
@@ -401,14 +423,18 @@ def compared(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
         one, two = (texts.get(name, "").splitlines() for texts in (before, after))
         if max(len(one), len(two)) > _LONG:
             continue
-        changed = [clean(line[:_WIDE]) for line in _lines(one, two) if line[1:].strip()]
+        changed = [
+            escape_controls(line[:_WIDE]) for line in _diff_lines(one, two) if line[1:].strip()
+        ]
         found += (
-            [clean(name[:_WIDE]), *changed] if changed and len({*before, *after}) > 1 else changed
+            [escape_controls(name[:_WIDE]), *changed]
+            if changed and len({*before, *after}) > 1
+            else changed
         )
     return found
 
 
-def _lines(one: Sequence[str], two: Sequence[str]) -> Iterator[str]:
+def _diff_lines(one: Sequence[str], two: Sequence[str]) -> Iterator[str]:
     """Removed lines of `one` and added lines of `two`, change by change."""
     for kind, low, high, start, end in difflib.SequenceMatcher(
         None, one, two, autojunk=False
@@ -434,7 +460,7 @@ def _from_difference(old: str, new: str) -> tuple[str, str]:
     return (old, new) if cut < _BEFORE else (f"…{old[cut:]}", f"…{new[cut:]}")
 
 
-def few(lines: list[str], most: int) -> list[str]:
+def select_lines(lines: list[str], most: int) -> list[str]:
     """At most `most` of the lines, in order.
 
     At most half of them are removed lines, unless there are too few others: added lines matter
@@ -475,16 +501,16 @@ def in_notebook() -> bool:
     return shell is not None and getattr(shell, "kernel", None) is not None
 
 
-def page(run: Path, words: str) -> str:
+def run_html(run: Path, words: str) -> str:
     """The run as HTML: `words` (lines of text), curve of the best so far, and the changes.
 
     The changes are those of the best candidate from its initial program.
     """
-    drawn = curve(views.progress(run), views.status(run).evaluations)
-    return f"<div>{preformatted(html.escape(words))}{drawn}{_change(run)}</div>"
+    drawn = progress_svg(views.progress_points(run), views.run_status(run).evaluations)
+    return f"<div>{preformatted_html(html.escape(words))}{drawn}{_best_change_html(run)}</div>"
 
 
-def curve(points: list[ProgressPoint], evaluations: int) -> str:
+def progress_svg(points: list[ProgressPoint], evaluations: int) -> str:
     """The best so far over `evaluations` as SVG; "" without points."""
     if not points:
         return ""
@@ -507,10 +533,10 @@ def curve(points: list[ProgressPoint], evaluations: int) -> str:
         '<text font-size="11" fill="currentColor" x="{:.0f}" y="{:.0f}" text-anchor="{}">{}</text>'
     )
     words = [
-        text.format(_LEFT - 6, y(high) + 4, "end", number(high)),
-        text.format(_LEFT - 6, y(low) + 4, "end", number(low)),
+        text.format(_LEFT - 6, y(high) + 4, "end", number_text(high)),
+        text.format(_LEFT - 6, y(low) + 4, "end", number_text(low)),
         text.format(_LEFT, _HEIGHT - 6, "start", "0"),
-        text.format(_WIDTH - 8, _HEIGHT - 6, "end", count(last, "evaluation")),
+        text.format(_WIDTH - 8, _HEIGHT - 6, "end", count_text(last, "evaluation")),
     ]
     return (
         f'<svg role="img" aria-label="Best score so far" width="{_WIDTH}" height="{_HEIGHT}" '
@@ -519,30 +545,32 @@ def curve(points: list[ProgressPoint], evaluations: int) -> str:
     )
 
 
-def _change(run: Path) -> str:
+def _best_change_html(run: Path) -> str:
     """Changes of the best candidate from the run's first candidate, in a folded block."""
 
-    best = views.best(run)
-    firsts = views.candidates(run, "old", limit=1)
+    best = views.best_result(run)
+    firsts = views.candidate_rows(run, "old", limit=1)
     if best is None or not firsts or firsts[0].id == best.id:
         return ""
-    found = compared(views.candidate(run, firsts[0].id).parts, views.candidate(run, best.id).parts)
+    found = changed_lines(
+        views.candidate_detail(run, firsts[0].id).parts, views.candidate_detail(run, best.id).parts
+    )
     if not found:
         return ""
-    shown = few(found, _LINES)
+    shown = select_lines(found, _LINES)
     lines = "\n".join(
         f'<span style="color:{_HTML_INKS.get(x[:1], "inherit")}">{html.escape(x)}</span>'
         for x in shown
     )
     rest = len(found) - _LINES
-    more = f"\n… and {count(rest, 'line')} more" if rest > 0 else ""
+    more = f"\n… and {count_text(rest, 'line')} more" if rest > 0 else ""
     return (
         "<details><summary>what changed: initial program → "
-        f"best</summary>{preformatted(lines + more)}</details>"
+        f"best</summary>{preformatted_html(lines + more)}</details>"
     )
 
 
-def preformatted(inside: str) -> str:
+def preformatted_html(inside: str) -> str:
     """A block of monospaced lines; `inside` is HTML."""
     return f'<pre style="{_STYLE}">{inside}</pre>'
 
@@ -557,48 +585,48 @@ class NotebookDisplay(PlainDisplay):
         from IPython.display import HTML, display  # pyright: ignore[reportMissingImports]
 
         self._html = HTML
-        self._handle: Any = display(HTML(preformatted("getting ready")), display_id=True)
+        self._handle: Any = display(HTML(preformatted_html("getting ready")), display_id=True)
         self._said: list[str] = []
         self._drawn = 0.0
         self._now: RunStatus | None = None
 
-    def prepare(self, seconds: float) -> None:
+    def show_preparation(self, seconds: float) -> None:
         """No-op: the output shows the state already."""
 
     def draw(self, now: RunStatus) -> None:
         """Redraw, at most twice a second."""
         self._now = now
         if time.monotonic() - self._drawn >= _REDRAWN:
-            self._show(now)
+            self._update_output(now)
 
-    def improved(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
+    def on_improvement(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
         """Redraw: the curve shows the improvement."""
-        self._show(now)
+        self._update_output(now)
 
-    def say(self, text: str) -> None:
+    def show_message(self, text: str) -> None:
         """Add a separate message, kept above the figures."""
         self._said.append(text)
 
     def close(self) -> None:
         """Draw the final state, which stays."""
         if self._now is not None:
-            self._show(self._now)
+            self._update_output(self._now)
 
-    def _show(self, now: RunStatus) -> None:
+    def _update_output(self, now: RunStatus) -> None:
         self._drawn = time.monotonic()
-        part = share(now, now.elapsed_seconds)
-        best = statements.short(now.best)
+        part = budget_share(now, now.elapsed_seconds)
+        best = statements.best_score_text(now.best)
         parts = [
-            clock(now.elapsed_seconds),
+            clock_text(now.elapsed_seconds),
             "" if part is None else f"{part:.0%}",
             best,
-            *costs(now),
+            *usage_texts(now),
         ]
         head = "  ".join(filter(None, parts))
         words = html.escape("\n".join([*self._said, head]))
         self._handle.update(
             self._html(
-                f"<div>{preformatted(words)}"
-                f"{curve(views.progress(now.path), now.evaluations)}</div>"
+                f"<div>{preformatted_html(words)}"
+                f"{progress_svg(views.progress_points(now.path), now.evaluations)}</div>"
             )
         )

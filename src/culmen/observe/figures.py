@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from culmen.core.evaluation import LEVELS, reaches
+from culmen.core.evaluation import LEVELS, meets_trust_level
 
 Bounds = tuple[float | None, float | None]
 
@@ -17,12 +17,12 @@ _CONTROL = {
 }
 
 
-def clean(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Text of unknown origin made safe for a terminal: control characters are escaped."""
     return text.replace("\r\n", "\n").translate(_CONTROL)
 
 
-def decimals(values: Iterable[float]) -> int:
+def column_decimals(values: Iterable[float]) -> int:
     """Decimals that show every value of a column in full.
 
     At most six significant digits of the largest value.
@@ -42,22 +42,22 @@ def decimals(values: Iterable[float]) -> int:
     )
 
 
-def number(value: float | None, places: int | None = None) -> str:
+def number_text(value: float | None, places: int | None = None) -> str:
     """One number with `places` decimals, or as many as `decimals` returns; `-` for None."""
     if value is None:
         return "-"
     if value and not 1e-4 <= abs(value) < 1e9:
         return f"{value:.6g}"
-    text = f"{value:.{decimals([value]) if places is None else places}f}"
+    text = f"{value:.{column_decimals([value]) if places is None else places}f}"
     return text.removeprefix("-") if not float(text) else text
 
 
-def doubt(trust: str) -> str:
+def trust_suffix(trust: str) -> str:
     """` (self-reported)` for a score that candidate code may have influenced; else ""."""
-    return "" if reaches(trust, "verified") else f" ({trust or LEVELS[-1]})"
+    return "" if meets_trust_level(trust, "verified") else f" ({trust or LEVELS[-1]})"
 
 
-def places(margin: float) -> int:
+def margin_decimals(margin: float) -> int:
     """Decimals that a margin justifies: two of its significant digits."""
     return min(_DIGITS + 4, max(0, 1 - math.floor(math.log10(margin))))
 
@@ -66,48 +66,50 @@ def plus_minus(margin: float | None) -> str:
     """` ± 0.0012` with two significant digits, "" for an unknown or zero margin."""
     if not margin or not math.isfinite(margin):
         return ""
-    return f" ± {number(float(f'{margin:.2g}'))}"
+    return f" ± {number_text(float(f'{margin:.2g}'))}"
 
 
-def measured(score: float | None, margin: float | None, bounds: Bounds = (None, None)) -> str:
+def score_with_margin(
+    score: float | None, margin: float | None, bounds: Bounds = (None, None)
+) -> str:
     """`0.523 ± 0.035`, both to the digits that the margin justifies.
 
     `margin` is half the width of the 95 % interval. `1.00 (0.65 to 1)` if the interval exceeds a
     bound of the score; the score alone if it has no interval.
     """
     if score is None or not margin or not math.isfinite(margin):
-        return number(score)
-    digits, (low, high) = places(margin), bounds
-    value, ends = number(score, digits), [score - margin, score + margin]
+        return number_text(score)
+    digits, (low, high) = margin_decimals(margin), bounds
+    value, ends = number_text(score, digits), [score - margin, score + margin]
     if (low is None or ends[0] >= low) and (high is None or ends[1] <= high):
         return value + plus_minus(margin)
-    shown = [number(end, digits) for end in ends]
+    shown = [number_text(end, digits) for end in ends]
     if low is not None and ends[0] < low:
-        shown[0] = number(low)
+        shown[0] = number_text(low)
     if high is not None and ends[1] > high:
-        shown[1] = number(high)
+        shown[1] = number_text(high)
     return f"{value} ({shown[0]} to {shown[1]})"
 
 
-def difference(value: float, margin: float | None) -> str:
+def difference_text(value: float, margin: float | None) -> str:
     """`+0.083`: a difference to the digits that its margin justifies.
 
     Three significant digits for an unknown margin, all digits for an exact difference.
     """
     if margin == 0:
-        return ("+" if value >= 0 else "") + number(value)
+        return ("+" if value >= 0 else "") + number_text(value)
     if margin is None or not math.isfinite(margin):
         return f"{value:+.3g}"
-    return f"{value:+.{places(margin)}f}"
+    return f"{value:+.{margin_decimals(margin)}f}"
 
 
-def count(value: int, noun: str) -> str:
+def count_text(value: int, noun: str) -> str:
     """`1 evaluation`, `1,204 evaluations`."""
     plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
     return f"{value:,} {noun if value == 1 else plural}"
 
 
-def duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 05 min`."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
@@ -121,21 +123,21 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
-def clock(seconds: float) -> str:
+def clock_text(seconds: float) -> str:
     """`0:07`, `12:40`, `1:02:03`: for columns of times."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def dollars(value: float) -> str:
+def dollars_text(value: float) -> str:
     """`$0`, `$0.0123`, `$4.20`."""
     if value == 0:
         return "$0"
     return f"${value:.2f}" if value >= 0.1 else f"${value:.4f}"
 
 
-def joined(parts: Iterable[str], separator: str = ", ") -> str:
+def join_nonempty(parts: Iterable[str], separator: str = ", ") -> str:
     """The non-empty parts, joined."""
     return separator.join(part for part in parts if part)
 
@@ -148,10 +150,10 @@ def run_name(run: Path | str) -> str:
 
     Its name if it is under ./runs, else its path or address.
     """
-    from culmen.store.address import pointer
+    from culmen.store.address import read_pointer
 
     path = Path(run)
-    address = pointer(path)
+    address = read_pointer(path)
     if address is not None and path.resolve().parent != RUNS.resolve():
         return f"'{address}'"
     return shlex.quote(path.name if path.resolve().parent == RUNS.resolve() else short_path(path))

@@ -5,7 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from culmen.core.result import NoiseReport, RunResult, Score
-from culmen.observe.figures import count, difference, joined, measured, number
+from culmen.observe.figures import (
+    count_text,
+    difference_text,
+    join_nonempty,
+    number_text,
+    score_with_margin,
+)
 
 _FAR = 2.0  # fall of a score, in standard errors, that is reported
 
@@ -18,59 +24,59 @@ class Doubt(msgspec.Struct, frozen=True):
     why: str
 
 
-def score(result: RunResult) -> str:
+def reported_score_text(result: RunResult) -> str:
     """`0.523 ± 0.035`: the reported score with its 95 % interval."""
-    return measured(result.score, result.margin, result.bounds)
+    return score_with_margin(result.score, result.margin, result.bounds)
 
 
-def _other(result: RunResult, other: Score) -> str:
-    return measured(other.score, other.margin, result.bounds)
+def _other_score_text(result: RunResult, other: Score) -> str:
+    return score_with_margin(other.score, other.margin, result.bounds)
 
 
-def headline(result: RunResult, is_over: bool = True) -> str:
+def result_headline(result: RunResult, is_over: bool = True) -> str:
     """`initial 0.443 ± 0.090 → best 0.523 ± 0.035: +0.08, within noise`.
 
     Or a statement that the initial program was kept. For a running search, its estimates so far.
     """
     failed = ""
     if result.failures:
-        failed = f"; failed {result.failures} of {count(result.count, 'evaluation')}"
-    return _compared(result, " yet" * (not is_over)) + failed
+        failed = f"; failed {result.failures} of {count_text(result.count, 'evaluation')}"
+    return _result_comparison(result, " yet" * (not is_over)) + failed
 
 
-def _compared(result: RunResult, yet: str) -> str:
+def _result_comparison(result: RunResult, yet: str) -> str:
     first = result.initial
     if result.kept_initial:
         other = result.challenger
-        nothing = f"kept the initial program ({score(result)})"
+        nothing = f"kept the initial program ({reported_score_text(result)})"
         if other is None:
             return f"{nothing}: no other one has scored{yet}"
-        rival = _other(result, other)
+        rival = _other_score_text(result, other)
         return f"{nothing}: nothing was shown to be better{yet} (best other: {rival})"
-    before = "" if first is None else f"initial {_other(result, first)} → "
-    line = f"{before}best {score(result)}"
+    before = "" if first is None else f"initial {_other_score_text(result, first)} → "
+    line = f"{before}best {reported_score_text(result)}"
     if not result.confirmed:
         return f"{line}, not confirmed by fresh evaluations{yet}"
     if first is None or result.gain is None:
         return line
-    line = f"{line}: {difference(result.gain, result.gain_margin)}{_certainty(result)}"
-    is_better = result.advantage(result.gain, 0.0) > 0
+    line = f"{line}: {difference_text(result.gain, result.gain_margin)}{_gain_certainty(result)}"
+    is_better = result.score_difference(result.gain, 0.0) > 0
     return line if is_better else f"nothing better than the initial program was found: {line}"
 
 
-def _certainty(result: RunResult) -> str:
+def _gain_certainty(result: RunResult) -> str:
     margin = result.gain_margin
     if not margin:
         return ", exact" if margin == 0 and result.noise.exact else ", noise not known"
     return ", within noise" if abs(result.gain or 0.0) <= margin else ", beyond noise"
 
 
-def looks(result: RunResult) -> str:
+def score_basis_text(result: RunResult) -> str:
     """`mean of 10 evaluations made after it was chosen, on 10 of 100 test cases; ...`.
 
     With the intervals for these cases and for new ones, and the number of failed evaluations.
     """
-    many = count(result.count, "evaluation")
+    many = count_text(result.count, "evaluation")
     if not result.confirmed and not result.failures:
         return f"from {many} of the search, not confirmed by a fresh one"
     cases = ""
@@ -80,23 +86,24 @@ def looks(result: RunResult) -> str:
         )
         cases = f", on {share} {result.split} case{'' if result.of == 1 else 's'}"
     failed = f"{result.failures} of them failed and count as the floor" if result.failures else ""
-    return joined(
-        [f"mean of {many} made after it was chosen{cases}", _intervals(result), failed], "; "
+    return join_nonempty(
+        [f"mean of {many} made after it was chosen{cases}", _intervals_text(result), failed], "; "
     )
 
 
-def _intervals(result: RunResult) -> str:
+def _intervals_text(result: RunResult) -> str:
     """The intervals for the cases of the task and for new cases, if both are known."""
     if not result.cases or result.margin is None or not result.new_margin:
         return ""
     here, new = (
-        measured(result.score, m, result.bounds) for m in (result.margin, result.new_margin)
+        score_with_margin(result.score, m, result.bounds)
+        for m in (result.margin, result.new_margin)
     )
     here = here if result.margin else f"{here} exactly"
     return f"{here} for the cases of this task, {new} for new cases of the kind"
 
 
-def doubts(result: RunResult | None) -> list[Doubt]:
+def result_doubts(result: RunResult | None) -> list[Doubt]:
     """Doubts about the reported score."""
     if result is None:
         return []
@@ -104,16 +111,16 @@ def doubts(result: RunResult | None) -> list[Doubt]:
     if result.kept_initial:
         found.append(Doubt("warn", "initial program kept", _KEPT))
     elif result.confirmed and result.gain is not None:
-        gain = result.advantage(result.gain, 0.0)
+        gain = result.score_difference(result.gain, 0.0)
         if gain <= 0 and result.gain_margin is not None:
             found.append(Doubt("bad", "no better than the initial program", _GAIN))
         elif gain <= (result.gain_margin or 0.0):
             found.append(Doubt("warn", "not clearly better than the initial program", _GAIN))
     if result.failures:
-        words = f"failed {result.failures} of {count(result.count, 'evaluation')}"
+        words = f"failed {result.failures} of {count_text(result.count, 'evaluation')}"
         found.append(Doubt("warn", words, "failures count as the floor of the score"))
-    if result.se is not None and _fall(result) > max(1e-9, _FAR * result.se):
-        found.append(Doubt("warn", f"fell from {before(result)}", _FELL))
+    if result.se is not None and _score_fall(result) > max(1e-9, _FAR * result.se):
+        found.append(Doubt("warn", f"fell from {search_score_text(result)}", _FELL))
     return found
 
 
@@ -122,27 +129,27 @@ _GAIN = "on the same cases, by the final choice's fresh evaluations"
 _FELL = "what the search expected: fresh evaluations are more than two standard errors below it"
 
 
-def _fall(result: RunResult) -> float:
+def _score_fall(result: RunResult) -> float:
     """Fall of a confirmed score below the search's estimate; 0 without one."""
     if not result.confirmed or result.search_score is None:
         return 0.0
-    return max(0.0, result.advantage(result.search_score, result.score))
+    return max(0.0, result.score_difference(result.search_score, result.score))
 
 
-def fell(result: RunResult) -> bool:
+def has_fallen(result: RunResult) -> bool:
     """True if the confirmed score is below the search's estimate by more than its margin."""
     least = max(result.margin or 0.0, 1e-9 * abs(result.search_score or 0.0))
-    return _fall(result) > least
+    return _score_fall(result) > least
 
 
-def before(result: RunResult) -> str:
+def search_score_text(result: RunResult) -> str:
     """The search's estimate, to the digits of the reported score."""
-    return measured(result.search_score, result.margin).partition(" ")[0]
+    return score_with_margin(result.search_score, result.margin).partition(" ")[0]
 
 
-def noise(report: NoiseReport) -> str:
+def noise_sentence(report: NoiseReport) -> str:
     """A sentence on the evaluator's noise."""
-    many = count(report.repeats, "repeated evaluation")
+    many = count_text(report.repeats, "repeated evaluation")
     if report.exact:
         return (
             f"Scores are exact, as {many} showed."
@@ -186,7 +193,7 @@ _ENDS = {
 }
 
 
-def ended(state: str, reason: str, error: str = "") -> str:
+def end_reason(state: str, reason: str, error: str = "") -> str:
     """The reason why a run ended, in words; "" while it runs."""
     if state == "running":
         return ""
@@ -195,8 +202,8 @@ def ended(state: str, reason: str, error: str = "") -> str:
     return error or "nothing is lost"
 
 
-def short(result: RunResult | None) -> str:
+def best_score_text(result: RunResult | None) -> str:
     """`best 0.52 ± 0.04`, for a line of progress; certified values with all their digits."""
     if result is None:
         return "no score yet"
-    return f"best {score(result) if result.certified is None else number(result.certified)}"
+    return f"best {reported_score_text(result) if result.certified is None else number_text(result.certified)}"

@@ -15,8 +15,14 @@ from culmen.core.errors import NothingScored
 from culmen.core.evaluation import EVALUATOR_LOG, Observation
 from culmen.core.task import Task
 from culmen.observe import statements
-from culmen.observe.diagnosis import DiagnosedRun, Finding, diagnose, remedy
-from culmen.observe.figures import count, dollars, duration, joined, number
+from culmen.observe.diagnosis import DiagnosedRun, Finding, diagnose_run, failure_remedy
+from culmen.observe.figures import (
+    count_text,
+    dollars_text,
+    duration_text,
+    join_nonempty,
+    number_text,
+)
 from culmen.store import views
 from culmen.store.views import Front, RunStatus
 
@@ -42,45 +48,48 @@ class RunSummary(msgspec.Struct, frozen=True):
         return (*filter(None, [self.cause]), self.result, self.used, self.next)
 
     @property
-    def others(self) -> tuple[Finding, ...]:
+    def other_findings(self) -> tuple[Finding, ...]:
         """The findings that `lines` does not contain."""
         return tuple(each for each in self.findings if each.what != self.cause)
 
     def __str__(self) -> str:
-        told = (f"{finding.what}; try: {finding.do}" for finding in self.others)
+        told = (f"{finding.what}; try: {finding.do}" for finding in self.other_findings)
         return "\n".join([*self.lines, *told])
 
 
-def summarize(run: Path, now: RunStatus | None = None, name: str = "") -> RunSummary:
+def summarize_run(run: Path, now: RunStatus | None = None, name: str = "") -> RunSummary:
     """The summary of a run at this moment.
 
     `name` is the run's name in commands ("": a name that works in this folder).
     """
-    now = now or views.status(run)
+    now = now or views.run_status(run)
     case = DiagnosedRun(now, run, name)
-    found = tuple(diagnose(now, run, case.name))
+    found = tuple(diagnose_run(now, run, case.name))
     cause = next((finding.what for finding in found[:1] if finding.leads), "")
-    (command, why), *also = _steps(case, found)
+    (command, why), *also = _next_steps(case, found)
     line = f"next: {command}  ({why})"
-    return RunSummary(result(now, run), used(now), line, found, cause, command, tuple(also))
+    return RunSummary(
+        result_line(now, run), usage_line(now), line, found, cause, command, tuple(also)
+    )
 
 
-def result(now: RunStatus, run: Path) -> str:
+def result_line(now: RunStatus, run: Path) -> str:
     """`initial 0.44 ± 0.09 → best 0.52 ± 0.04: +0.08, within noise`."""
     if now.best is None:
-        failed = joined(
+        failed = join_nonempty(
             f"{many:,} {status}" for status, many in now.statuses.items() if status != "ok"
         )
         return "nothing has scored" + (f": {failed}" if failed else " yet")
-    if (found := views.front(run)) is not None:
+    if (found := views.pareto_front(run)) is not None:
         return front_line(found)
-    return statements.headline(now.best, now.state == "finished")
+    return statements.result_headline(now.best, now.state == "finished")
 
 
 def front_line(found: Front) -> str:
     """`front of 6, confirmed: accuracy 0.81 to 0.95, latency 3 to 20; hypervolume 12.5`."""
     spans = [
-        f"{goal.name} " + " to ".join(dict.fromkeys([number(min(values)), number(max(values))]))
+        f"{goal.name} "
+        + " to ".join(dict.fromkeys([number_text(min(values)), number_text(max(values))]))
         for goal in found.objectives
         if (values := [member.metrics[goal.name] for member in found.members])
     ]
@@ -89,34 +98,34 @@ def front_line(found: Front) -> str:
         "" if all(member.feasible for member in found.members) else "; none holds every constraint"
     )
     return (
-        f"front of {len(found.members)}, {sure}: {joined(spans)}; hypervolume "
-        f"{number(found.hypervolume)}{broken}"
+        f"front of {len(found.members)}, {sure}: {join_nonempty(spans)}; hypervolume "
+        f"{number_text(found.hypervolume)}{broken}"
     )
 
 
-def used(now: RunStatus) -> str:
+def usage_line(now: RunStatus) -> str:
     """Evaluations, calls, money and time."""
     usage = now.usage
     calls = tokens = money = ""
     if usage.calls:
-        calls = count(usage.calls, "call")
+        calls = count_text(usage.calls, "call")
         known = usage.input_tokens + usage.output_tokens
         tokens = f"{usage.input_tokens:,} + {usage.output_tokens:,} tokens" if known else ""
-        money = dollars(usage.dollars) + (
-            f" and {count(usage.unpriced, 'call')} of unknown price" * bool(usage.unpriced)
+        money = dollars_text(usage.dollars) + (
+            f" and {count_text(usage.unpriced, 'call')} of unknown price" * bool(usage.unpriced)
         )
-    return joined(
+    return join_nonempty(
         [
-            "used " + count(now.evaluations, "evaluation"),
+            "used " + count_text(now.evaluations, "evaluation"),
             calls,
             tokens,
             money,
-            duration(now.elapsed_seconds),
+            duration_text(now.elapsed_seconds),
         ]
     )
 
 
-def _steps(case: DiagnosedRun, found: tuple[Finding, ...]) -> list[tuple[str, str]]:
+def _next_steps(case: DiagnosedRun, found: tuple[Finding, ...]) -> list[tuple[str, str]]:
     """Useful commands, the most useful first, each with its purpose."""
     now, run = case.now, case.name
     told = [each for each in found if each.command]
@@ -124,8 +133,8 @@ def _steps(case: DiagnosedRun, found: tuple[Finding, ...]) -> list[tuple[str, st
     others = [(each.command, each.do) for each in told]
     if now.state == "running":
         steps = [advised[0]] if found and found[0].leads and advised else []
-        return _once(
-            [*steps, *_results(case), *others, (f"culmen log {run}", "what happened so far")]
+        return _unique_steps(
+            [*steps, *_result_steps(case), *others, (f"culmen log {run}", "what happened so far")]
         )
     steps = [] if now.state == "finished" else [(f"culmen resume {run}", "go on")]
     if now.findings:
@@ -133,24 +142,24 @@ def _steps(case: DiagnosedRun, found: tuple[Finding, ...]) -> list[tuple[str, st
     if now.reason == "integrity":
         steps.append((f"culmen fork {run} --integrity reject", "go on without such candidates"))
     steps += advised[:1] if now.state == "finished" else []
-    steps += _results(case)
+    steps += _result_steps(case)
     if now.best is None:
         steps.append((f"culmen log {run}", "what happened"))
-    elif now.state == "finished" and case.more:
-        steps.append((case.fork(f"--budget {case.more}"), "go on with more"))
-    return _once([*steps, *others])
+    elif now.state == "finished" and case.budget_extension:
+        steps.append((case.fork_command(f"--budget {case.budget_extension}"), "go on with more"))
+    return _unique_steps([*steps, *others])
 
 
 _UNSURE = ("within_noise", "fallen")  # findings about a result that should be measured again
 
 
-def _once(steps: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def _unique_steps(steps: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return [
         step for n, step in enumerate(steps) if step[0] not in [command for command, _ in steps[:n]]
     ]
 
 
-def _results(case: DiagnosedRun) -> list[tuple[str, str]]:
+def _result_steps(case: DiagnosedRun) -> list[tuple[str, str]]:
     if case.now.best is None:
         return []
     changed = [(f"culmen diff {case.name} seed best", "what changed")] if case.task.seeds else []
@@ -170,10 +179,10 @@ def check_scored(run: Path) -> None:
 
     A run with `allow_failing`, or without any evaluation, passes.
     """
-    about = views.meta(run)
+    about = views.run_meta(run)
     if about.allow_failing:
         return
-    now = views.status(run)
+    now = views.run_status(run)
     if (
         now.state != "finished"
         or now.best is not None
@@ -181,32 +190,32 @@ def check_scored(run: Path) -> None:
         or now.statuses.get("ok")
     ):
         return
-    first = next(islice((o for o in views.observations(run) if not o.ok), _LOOKED), None)
+    first = next(islice((o for o in views.stream_observations(run) if not o.ok), _LOOKED), None)
     if first is None:
         return
     raise NothingScored(
-        f"{_headline(now.reason, now.evaluations, now.usage.calls)}\n\n{_quoted(first)}\n",
-        where=_where(about.task, first),
-        fix=_fix(about.task, first, now.reason),
+        f"{_unscored_headline(now.reason, now.evaluations, now.usage.calls)}\n\n{_quoted_failure(first)}\n",
+        where=_failure_place(about.task, first),
+        fix=_failure_fix(about.task, first, now.reason),
     )
 
 
-def _headline(reason: str, evaluations: int, calls: int) -> str:
-    spent = f"{count(calls, 'model call')} made" if calls else "no model was asked"
+def _unscored_headline(reason: str, evaluations: int, calls: int) -> str:
+    spent = f"{count_text(calls, 'model call')} made" if calls else "no model was asked"
     if reason == "initial_fails":
         return (
-            f"the initial program gives no score ({count(evaluations, 'evaluation')} failed, "
+            f"the initial program gives no score ({count_text(evaluations, 'evaluation')} failed, "
             f"{spent}):"
         )
     if reason == "always_fails":
         return (
-            f"the first {count(evaluations, 'evaluation')} all failed alike, so the search was "
+            f"the first {count_text(evaluations, 'evaluation')} all failed alike, so the search was "
             f"ended ({spent}):"
         )
-    return f"none of {count(evaluations, 'evaluation')} gave a score ({spent}); the first one:"
+    return f"none of {count_text(evaluations, 'evaluation')} gave a score ({spent}); the first one:"
 
 
-def _quoted(failed: Observation) -> str:
+def _quoted_failure(failed: Observation) -> str:
     """Status, reason and the evaluator's output, indented."""
     case = f" on case {failed.case}" if failed.case else ""
     reason = (
@@ -222,16 +231,16 @@ def _quoted(failed: Observation) -> str:
     )
 
 
-def _where(task: Task, failed: Observation) -> str:
-    place = errors.in_text(failed.feedback)
+def _failure_place(task: Task, failed: Observation) -> str:
+    place = errors.place_in_text(failed.feedback)
     return str(place) if place is not None else task.evaluator.path or "the evaluator"
 
 
-def _fix(task: Task, failed: Observation, reason: str) -> str:
+def _failure_fix(task: Task, failed: Observation, reason: str) -> str:
     alone = (
         "culmen.check(seed, evaluator)"
         if task.evaluator.form == "function"
         else f"culmen check {task.root or '.'}"
     )
     anyway = "; to search all the same: allow_failing (--allow-failing)" if reason else ""
-    return f"{remedy(failed)}; {alone} tries it without a search{anyway}"
+    return f"{failure_remedy(failed)}; {alone} tries it without a search{anyway}"

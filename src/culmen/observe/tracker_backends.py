@@ -45,9 +45,9 @@ class MLflow:
 
         self._client = client = MlflowClient(tracking_uri=self._uri or None)
         if self._given:
-            self._known()
+            self._read_reached()
             have = client.get_run(self._run).data.params
-            return self._params(about, have)
+            return self._log_settings(about, have)
         name = f"culmen-{about.task}"
         known = client.get_experiment_by_name(name)
         experiment = client.create_experiment(name) if known is None else known.experiment_id
@@ -55,18 +55,18 @@ class MLflow:
         if same:
             self._run = same[0].info.run_id
             client.update_run(self._run, status="RUNNING")
-            return self._known()
+            return self._read_reached()
         self._run = client.create_run(
             experiment, run_name=about.run, tags={_TAG: about.run}
         ).info.run_id
-        self._params(about, {})
+        self._log_settings(about, {})
 
-    def _known(self) -> None:
+    def _read_reached(self) -> None:
         """Read the number of evaluations logged before."""
         before = self._client.get_metric_history(self._run, f"{self._prefix}seconds")
         self.reached = max((metric.step for metric in before), default=0)
 
-    def _params(self, about: TrackedRun, have: Mapping[str, str]) -> None:
+    def _log_settings(self, about: TrackedRun, have: Mapping[str, str]) -> None:
         """Log settings that are not there yet: MLflow refuses to change one."""
         for key, value in {
             "task": about.task,
@@ -76,24 +76,24 @@ class MLflow:
             if f"{self._prefix}{key}" not in have:
                 self._client.log_param(self._run, f"{self._prefix}{key}", value[:500])
 
-    def point(self, point: TrackedPoint) -> None:
+    def log_point(self, point: TrackedPoint) -> None:
         """Log one step of every curve, in one request."""
         from mlflow.entities import Metric  # pyright: ignore[reportMissingImports]
 
         at = int(point.time * 1000)
         metrics = [
             Metric(f"{self._prefix}{name}", value, at, point.evaluations)
-            for name, value in point.figures().items()
+            for name, value in point.plotted_values().items()
         ]
         self._client.log_batch(self._run, metrics=metrics)
 
-    def span(self, span: EffectSpan) -> None:
+    def log_span(self, span: EffectSpan) -> None:
         """No-op: the curves include calls."""
 
-    def tree(self, candidates: Sequence[TrackedCandidate]) -> None:
+    def log_candidates(self, candidates: Sequence[TrackedCandidate]) -> None:
         """Log the candidates as a table in MLflow's format, and a file for each text."""
         columns = [name for name in _COLUMNS if name != "text"]
-        data = [_row(each)[: len(columns)] for each in candidates]
+        data = [_candidate_table_row(each)[: len(columns)] for each in candidates]
         folder = self._prefix.strip("/") or "culmen"
         self._client.log_dict(
             self._run, {"columns": columns, "data": data}, f"{folder}/candidates.json"
@@ -135,7 +135,7 @@ class WeightsAndBiases:
             self._borrowed = wandb.run is not None and wandb.run.id == self._given
         names: dict[str, Any] = {} if self._given else {"name": about.run, "group": about.task}
         self._run = (
-            wandb.run if self._borrowed else self._init(config, self._given or about.run, names)
+            wandb.run if self._borrowed else self._init_run(config, self._given or about.run, names)
         )
         if self._given:
             self._run.config.update(config, allow_val_change=True)
@@ -144,7 +144,7 @@ class WeightsAndBiases:
         elif self._run.resumed:
             self.reached = max(0, int(self._run.step) - 1)
 
-    def _init(self, config: dict[str, str], id: str, names: dict[str, Any]) -> Any:
+    def _init_run(self, config: dict[str, str], id: str, names: dict[str, Any]) -> Any:
         import wandb  # pyright: ignore[reportMissingImports]
 
         return wandb.init(
@@ -156,25 +156,25 @@ class WeightsAndBiases:
             settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False),
         )
 
-    def point(self, point: TrackedPoint) -> None:
+    def log_point(self, point: TrackedPoint) -> None:
         """Log one step of every curve."""
-        figures = {f"{self._prefix}{name}": value for name, value in point.figures().items()}
+        figures = {f"{self._prefix}{name}": value for name, value in point.plotted_values().items()}
         if self._given:  # the run's owner counts its steps
             self._run.log({**figures, f"{self._prefix}evaluations": point.evaluations})
         else:
             self._run.log(figures, step=point.evaluations)
 
-    def span(self, span: EffectSpan) -> None:
+    def log_span(self, span: EffectSpan) -> None:
         """No-op: the curves include calls."""
 
-    def tree(self, candidates: Sequence[TrackedCandidate]) -> None:
+    def log_candidates(self, candidates: Sequence[TrackedCandidate]) -> None:
         """Log the candidates as a table; texts, if wanted, are in its last column."""
         import wandb  # pyright: ignore[reportMissingImports]
 
         columns: list[Any] = (
             list(_COLUMNS) if self.texts else [name for name in _COLUMNS if name != "text"]
         )
-        rows: list[Any] = [_row(each)[: len(columns)] for each in candidates]
+        rows: list[Any] = [_candidate_table_row(each)[: len(columns)] for each in candidates]
         self._run.log({f"{self._prefix}candidates": wandb.Table(columns=columns, data=rows)})
 
     def close(self, state: str) -> None:
@@ -207,17 +207,17 @@ class TensorBoard:
             "settings", "\n".join(f"    {name} = {value}" for name, value in rows.items())
         )
 
-    def point(self, point: TrackedPoint) -> None:
+    def log_point(self, point: TrackedPoint) -> None:
         """Write one step of every curve."""
-        for name, value in point.figures().items():
+        for name, value in point.plotted_values().items():
             self._writer.add_scalar(
                 f"{self._prefix}{name}", value, point.evaluations, walltime=point.time
             )
 
-    def span(self, span: EffectSpan) -> None:
+    def log_span(self, span: EffectSpan) -> None:
         """No-op: TensorBoard has no spans."""
 
-    def tree(self, candidates: Sequence[TrackedCandidate]) -> None:
+    def log_candidates(self, candidates: Sequence[TrackedCandidate]) -> None:
         """No-op: TensorBoard has no tables."""
 
     def close(self, state: str) -> None:
@@ -255,14 +255,14 @@ class OpenTelemetry:
             resource=Resource.create({**facts, "culmen.strategy": about.strategy})
         )
         self._provider.add_span_processor(
-            BatchSpanProcessor(self._exporter or _otlp(self._endpoint))
+            BatchSpanProcessor(self._exporter or _otlp_exporter(self._endpoint))
         )
         self._tracer = self._provider.get_tracer("culmen")
 
-    def point(self, point: TrackedPoint) -> None:
+    def log_point(self, point: TrackedPoint) -> None:
         """No-op: the evaluation's span holds the score."""
 
-    def span(self, span: EffectSpan) -> None:
+    def log_span(self, span: EffectSpan) -> None:
         """Send a span for one finished effect."""
         from opentelemetry.trace import SpanKind, Status, StatusCode
 
@@ -275,16 +275,16 @@ class OpenTelemetry:
             attributes={
                 "culmen.effect": span.effect,
                 "culmen.key": span.key,
-                **_facts(span, called),
+                **_span_attributes(span, called),
             },
         )
-        fault = _fault(result)
+        fault = _result_fault(result)
         if fault:
             made.set_attribute("error.type", fault)
             made.set_status(Status(StatusCode.ERROR))
         made.end(end_time=int(max(span.start, span.end) * _NANO))
 
-    def tree(self, candidates: Sequence[TrackedCandidate]) -> None:
+    def log_candidates(self, candidates: Sequence[TrackedCandidate]) -> None:
         """No-op: there are spans for effects only."""
 
     def close(self, state: str) -> None:
@@ -292,7 +292,7 @@ class OpenTelemetry:
         self._provider.shutdown()
 
 
-def _facts(span: EffectSpan, called: bool) -> dict[str, Any]:
+def _span_attributes(span: EffectSpan, called: bool) -> dict[str, Any]:
     """Attributes of a span, named by the conventions for calls of models."""
     result: Any = span.result
     if called:
@@ -314,13 +314,13 @@ def _facts(span: EffectSpan, called: bool) -> dict[str, Any]:
     return {}
 
 
-def _fault(result: Any) -> str:
+def _result_fault(result: Any) -> str:
     if isinstance(result, Observation):
         return "" if result.score is not None else result.status.value
     return str(getattr(result, "fault", ""))
 
 
-def _otlp(endpoint: str) -> Any:
+def _otlp_exporter(endpoint: str) -> Any:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     return (
@@ -333,47 +333,47 @@ def _otlp(endpoint: str) -> Any:
 # Trackers by the text of --track.
 
 
-def _tensorboard(place: str, asked: dict[str, Any]) -> Tracker:
+def _make_tensorboard(place: str, asked: dict[str, Any]) -> Tracker:
     return TensorBoard(place or "runs/tensorboard", **asked)
 
 
-def _mlflow(place: str, asked: dict[str, Any]) -> Tracker:
+def _make_mlflow(place: str, asked: dict[str, Any]) -> Tracker:
     return MLflow(place, **asked)
 
 
-def _wandb(place: str, asked: dict[str, Any]) -> Tracker:
+def _make_wandb(place: str, asked: dict[str, Any]) -> Tracker:
     return WeightsAndBiases(place or "culmen", **asked)
 
 
-def _otel(place: str, asked: dict[str, Any]) -> Tracker:
+def _make_otel(place: str, asked: dict[str, Any]) -> Tracker:
     return OpenTelemetry(place, **asked)
 
 
 _MAKERS: dict[str, tuple[str, Callable[[str, dict[str, Any]], Tracker], tuple[str, ...]]] = {
-    "tensorboard": ("tensorboardX", _tensorboard, ("prefix",)),
-    "mlflow": ("mlflow", _mlflow, ("run", "prefix", "texts")),
-    "wandb": ("wandb", _wandb, ("run", "prefix", "texts")),
-    "otel": ("opentelemetry.exporter.otlp.proto.http", _otel, ()),
+    "tensorboard": ("tensorboardX", _make_tensorboard, ("prefix",)),
+    "mlflow": ("mlflow", _make_mlflow, ("run", "prefix", "texts")),
+    "wandb": ("wandb", _make_wandb, ("run", "prefix", "texts")),
+    "otel": ("opentelemetry.exporter.otlp.proto.http", _make_otel, ()),
 }
 NAMES = tuple(_MAKERS)
 
 _COLUMNS = ("id", "parents", "score", "margin", "count", "failed", "operator", "model", "text")
 
 
-def _row(candidate: TrackedCandidate) -> list[Any]:
+def _candidate_table_row(candidate: TrackedCandidate) -> list[Any]:
     known = [getattr(candidate, name) for name in _COLUMNS[2:-1]]
     return [candidate.id, ", ".join(candidate.parents), *known, Candidate.of(candidate.parts).text]
 
 
-def trackers(wanted: Sequence[str]) -> tuple[Tracking, ...]:
+def parse_trackers(wanted: Sequence[str]) -> tuple[Tracking, ...]:
     """Observers for `NAME`, `NAME:PLACE` or `NAME:PLACE#run=ID,prefix=TEXT,texts`.
 
     Raises `UserError` for an unknown name or option, or a missing package.
     """
-    return tuple(_one(each) for each in dict.fromkeys(wanted))
+    return tuple(_parse_tracker(each) for each in dict.fromkeys(wanted))
 
 
-def _one(text: str) -> Tracking:
+def _parse_tracker(text: str) -> Tracking:
     whole, _, rest = text.partition("#")
     name, _, place = whole.partition(":")
     if name not in _MAKERS:
@@ -395,13 +395,13 @@ def _one(text: str) -> Tracking:
                 f"{name} has no option '{piece}'", where=f"--track {text}", fix=f"use {known}"
             )
         asked[key] = value or True
-    if not _installed(package):
+    if not _is_installed(package):
         fix = f"pip install 'culmen[{name}]'"
         raise UserError(f"{name} needs the package {package}", where=f"--track {text}", fix=fix)
     return Tracking(name, make(place, asked))
 
 
-def _installed(package: str) -> bool:
+def _is_installed(package: str) -> bool:
     try:
         return importlib.util.find_spec(package) is not None
     except ModuleNotFoundError:

@@ -37,12 +37,14 @@ class Tracking(Observer):
     ) -> None:
         self.name, self._tracker, self._patience = name, tracker, patience
         self._queue: queue.Queue[Event] = queue.Queue(waiting)
-        self._run, self._say = Path(), _nobody
+        self._run, self._say = Path(), _discard_message
         self._closing, self._broken = threading.Event(), threading.Event()
         self._missed = 0
-        self._thread = threading.Thread(target=self._work, name=f"culmen-track-{name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run_thread, name=f"culmen-track-{name}", daemon=True
+        )
 
-    def of(self, run: Path, say: Say) -> Tracking:
+    def for_run(self, run: Path, say: Say) -> Tracking:
         """Set the run to track, and the receiver of messages about trouble."""
         self._run, self._say = run, say
         return self
@@ -76,34 +78,34 @@ class Tracking(Observer):
     def told(self, text: str) -> None:
         """No-op: a tracker shows no messages."""
 
-    def copy(self, run: Path) -> int:
+    def send_journal(self, run: Path) -> int:
         """Send a run from its journal to the tracker; return the number of evaluations sent.
 
         Waits for the end of a running search. Evaluations that the tracker has already are not sent
         again if it reports them (`reached`).
         """
         self._run = run
-        points, after, sent = self._begin(), 0, 0
+        points, after, sent = self._start_tracker(), 0, 0
         reached: int = getattr(self._tracker, "reached", 0)
         while True:
             # read first, so that events before the end are still sent
-            over = views.status(run).state != "running"
-            page = views.log(run, after, _PAGE)
+            over = views.run_status(run).state != "running"
+            page = views.log_events(run, after, _PAGE)
             for event in page:
-                point, span = points.see(event)
+                point, span = points.convert_event(event)
                 if points.evaluations > reached:
-                    sent += self._tell(point, span)
+                    sent += self._send_event(point, span)
                 after = event.seq
             if not page and over:
                 break
             if not page:
                 time.sleep(_POLL)
-        self._end(points.state)
+        self._finish_tracker(points.state)
         return sent
 
-    def _work(self) -> None:
+    def _run_thread(self) -> None:
         try:
-            self._track()
+            self._send_queued()
         except Exception as error:  # noqa: BLE001 - the boundary of a foreign library: the run must not end with it
             self._broken.set()
             self._say(
@@ -111,21 +113,21 @@ class Tracking(Observer):
                 f"{type(error).__name__}: {error}"
             )
 
-    def _track(self) -> None:
+    def _send_queued(self) -> None:
         """Send all events up to the end of the run; earlier processes' events are only counted."""
-        event = self._next()
-        points = self._begin(event.seq if event is not None else 0)
+        event = self._next_event()
+        points = self._start_tracker(event.seq if event is not None else 0)
         while event is not None:
-            self._tell(*points.see(event))
-            event = self._next()
-        self._end(points.state)
+            self._send_event(*points.convert_event(event))
+            event = self._next_event()
+        self._finish_tracker(points.state)
 
-    def _begin(self, first: int = 0) -> TrackedEvents:
+    def _start_tracker(self, first: int = 0) -> TrackedEvents:
         """Start the tracker; events before `first` are only counted."""
-        meta = views.meta(self._run)
+        meta = views.run_meta(self._run)
         points = TrackedEvents(meta)
-        for event in self._before(first):
-            points.see(event)
+        for event in self._events_before(first):
+            points.convert_event(event)
         strategy = str(meta.strategy.get("path", "")).rpartition(":")[2]
         settings = {"seed": str(meta.seed), "model": meta.model_name}
         settings |= {
@@ -135,21 +137,23 @@ class Tracking(Observer):
         self._tracker.start(TrackedRun(meta.id, meta.task.name, strategy, settings))
         return points
 
-    def _tell(self, point: TrackedPoint | None, span: EffectSpan | None) -> bool:
+    def _send_event(self, point: TrackedPoint | None, span: EffectSpan | None) -> bool:
         """Send one event's data; True if it was an evaluation."""
         if span is not None:
-            self._tracker.span(span)
+            self._tracker.log_span(span)
         if point is not None:
-            self._tracker.point(point)
+            self._tracker.log_point(point)
         return point is not None
 
-    def _end(self, state: str) -> None:
+    def _finish_tracker(self, state: str) -> None:
         """Send the tree of candidates and the final state."""
-        rows = views.candidates(self._run, "old", limit=_TREE)
-        self._tracker.tree([_tracked(self._run, row, self._tracker.texts) for row in rows])
+        rows = views.candidate_rows(self._run, "old", limit=_TREE)
+        self._tracker.log_candidates(
+            [_tracked_candidate(self._run, row, self._tracker.texts) for row in rows]
+        )
         self._tracker.close(state)
 
-    def _next(self) -> Event | None:
+    def _next_event(self) -> Event | None:
         """The next event; None once the run is over and the queue is empty."""
         while True:
             over = self._closing.is_set()
@@ -159,9 +163,9 @@ class Tracking(Observer):
                 if over:
                     return None
 
-    def _before(self, first: int) -> Iterator[Event]:
+    def _events_before(self, first: int) -> Iterator[Event]:
         after = 0
-        while first and (page := views.log(self._run, after, _PAGE)):
+        while first and (page := views.log_events(self._run, after, _PAGE)):
             for event in page:
                 if event.seq >= first:
                     return
@@ -169,7 +173,7 @@ class Tracking(Observer):
             after = page[-1].seq
 
 
-def _nobody(text: str) -> None:
+def _discard_message(text: str) -> None:
     """Discard a message: no receiver is set yet."""
 
 
@@ -199,7 +203,7 @@ class TrackedPoint(msgspec.Struct, frozen=True):
     seconds: float
     time: float
 
-    def figures(self) -> dict[str, float]:
+    def plotted_values(self) -> dict[str, float]:
         """Figures to plot, by name."""
         spent = self.usage
         found: dict[str, float | None] = {
@@ -243,8 +247,8 @@ class TrackedCandidate(msgspec.Struct, frozen=True):
     parts: dict[str, str] = {}
 
 
-def _tracked(run: Path, row: CandidateRow, texts: bool) -> TrackedCandidate:
-    parts = views.candidate(run, row.id, observations=0, children=0).parts if texts else {}
+def _tracked_candidate(run: Path, row: CandidateRow, texts: bool) -> TrackedCandidate:
+    parts = views.candidate_detail(run, row.id, observations=0, children=0).parts if texts else {}
     return TrackedCandidate(
         row.id,
         row.parents,
@@ -268,11 +272,11 @@ class Tracker(Protocol):
 
     def start(self, about: TrackedRun) -> None: ...
 
-    def point(self, point: TrackedPoint) -> None: ...
+    def log_point(self, point: TrackedPoint) -> None: ...
 
-    def span(self, span: EffectSpan) -> None: ...
+    def log_span(self, span: EffectSpan) -> None: ...
 
-    def tree(self, candidates: Sequence[TrackedCandidate]) -> None: ...
+    def log_candidates(self, candidates: Sequence[TrackedCandidate]) -> None: ...
 
     def close(self, state: str) -> None: ...
 
@@ -286,10 +290,10 @@ class TrackedEvents:
         self.evaluations = 0
         self.state = ""
 
-    def see(self, event: Event) -> tuple[TrackedPoint | None, EffectSpan | None]:
+    def convert_event(self, event: Event) -> tuple[TrackedPoint | None, EffectSpan | None]:
         """The point and the span of this event, None for each that it lacks."""
         entry = event.entry
-        self._leader.see(entry)
+        self._leader.enter_entry(entry)
         if entry.kind == "started":
             self._begun[entry.key] = (event.time, str(entry.body.get("role", "")))
         elif entry.kind == "state":
@@ -299,11 +303,11 @@ class TrackedEvents:
         start, role = self._begun.pop(entry.key, (event.time, ""))
         role = str(entry.body.get("role", "")) or role
         self._usage = self._usage + (getattr(entry.result, "usage", None) or Usage())
-        return self._point(event), EffectSpan(
+        return self._tracked_point(event), EffectSpan(
             entry.key, entry.effect, role, start, event.time, entry.result
         )
 
-    def _point(self, event: Event) -> TrackedPoint | None:
+    def _tracked_point(self, event: Event) -> TrackedPoint | None:
         seen = event.entry.result
         if not isinstance(seen, Observation):
             return None

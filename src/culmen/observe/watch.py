@@ -22,7 +22,7 @@ from culmen.core.result import RunResult
 from culmen.observe.displays import SilentDisplay
 from culmen.observe.words import noise_note
 from culmen.store import views
-from culmen.store.sidecar import changed
+from culmen.store.sidecar import sampling_time
 from culmen.store.views import RunStatus
 
 INTERVAL = 0.25  # seconds between two drawings
@@ -43,15 +43,15 @@ class Display(Protocol):
 
     every: float
 
-    def prepare(self, seconds: float) -> None: ...
+    def show_preparation(self, seconds: float) -> None: ...
 
     def start(self, now: RunStatus) -> None: ...
 
     def draw(self, now: RunStatus) -> None: ...
 
-    def improved(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None: ...
+    def on_improvement(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None: ...
 
-    def say(self, text: str) -> None: ...
+    def show_message(self, text: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -68,9 +68,11 @@ class Watch(Observer):
         self._now: RunStatus | None = None
         self._best: RunResult | None = None
         self._look_at = self._entered = self._drawn = 0.0
-        self._thread = threading.Thread(target=self._loop, name="culmen-progress", daemon=True)
+        self._thread = threading.Thread(
+            target=self._display_loop, name="culmen-progress", daemon=True
+        )
 
-    def of(self, run: Path) -> Watch:
+    def for_run(self, run: Path) -> Watch:
         """Set the run to show."""
         self._run = run
         return self
@@ -113,21 +115,21 @@ class Watch(Observer):
         if not isinstance(self._display, SilentDisplay):
             self.told(text)
 
-    def _loop(self) -> None:
+    def _display_loop(self) -> None:
         while not self._closing.is_set():
             self._wake.wait(INTERVAL)
             self._wake.clear()
             with _LOOKING:
-                self._tick(last=self._closing.is_set())
+                self._update_display(last=self._closing.is_set())
         self._display.close()
 
-    def _tick(self, last: bool) -> None:
-        self._say()
+    def _update_display(self, last: bool) -> None:
+        self._show_messages()
         if not self._begun:
             if not last:
-                self._display.prepare(time.monotonic() - self._entered)
+                self._display.show_preparation(time.monotonic() - self._entered)
             return
-        began, drawn = time.monotonic(), changed(self._run)
+        began, drawn = time.monotonic(), sampling_time(self._run)
         if drawn != self._drawn:  # the advisor draws replies: minutes may pass without a new event
             self._drawn, self._changed = drawn, True
         if self._now is None or last or (self._changed and began >= self._look_at):
@@ -135,36 +137,36 @@ class Watch(Observer):
             with suppress(
                 Unavailable
             ):  # an unavailable database: the search's own connection handles that
-                self._look(views.status(self._run))
+                self._show_status(views.run_status(self._run))
             self._look_at = time.monotonic() + max(
                 (time.monotonic() - began) / _SHARE, self._display.every
             )
         if self._now is not None:
             self._display.draw(self._now)
 
-    def _say(self) -> None:
+    def _show_messages(self) -> None:
         """Show waiting messages, also before the run has begun: a cluster's queue may be slow."""
         messages, self._messages = self._messages, []
         for message in messages:
-            self._display.say(message)
+            self._display.show_message(message)
 
-    def _look(self, now: RunStatus) -> None:
+    def _show_status(self, now: RunStatus) -> None:
         if self._now is None:
             self._display.start(now)
             self._best = now.best
             if now.best is not None:
-                self._display.improved(now, now.best, None)
+                self._display.on_improvement(now, now.best, None)
         self._now = now
         best, before = now.best, self._best
         if best is None or (before is not None and now.state == "finished"):
             # the reported score is another mean: news only if no improvement was shown before
             return
-        if before is None or (best.id != before.id and _better(now, best.value, before.value)):
+        if before is None or (best.id != before.id and _is_better(now, best.value, before.value)):
             self._best = best
-            self._display.improved(now, best, before)
+            self._display.on_improvement(now, best, before)
 
 
-def _better(now: RunStatus, score: float, than: float) -> bool:
+def _is_better(now: RunStatus, score: float, than: float) -> bool:
     return score > than if now.direction == "max" else score < than
 
 

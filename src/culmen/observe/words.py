@@ -8,13 +8,20 @@ from culmen.core.evaluation import Observation
 from culmen.core.event import Edits, Entry, Vectors
 from culmen.core.result import NoiseReport
 from culmen.observe import statements
-from culmen.observe.figures import clean, count, dollars, doubt, joined, number
+from culmen.observe.figures import (
+    count_text,
+    dollars_text,
+    escape_controls,
+    join_nonempty,
+    number_text,
+    trust_suffix,
+)
 
 
-def words(entry: Entry) -> str:
+def describe_entry(entry: Entry) -> str:
     """One event as a sentence fragment."""
     if entry.kind == "done":
-        return _done(entry)
+        return _describe_result(entry)
     if entry.kind == "started":
         of, case = (str(entry.body.get(name, "")) for name in ("of", "case"))
         return (
@@ -24,85 +31,88 @@ def words(entry: Entry) -> str:
         )
     if entry.kind == "held":
         return (
-            f"{entry.effect} asks a model; it costs at most {_cost(entry.body.get('most', {}))} in "
+            f"{entry.effect} asks a model; it costs at most {_cost_text(entry.body.get('most', {}))} in "
             "all"
         )
     if entry.kind == "torn":
-        return f"{entry.effect} was cut off; it may have cost {_cost(entry.body.get('usage', {}))}"
+        return f"{entry.effect} was cut off; it may have cost {_cost_text(entry.body.get('usage', {}))}"
     if entry.kind == "tell":
-        return _told(entry)
+        return _describe_message(entry)
     if entry.kind == "stop":
         reason = str(entry.body.get("reason", ""))
         return f"search told to end: {'by a person' if reason == 'user' else reason}"
     if entry.kind == "state":
-        return joined(
+        return join_nonempty(
             [
                 str(entry.body.get("state", "")),
                 str(entry.body.get("error") or entry.body.get("reason") or ""),
             ],
             ": ",
         )
-    return _note(entry)
+    return _describe_note(entry)
 
 
-def _told(entry: Entry) -> str:
+def _describe_message(entry: Entry) -> str:
     """A message sent by a person, as a sentence fragment."""
-    made = joined(candidate.id for candidate in getattr(entry.result, "candidates", ()))
+    made = join_nonempty(candidate.id for candidate in getattr(entry.result, "candidates", ()))
     kind = str(entry.body.get("tell", ""))
     if kind == "pause":
         return "told to pause, to be resumed"
-    return f"told a {kind}: {made or _short(entry.body.get('text', ''))}"
+    return f"told a {kind}: {made or _shorten_value(entry.body.get('text', ''))}"
 
 
-def _done(entry: Entry) -> str:
+def _describe_result(entry: Entry) -> str:
     result: Any = entry.result
     if isinstance(result, Observation):
         outcome = (
-            number(result.score) + doubt(result.trust)
+            number_text(result.score) + trust_suffix(result.trust)
             if result.ok
-            else joined([result.status.value, result.reason], ": ")
+            else join_nonempty([result.status.value, result.reason], ": ")
         )
         case = f" on case {result.case}" if result.case else ""
         return f"evaluated {result.candidate}{case}: {outcome} ({result.seconds:.2f} s)"
     if isinstance(result, Vectors):
-        return f"embedded {count(result.count, 'candidate')} with {result.embedder}"
+        return f"embedded {count_text(result.count, 'candidate')} with {result.embedder}"
     if isinstance(result, Edits):
-        return f"edited: {count(len(result.parts), 'new text')}{_fault(result)}"
+        return f"edited: {count_text(len(result.parts), 'new text')}{_fault_suffix(result)}"
     if hasattr(result, "candidates"):
-        ids = joined(candidate.id for candidate in result.candidates)
-        return f"proposed {ids or 'nothing'}{_by(result)}{_fault(result)}"
+        ids = join_nonempty(candidate.id for candidate in result.candidates)
+        return f"proposed {ids or 'nothing'}{_model_suffix(result)}{_fault_suffix(result)}"
     if hasattr(result, "text"):
-        return f"wrote {count(len(result.text), 'character')}{_by(result)}{_fault(result)}"
+        return f"wrote {count_text(len(result.text), 'character')}{_model_suffix(result)}{_fault_suffix(result)}"
     if entry.effect.startswith("session."):
-        return session_done(entry)
+        return describe_session(entry)
     return f"{entry.effect} done"
 
 
-def _by(result: Any) -> str:
+def _model_suffix(result: Any) -> str:
     tokens = f", {result.usage.tokens:,} tokens" if result.usage.tokens else ""
     return f" by {result.model}{tokens}" if result.model else ""
 
 
-def _fault(result: Any) -> str:
+def _fault_suffix(result: Any) -> str:
     return f" ({result.fault.replace('_', ' ')})" if result.fault else ""
 
 
-def _cost(usage: dict[str, Any]) -> str:
-    return joined(
-        [count(int(usage.get("calls", 0)), "call"), dollars(float(usage.get("dollars", 0.0)))]
+def _cost_text(usage: dict[str, Any]) -> str:
+    return join_nonempty(
+        [
+            count_text(int(usage.get("calls", 0)), "call"),
+            dollars_text(float(usage.get("dollars", 0.0))),
+        ]
     )
 
 
-def _note(entry: Entry) -> str:
+def _describe_note(entry: Entry) -> str:
     if about := agent_note(entry):
         return about
     body = dict(entry.body)
     kind = str(body.pop("note", "note"))
     if said := noise_note(entry):
         return said
-    fields = joined(f"{name} {_short(value)}" for name, value in body.items())
-    made = [_made(candidate) for candidate in getattr(entry.result, "candidates", ())]
-    return joined(
+    fields = join_nonempty(f"{name} {_shorten_value(value)}" for name, value in body.items())
+    made = [_describe_candidate(candidate) for candidate in getattr(entry.result, "candidates", ())]
+    return join_nonempty(
         ["seeds" if kind == "seeds" else "new" if made else kind.replace("_", " "), *made, fields],
         "  ",
     )
@@ -113,33 +123,33 @@ def noise_note(entry: Entry) -> str:
     if entry.kind != "note" or entry.body.get("note") != "noise":
         return ""
     exact, sd, repeats = (entry.body.get(name) for name in ("exact", "sd", "repeats"))
-    return statements.noise(NoiseReport(exact, float(sd or 0.0), int(repeats or 0)))
+    return statements.noise_sentence(NoiseReport(exact, float(sd or 0.0), int(repeats or 0)))
 
 
-def _made(candidate: Any) -> str:
+def _describe_candidate(candidate: Any) -> str:
     """A candidate with its operator and note."""
     origin = candidate.origin
     return (
         candidate.id
         if origin.operator == "seed"
-        else f"{candidate.id} by {joined([origin.operator, origin.note])}"
+        else f"{candidate.id} by {join_nonempty([origin.operator, origin.note])}"
     )
 
 
-def _short(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     """A value in at most 80 characters; of a structure, its id or its size."""
     if isinstance(value, dict):
         text = (
             str(value["id"])
             if "id" in value
-            else " ".join(f"{name} {_short(each)}" for name, each in value.items())
+            else " ".join(f"{name} {_shorten_value(each)}" for name, each in value.items())
         )
     elif isinstance(value, list | tuple):
         nested = any(isinstance(each, dict | list | tuple) for each in value)
-        text = f"({len(value)})" if nested else " ".join(map(_short, value)) or "none"
+        text = f"({len(value)})" if nested else " ".join(map(_shorten_value, value)) or "none"
     else:
         text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    text = clean(text)
+    text = escape_controls(text)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
@@ -148,11 +158,11 @@ def _short(value: Any) -> str:
 _WORD = 80  # characters kept of an agent's text
 
 
-def session_done(entry: Entry) -> str:
+def describe_session(entry: Entry) -> str:
     """A finished session effect as a sentence fragment."""
     data: dict[str, Any] = getattr(entry.result, "data", {})
     what = entry.effect.partition(".")[2]
-    return f"agent {tag(entry.body.get('agent'))} {_DONE.get(what, _other)(data, entry)}"
+    return f"agent {agent_tag(entry.body.get('agent'))} {_DONE.get(what, _describe_other)(data, entry)}"
 
 
 def agent_note(entry: Entry) -> str:
@@ -161,127 +171,132 @@ def agent_note(entry: Entry) -> str:
     return teller(entry.body) if teller is not None and "agent" in entry.body else ""
 
 
-def tag(agent: Any) -> str:
+def agent_tag(agent: Any) -> str:
     """Tag of an agent: a00, a01, ... as in paths; `-` for rows of initial programs."""
     return f"a{agent:02d}" if isinstance(agent, int) and agent >= 0 else "-"
 
 
-def _open(data: dict[str, Any], entry: Entry) -> str:
+def _describe_open(data: dict[str, Any], entry: Entry) -> str:
     if data.get("fault"):
-        return f"cannot begin: {_said(data['fault'])}"
-    facts = joined(
+        return f"cannot begin: {_shorten_text(data['fault'])}"
+    facts = join_nonempty(
         [str(entry.body.get("kind", "")), data.get("version", ""), data.get("isolation", "")]
     )
     return f"begins ({facts})"
 
 
-def _wait(data: dict[str, Any], entry: Entry) -> str:
+def _describe_wait(data: dict[str, Any], entry: Entry) -> str:
     usage = getattr(entry.result, "usage", None)
     asked = len(data.get("experiments", ()))
     parts = [
-        f"asks for {count(asked, 'experiment')}" if asked else "",
-        f"has {count(len(data['reports']), 'report')}" if data.get("reports") else "",
-        f"used {usage.tokens:,} tokens, {dollars(usage.dollars)}"
+        f"asks for {count_text(asked, 'experiment')}" if asked else "",
+        f"has {count_text(len(data['reports']), 'report')}" if data.get("reports") else "",
+        f"used {usage.tokens:,} tokens, {dollars_text(usage.dollars)}"
         if usage is not None and usage.calls
         else "",
         f"has been silent for {data['idle']:.0f} s" if data.get("idle") else "",
-        f"is over: {joined([data['ended'], _said(data.get('word', ''))], ': ')}"
+        f"is over: {join_nonempty([data['ended'], _shorten_text(data.get('word', ''))], ': ')}"
         if data.get("ended")
         else "",
     ]
-    return joined(parts) or "is at work"
+    return join_nonempty(parts) or "is at work"
 
 
-def _answer(data: dict[str, Any], entry: Entry) -> str:
+def _describe_answer(data: dict[str, Any], entry: Entry) -> str:
     closing = entry.body.get("closing")
     return "was answered" + (f"; no more experiments: {closing}" if closing else "")
 
 
-def _tool(data: dict[str, Any], entry: Entry) -> str:
+def _describe_tool(data: dict[str, Any], entry: Entry) -> str:
     outcome = data.get("fault") or (f"exit code {data['code']}" if data.get("code") else "")
-    return joined([f"used {entry.body.get('tool', 'a tool')}", outcome], ": ")
+    return join_nonempty([f"used {entry.body.get('tool', 'a tool')}", outcome], ": ")
 
 
-def _nudge(data: dict[str, Any], entry: Entry) -> str:
+def _describe_nudge(data: dict[str, Any], entry: Entry) -> str:
     return "was nudged" + ("" if data.get("delivered", True) else ", and nobody heard it")
 
 
-def _end(data: dict[str, Any], entry: Entry) -> str:
+def _describe_end(data: dict[str, Any], entry: Entry) -> str:
     return f"was ended: {entry.body.get('reason', '')}"
 
 
-def _commit(data: dict[str, Any], entry: Entry) -> str:
+def _describe_commit(data: dict[str, Any], entry: Entry) -> str:
     parts = [
-        f"committed {count(len(data.get('changed', ())), 'file')}",
-        f"dropped {_listed(data['dropped'])}" if data.get("dropped") else "",
-        f"kept both of {_listed(data['conflicts'])}" if data.get("conflicts") else "",
+        f"committed {count_text(len(data.get('changed', ())), 'file')}",
+        f"dropped {_list_paths(data['dropped'])}" if data.get("dropped") else "",
+        f"kept both of {_list_paths(data['conflicts'])}" if data.get("conflicts") else "",
     ]
-    return joined(parts)
+    return join_nonempty(parts)
 
 
-def _other(data: dict[str, Any], entry: Entry) -> str:
+def _describe_other(data: dict[str, Any], entry: Entry) -> str:
     return f"{entry.effect} done"
 
 
-def _experiment(body: dict[str, Any]) -> str:
+def _describe_experiment(body: dict[str, Any]) -> str:
     certified, score = body.get("certified"), body.get("score")
-    outcome = joined([str(body.get("status", "")), str(body.get("reason", ""))], ": ")
+    outcome = join_nonempty([str(body.get("status", "")), str(body.get("reason", ""))], ": ")
     if score is not None:
-        outcome = number(score) + (
-            f", certified {number(certified)}" if certified is not None else ""
+        outcome = number_text(score) + (
+            f", certified {number_text(certified)}" if certified is not None else ""
         )
         outcome += f", {body['reason'].replace('_', ' ')}" if body.get("reason") else ""
-    who = "seed" if body.get("agent") == -1 else f"agent {tag(body.get('agent'))}"
-    return f"experiment {body.get('n')}, {who}: {joined([str(body.get('candidate', '')), outcome])}"
+    who = "seed" if body.get("agent") == -1 else f"agent {agent_tag(body.get('agent'))}"
+    return f"experiment {body.get('n')}, {who}: {join_nonempty([str(body.get('candidate', '')), outcome])}"
 
 
-def _agent(body: dict[str, Any]) -> str:
-    limits = joined(f"{name} {number(value)}" for name, value in body.get("limits", {}).items())
-    return f"agent {tag(body['agent'])} of {body.get('agents')} is at work ({limits})"
+def _describe_agent(body: dict[str, Any]) -> str:
+    limits = join_nonempty(
+        f"{name} {number_text(value)}" for name, value in body.get("limits", {}).items()
+    )
+    return f"agent {agent_tag(body['agent'])} of {body.get('agents')} is at work ({limits})"
 
 
-def _ended(body: dict[str, Any]) -> str:
-    who = f"agent {tag(body['agent'])} of {body.get('agents')}"
+def _describe_agent_end(body: dict[str, Any]) -> str:
+    who = f"agent {agent_tag(body['agent'])} of {body.get('agents')}"
     gain = "a gain" if body.get("gained") else "no gain"
-    cost = f"{body['tokens']:,} tokens, {dollars(body['dollars'])}" if body.get("calls") else ""
-    experiments = count(int(body.get("experiments", 0)), "experiment")
-    return joined(
-        [f"{who}: {body['ended']}", _said(body.get("word", "")), experiments, gain, cost], "; "
+    cost = (
+        f"{body['tokens']:,} tokens, {dollars_text(body['dollars'])}" if body.get("calls") else ""
+    )
+    experiments = count_text(int(body.get("experiments", 0)), "experiment")
+    return join_nonempty(
+        [f"{who}: {body['ended']}", _shorten_text(body.get("word", "")), experiments, gain, cost],
+        "; ",
     )
 
 
-def _report(body: dict[str, Any]) -> str:
-    return f"agent {tag(body['agent'])} reports: {_said(body.get('text', ''))}"
+def _describe_report(body: dict[str, Any]) -> str:
+    return f"agent {agent_tag(body['agent'])} reports: {_shorten_text(body.get('text', ''))}"
 
 
-def _stand_in(body: dict[str, Any]) -> str:
-    return f"agent {tag(body['agent'])}: {body.get('why', '')}"
+def _describe_stand_in(body: dict[str, Any]) -> str:
+    return f"agent {agent_tag(body['agent'])}: {body.get('why', '')}"
 
 
-def _said(text: Any) -> str:
+def _shorten_text(text: Any) -> str:
     """An agent's text on one line, shortened."""
-    flat = " ".join(clean(str(text)).split())
+    flat = " ".join(escape_controls(str(text)).split())
     return flat if len(flat) <= _WORD else flat[: _WORD - 3] + "..."
 
 
-def _listed(paths: Any) -> str:
-    shown = [_said(path) for path in list(paths)[:3]]
-    return joined([*shown, f"and {len(paths) - 3} more" if len(paths) > 3 else ""])
+def _list_paths(paths: Any) -> str:
+    shown = [_shorten_text(path) for path in list(paths)[:3]]
+    return join_nonempty([*shown, f"and {len(paths) - 3} more" if len(paths) > 3 else ""])
 
 
 _DONE = {
-    "open": _open,
-    "wait": _wait,
-    "answer": _answer,
-    "tool": _tool,
-    "nudge": _nudge,
-    "end": _end,
-    "commit": _commit,
+    "open": _describe_open,
+    "wait": _describe_wait,
+    "answer": _describe_answer,
+    "tool": _describe_tool,
+    "nudge": _describe_nudge,
+    "end": _describe_end,
+    "commit": _describe_commit,
 }
 _NOTES = {
-    "experiment": _experiment,
-    "agent": _agent,
-    "agent ended": _ended,
-    "report": _report,
-    "stand-in": _stand_in,
+    "experiment": _describe_experiment,
+    "agent": _describe_agent,
+    "agent ended": _describe_agent_end,
+    "report": _describe_report,
+    "stand-in": _describe_stand_in,
 }

@@ -35,31 +35,41 @@ _SWAPPED = {"sum": "mean", "mean": "sum"} | {a: b for pair in _PAIRS for a, b in
 Change = tuple[Span, str]
 
 
-def operators(source: EditableText, edit: EditContext) -> str | None:
+def exchange_operator(source: EditableText, edit: EditContext) -> str | None:
     """One operator, condition, loop range or function name exchanged for a related one."""
-    return _one_of(
-        source, edit, [change for node in source.nodes() for change in _related(source, edit, node)]
+    return _random_change(
+        source,
+        edit,
+        [
+            change
+            for node in source.editable_nodes()
+            for change in _related_changes(source, edit, node)
+        ],
     )
 
 
-def bounds(source: EditableText, edit: EditContext) -> str | None:
+def bound_value(source: EditableText, edit: EditContext) -> str | None:
     """One value with an upper or lower bound.
 
     The bound is a number of any magnitude between 0.01 and 10, or, for arrays, a level of their
     own: a multiple of their mean, or a quantile.
     """
     bound = f"{math.exp(edit.rng.uniform(math.log(0.01), math.log(10.0))):.3g}"
-    changes = [change for node in source.nodes() for change in _bounded(source, edit, node, bound)]
-    levels = _levels(source, edit) if "np." in source.text else []
-    return _one_of(source, edit, levels if levels and edit.rng.random() < 0.7 else changes)
+    changes = [
+        change
+        for node in source.editable_nodes()
+        for change in _bound_changes(source, edit, node, bound)
+    ]
+    levels = _array_bound_changes(source, edit) if "np." in source.text else []
+    return _random_change(source, edit, levels if levels and edit.rng.random() < 0.7 else changes)
 
 
-def _one_of(source: EditableText, edit: EditContext, changes: list[Change]) -> str | None:
-    return source.replace(edit.rng.choice(changes)) if changes else None
+def _random_change(source: EditableText, edit: EditContext, changes: list[Change]) -> str | None:
+    return source.replace_spans(edit.rng.choice(changes)) if changes else None
 
 
-def _related(source: EditableText, edit: EditContext, node: ast.AST) -> Iterator[Change]:
-    span, code, rng = source.span, source.code, edit.rng
+def _related_changes(source: EditableText, edit: EditContext, node: ast.AST) -> Iterator[Change]:
+    span, code, rng = source.node_span, source.node_text, edit.rng
     match node:
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
             new = rng.choice([sign for kind, sign in _COMPARE.items() if kind is not type(op)])
@@ -88,7 +98,7 @@ def _related(source: EditableText, edit: EditContext, node: ast.AST) -> Iterator
             return
 
 
-def _bounded(
+def _bound_changes(
     source: EditableText, edit: EditContext, node: ast.AST, bound: str
 ) -> Iterator[Change]:
     scalar, array = edit.rng.choice(
@@ -96,43 +106,47 @@ def _bounded(
     )
     match node:
         case ast.Call(func=ast.Name(id="min" | "max"), args=[_, _, *_] as args, keywords=[]):
-            end = source.span(args[-1])[1]
+            end = source.node_span(args[-1])[1]
             yield (end, end), f", {bound}"
         case ast.Assign(targets=[ast.Name() | ast.Subscript()], value=ast.expr() as value):
             if isinstance(value, ast.BinOp | ast.Call | ast.Subscript | ast.Name | ast.IfExp):
                 name = array if "np." in source.text and edit.rng.random() < 0.7 else scalar
-                yield source.span(value), f"{name}({source.code(value)}, {bound})"
+                yield source.node_span(value), f"{name}({source.node_text(value)}, {bound})"
         case _:
             return
 
 
-def _levels(source: EditableText, edit: EditContext) -> list[Change]:
+def _array_bound_changes(source: EditableText, edit: EditContext) -> list[Change]:
     """Changes that bound each array computed outside of loops by a level of its own.
 
     Each is a line after the array's assignment. Lists stay lists.
     """
     changes: list[Change] = []
-    loops = [source.span(node) for node in source.nodes() if isinstance(node, ast.For | ast.While)]
-    for node in source.nodes():
+    loops = [
+        source.node_span(node)
+        for node in source.editable_nodes()
+        if isinstance(node, ast.For | ast.While)
+    ]
+    for node in source.editable_nodes():
         match node:
             case ast.Assign(
                 targets=[ast.Name(id=name)],
                 value=ast.BinOp() | ast.Call() | ast.Subscript() as value,
             ):
-                start, place = source.span(node)[0], source.lines(node)
+                start, place = source.node_span(node)[0], source.line_span(node)
             case _:
                 continue
         looped = any(low <= start < high for low, high in loops)
         if looped or place is None or not source.text[: place[1]].endswith("\n"):
             continue
         bound = edit.rng.choice(("np.minimum", "np.minimum", "np.maximum"))
-        listed = ".tolist()" if source.code(value).endswith(".tolist()") else ""
-        line = f"{source.indent(node)}{name} = {bound}({name}, {_level(edit, name)}){listed}\n"
+        listed = ".tolist()" if source.node_text(value).endswith(".tolist()") else ""
+        line = f"{source.statement_indent(node)}{name} = {bound}({name}, {_array_level(edit, name)}){listed}\n"
         changes.append(((place[1], place[1]), line))
     return changes
 
 
-def _level(edit: EditContext, name: str) -> str:
+def _array_level(edit: EditContext, name: str) -> str:
     """A multiple of the mean, or a quantile."""
     multiple = f"{10 ** edit.rng.uniform(-0.5, 0.5):.2g} * np.mean({name})"
     return edit.rng.choice((multiple, f"np.quantile({name}, {edit.rng.random():.2g})"))
@@ -143,44 +157,46 @@ def _level(edit: EditContext, name: str) -> str:
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]?[ \t]*\n?|\n")
 
 
-def statements(source: EditableText, edit: EditContext) -> str | None:
+def change_statement(source: EditableText, edit: EditContext) -> str | None:
     """One statement deleted, doubled, swapped with another of its block, or moved."""
     spots = [
         (body, node, at)
-        for body in source.bodies()
+        for body in source.statement_lists()
         for node in body
-        if (at := _movable(source, node))
+        if (at := _movable_span(source, node))
     ]
     if not spots:
         return None
     body, node, at = edit.rng.choice(spots)
-    text = _ended(source.text[slice(*at)])
+    text = _with_newline(source.text[slice(*at)])
     action = edit.rng.choice(("delete", "double", "swap", "move"))
     if action == "delete":
-        return source.replace((at, "" if len(body) > 1 else f"{source.indent(node)}pass\n"))
+        return source.replace_spans(
+            (at, "" if len(body) > 1 else f"{source.statement_indent(node)}pass\n")
+        )
     if action == "double":
-        return source.replace(
+        return source.replace_spans(
             ((at[1], at[1]), text if source.text[: at[1]].endswith("\n") else "\n" + text)
         )
     if action == "swap":
         others = [place for block, _, place in spots if block is body and place != at]
         other = edit.rng.choice(others) if others else at
         return (
-            source.replace((at, _ended(source.text[slice(*other)])), (other, text))
+            source.replace_spans((at, _with_newline(source.text[slice(*other)])), (other, text))
             if others
             else None
         )
     _, target, there = edit.rng.choice(spots)
-    moved = textwrap.indent(textwrap.dedent(text), source.indent(target))
-    removed = "" if len(body) > 1 else f"{source.indent(node)}pass\n"
+    moved = textwrap.indent(textwrap.dedent(text), source.statement_indent(target))
+    removed = "" if len(body) > 1 else f"{source.statement_indent(node)}pass\n"
     return (
         None
         if at[0] <= there[0] <= at[1]
-        else source.replace((at, removed), ((there[0], there[0]), moved))
+        else source.replace_spans((at, removed), ((there[0], there[0]), moved))
     )
 
 
-def lines(source: EditableText, edit: EditContext) -> str | None:
+def change_line(source: EditableText, edit: EditContext) -> str | None:
     """A change of a line or sentence, for texts other than code.
 
     It is deleted, doubled, swapped or moved, or one of its words is changed.
@@ -189,34 +205,38 @@ def lines(source: EditableText, edit: EditContext) -> str | None:
         return None
     pattern = _SENTENCE if edit.rng.random() < 0.3 else re.compile(r"[^\n]*\n|[^\n]+")
     units = [
-        m.span() for m in pattern.finditer(source.text) if m[0].strip() and source.allows(*m.span())
+        m.span()
+        for m in pattern.finditer(source.text)
+        if m[0].strip() and source.is_editable(*m.span())
     ]
     if not units:
         return None
     at, other = edit.rng.choice(units), edit.rng.choice(units)
     one, two = (
-        _ended(source.text[slice(*span)]) if pattern is not _SENTENCE else source.text[slice(*span)]
+        _with_newline(source.text[slice(*span)])
+        if pattern is not _SENTENCE
+        else source.text[slice(*span)]
         for span in (at, other)
     )
     action = edit.rng.choice(
         ("delete", "double", "swap", "move", "words", "words", "merge", "merge")
     )
     if action == "delete":
-        return source.replace((at, ""))
+        return source.replace_spans((at, ""))
     if action == "double":
-        return source.replace(((at[1], at[1]), one))
+        return source.replace_spans(((at[1], at[1]), one))
     if action in ("words", "merge"):
-        return source.replace((at, _reworded(one, two, edit, keep=action == "merge")))
+        return source.replace_spans((at, _reworded_line(one, two, edit, keep=action == "merge")))
     if at == other:
         return None
     return (
-        source.replace((at, two), (other, one))
+        source.replace_spans((at, two), (other, one))
         if action == "swap"
-        else source.replace((at, ""), ((other[0], other[0]), one))
+        else source.replace_spans((at, ""), ((other[0], other[0]), one))
     )
 
 
-def crossover(source: EditableText, edit: EditContext) -> str | None:
+def crossover_lines(source: EditableText, edit: EditContext) -> str | None:
     """Crossover: some runs of lines that differ are taken from another candidate's text."""
     mates = [mate for mate in edit.mates if mate != source.text]
     if not mates:
@@ -232,21 +252,21 @@ def crossover(source: EditableText, edit: EditContext) -> str | None:
     for tag, low, high, first, last in difflib.SequenceMatcher(
         None, mine, theirs, autojunk=False
     ).get_opcodes():
-        if tag != "equal" and source.allows(starts[low], starts[high]):
+        if tag != "equal" and source.is_editable(starts[low], starts[high]):
             hunks.append(((starts[low], starts[high]), "".join(theirs[first:last])))
     taken = [hunk for hunk in hunks if edit.rng.random() < 0.5] or hunks[:1]
-    return source.replace(*taken) if taken else None
+    return source.replace_spans(*taken) if taken else None
 
 
-def _movable(source: EditableText, node: ast.stmt) -> Span | None:
+def _movable_span(source: EditableText, node: ast.stmt) -> Span | None:
     fixed = isinstance(
         node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
     )
     docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    return None if fixed or docstring else source.lines(node)
+    return None if fixed or docstring else source.line_span(node)
 
 
-def _reworded(line: str, other: str, edit: EditContext, *, keep: bool) -> str:
+def _reworded_line(line: str, other: str, edit: EditContext, *, keep: bool) -> str:
     """The line with a change of one word, maybe with a word of another line.
 
     The word is removed or replaced; with `keep` it stays, and the other one follows it.
@@ -262,7 +282,7 @@ def _reworded(line: str, other: str, edit: EditContext, *, keep: bool) -> str:
     return "".join(words)
 
 
-def _ended(text: str) -> str:
+def _with_newline(text: str) -> str:
     return text if text.endswith("\n") else text + "\n"
 
 
@@ -280,17 +300,17 @@ class Literal:
     value: int | float
 
 
-def literals(source: EditableText) -> list[Literal]:
+def editable_literals(source: EditableText) -> list[Literal]:
     """All editable numbers: numeric constants of Python code, or numerals in other texts.
 
     The limits of inserted loops (keywords `calls` and `seconds`) are left out: `effort` changes
     those.
     """
     if source.tree is not None:
-        timed = {id(node.value) for node in source.allowances()}
+        timed = {id(node.value) for node in source.limit_keywords()}
         found = [
-            Literal(source.span(node), node.value)
-            for node in source.nodes()
+            Literal(source.node_span(node), node.value)
+            for node in source.editable_nodes()
             if id(node) not in timed
             and isinstance(node, ast.Constant)
             and isinstance(node.value, int | float)
@@ -298,15 +318,17 @@ def literals(source: EditableText) -> list[Literal]:
         ]
     else:
         spans = [
-            match.span() for match in _NUMBER.finditer(source.text) if source.allows(*match.span())
+            match.span()
+            for match in _NUMBER.finditer(source.text)
+            if source.is_editable(*match.span())
         ]
-        found = [Literal(span, read(source.text[slice(*span)])) for span in spans]
+        found = [Literal(span, parse_numeral(source.text[slice(*span)])) for span in spans]
     return [literal for literal in found if abs(literal.value) < _LARGEST]
 
 
-def numbers(source: EditableText, edit: EditContext) -> str | None:
+def change_numbers(source: EditableText, edit: EditContext) -> str | None:
     """Change one number, a few, or all numbers of one list or tuple."""
-    found = literals(source)
+    found = editable_literals(source)
     if not found:
         return None
     choice = edit.rng.random()
@@ -314,13 +336,16 @@ def numbers(source: EditableText, edit: EditContext) -> str | None:
     if choice < 0.3:
         chosen = edit.rng.sample(found, min(len(found), edit.rng.randint(2, 4)))
     elif choice < 0.5:
-        chosen = _row(source, edit, found) or chosen
-    return source.replace(
-        *((one.span, write(source, shifted(one.value, found, edit))) for one in chosen)
+        chosen = _row_literals(source, edit, found) or chosen
+    return source.replace_spans(
+        *(
+            (one.span, numeral_text(source, shifted_number(one.value, found, edit)))
+            for one in chosen
+        )
     )
 
 
-def shifted(value: int | float, others: list[Literal], edit: EditContext) -> int | float:
+def shifted_number(value: int | float, others: list[Literal], edit: EditContext) -> int | float:
     """A number near this one, or one found elsewhere.
 
     It is drawn by a log-normal factor, an additive step, or a change of sign.
@@ -341,7 +366,7 @@ def shifted(value: int | float, others: list[Literal], edit: EditContext) -> int
     return whole if whole != value else value + rng.choice((-1, 1))
 
 
-def write(source: EditableText, value: int | float) -> str:
+def numeral_text(source: EditableText, value: int | float) -> str:
     """The number as text, in brackets if it is negative and in code.
 
     Code could otherwise bind the sign wrongly.
@@ -350,16 +375,18 @@ def write(source: EditableText, value: int | float) -> str:
     return f"({text})" if value < 0 and source.tree is not None else text
 
 
-def read(text: str) -> int | float:
+def parse_numeral(text: str) -> int | float:
     """The number of a numeral."""
     return int(text) if re.fullmatch(r"-?\d+", text) and len(text) < 20 else float(text)
 
 
-def _row(source: EditableText, edit: EditContext, found: list[Literal]) -> list[Literal]:
+def _row_literals(source: EditableText, edit: EditContext, found: list[Literal]) -> list[Literal]:
     """The numbers of one bracketed list, of any depth."""
     if source.tree is not None:
         rows = [
-            source.span(node) for node in source.nodes() if isinstance(node, ast.List | ast.Tuple)
+            source.node_span(node)
+            for node in source.editable_nodes()
+            if isinstance(node, ast.List | ast.Tuple)
         ]
     else:
         rows = [match.span() for match in re.finditer(r"[\[(][^\[\]()]*[\])]|[^\n]+", source.text)]

@@ -41,16 +41,16 @@ class Spot:
     looped: bool  # inside a loop, which repeats the cost of refining it
 
 
-def refine(source: EditableText, edit: EditContext) -> str | None:
+def insert_loop(source: EditableText, edit: EditContext) -> str | None:
     """Wrap one value, assigned or returned, in a loop that improves it.
 
     Its criterion is drawn from the program.
     """
-    spots = _spots(source)
-    if not spots or total(source) + edit.calls > edit.most:
+    spots = _refinable_spots(source)
+    if not spots or total_loop_calls(source) + edit.calls > edit.most:
         return None
     (loop,) = edit.rng.choices(list(_REFINERS), list(_REFINERS.values()))
-    handed = _handed_on(source, spots)
+    handed = _passed_values(source, spots)
     if handed and edit.rng.random() < _HANDED:
         spot, taker = edit.rng.choice(handed)
         criterion = ("", f"lambda value: {taker}(value)")
@@ -58,21 +58,25 @@ def refine(source: EditableText, edit: EditContext) -> str | None:
         outside = [spot for spot in spots if not spot.looped]
         spot = edit.rng.choice(outside if outside and edit.rng.random() < 0.9 else spots)
         following = (
-            _following(source, edit, spot) if spot.name and edit.rng.random() < 0.5 else None
+            _following_criterion(source, edit, spot)
+            if spot.name and edit.rng.random() < 0.5
+            else None
         )
-        criterion = following or _consumer(source, edit, spot.statement)
+        criterion = following or _consumer_criterion(source, edit, spot.statement)
     if criterion is None:
         return None
     before, call = criterion
-    settings = _settings(loop, edit, _allowed(edit.calls, edit.pace))
-    wrapped = f"{loop}({call}, {source.code(spot.value)}, {_goal(edit)}, {settings})"
-    return _written(source, spot.statement, loop, before, (source.span(spot.value), wrapped))
+    settings = _loop_arguments(loop, edit, _limit_arguments(edit.calls, edit.pace))
+    wrapped = f"{loop}({call}, {source.node_text(spot.value)}, {_goal_arguments(edit)}, {settings})"
+    return _text_with_loop(
+        source, spot.statement, loop, before, (source.node_span(spot.value), wrapped)
+    )
 
 
-def method(source: EditableText, edit: EditContext) -> str | None:
+def change_loop_method(source: EditableText, edit: EditContext) -> str | None:
     """Replace one loop of the program by the other kind, or change its settings."""
     found: list[tuple[ast.Call, Spot]] = []
-    for spot in _spots(source):
+    for spot in _refinable_spots(source):
         for node in ast.walk(spot.value):
             if (
                 isinstance(node, ast.Call)
@@ -84,46 +88,59 @@ def method(source: EditableText, edit: EditContext) -> str | None:
         return None
     call, spot = edit.rng.choice(found)
     kept = [
-        source.code(part)
+        source.node_text(part)
         for part in (*call.args, *(k for k in call.keywords if k.arg in ("reduce", "sign")))
     ]
-    allowed = [source.code(k) for k in call.keywords if k.arg in ("calls", "seconds")]
+    allowed = [source.node_text(k) for k in call.keywords if k.arg in ("calls", "seconds")]
     (loop,) = edit.rng.choices(list(_REFINERS), list(_REFINERS.values()))
-    settings = _settings(loop, edit, ", ".join(allowed) or _allowed(edit.calls, edit.pace))
+    settings = _loop_arguments(
+        loop, edit, ", ".join(allowed) or _limit_arguments(edit.calls, edit.pace)
+    )
     wrapped = f"{loop}({', '.join(kept)}, {settings})"
-    return _written(source, spot.statement, loop, "", (source.span(call), wrapped))
+    return _text_with_loop(source, spot.statement, loop, "", (source.node_span(call), wrapped))
 
 
-def effort(source: EditableText, edit: EditContext) -> str | None:
+def raise_loop_calls(source: EditableText, edit: EditContext) -> str | None:
     """Give the loops of the program more calls, up to their common limit."""
-    most = edit.most / max(total(source), 1)
+    most = edit.most / max(total_loop_calls(source), 1)
     factor = min(edit.rng.choice((2.0, 4.0, most)), most)
     if factor < 1.2:
         return None
-    return _stretched(source, factor)
+    return _with_scaled_limits(source, factor)
 
 
-def paced(source: EditableText, calls: int) -> str:
+def text_with_calls(source: EditableText, calls: int) -> str:
     """The text with `calls` shared among its inserted loops; unchanged if it has none."""
-    return (_stretched(source, calls / total(source)) if total(source) else None) or source.text
+    return (
+        _with_scaled_limits(source, calls / total_loop_calls(source))
+        if total_loop_calls(source)
+        else None
+    ) or source.text
 
 
-def _stretched(source: EditableText, factor: float) -> str | None:
-    return source.replace(
-        *((source.span(each.value), _times(each, factor)) for each in source.allowances())
+def _with_scaled_limits(source: EditableText, factor: float) -> str | None:
+    return source.replace_spans(
+        *(
+            (source.node_span(each.value), _scaled_limit(each, factor))
+            for each in source.limit_keywords()
+        )
     )
 
 
 @cache
-def template(loop: str) -> str:
+def inserted_source(loop: str) -> str:
     """The source text of an inserted function."""
     return inspect.getsource(getattr(inserted, loop))
 
 
-def _spots(source: EditableText) -> list[Spot]:
-    loops = [source.span(node) for node in source.nodes() if isinstance(node, ast.For | ast.While)]
+def _refinable_spots(source: EditableText) -> list[Spot]:
+    loops = [
+        source.node_span(node)
+        for node in source.editable_nodes()
+        if isinstance(node, ast.For | ast.While)
+    ]
     found: list[Spot] = []
-    for body in source.bodies():
+    for body in source.statement_lists():
         for statement in body:
             match statement:
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
@@ -132,8 +149,8 @@ def _spots(source: EditableText) -> list[Spot]:
                     name = ""
                 case _:
                     continue
-            start = source.span(statement)[0]
-            if not isinstance(value, ast.Lambda) and source.lines(statement):
+            start = source.node_span(statement)[0]
+            if not isinstance(value, ast.Lambda) and source.line_span(statement):
                 found.append(
                     Spot(
                         value,
@@ -146,32 +163,32 @@ def _spots(source: EditableText) -> list[Spot]:
     return found
 
 
-def total(source: EditableText) -> float:
+def total_loop_calls(source: EditableText) -> float:
     """Number of calls of their criteria that the inserted loops of a program may make."""
-    return sum(_number(each) for each in source.allowances() if each.arg == "calls")
+    return sum(_limit_value(each) for each in source.limit_keywords() if each.arg == "calls")
 
 
-def _number(keyword: ast.keyword) -> float:
+def _limit_value(keyword: ast.keyword) -> float:
     value = keyword.value.value if isinstance(keyword.value, ast.Constant) else 0
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _times(keyword: ast.keyword, factor: float) -> str:
-    value = _number(keyword) * factor
+def _scaled_limit(keyword: ast.keyword, factor: float) -> str:
+    value = _limit_value(keyword) * factor
     return str(max(1, round(value))) if keyword.arg == "calls" else f"{value:.3g}"
 
 
-def _allowed(calls: int, pace: float) -> str:
+def _limit_arguments(calls: int, pace: float) -> str:
     return f"calls={calls}, seconds={calls * pace:.3g}"
 
 
-def _goal(edit: EditContext) -> str:
+def _goal_arguments(edit: EditContext) -> str:
     reduce = edit.rng.choice(("sum", "sum", "sum", "min", "max", "mean"))
     sign = edit.rng.choice((1, -1, edit.sense or 1, edit.sense or -1))
     return f'reduce="{reduce}", sign={sign}'
 
 
-def _settings(loop: str, edit: EditContext, allowed: str) -> str:
+def _loop_arguments(loop: str, edit: EditContext, allowed: str) -> str:
     rng, step = edit.rng, f"{10 ** edit.rng.uniform(-2.0, -0.5):.2g}"
     text = f"{allowed}, seed={rng.randrange(1000)}"
     if loop == "refine_by_gradient":
@@ -182,17 +199,19 @@ def _settings(loop: str, edit: EditContext, allowed: str) -> str:
     )
 
 
-def _consumer(source: EditableText, edit: EditContext, inside: ast.stmt) -> tuple[str, str] | None:
+def _consumer_criterion(
+    source: EditableText, edit: EditContext, inside: ast.stmt
+) -> tuple[str, str] | None:
     """A function of the program that takes the value, as a whole or item by item.
 
     Never one that leads back to the function around `inside`.
     """
-    here = _enclosing(source, inside)
+    here = _enclosing_function(source, inside)
     choices: list[str] = []
     for node in source.tree.body if source.tree else ():
         if not isinstance(node, ast.FunctionDef) or node.name in INSERTED or node is here:
             continue
-        if here is not None and _calls(source, node.name, here.name):
+        if here is not None and _can_call(source, node.name, here.name):
             continue
         needed = len(node.args.args) - len(node.args.defaults)
         if node.args.args and needed <= 1:
@@ -202,22 +221,22 @@ def _consumer(source: EditableText, edit: EditContext, inside: ast.stmt) -> tupl
     return ("", edit.rng.choice(choices)) if choices else None
 
 
-def _handed_on(source: EditableText, spots: list[Spot]) -> list[tuple[Spot, str]]:
+def _passed_values(source: EditableText, spots: list[Spot]) -> list[tuple[Spot, str]]:
     """Returned values, with the function of the program that takes them.
 
     They are the likeliest places to refine.
     """
-    pairs = handed_on(source.tree)
+    pairs = maker_taker_pairs(source.tree)
     found: list[tuple[Spot, str]] = []
     for spot in spots:
-        here = _enclosing(source, spot.statement) if not spot.name else None
+        here = _enclosing_function(source, spot.statement) if not spot.name else None
         found.extend(
             (spot, taker) for maker, taker in pairs if here is not None and maker == here.name
         )
     return found
 
 
-def handed_on(tree: ast.Module | None) -> list[tuple[str, str]]:
+def maker_taker_pairs(tree: ast.Module | None) -> list[tuple[str, str]]:
     """Pairs (maker, taker) of top-level functions of which one takes the other's result.
 
     Either the program calls `taker(maker(...))`, or a name is bound to `maker(...)` and given to
@@ -257,7 +276,9 @@ def handed_on(tree: ast.Module | None) -> list[tuple[str, str]]:
     ]
 
 
-def _following(source: EditableText, edit: EditContext, spot: Spot) -> tuple[str, str] | None:
+def _following_criterion(
+    source: EditableText, edit: EditContext, spot: Spot
+) -> tuple[str, str] | None:
     """The statements after the value as a criterion function.
 
     They end with the first one that gives a name a value or returns one.
@@ -267,25 +288,25 @@ def _following(source: EditableText, edit: EditContext, spot: Spot) -> tuple[str
     for index, node in enumerate(spot.body[at + 1 :], at + 1):
         if isinstance(node, ast.Return):
             parts = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
-            ends.extend((index, source.code(part)) for part in parts if part is not None)
+            ends.extend((index, source.node_text(part)) for part in parts if part is not None)
             break
         if (
             any(isinstance(inner, _LEAVES) for inner in ast.walk(node))
-            or source.lines(node) is None
+            or source.line_span(node) is None
         ):
             break
-        ends.extend((index, name) for name in sorted(_stores(node)) if name != spot.name)
+        ends.extend((index, name) for name in sorted(_stored_names(node)) if name != spot.name)
     if not ends:
         return None
     last, result = edit.rng.choice(ends)
     block = spot.body[at + 1 : last + 1]
     block = block[:-1] if isinstance(block[-1], ast.Return) else block
-    indent = source.indent(spot.statement)
-    text = "".join(source.text[slice(*span)] for node in block if (span := source.lines(node)))
-    earlier = {name for node in spot.body[:at] for name in _stores(node)}
+    indent = source.statement_indent(spot.statement)
+    text = "".join(source.text[slice(*span)] for node in block if (span := source.line_span(node)))
+    earlier = {name for node in spot.body[:at] for name in _stored_names(node)}
     bound = "".join(
         f", {name}={name}"
-        for name in sorted({n for node in block for n in _stores(node)} & earlier)
+        for name in sorted({n for node in block for n in _stored_names(node)} & earlier)
     )
     lines = (
         textwrap.dedent(text)
@@ -296,27 +317,27 @@ def _following(source: EditableText, edit: EditContext, spot: Spot) -> tuple[str
     return textwrap.indent(function, indent), "outcome"
 
 
-def _written(
+def _text_with_loop(
     source: EditableText, statement: ast.stmt, loop: str, before: str, change: tuple[Span, str]
 ) -> str | None:
     """The text with this change in the statement and lines before it.
 
     The loop's function is added if it is missing.
     """
-    place, changes = _home(source, statement), [change]
-    helper = _helper(source, loop, source.indent(place))
+    place, changes = _helper_site(source, statement), [change]
+    helper = _helper_text(source, loop, source.statement_indent(place))
     if place is statement:
         before = helper + before
     elif helper:
-        top = source.span(place)[0]
-        changes.append(((top, top), helper + source.indent(place)))
+        top = source.node_span(place)[0]
+        changes.append(((top, top), helper + source.statement_indent(place)))
     if before:
-        start = source.span(statement)[0]
-        changes.append(((start, start), before.lstrip() + source.indent(statement)))
-    return source.replace(*changes)
+        start = source.node_span(statement)[0]
+        changes.append(((start, start), before.lstrip() + source.statement_indent(statement)))
+    return source.replace_spans(*changes)
 
 
-def _stores(node: ast.AST) -> set[str]:
+def _stored_names(node: ast.AST) -> set[str]:
     return {
         inner.id
         for inner in ast.walk(node)
@@ -324,40 +345,42 @@ def _stores(node: ast.AST) -> set[str]:
     }
 
 
-def _home(source: EditableText, statement: ast.stmt) -> ast.stmt:
+def _helper_site(source: EditableText, statement: ast.stmt) -> ast.stmt:
     """The place for a helper: before the top-level statement around this one.
 
     It is right before the statement if that place is not editable.
     """
-    top = _top(source, statement)
-    return top if top is not None and source.lines(top) else statement
+    top = _top_level_statement(source, statement)
+    return top if top is not None and source.line_span(top) else statement
 
 
-def _helper(source: EditableText, loop: str, indent: str) -> str:
+def _helper_text(source: EditableText, loop: str, indent: str) -> str:
     """The helper's text for this place, without the first line's indent.
 
     It is "" if the program already has the helper.
     """
     if f"def {loop}(" in source.text:
         return ""
-    return textwrap.indent(template(loop), indent).lstrip() + ("\n\n" if not indent else "\n")
+    return textwrap.indent(inserted_source(loop), indent).lstrip() + (
+        "\n\n" if not indent else "\n"
+    )
 
 
-def _top(source: EditableText, inside: ast.stmt) -> ast.stmt | None:
-    start = source.span(inside)[0]
+def _top_level_statement(source: EditableText, inside: ast.stmt) -> ast.stmt | None:
+    start = source.node_span(inside)[0]
     for node in source.tree.body if source.tree else ():
-        low, high = source.span(node)
+        low, high = source.node_span(node)
         if low <= start < high:
             return node
     return None
 
 
-def _enclosing(source: EditableText, inside: ast.stmt) -> ast.FunctionDef | None:
-    top = _top(source, inside)
+def _enclosing_function(source: EditableText, inside: ast.stmt) -> ast.FunctionDef | None:
+    top = _top_level_statement(source, inside)
     return top if isinstance(top, ast.FunctionDef) else None
 
 
-def _calls(source: EditableText, caller: str, callee: str) -> bool:
+def _can_call(source: EditableText, caller: str, callee: str) -> bool:
     """True if running one top-level function may run the other, by the names they mention."""
     bodies = {
         node.name: node

@@ -90,11 +90,11 @@ class Ration:
     price: int
 
     @property
-    def holds(self) -> float:
+    def texts_left(self) -> float:
         """Number of texts that can still be evaluated."""
         return max(0.0, self.left / self.price)
 
-    def take(self, count: int) -> int:
+    def spend_on_texts(self, count: int) -> int:
         """Spend on `count` texts; the number of evaluations spent."""
         self.left -= count * self.price
         return count * self.price
@@ -116,7 +116,7 @@ class EvaluationAllowance:
         self._spent = self._usual = 0.0  # seconds of evaluation: all so far, a typical one of late
         self._asked = self._beginning = self._together = self._own = 0
 
-    async def open(self, lab: Lab) -> float:
+    async def open_ration(self, lab: Lab) -> float:
         """Begin a proposal; its ration of evaluations.
 
         The ration lets ten turns of the strategy fit into the budget. Proposals that begin together
@@ -126,7 +126,7 @@ class EvaluationAllowance:
             self._whole = max(1.0, lab.left("evaluations"))
         self._together = self._together + 1 if self._beginning else 1
         self._asked, self._beginning = self._asked + 1, self._beginning + 1
-        await lab.spawn(_nothing())  # the others of this turn begin
+        await lab.spawn(_yield_turn())  # the others of this turn begin
         self._beginning -= 1
         others = (
             (self._whole - lab.left("evaluations") - self._own) / self._asked
@@ -135,18 +135,18 @@ class EvaluationAllowance:
         )
         return self._whole / (_TURNS * self._together) - max(0.0, others)
 
-    def buy(self, count: int) -> None:
+    def count_evaluations(self, count: int) -> None:
         """Count evaluations that the proposer asks for."""
         self._own += count
 
-    def pay(self, rollouts: Sequence[Rollout]) -> None:
+    def count_seconds(self, rollouts: Sequence[Rollout]) -> None:
         """Count the seconds of these evaluations."""
         for rollout in rollouts:
             seconds = _OVERHEAD + sum(observation.seconds for observation in rollout.observations)
             self._spent += seconds
             self._usual += 0.1 * (seconds - self._usual)
 
-    def progress(self, lab: Lab) -> float:
+    def budget_progress(self, lab: Lab) -> float:
         """Share of the budget spent, 0..1."""
         if self._whole == math.inf:
             return lab.progress
@@ -158,7 +158,7 @@ class EvaluationAllowance:
         )
         return min(1.0, max(share, late))
 
-    def price(self, lab: Lab) -> float:
+    def evaluation_price(self, lab: Lab) -> float:
         """Cost of a typical evaluation as a share of the budget.
 
         It is one of the counted evaluations, or else the progress so far, divided by seconds.
@@ -167,25 +167,25 @@ class EvaluationAllowance:
             return 1 / self._whole
         return self._usual * lab.progress / self._spent if self._spent > 0 else 0.0
 
-    def width(self, lab: Lab, room: float = math.inf) -> int:
+    def variant_count(self, lab: Lab, room: float = math.inf) -> int:
         """Number of variants to evaluate, at least one.
 
         It is the number that `room` evaluations hold and a small share of the remaining budget pays
         for. On a deterministic task without cases an evaluation is never wasted, since a strategy
         that admits the child reuses its score: there is at least one variant per worker.
         """
-        price = self.price(lab)
+        price = self.evaluation_price(lab)
         least = min(self._most, lab.workers) if lab.task.deterministic and not lab.task.cases else 1
         paid = (
             self._most
             if price <= 0
-            else min(self._most, int(self.share * (1 - self.progress(lab)) / price))
+            else min(self._most, int(self.share * (1 - self.budget_progress(lab)) / price))
         )
         return max(1, int(min(room, max(least, paid))))
 
-    def allowed(self, lab: Lab) -> dict[str, Any]:
+    def loop_options(self, lab: Lab) -> dict[str, Any]:
         """Tool options that limit inserted loops (see `edits`), from short to long ones."""
-        longest, progress = self._longest(lab), self.progress(lab)
+        longest, progress = self._final_loop_seconds(lab), self.budget_progress(lab)
         first = _FIRST * longest
         calls, most = (
             max(10, round(first * growth**progress / _CALL))
@@ -194,27 +194,27 @@ class EvaluationAllowance:
         pace = min(_GUARD * _CALL, 0.5 * lab.task.limits.seconds / max(longest / _CALL, 1.0))
         return {"calls": calls, "most": most, "pace": pace}
 
-    def race(self, lab: Lab, room: float) -> tuple[int, list[int]] | None:
+    def race_plan(self, lab: Lab, room: float) -> tuple[int, list[int]] | None:
         """(number of variants, calls of the rungs) of a race that `room` evaluations hold.
 
         None if they do not hold a race of three variants.
         """
-        rungs = self._rungs(lab)
+        rungs = self._race_rungs(lab)
         for kept in (rungs, [rungs[0], rungs[-1]], rungs[:1]):
-            for field in range(_FIELD * self.width(lab), 2, -1):
+            for field in range(_FIELD * self.variant_count(lab), 2, -1):
                 if _race_cost(field, len(kept), lab.workers) <= room:
                     return field, kept
         return None
 
-    def _rungs(self, lab: Lab) -> list[int]:
+    def _race_rungs(self, lab: Lab) -> list[int]:
         """Calls of the criterion for the rungs of a race, each four times the last."""
-        allowed = self.allowed(lab)
+        allowed = self.loop_options(lab)
         rungs = [int(allowed["calls"])]
         while rungs[-1] * 4 < 0.7 * allowed["most"]:
             rungs.append(4 * rungs[-1])
         return rungs if allowed["most"] < 1.2 * rungs[-1] else [*rungs, int(allowed["most"])]
 
-    def _longest(self, lab: Lab) -> float:
+    def _final_loop_seconds(self, lab: Lab) -> float:
         """Seconds that the loops of a program should take in the end.
 
         Fewer if time is short, and never more than 0.2 of an evaluation's limit, so that loops that
@@ -268,35 +268,39 @@ class OfflineProposer(Proposer):
         """
         if brief.parent is None:
             return Proposal(fault="no_parent", model="offline")
-        self._learn(brief)
+        self._credit_births(brief)
         ration, price = (
-            await self._allowance.open(lab),
-            len(_cases(lab, brief) or lab.task.split("train") or (None,)),
+            await self._allowance.open_ration(lab),
+            len(_brief_cases(lab, brief) or lab.task.split("train") or (None,)),
         )
         if brief.hypothesis:
-            return await self._directed(lab, brief, brief.parent, Ration(ration, price))
+            return await self._directed_children(lab, brief, brief.parent, Ration(ration, price))
         children: dict[str, Candidate] = {}
         for _ in range(brief.k):
-            child = await self._child(lab, brief, brief.parent, Ration(ration / brief.k, price))
+            child = await self._best_child(
+                lab, brief, brief.parent, Ration(ration / brief.k, price)
+            )
             if child is not None:
                 children.setdefault(child.id, child)
         return Proposal(
             tuple(children.values()), fault="" if children else "inapplicable", model="offline"
         )
 
-    async def _directed(self, lab: Lab, brief: Brief, parent: Candidate, room: Ration) -> Proposal:
+    async def _directed_children(
+        self, lab: Lab, brief: Brief, parent: Candidate, room: Ration
+    ) -> Proposal:
         """Children by the operators that the hypothesis names, not evaluated here."""
         named = {
             name: 1.0 for name in OPERATORS if name in brief.hypothesis.partition(":")[0].split("+")
         }
-        options = self._options(lab) | {
+        options = self._tool_options(lab) | {
             "weights": named or {"numbers": 1.0},
             "count": brief.k,
             "again": 0.0,
         }
         mates = [exhibit.candidate for exhibit in brief.inspirations]
         if "cma" in named:
-            best = await self._tune(lab, brief, parent, room)
+            best = await self._tune_numbers(lab, brief, parent, room)
             return Proposal(
                 (best.candidate,) if best else (),
                 fault="" if best else "inapplicable",
@@ -304,13 +308,13 @@ class OfflineProposer(Proposer):
             )
         edits: Edits = await lab.edit("vary", (parent, *mates), **options)
         children = tuple(
-            _bred(parts, brief, names) for parts, names in zip(edits.parts, edits.notes)
+            _child_candidate(parts, brief, names) for parts, names in zip(edits.parts, edits.notes)
         )
         return Proposal(
             children[: brief.k], fault="" if children else "inapplicable", model="offline"
         )
 
-    async def _child(
+    async def _best_child(
         self, lab: Lab, brief: Brief, parent: Candidate, room: Ration
     ) -> Candidate | None:
         """The best of a few rounds of edits; None without an edit or a score.
@@ -319,20 +323,22 @@ class OfflineProposer(Proposer):
         last improvement: a strategy's filter may refuse small steps, and they need not be found
         twice.
         """
-        start, reward = self._reached.get(parent.id, (parent, _level(lab, brief)))
+        start, reward = self._reached.get(parent.id, (parent, _parent_reward(lab, brief)))
         best, repeats = start, lab.task.deterministic and not lab.task.cases
-        if not repeats and self._allowance.width(lab, room.holds) == 1:
-            variants = await self._variants(lab, brief, start, 1)
-            return self._unseen(variants[0], brief) if variants else None
+        if not repeats and self._allowance.variant_count(lab, room.texts_left) == 1:
+            variants = await self._draw_variants(lab, brief, start, 1)
+            return self._remember_birth(variants[0], brief) if variants else None
         for turn in range(self._depth):
-            race = self._allowance.race(lab, room.holds) if repeats and self._loops else None
-            if turn and (room.holds < 1 or (repeats and self._loops and race is None)):
+            race = (
+                self._allowance.race_plan(lab, room.texts_left) if repeats and self._loops else None
+            )
+            if turn and (room.texts_left < 1 or (repeats and self._loops and race is None)):
                 break
             if race is None:
-                top = await self._round(lab, brief, best, reward, room)
+                top = await self._best_of_round(lab, brief, best, reward, room)
             else:
-                top = await self._race(lab, brief, best, room, race)
-            better = top is not None and _above(top.reward, reward)
+                top = await self._best_of_race(lab, brief, best, room, race)
+            better = top is not None and _is_reward_better(top.reward, reward)
             if top is not None and top.reward is not None and (better or best.id == start.id):
                 best, reward = top.candidate, top.reward
                 if better and repeats:
@@ -341,24 +347,30 @@ class OfflineProposer(Proposer):
                 break
         return None if best.id == start.id else best
 
-    async def _round(
+    async def _best_of_round(
         self, lab: Lab, brief: Brief, parent: Candidate, reward: float | None, room: Ration
     ) -> Rollout | None:
         """The best of a few variants, or of a tuning of the numbers.
 
         None if no edit had an effect that was scored.
         """
-        if room.holds >= _GENERATION and lab.rng.random() < self._odds("cma"):
-            top = await self._tune(lab, brief, parent, room)
-            self._credit(("cma",), top is not None and _above(top.reward, reward))
+        if room.texts_left >= _GENERATION and lab.rng.random() < self._operator_probability("cma"):
+            top = await self._tune_numbers(lab, brief, parent, room)
+            self._credit_operators(
+                ("cma",), top is not None and _is_reward_better(top.reward, reward)
+            )
             return top
-        variants = await self._variants(lab, brief, parent, self._allowance.width(lab, room.holds))
-        rollouts = await self._try(lab, brief, variants, room)
+        variants = await self._draw_variants(
+            lab, brief, parent, self._allowance.variant_count(lab, room.texts_left)
+        )
+        rollouts = await self._evaluate_variants(lab, brief, variants, room)
         for rollout in rollouts:
-            self._credit(_operators(rollout.candidate), _above(rollout.reward, reward))
-        return _best([rollout for rollout in rollouts if rollout.reward != reward])
+            self._credit_operators(
+                _operator_names(rollout.candidate), _is_reward_better(rollout.reward, reward)
+            )
+        return _best_rollout([rollout for rollout in rollouts if rollout.reward != reward])
 
-    async def _race(
+    async def _best_of_race(
         self, lab: Lab, brief: Brief, parent: Candidate, room: Ration, race: tuple[int, list[int]]
     ) -> Rollout | None:
         """Successive halving over the length of inserted loops; the best rollout.
@@ -368,47 +380,52 @@ class OfflineProposer(Proposer):
         and its loops get longer like theirs. Source: Jamieson and Talwalkar 2016, arXiv 1502.07943.
         """
         field, rungs = race
-        short = (await self._paced(lab, brief, [parent], rungs[0]))[0]
+        short = (await self._programs_with_calls(lab, brief, [parent], rungs[0]))[0]
         # not first: it is slow to load
         tuned = (
             self._credits["refine"].tried
             and field >= _GENERATION
-            and lab.rng.random() < self._odds("cma")
+            and lab.rng.random() < self._operator_probability("cma")
         )
         if tuned:
-            (base,) = await self._try(lab, brief, [short], room)
-            top = await self._tune(lab, brief, short, room, field)
+            (base,) = await self._evaluate_variants(lab, brief, [short], room)
+            top = await self._tune_numbers(lab, brief, short, room, field)
             rollouts = [base, *([top] if top else [])]
         else:
-            variants = await self._variants(lab, brief, short, field, most=_ANY, rung=rungs[0])
-            base, *rollouts = await self._try(lab, brief, [short, *variants], room)
+            variants = await self._draw_variants(lab, brief, short, field, most=_ANY, rung=rungs[0])
+            base, *rollouts = await self._evaluate_variants(lab, brief, [short, *variants], room)
             rollouts = [
                 base,
                 *(each for each in rollouts if each.reward != base.reward),
             ]  # the rest had no effect
         for each in rollouts[1:]:
-            self._credit(_operators(each.candidate), _above(each.reward, base.reward))
+            self._credit_operators(
+                _operator_names(each.candidate), _is_reward_better(each.reward, base.reward)
+            )
         for rung in rungs[1:]:
             ranked = sorted(
                 (each for each in rollouts if each.reward is not None),
                 key=lambda each: -(each.reward or 0),
             )
-            kept = [each.candidate for each in ranked[: _kept(len(ranked), lab.workers)]]
-            rollouts = await self._try(lab, brief, await self._paced(lab, brief, kept, rung), room)
-        return _best(rollouts)
+            kept = [each.candidate for each in ranked[: _survivor_count(len(ranked), lab.workers)]]
+            rollouts = await self._evaluate_variants(
+                lab, brief, await self._programs_with_calls(lab, brief, kept, rung), room
+            )
+        return _best_rollout(rollouts)
 
-    async def _paced(
+    async def _programs_with_calls(
         self, lab: Lab, brief: Brief, programs: Sequence[Candidate], calls: int
     ) -> list[Candidate]:
         """These programs with `calls` shared among their loops; those without loops unchanged."""
-        options = self._options(lab) | {"calls": calls}
+        options = self._tool_options(lab) | {"calls": calls}
         edits: Edits = await lab.edit("pace", tuple(programs), **options)
         pairs = zip(programs, edits.parts)
         return [
-            old if old.parts == parts else _bred(parts, brief, _named(old)) for old, parts in pairs
+            old if old.parts == parts else _child_candidate(parts, brief, _operator_label(old))
+            for old, parts in pairs
         ]
 
-    async def _variants(
+    async def _draw_variants(
         self, lab: Lab, brief: Brief, parent: Candidate, count: int, **more: Any
     ) -> list[Candidate]:
         """Up to `count` different edits of the parent, by operators drawn by their credit."""
@@ -416,24 +433,28 @@ class OfflineProposer(Proposer):
         weights = {name: credit.weight for name, credit in self._credits.items() if name != "cma"}
         if "rung" in more:
             weights.pop("effort", None)
-        options = self._options(lab) | {"weights": weights, "count": count, "again": _AGAIN} | more
+        options = (
+            self._tool_options(lab) | {"weights": weights, "count": count, "again": _AGAIN} | more
+        )
         edits: Edits = await lab.edit("vary", (parent, *mates), **options)
         self._barren = 0 if edits.parts else self._barren + 1
         if self._barren > _BARREN:
             raise _nothing_to_edit()
-        return [_bred(parts, brief, names) for parts, names in zip(edits.parts, edits.notes)]
+        return [
+            _child_candidate(parts, brief, names) for parts, names in zip(edits.parts, edits.notes)
+        ]
 
-    async def _try(
+    async def _evaluate_variants(
         self, lab: Lab, brief: Brief, variants: Sequence[Candidate], room: Ration
     ) -> list[Rollout]:
         """Evaluate on the cases of the brief, and record the cost."""
-        cases = _cases(lab, brief)
-        self._allowance.buy(room.take(len(variants)))
+        cases = _brief_cases(lab, brief)
+        self._allowance.count_evaluations(room.spend_on_texts(len(variants)))
         rollouts = await lab.gather(*(lab.evaluate(variant, cases) for variant in variants))
-        self._allowance.pay(rollouts)
+        self._allowance.count_seconds(rollouts)
         return rollouts
 
-    async def _tune(
+    async def _tune_numbers(
         self, lab: Lab, brief: Brief, parent: Candidate, room: Ration, count: float = math.inf
     ) -> Rollout | None:
         """CMA-ES over the parent's numbers until it stalls or has spent its share of the budget.
@@ -446,26 +467,35 @@ class OfflineProposer(Proposer):
             0,
             list[list[float | None]](),
         )
-        size = int(min(size, max(4.0, room.holds), max(4.0, count)))
-        begun = self._allowance.progress(lab)
+        size = int(min(size, max(4.0, room.texts_left), max(4.0, count)))
+        begun = self._allowance.budget_progress(lab)
         most = 5 * self._allowance.share * (1 - begun)
-        options = self._options(lab) | {"seed": lab.rng.getrandbits(30), "size": size, "step": 0.15}
-        while stalled < 2 and size <= min(room.holds, count):
-            if self._allowance.progress(lab) - begun + size * self._allowance.price(lab) > most:
+        options = self._tool_options(lab) | {
+            "seed": lab.rng.getrandbits(30),
+            "size": size,
+            "step": 0.15,
+        }
+        while stalled < 2 and size <= min(room.texts_left, count):
+            if (
+                self._allowance.budget_progress(lab)
+                - begun
+                + size * self._allowance.evaluation_price(lab)
+                > most
+            ):
                 break
             edits: Edits = await lab.edit("cma", (parent,), generations=rewards, **options)
             if not edits.parts:
                 break
-            generation = await self._try(
-                lab, brief, [_bred(parts, brief, "cma") for parts in edits.parts], room
+            generation = await self._evaluate_variants(
+                lab, brief, [_child_candidate(parts, brief, "cma") for parts in edits.parts], room
             )
             rewards.append([rollout.reward for rollout in generation])
-            top, count = _best(generation, best), count - size
+            top, count = _best_rollout(generation, best), count - size
             stalled = stalled + 1 if top is best else 0
             best = top
         return best
 
-    def _options(self, lab: Lab) -> dict[str, Any]:
+    def _tool_options(self, lab: Lab) -> dict[str, Any]:
         """Options of the tools: the task's surface, the step, and the limits of inserted loops."""
         surface = lab.task.surface
         return {
@@ -474,10 +504,10 @@ class OfflineProposer(Proposer):
             "marked": surface.markers != "off",
             "chars": surface.max_chars,
             "sense": 1 if lab.task.objective.direction == "max" else -1,
-            **self._allowance.allowed(lab),
+            **self._allowance.loop_options(lab),
         }
 
-    def _odds(self, name: str) -> float:
+    def _operator_probability(self, name: str) -> float:
         """Probability of this operator among all."""
         return (
             self._credits[name].weight / sum(c.weight for c in self._credits.values())
@@ -485,7 +515,7 @@ class OfflineProposer(Proposer):
             else 0.0
         )
 
-    def _credit(self, operators: Sequence[str], better: bool) -> None:
+    def _credit_operators(self, operators: Sequence[str], better: bool) -> None:
         """One trial of these operators; the factors of the step balance at one success in five."""
         for credit in self._credits.values():
             credit.fade()
@@ -496,14 +526,14 @@ class OfflineProposer(Proposer):
             self._step = min(1.0, self._step * 1.4) if better else self._step * 0.92
             self._step = 0.5 if self._step < 0.02 else self._step
 
-    def _unseen(self, child: Candidate, brief: Brief) -> Candidate:
+    def _remember_birth(self, child: Candidate, brief: Brief) -> Candidate:
         """Remember a child without an evaluation; it counts as a failure until it comes back."""
         if brief.reward is not None and child.id not in self._births:
-            self._births[child.id] = Birth(_operators(child), brief.reward)
-            self._credit(_operators(child), better=False)
+            self._births[child.id] = Birth(_operator_names(child), brief.reward)
+            self._credit_operators(_operator_names(child), better=False)
         return child
 
-    def _learn(self, brief: Brief) -> None:
+    def _credit_births(self, brief: Brief) -> None:
         """Count children that came back better than their parents as successes, once each.
 
         They had counted as failures.
@@ -520,7 +550,7 @@ class OfflineProposer(Proposer):
                     self._credits[name].better += 1.0
 
 
-def _kept(racing: int, workers: int) -> int:
+def _survivor_count(racing: int, workers: int) -> int:
     """Number of variants that go on to the next rung of a race."""
     return min(racing, max(workers, racing // 4))
 
@@ -532,12 +562,12 @@ def _race_cost(field: int, rungs: int, workers: int) -> int:
     """
     racing = cost = 1 + field
     for _ in range(rungs - 1):
-        racing = _kept(racing, workers)
+        racing = _survivor_count(racing, workers)
         cost += racing
     return cost
 
 
-async def _nothing() -> None:
+async def _yield_turn() -> None:
     """Let all other ready coroutines run first."""
 
 
@@ -549,7 +579,7 @@ def _nothing_to_edit() -> UserError:
     )
 
 
-def _bred(parts: dict[str, str], brief: Brief, names: str) -> Candidate:
+def _child_candidate(parts: dict[str, str], brief: Brief, names: str) -> Candidate:
     mates = brief.inspirations if "crossover" in names else ()
     parents = (
         *((brief.parent.id,) if brief.parent else ()),
@@ -560,21 +590,21 @@ def _bred(parts: dict[str, str], brief: Brief, names: str) -> Candidate:
     )
 
 
-def _named(candidate: Candidate) -> str:
+def _operator_label(candidate: Candidate) -> str:
     """The operators that made a candidate; `effort` for one made elsewhere."""
     made = candidate.origin.operator
     return made.removeprefix(_PREFIX) if made.startswith(_PREFIX) else "effort"
 
 
-def _operators(child: Candidate) -> tuple[str, ...]:
+def _operator_names(child: Candidate) -> tuple[str, ...]:
     return tuple(child.origin.operator.removeprefix(_PREFIX).split("+"))
 
 
-def _above(reward: float | None, other: float | None) -> bool:
+def _is_reward_better(reward: float | None, other: float | None) -> bool:
     return reward is not None and (other is None or reward > other)
 
 
-def _best(generation: Sequence[Rollout], best: Rollout | None = None) -> Rollout | None:
+def _best_rollout(generation: Sequence[Rollout], best: Rollout | None = None) -> Rollout | None:
     """The rollout of the highest reward, the earlier one on a tie."""
     for rollout in generation:
         if rollout.reward is not None and (
@@ -584,14 +614,14 @@ def _best(generation: Sequence[Rollout], best: Rollout | None = None) -> Rollout
     return best
 
 
-def _level(lab: Lab, brief: Brief) -> float | None:
+def _parent_reward(lab: Lab, brief: Brief) -> float | None:
     """The parent's reward on its children's cases, else its mean so far."""
-    rewards = [lab.task.worth(observation) for observation in brief.observations]
+    rewards = [lab.task.effective_reward(observation) for observation in brief.observations]
     scored = [reward for reward in rewards if reward is not None]
     return sum(scored) / len(scored) if scored and len(scored) == len(rewards) else brief.reward
 
 
-def _cases(lab: Lab, brief: Brief) -> tuple[Case | None, ...] | None:
+def _brief_cases(lab: Lab, brief: Brief) -> tuple[Case | None, ...] | None:
     """The cases of the brief's observations; None (all) without any."""
     known = {case.id: case for case in lab.task.cases}
     seen = {observation.case: known.get(observation.case) for observation in brief.observations}

@@ -36,7 +36,7 @@ class EditableText:
     tree: ast.Module | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self.tree = parse(self.text) if suffix(self.name) in ("", ".py") else None
+        self.tree = parse_python(self.text) if part_suffix(self.name) in ("", ".py") else None
 
     @cached_property
     def line_starts(self) -> list[int]:
@@ -44,7 +44,7 @@ class EditableText:
         return [0, *(i + 1 for i, char in enumerate(self.text) if char == "\n"), len(self.text)]
 
     @cached_property
-    def editable(self) -> list[Span]:
+    def editable_spans(self) -> list[Span]:
         """The spans that may change: the whole text, or those between markers if there are any."""
         spans: list[Span] = []
         opened: int | None = None
@@ -61,36 +61,36 @@ class EditableText:
                 opened = None
         return spans if seen and self.marked else [(0, len(self.text))]
 
-    def allows(self, start: int, end: int) -> bool:
+    def is_editable(self, start: int, end: int) -> bool:
         """True if this span lies inside an editable one."""
-        return any(low <= start and end <= high for low, high in self.editable)
+        return any(low <= start and end <= high for low, high in self.editable_spans)
 
-    def span(self, node: ast.AST) -> Span:
+    def node_span(self, node: ast.AST) -> Span:
         """Character offsets of a node that has a position, decorators included."""
         first = min(
             (n for n in getattr(node, "decorator_list", [])), key=lambda n: n.lineno, default=node
         )
-        start = self._offset(first.lineno, first.col_offset)  # pyright: ignore[reportAttributeAccessIssue]
+        start = self._char_offset(first.lineno, first.col_offset)  # pyright: ignore[reportAttributeAccessIssue]
         if first is not node:
             start = self.text.rindex("@", 0, start + 1)
-        return start, self._offset(node.end_lineno, node.end_col_offset)  # pyright: ignore[reportAttributeAccessIssue]
+        return start, self._char_offset(node.end_lineno, node.end_col_offset)  # pyright: ignore[reportAttributeAccessIssue]
 
-    def code(self, node: ast.AST) -> str:
+    def node_text(self, node: ast.AST) -> str:
         """The node's own text."""
-        start, end = self.span(node)
+        start, end = self.node_span(node)
         return self.text[start:end]
 
-    def replace(self, *changes: tuple[Span, str]) -> str | None:
+    def replace_spans(self, *changes: tuple[Span, str]) -> str | None:
         """The text with these spans replaced; None if one of them may not change or two overlap."""
         ordered = sorted(changes, reverse=True)
         text, limit = self.text, len(self.text) + 1
         for (start, end), new in ordered:
-            if end > limit or not self.allows(start, end):
+            if end > limit or not self.is_editable(start, end):
                 return None
             text, limit = text[:start] + new + text[end:], start
         return text
 
-    def nodes(self) -> Iterator[ast.AST]:
+    def editable_nodes(self) -> Iterator[ast.AST]:
         """All editable nodes with a position, in text order.
 
         Those inside formatted strings and inserted functions are left out.
@@ -100,14 +100,14 @@ class EditableText:
             node = queue.pop()
             if _is_inserted(node):
                 continue
-            if hasattr(node, "lineno") and self.allows(*self.span(node)):
+            if hasattr(node, "lineno") and self.is_editable(*self.node_span(node)):
                 yield node
             if not isinstance(node, ast.JoinedStr):
                 queue.extend(reversed(list(ast.iter_child_nodes(node))))
 
-    def allowances(self) -> Iterator[ast.keyword]:
+    def limit_keywords(self) -> Iterator[ast.keyword]:
         """Limits of inserted loops: the keywords `calls` and `seconds` with plain numbers."""
-        for node in self.nodes():
+        for node in self.editable_nodes():
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Name)
@@ -118,7 +118,7 @@ class EditableText:
                     if keyword.arg in ("calls", "seconds") and type(value) in (int, float):
                         yield keyword
 
-    def bodies(self) -> list[list[ast.stmt]]:
+    def statement_lists(self) -> list[list[ast.stmt]]:
         """The statement lists of the program, module first, without those of inserted functions."""
         found: list[list[ast.stmt]] = []
         queue: list[ast.AST] = [self.tree] if self.tree else []
@@ -135,9 +135,9 @@ class EditableText:
                     found.append(body)
         return found
 
-    def lines(self, node: ast.AST) -> Span | None:
+    def line_span(self, node: ast.AST) -> Span | None:
         """The whole lines of a statement, or None if it shares a line with something else."""
-        start, end = self.span(node)
+        start, end = self.node_span(node)
         low = self.text.rfind("\n", 0, start) + 1
         high = self.text.find("\n", end)
         high = len(self.text) if high < 0 else high + 1
@@ -145,17 +145,17 @@ class EditableText:
         if (
             self.text[low:start].strip()
             or (after and not after.startswith("#"))
-            or not self.allows(low, high)
+            or not self.is_editable(low, high)
         ):
             return None
         return low, high
 
-    def indent(self, node: ast.AST) -> str:
+    def statement_indent(self, node: ast.AST) -> str:
         """The white space before a statement's first line."""
-        start = self.span(node)[0]
+        start = self.node_span(node)[0]
         return self.text[self.text.rfind("\n", 0, start) + 1 : start]
 
-    def _offset(self, line: int, byte: int) -> int:
+    def _char_offset(self, line: int, byte: int) -> int:
         start, end = self.line_starts[line - 1], self.line_starts[line]
         raw = self.text[start:end]
         return start + (byte if raw.isascii() else len(raw.encode()[:byte].decode(errors="ignore")))
@@ -180,7 +180,7 @@ class EditContext:
     sense: int = 0
 
 
-def parse(text: str) -> ast.Module | None:
+def parse_python(text: str) -> ast.Module | None:
     """The syntax tree of a Python text, None for any other.
 
     None for texts with form feeds or lone carriage returns, too, which would shift positions.
@@ -201,21 +201,21 @@ def _is_inserted(node: ast.AST) -> bool:
     return isinstance(node, ast.FunctionDef) and node.name in INSERTED
 
 
-def suffix(name: str) -> str:
+def part_suffix(name: str) -> str:
     """The file suffix of a part's name in lower case, "" without one."""
     match = _SUFFIX.search(name)
     return match[0].lower() if match else ""
 
 
-def valid(source: EditableText, text: str) -> bool:
+def is_well_formed(source: EditableText, text: str) -> bool:
     """True if an edited text is as well-formed as its source: Python, JSON, storable."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
         return False
     if source.tree is not None:
-        return parse(text) is not None
-    return not is_json(source.text) or suffix(source.name) != ".json" or is_json(text)
+        return parse_python(text) is not None
+    return not is_json(source.text) or part_suffix(source.name) != ".json" or is_json(text)
 
 
 def is_json(text: str) -> bool:

@@ -26,8 +26,8 @@ import msgspec
 from culmen.core.candidate import Candidate
 from culmen.core.event import EditRequest, Edits
 from culmen.offline import changes, loops
-from culmen.offline.changes import Literal, literals, shifted, write
-from culmen.offline.source import EditableText, EditContext, valid
+from culmen.offline.changes import Literal, editable_literals, numeral_text, shifted_number
+from culmen.offline.source import EditableText, EditContext, is_well_formed
 
 Operator = Callable[[EditableText, EditContext], str | None]
 Tool = Callable[[tuple[Candidate, ...], dict[str, Any], Random], Edits]
@@ -36,31 +36,31 @@ _LONGEST = 4  # operators in a row
 _ALLOWED = ("calls", "most", "pace", "sense")
 
 ANY_TEXT: dict[str, Operator] = {
-    "numbers": changes.numbers,
-    "lines": changes.lines,
-    "crossover": changes.crossover,
+    "numbers": changes.change_numbers,
+    "lines": changes.change_line,
+    "crossover": changes.crossover_lines,
 }
 PYTHON: dict[str, Operator] = {
-    "statements": changes.statements,
-    "operators": changes.operators,
-    "bounds": changes.bounds,
-    "refine": loops.refine,
-    "method": loops.method,
-    "effort": loops.effort,
+    "statements": changes.change_statement,
+    "operators": changes.exchange_operator,
+    "bounds": changes.bound_value,
+    "refine": loops.insert_loop,
+    "method": loops.change_loop_method,
+    "effort": loops.raise_loop_calls,
 }
 OPERATORS = ANY_TEXT | PYTHON
 
 
-def apply(operator: Operator, source: EditableText, edit: EditContext) -> str | None:
+def apply_operator(operator: Operator, source: EditableText, edit: EditContext) -> str | None:
     """One well-formed edit that changes the text, None if no draw gave one."""
     for _ in range(_TRIES):
         text = operator(source, edit)
-        if text is not None and text != source.text and valid(source, text):
+        if text is not None and text != source.text and is_well_formed(source, text):
             return text
     return None
 
 
-def edited(
+def edited_child(
     operators: Mapping[str, float],
     candidates: tuple[Candidate, ...],
     options: dict[str, Any],
@@ -71,7 +71,7 @@ def edited(
     Another operator is drawn if one does not apply.
     """
     parent, mates = candidates[0], candidates[1:]
-    left, sources = dict(operators), _sources(parent, options)
+    left, sources = dict(operators), _editable_sources(parent, options)
     while left and sources:
         name = rng.choices(list(left), list(left.values()))[0]
         del left[name]
@@ -83,14 +83,16 @@ def edited(
                 others,
                 **{k: options[k] for k in _ALLOWED if k in options},
             )
-            text = apply(OPERATORS[name], source, edit)
+            text = apply_operator(OPERATORS[name], source, edit)
             parts = {**parent.parts, source.name: text or ""}
             if text is not None and sum(map(len, parts.values())) <= options.get("chars", 200_000):
                 return name, Candidate.of(parts)
     return None
 
 
-def vary(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
+def vary_candidate(
+    candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
+) -> Edits:
     """Up to `count` different children of the first candidate.
 
     Each is made by one operator, and by a further one with probability `again`. `weights` maps
@@ -106,14 +108,16 @@ def vary(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
         child, names = candidates[0], list[str]()
         while len(names) < _LONGEST and (not names or rng.random() < options.get("again", 0.0)):
             fresh = {name: weight for name, weight in weights.items() if name not in names}
-            made = edited(
+            made = edited_child(
                 fresh, (child, *candidates[1:]), options, rng
             )  # of several, each on top of the last
             if made is None:
                 break
             names.append(made[0])
             child = made[1]
-        child = _paced(child, options["rung"], options) if "rung" in options else child
+        child = (
+            _candidate_with_calls(child, options["rung"], options) if "rung" in options else child
+        )
         if names and child.id != candidates[0].id:
             found.setdefault(child.id, ("+".join(names), child))
         if len(found) == int(options.get("count", 1)):
@@ -127,42 +131,49 @@ def vary(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
     )
 
 
-def cma(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
+def cma_generation(
+    candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
+) -> Edits:
     """One generation of CMA-ES over the numbers of one part.
 
     See `tuning.tune` for its options.
     """
     names = [
         source.name
-        for source in _sources(candidates[0], options)
-        if len(changes.literals(source)) > 0
+        for source in _editable_sources(candidates[0], options)
+        if len(changes.editable_literals(source)) > 0
     ]
     if not names:
         return Edits(fault="inapplicable")
     name = Random(options["seed"]).choice(names)
-    return population(candidates[0], name, options.get("marked", True), options)
+    return tuned_candidates(candidates[0], name, options.get("marked", True), options)
 
 
-def pace(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
+def candidates_with_calls(
+    candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
+) -> Edits:
     """Each candidate with `calls` calls for the inserted loops of each part.
 
     A candidate without loops stays the same.
     """
     return Edits(
-        tuple(_paced(candidate, options["calls"], options).parts for candidate in candidates)
+        tuple(
+            _candidate_with_calls(candidate, options["calls"], options).parts
+            for candidate in candidates
+        )
     )
 
 
-def _paced(candidate: Candidate, calls: int, options: dict[str, Any]) -> Candidate:
+def _candidate_with_calls(candidate: Candidate, calls: int, options: dict[str, Any]) -> Candidate:
     changed = {
-        source.name: loops.paced(source, calls)
-        for source in _sources(candidate, options)
+        source.name: loops.text_with_calls(source, calls)
+        for source in _editable_sources(candidate, options)
         if source.tree
     }
     return Candidate.of({**candidate.parts, **changed})
 
 
-def _sources(parent: Candidate, options: dict[str, Any]) -> list[EditableText]:
+def _editable_sources(parent: Candidate, options: dict[str, Any]) -> list[EditableText]:
     frozen = options.get("frozen", ())
     names = [name for name in parent.parts if name not in frozen and parent.parts[name]]
     return [EditableText(name, parent.parts[name], options.get("marked", True)) for name in names]
@@ -179,7 +190,7 @@ _ROW = 4  # floats in a list that have a scale in common
 _MOST = 40
 
 
-def tune(source: EditableText, options: dict[str, Any]) -> list[str]:
+def tuned_texts(source: EditableText, options: dict[str, Any]) -> list[str]:
     """The next generation of texts.
 
     options: seed (int), size (texts per generation, >= 4), step (initial deviation, relative),
@@ -188,7 +199,7 @@ def tune(source: EditableText, options: dict[str, Any]) -> list[str]:
     """
     import numpy as np
 
-    chosen = _chosen(literals(source), int(options["seed"]))
+    chosen = _tuned_literals(editable_literals(source), int(options["seed"]))
     if not chosen:
         return []
     size, draw = int(options["size"]), np.random.default_rng(int(options["seed"]))
@@ -197,19 +208,23 @@ def tune(source: EditableText, options: dict[str, Any]) -> list[str]:
             Random(f"{options['seed']}/{len(options['generations'])}"), float(options["step"])
         )
         return [
-            _with(source, chosen, [shifted(chosen[0].value, chosen, edit)]) for _ in range(size)
+            _text_with_values(source, chosen, [shifted_number(chosen[0].value, chosen, edit)])
+            for _ in range(size)
         ]
-    scales = _scales(source, chosen)
-    strategy = _strategy(len(chosen), float(options["step"]), size, draw)
+    scales = _step_sizes(source, chosen)
+    strategy = _cma_strategy(len(chosen), float(options["step"]), size, draw)
     for rewards in options["generations"]:
         points = strategy.ask()
         finite = [-reward for reward in rewards if reward is not None]
         worst = max(finite, default=0.0) + 1.0
         strategy.tell(points, [worst if reward is None else -reward for reward in rewards])
-    return [_with(source, chosen, _values(chosen, scales, point)) for point in strategy.ask()]
+    return [
+        _text_with_values(source, chosen, _values_at_point(chosen, scales, point))
+        for point in strategy.ask()
+    ]
 
 
-def _strategy(width: int, step: float, size: int, draw: Any) -> Any:
+def _cma_strategy(width: int, step: float, size: int, draw: Any) -> Any:
     import cma
 
     options = {
@@ -221,13 +236,13 @@ def _strategy(width: int, step: float, size: int, draw: Any) -> Any:
     return cma.CMAEvolutionStrategy([0.0] * width, step, options)
 
 
-def _chosen(found: list[Literal], seed: int) -> list[Literal]:
+def _tuned_literals(found: list[Literal], seed: int) -> list[Literal]:
     if len(found) <= _MOST:
         return found
     return sorted(Random(seed).sample(found, _MOST), key=lambda literal: literal.span)
 
 
-def _scales(source: EditableText, chosen: list[Literal]) -> list[float]:
+def _step_sizes(source: EditableText, chosen: list[Literal]) -> list[float]:
     """The size of one step of each number: its own size, or that of its list if larger.
 
     The size of a zero is 1. In a list of coordinates small numbers are no less free to move than
@@ -235,7 +250,11 @@ def _scales(source: EditableText, chosen: list[Literal]) -> list[float]:
     """
     tree = source.tree is not None
     lists = (
-        [source.span(node) for node in source.nodes() if isinstance(node, ast.List | ast.Tuple)]
+        [
+            source.node_span(node)
+            for node in source.editable_nodes()
+            if isinstance(node, ast.List | ast.Tuple)
+        ]
         if tree
         else []
     )
@@ -250,7 +269,7 @@ def _scales(source: EditableText, chosen: list[Literal]) -> list[float]:
     return scales
 
 
-def _values(chosen: list[Literal], scales: list[float], point: Any) -> list[int | float]:
+def _values_at_point(chosen: list[Literal], scales: list[float], point: Any) -> list[int | float]:
     """Numbers at coordinates, which count in steps; ints are rounded."""
     moved = [one.value + float(z) * scale for one, scale, z in zip(chosen, scales, point)]
     return [
@@ -259,21 +278,29 @@ def _values(chosen: list[Literal], scales: list[float], point: Any) -> list[int 
     ]
 
 
-def _with(source: EditableText, chosen: list[Literal], values: list[int | float]) -> str:
-    text = source.replace(*((one.span, write(source, value)) for one, value in zip(chosen, values)))
-    return text if text is not None and valid(source, text) else source.text
+def _text_with_values(
+    source: EditableText, chosen: list[Literal], values: list[int | float]
+) -> str:
+    text = source.replace_spans(
+        *((one.span, numeral_text(source, value)) for one, value in zip(chosen, values))
+    )
+    return text if text is not None and is_well_formed(source, text) else source.text
 
 
-def population(candidate: Candidate, name: str, marked: bool, options: dict[str, Any]) -> Edits:
+def tuned_candidates(
+    candidate: Candidate, name: str, marked: bool, options: dict[str, Any]
+) -> Edits:
     """Whole candidates with one part tuned, in the order in which rewards are expected."""
-    texts = tune(EditableText(name, candidate.parts[name], marked), options)
+    texts = tuned_texts(EditableText(name, candidate.parts[name], marked), options)
     return Edits(
         tuple({**candidate.parts, name: text} for text in texts),
         fault="" if texts else "inapplicable",
     )
 
 
-def kmeans(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
+def kmeans_clusters(
+    candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
+) -> Edits:
     """Clusters of `vectors` (rows of one length) for k = `k`.
 
     Data: `labels`, one in 0..k-1 per row. There are fewer clusters if fewer rows differ. Fault
@@ -291,8 +318,12 @@ def kmeans(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Rand
     return Edits(data={"labels": [int(label) for label in model.fit_predict(points)]})
 
 
-TOOLS: dict[str, Tool] = {"vary": vary, "cma": cma, "pace": pace}
-_ALL = TOOLS | {"kmeans": kmeans}
+TOOLS: dict[str, Tool] = {
+    "vary": vary_candidate,
+    "cma": cma_generation,
+    "pace": candidates_with_calls,
+}
+_ALL = TOOLS | {"kmeans": kmeans_clusters}
 
 
 # Performs `edit` effects in worker processes: parsing and optimiser steps never block the event
@@ -319,7 +350,7 @@ class EditWorkers:
         self._all: set[Process] = set()
 
     @property
-    def processes(self) -> tuple[int, ...]:
+    def process_ids(self) -> tuple[int, ...]:
         """The ids of the worker processes."""
         return tuple(sorted(worker.pid for worker in self._all))
 
@@ -329,17 +360,17 @@ class EditWorkers:
         frame = len(body).to_bytes(4, "big") + body
         async with self._slots:
             for _ in range(2):
-                worker = self._idle.pop() if self._idle else await self._start()
+                worker = self._idle.pop() if self._idle else await self._start_worker()
                 try:
-                    reply = await asyncio.wait_for(_ask(worker, frame), self.seconds)
+                    reply = await asyncio.wait_for(_ask_worker(worker, frame), self.seconds)
                 except TimeoutError:
-                    await self._end(worker)
+                    await self._end_worker(worker)
                     return Edits(fault="timeout")
                 except (OSError, asyncio.IncompleteReadError, msgspec.DecodeError):
-                    await self._end(worker)
+                    await self._end_worker(worker)
                     continue
                 except asyncio.CancelledError:
-                    await self._end(worker)
+                    await self._end_worker(worker)
                     raise
                 self._idle.append(worker)
                 return reply
@@ -348,9 +379,9 @@ class EditWorkers:
     async def close(self) -> None:
         """End all workers; a later `perform` starts new ones."""
         for worker in list(self._all):
-            await self._end(worker)
+            await self._end_worker(worker)
 
-    async def _start(self) -> Process:
+    async def _start_worker(self) -> Process:
         """A worker in a session of its own, so that Ctrl-C in a terminal does not reach it."""
         command = (sys.executable, "-P", "-m", "culmen.offline.tools")
         worker = await asyncio.create_subprocess_exec(
@@ -359,7 +390,7 @@ class EditWorkers:
         self._all.add(worker)
         return worker
 
-    async def _end(self, worker: Process) -> None:
+    async def _end_worker(self, worker: Process) -> None:
         if worker in self._idle:
             self._idle.remove(worker)
         self._all.discard(worker)
@@ -368,7 +399,7 @@ class EditWorkers:
         await worker.wait()
 
 
-async def _ask(worker: Process, frame: bytes) -> Edits:
+async def _ask_worker(worker: Process, frame: bytes) -> Edits:
     assert worker.stdin is not None and worker.stdout is not None  # both are pipes
     worker.stdin.write(frame)
     await worker.stdin.drain()
@@ -376,7 +407,7 @@ async def _ask(worker: Process, frame: bytes) -> Edits:
     return _RESULTS.decode(await worker.stdout.readexactly(size))
 
 
-def perform(request: EditRequest) -> Edits:
+def run_tool(request: EditRequest) -> Edits:
     """Run one tool; an unknown name is a fault of the result."""
     tool = _ALL.get(request.tool)
     if tool is None:
@@ -384,11 +415,11 @@ def perform(request: EditRequest) -> Edits:
     return tool(request.candidates, request.options, Random(request.seed))
 
 
-def serve(requests: BinaryIO, results: BinaryIO) -> None:
+def serve_requests(requests: BinaryIO, results: BinaryIO) -> None:
     """Answer requests in their order."""
     decoder, encoder = msgspec.msgpack.Decoder(EditRequest), msgspec.msgpack.Encoder()
     while len(head := requests.read(4)) == 4:
-        body = encoder.encode(perform(decoder.decode(requests.read(int.from_bytes(head, "big")))))
+        body = encoder.encode(run_tool(decoder.decode(requests.read(int.from_bytes(head, "big")))))
         results.write(len(body).to_bytes(4, "big") + body)
         results.flush()
 
@@ -398,7 +429,7 @@ def main() -> None:
     os.nice(5)
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    serve(sys.stdin.buffer, results)
+    serve_requests(sys.stdin.buffer, results)
 
 
 if __name__ == "__main__":

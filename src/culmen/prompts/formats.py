@@ -15,13 +15,13 @@ import msgspec
 from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.task import Surface, Task
-from culmen.core.wording import fence, fenced, language
+from culmen.core.wording import fence_part, fence_text, surface_language
 from culmen.prompts import fragments
 from culmen.prompts.fragments import (
     Mismatch,
     OutsideBlocks,
     apply_edits,
-    inherit,
+    inherit_parts,
     read_edits,
     without_thoughts,
 )
@@ -97,26 +97,28 @@ class Rewrite:
         self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
     ) -> str:
         names = part_names(task, parent)
-        example = "\n\n".join(fenced("...", name, language(task)) for name in names)
+        example = "\n\n".join(fence_part("...", name, surface_language(task)) for name in names)
         return templates.fill("rewrite", example=example)
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
         text, names = fragments.without_thoughts(reply), part_names(task, parent)
         if parent is not None and "SEARCH" in text and read_edits(text, names):
-            return edited(text, task.surface, parent)
+            return parsed_edits(text, task.surface, parent)
         before, found = fragments.read_blocks(text, names)
         if not found:
             bare = _bare_program(text, names, task.surface)
             return (
-                drafted(bare, "", task.surface, parent, True)
+                parsed_draft(bare, "", task.surface, parent, True)
                 if bare
                 else Parsed(fault="unparsable")
             )
-        chosen = _choose(found, names, task.surface)
+        chosen = _blocks_by_part(found, names, task.surface)
         if not chosen:
             return Parsed(hypothesis=before, fault="unparsable")
         whole = all(block.closed for block in chosen.values())
-        return drafted({n: b.text for n, b in chosen.items()}, before, task.surface, parent, whole)
+        return parsed_draft(
+            {n: b.text for n, b in chosen.items()}, before, task.surface, parent, whole
+        )
 
 
 class Diff:
@@ -141,7 +143,7 @@ class Diff:
         text = fragments.without_thoughts(reply)
         if parent is None or not read_edits(text, part_names(task, parent)):
             return Rewrite().parse(reply, task, parent)
-        return edited(text, task.surface, parent)
+        return parsed_edits(text, task.surface, parent)
 
 
 class JsonParts:
@@ -172,7 +174,7 @@ class JsonParts:
         hypothesis = data.get("hypothesis")
         said = hypothesis if isinstance(hypothesis, str) else ""
         return (
-            drafted(texts, said, task.surface, parent, whole)
+            parsed_draft(texts, said, task.surface, parent, whole)
             if texts
             else Parsed(hypothesis=said, fault="unparsable")
         )
@@ -210,7 +212,7 @@ def read_json(text: str) -> tuple[Any, bool]:
         return _DECODER.raw_decode(raw, start)[0], True
     except (ValueError, RecursionError):
         pass
-    if not _repairable(raw[start:]):
+    if not _is_repairable(raw[start:]):
         return None, True
     import json_repair
 
@@ -220,7 +222,7 @@ def read_json(text: str) -> tuple[Any, bool]:
         return None, True
 
 
-def _repairable(raw: str) -> bool:
+def _is_repairable(raw: str) -> bool:
     """True if repair takes at most about a second.
 
     Its time grows with the square of the nesting; valid replies nest two levels.
@@ -229,7 +231,7 @@ def _repairable(raw: str) -> bool:
     return len(raw) <= 200_000 and opened <= 100
 
 
-def edited(text: str, surface: Surface, parent: Candidate) -> Parsed:
+def parsed_edits(text: str, surface: Surface, parent: Candidate) -> Parsed:
     """The parent after the SEARCH/REPLACE edits of a text.
 
     Faults: `diff_mismatch` and those of `drafted`.
@@ -241,10 +243,12 @@ def edited(text: str, surface: Surface, parent: Candidate) -> Parsed:
         parts = apply_edits({name: parent.parts[name] for name in names}, edits)
     except Mismatch:
         return Parsed(hypothesis=before, fault="diff_mismatch")
-    return drafted(parts, before, surface, parent, text.count("SEARCH") <= text.count("REPLACE"))
+    return parsed_draft(
+        parts, before, surface, parent, text.count("SEARCH") <= text.count("REPLACE")
+    )
 
 
-def drafted(
+def parsed_draft(
     parts: dict[str, str], said: str, surface: Surface, parent: Candidate | None, whole: bool
 ) -> Parsed:
     """One candidate with new texts for some parts.
@@ -253,7 +257,7 @@ def drafted(
     """
     said = said[:2000]
     try:
-        full = inherit(
+        full = inherit_parts(
             {n: t if parent else t.rstrip("\n") + "\n" for n, t in parts.items()}, parent, surface
         )
     except OutsideBlocks:
@@ -265,7 +269,7 @@ def drafted(
     return Parsed((Draft(full),), said, whole=whole)
 
 
-def _choose(
+def _blocks_by_part(
     found: list[fragments.Block], names: tuple[str, ...], surface: Surface
 ) -> dict[str, fragments.Block]:
     """Blocks by name of the part: for each part, the last block that names it.
@@ -326,10 +330,10 @@ class Verbalized:
     def instructions(
         self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
     ) -> str:
-        fields, meaning = self.fields(part_names(task, parent))
+        fields, meaning = self.response_fields(part_names(task, parent))
         return templates.fill("verbalized", k=str(k), fields=fields, meaning=meaning)
 
-    def fields(self, names: tuple[str, ...]) -> tuple[str, str]:
+    def response_fields(self, names: tuple[str, ...]) -> tuple[str, str]:
         """The fields of a response besides its probability, and their description."""
         if len(names) == 1:
             return (
@@ -344,13 +348,13 @@ class Verbalized:
         return f'"parts": {{{inside}}}', told
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
-        items, whole = _responses(fragments.without_thoughts(reply))
+        items, whole = _response_objects(fragments.without_thoughts(reply))
         if not items:
             found = Blocks().parse(reply, task, parent)
             return msgspec.structs.replace(found, fault="not_json", whole=found.whole and whole)
         if not whole and "probability" not in items[-1]:
             items = items[:-1]  # the reply ended inside the last item
-        read = [_response(item, task, parent) for item in items]
+        read = [_parsed_response(item, task, parent) for item in items]
         drafts = tuple(draft for one in read for draft in one.drafts)
         fault = next((one.fault for one in read if one.fault), "" if drafts else "unparsable")
         return Parsed(drafts, fault=fault)
@@ -374,7 +378,7 @@ class VerbalizedDiff(Verbalized):
             '"diff" is a JSON string of edits of the current candidate, one after the other, each '
             "of the form\n\n"
         )
-        meaning += fence(
+        meaning += fence_text(
             (f"=== {names[0]} ===\n" if len(names) > 1 else "")
             + "<<<<<<< SEARCH\nlines copied exactly\n=======\n"
             "lines that take their place\n>>>>>>> REPLACE\n"
@@ -396,7 +400,7 @@ class Blocks:
         self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
     ) -> str:
         names = part_names(task, parent)
-        example = "\n\n".join(fenced("...", name, language(task)) for name in names)
+        example = "\n\n".join(fence_part("...", name, surface_language(task)) for name in names)
         return templates.fill("blocks", k=str(k), example=example)
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
@@ -406,14 +410,14 @@ class Blocks:
             read = [Rewrite().parse(piece, task, parent) for piece in pieces]
         else:
             read = [
-                drafted(
+                parsed_draft(
                     {n: b.text for n, b in group.items()},
                     "",
                     task.surface,
                     parent,
-                    all(_closed(group)),
+                    all(_closed_flags(group)),
                 )
-                for group in _groups(
+                for group in _grouped_blocks(
                     fragments.read_blocks(text, names)[1], names, task.surface.language
                 )
             ]
@@ -426,7 +430,7 @@ class Blocks:
         )
 
 
-def _responses(text: str) -> tuple[list[dict[str, Any]], bool]:
+def _response_objects(text: str) -> tuple[list[dict[str, Any]], bool]:
     """The response objects of a reply, and True if the reply was complete."""
     bare = text.lstrip().startswith("[")  # a list without the object around it
     data, whole = read_json(f'{{"responses": {text}}}' if bare else text)
@@ -437,7 +441,7 @@ def _responses(text: str) -> tuple[list[dict[str, Any]], bool]:
     return [item for item in items if any(key in item for key in (*_TEXTS, "parts", "diff"))], whole
 
 
-def _response(item: dict[str, Any], task: Task, parent: Candidate | None) -> Parsed:
+def _parsed_response(item: dict[str, Any], task: Task, parent: Candidate | None) -> Parsed:
     """One candidate of a response.
 
     Its weight is the stated probability, None if that is not a number in 0..1.
@@ -445,34 +449,36 @@ def _response(item: dict[str, Any], task: Task, parent: Candidate | None) -> Par
     names, diff = part_names(task, parent), item.get("diff")
     if isinstance(diff, str) and parent is not None:
         found = (
-            edited(diff, task.surface, parent)
+            parsed_edits(diff, task.surface, parent)
             if "SEARCH" in diff
             else Parsed(fault="diff_mismatch")
         )
     else:
-        texts = _texts(item, names)
+        texts = _response_texts(item, names)
         found = (
-            drafted(texts, "", task.surface, parent, True) if texts else Parsed(fault="unparsable")
+            parsed_draft(texts, "", task.surface, parent, True)
+            if texts
+            else Parsed(fault="unparsable")
         )
-    weight = _probability(item.get("probability"))
+    weight = _stated_probability(item.get("probability"))
     return msgspec.structs.replace(
         found, drafts=tuple(Draft(draft.parts, weight) for draft in found.drafts)
     )
 
 
-def _texts(item: dict[str, Any], names: tuple[str, ...]) -> dict[str, str]:
+def _response_texts(item: dict[str, Any], names: tuple[str, ...]) -> dict[str, str]:
     parts = item.get("parts")
     if isinstance(parts, dict):
         return {
-            name: _bare(text)
+            name: _unfenced_text(text)
             for name, text in parts.items()
             if name in names and isinstance(text, str)
         }
     text = next((item[key] for key in _TEXTS if isinstance(item.get(key), str)), None)
-    return {names[0]: _bare(text)} if text is not None and len(names) == 1 else {}
+    return {names[0]: _unfenced_text(text)} if text is not None and len(names) == 1 else {}
 
 
-def _bare(text: str) -> str:
+def _unfenced_text(text: str) -> str:
     """The text without a fence around all of it."""
     if not text.lstrip().startswith(("```", "~~~")):
         return text
@@ -480,7 +486,7 @@ def _bare(text: str) -> str:
     return found[0].text if len(found) == 1 and not before else text
 
 
-def _probability(value: object) -> float | None:
+def _stated_probability(value: object) -> float | None:
     if isinstance(value, str):
         try:
             value = float(value.rstrip("% ")) / (100.0 if "%" in value else 1.0)
@@ -491,7 +497,7 @@ def _probability(value: object) -> float | None:
     return float(value) if math.isfinite(value) and 0.0 <= value <= 1.0 else None
 
 
-def _groups(
+def _grouped_blocks(
     found: list[fragments.Block], names: tuple[str, ...], language: str
 ) -> list[dict[str, fragments.Block]]:
     """Blocks grouped into candidates, for replies without headings.
@@ -512,7 +518,7 @@ def _groups(
     return groups
 
 
-def _closed(group: dict[str, fragments.Block]) -> list[bool]:
+def _closed_flags(group: dict[str, fragments.Block]) -> list[bool]:
     return [block.closed for block in group.values()]
 
 
@@ -564,14 +570,16 @@ def read_replies(
     faults: Counter[str] = Counter()
     hypothesis = ""
     for sample in samples:
-        parsed = parse(sample, form, task, brief.parent)
+        parsed = parse_completion(sample, form, task, brief.parent)
         hypothesis = hypothesis or parsed.hypothesis
         if parsed.fault:
             faults[parsed.fault] += 1
         for draft in parsed.drafts:
             # of a single reply, it is the proposal's hypothesis
             said = parsed.hypothesis if len(samples) > 1 else ""
-            made = _candidate(draft.parts, draft.weight, form.name, model, len(found), brief, said)
+            made = _draft_candidate(
+                draft.parts, draft.weight, form.name, model, len(found), brief, said
+            )
             if made.id in known:
                 faults[
                     "unchanged" if brief.parent and made.id == brief.parent.id else "duplicate"
@@ -582,7 +590,9 @@ def read_replies(
     return Read(tuple(found[: brief.k]), hypothesis, dict(faults))
 
 
-def parse(sample: Completion, form: ReplyFormat, task: Task, parent: Candidate | None) -> Parsed:
+def parse_completion(
+    sample: Completion, form: ReplyFormat, task: Task, parent: Candidate | None
+) -> Parsed:
     """The drafts of one reply, or its fault."""
     if sample.finish == "refused":
         return Parsed(fault="refused")
@@ -596,12 +606,17 @@ def parse(sample: Completion, form: ReplyFormat, task: Task, parent: Candidate |
     return parsed
 
 
-def broken_off(sample: Completion, form: ReplyFormat, task: Task, parent: Candidate | None) -> bool:
+def is_broken_off(
+    sample: Completion, form: ReplyFormat, task: Task, parent: Candidate | None
+) -> bool:
     """True if a reply hit its length limit before the candidate was complete."""
-    return sample.finish == "length" and parse(sample, form, task, parent).fault == "truncated"
+    return (
+        sample.finish == "length"
+        and parse_completion(sample, form, task, parent).fault == "truncated"
+    )
 
 
-def summary(reply: str) -> str:
+def reply_summary(reply: str) -> str:
     """The text between <summary> tags (an unclosed one runs to the end).
 
     Without tags, the reply without its reasoning.
@@ -611,7 +626,7 @@ def summary(reply: str) -> str:
     return found[1].strip() if found else _REASONING.sub("", text).strip()
 
 
-def _candidate(
+def _draft_candidate(
     parts: dict[str, str],
     weight: float | None,
     operator: str,

@@ -56,7 +56,7 @@ def read_blocks(reply: str, names: tuple[str, ...] = ()) -> tuple[str, list[Bloc
             elif not blocks:
                 before.append(line)
             heading = (
-                (named_in(line, names) or (heading if not line.strip() else ""))
+                (named_part(line, names) or (heading if not line.strip() else ""))
                 if not fence
                 else heading
             )
@@ -64,20 +64,20 @@ def read_blocks(reply: str, names: tuple[str, ...] = ()) -> tuple[str, list[Bloc
         if fence is None:
             current.append(line)
             continue
-        depth += _step(fence, marks, names, depth)
+        depth += _depth_change(fence, marks, names, depth)
         if depth == 0 or depth < 0:
-            blocks.append(_block(current, info, heading, names, depth == 0))
+            blocks.append(_make_block(current, info, heading, names, depth == 0))
             current, heading = None, ""
             if depth < 0:  # a new part begins although the last block was not closed
                 marks, info, current, depth = fence[1], fence[2].strip(), [], 1
         else:
             current.append(line)
     if current is not None:
-        blocks.append(_block(current, info, heading, names, False))
+        blocks.append(_make_block(current, info, heading, names, False))
     return "\n".join(before).strip(), blocks
 
 
-def _step(fence: re.Match[str], marks: str, names: tuple[str, ...], depth: int) -> int:
+def _depth_change(fence: re.Match[str], marks: str, names: tuple[str, ...], depth: int) -> int:
     """The change of depth at a fence: -1 closes, 1 nests.
 
     A change to below zero starts the next part.
@@ -87,17 +87,17 @@ def _step(fence: re.Match[str], marks: str, names: tuple[str, ...], depth: int) 
     info = fence[2].strip()
     if not info:
         return -1
-    return -depth - 1 if _info(info, names)[0] else 1
+    return -depth - 1 if _part_and_language(info, names)[0] else 1
 
 
-def _block(
+def _make_block(
     lines: list[str], info: str, heading: str, names: tuple[str, ...], closed: bool
 ) -> Block:
-    name, tag = _info(info, names)
+    name, tag = _part_and_language(info, names)
     return Block("\n".join(lines), name or heading, tag, closed)
 
 
-def _info(info: str, names: tuple[str, ...]) -> tuple[str, str]:
+def _part_and_language(info: str, names: tuple[str, ...]) -> tuple[str, str]:
     """Part and language of an info string.
 
     Forms: `python main.py`, `main.py`, `python:main.py`, `python name=main.py`.
@@ -150,7 +150,7 @@ def read_edits(reply: str, names: tuple[str, ...]) -> list[SearchReplace]:
             if _SEARCH.match(line):
                 state, search, replace = "search", [], []
             else:
-                part = named_in(line, names) or part
+                part = named_part(line, names) or part
         elif state == "search":
             if _MIDDLE.match(line):
                 state = "replace"
@@ -164,7 +164,7 @@ def read_edits(reply: str, names: tuple[str, ...]) -> list[SearchReplace]:
     return edits
 
 
-def named_in(line: str, names: tuple[str, ...]) -> str:
+def named_part(line: str, names: tuple[str, ...]) -> str:
     """The part named by a line like a heading; "" if none.
 
     Forms: `=== main.py ===`, `**main.py**`, `File: main.py`.
@@ -184,14 +184,14 @@ def apply_edits(parts: Mapping[str, str], edits: list[SearchReplace]) -> dict[st
     """
     changed = dict(parts)
     for edit in edits:
-        name, text = _placed(changed, edit)
+        name, text = _apply_edit(changed, edit)
         changed[name] = text
     return changed
 
 
-def _placed(parts: Mapping[str, str], edit: SearchReplace) -> tuple[str, str]:
+def _apply_edit(parts: Mapping[str, str], edit: SearchReplace) -> tuple[str, str]:
     names = [edit.part] if edit.part in parts else list(parts)
-    for change in (_exact, _loose_end, _loose):
+    for change in (_replace_exactly, _replace_trimmed, _replace_reindented):
         for name in names:
             text = change(parts[name], edit)
             if text is not None:
@@ -199,66 +199,69 @@ def _placed(parts: Mapping[str, str], edit: SearchReplace) -> tuple[str, str]:
     raise Mismatch("\n".join(edit.search)[:200])
 
 
-def _exact(text: str, edit: SearchReplace) -> str | None:
+def _replace_exactly(text: str, edit: SearchReplace) -> str | None:
     if not edit.search:  # an empty part is filled
         return "\n".join(edit.replace) if not text.strip() else None
-    framed, wanted = f"\n{text}\n", _framed(edit.search)
+    framed, wanted = f"\n{text}\n", _framed_lines(edit.search)
     found = framed.find(wanted)
     if found < 0:
         return None
-    return (framed[:found] + _framed(edit.replace) + framed[found + len(wanted) :])[1:-1]
+    return (framed[:found] + _framed_lines(edit.replace) + framed[found + len(wanted) :])[1:-1]
 
 
-def _loose_end(text: str, edit: SearchReplace) -> str | None:
+def _replace_trimmed(text: str, edit: SearchReplace) -> str | None:
     lines = text.split("\n")
-    start = _find([line.rstrip() for line in lines], [line.rstrip() for line in edit.search])
-    return None if start is None else _spliced(lines, start, len(edit.search), edit.replace)
+    start = _find_lines([line.rstrip() for line in lines], [line.rstrip() for line in edit.search])
+    return None if start is None else _spliced_text(lines, start, len(edit.search), edit.replace)
 
 
-def _loose(text: str, edit: SearchReplace) -> str | None:
+def _replace_reindented(text: str, edit: SearchReplace) -> str | None:
     """The text after an edit whose indentation may differ; None if it does not fit.
 
     The replacement is shifted by the difference in indentation at the first non-empty line.
     """
     lines = text.split("\n")
-    start = _find([line.strip() for line in lines], [line.strip() for line in edit.search])
+    start = _find_lines([line.strip() for line in lines], [line.strip() for line in edit.search])
     if start is None or not any(line.strip() for line in edit.search):
         return None
     at = next(i for i, line in enumerate(edit.search) if line.strip())
-    there, here = _indent(lines[start + at]), _indent(edit.search[at])
-    return _spliced(
-        lines, start, len(edit.search), [_moved(line, here, there) for line in edit.replace]
+    there, here = _leading_space(lines[start + at]), _leading_space(edit.search[at])
+    return _spliced_text(
+        lines,
+        start,
+        len(edit.search),
+        [_reindented_line(line, here, there) for line in edit.replace],
     )
 
 
-def _framed(lines: Sequence[str]) -> str:
+def _framed_lines(lines: Sequence[str]) -> str:
     """Lines as part of a text that begins and ends with a line feed."""
     return "".join(f"\n{line}" for line in lines) + "\n"
 
 
-def _find(lines: list[str], search: list[str]) -> int | None:
+def _find_lines(lines: list[str], search: list[str]) -> int | None:
     """Index of the first occurrence of the lines; None without one.
 
     A search in one joined text takes time proportional to its length.
     """
-    found = _framed(lines).find(_framed(search)) if search else -1
-    return None if found < 0 else _framed(lines).count("\n", 0, found)
+    found = _framed_lines(lines).find(_framed_lines(search)) if search else -1
+    return None if found < 0 else _framed_lines(lines).count("\n", 0, found)
 
 
-def _spliced(lines: list[str], start: int, count: int, replace: Sequence[str]) -> str:
+def _spliced_text(lines: list[str], start: int, count: int, replace: Sequence[str]) -> str:
     return "\n".join([*lines[:start], *replace, *lines[start + count :]])
 
 
-def _indent(line: str) -> str:
+def _leading_space(line: str) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
-def _moved(line: str, here: str, there: str) -> str:
+def _reindented_line(line: str, here: str, there: str) -> str:
     if not line.strip():
         return line
     if line.startswith(here):
         return there + line[len(here) :]
-    return there + line.lstrip() if len(_indent(line)) < len(here) else line
+    return there + line.lstrip() if len(_leading_space(line)) < len(here) else line
 
 
 # Editable text: no frozen parts, and only EVOLVE blocks if these are enforced.
@@ -270,7 +273,9 @@ class OutsideBlocks(ValueError):
     """The reply cannot be fitted into the parent's editable blocks."""
 
 
-def inherit(parts: Mapping[str, str], parent: Candidate | None, surface: Surface) -> dict[str, str]:
+def inherit_parts(
+    parts: Mapping[str, str], parent: Candidate | None, surface: Surface
+) -> dict[str, str]:
     """The parent's parts with those of the reply inserted.
 
     Unknown and frozen names keep the parent's text. Raises `OutsideBlocks` if markers are enforced
@@ -292,10 +297,10 @@ def into_blocks(parent: str, child: str) -> str:
 
     A child without markers is accepted if it kept the text around a single block.
     """
-    frame = _pieces(parent)
+    frame = _block_pieces(parent)
     if len(frame) == 1:
         return parent  # without a block, nothing may change
-    pieces = _pieces(child)
+    pieces = _block_pieces(child)
     if len(pieces) == len(frame):
         merged = [
             mine if i % 2 else theirs
@@ -304,10 +309,12 @@ def into_blocks(parent: str, child: str) -> str:
         return "\n".join(line for piece in merged for line in piece)
     if len(pieces) > 1 or len(frame) != 3:
         raise OutsideBlocks(f"{len(frame) // 2} blocks expected, {len(pieces) // 2} found")
-    return "\n".join([*frame[0], *_between(pieces[0], frame[0][:-1], frame[2][1:]), *frame[2]])
+    return "\n".join(
+        [*frame[0], *_lines_between(pieces[0], frame[0][:-1], frame[2][1:]), *frame[2]]
+    )
 
 
-def _pieces(text: str) -> list[list[str]]:
+def _block_pieces(text: str) -> list[list[str]]:
     """Lines outside, inside, outside, ... of the outermost blocks.
 
     The marker lines belong to the outside.
@@ -326,15 +333,15 @@ def _pieces(text: str) -> list[list[str]]:
     return pieces if depth == 0 else [[line for piece in pieces for line in piece]]
 
 
-def _between(lines: list[str], before: list[str], after: list[str]) -> list[str]:
-    start = _skip(lines, before)
-    end = _skip(lines[::-1], after[::-1])
+def _lines_between(lines: list[str], before: list[str], after: list[str]) -> list[str]:
+    start = _matched_line_count(lines, before)
+    end = _matched_line_count(lines[::-1], after[::-1])
     if start is None or end is None or start + end > len(lines):
         raise OutsideBlocks("the markers are gone and the text around them changed")
     return lines[start : len(lines) - end]
 
 
-def _skip(lines: list[str], expected: list[str]) -> int | None:
+def _matched_line_count(lines: list[str], expected: list[str]) -> int | None:
     """Number of lines that match the expected ones, ignoring empty lines; None if they differ."""
     wanted = [line.strip() for line in expected if line.strip()]
     taken = 0

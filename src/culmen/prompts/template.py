@@ -22,7 +22,7 @@ class Templates:
 
     def has(self, name: str) -> bool:
         """True if there is a template of this name."""
-        return name in self._own or _shipped(name) is not None
+        return name in self._own or _shipped_template(name) is not None
 
     def fill(self, name: str, **slots: str) -> str:
         """The template with its slots filled.
@@ -30,23 +30,23 @@ class Templates:
         A line with only an empty slot is removed, and so is a heading above nothing else. Raises
         `UserError` for a slot without a value.
         """
-        text = self._own.get(name) or _shipped(name)
+        text = self._own.get(name) or _shipped_template(name)
         if text is None:
             raise UserError(
                 f"there is no template '{name}'",
                 where="templates",
                 fix="culmen templates lists them",
             )
-        text = _without(text, tuple(slot for slot, value in slots.items() if not value))
+        text = _without_empty_slots(text, tuple(slot for slot, value in slots.items() if not value))
         try:
             filled = Template(text).substitute(slots)
         except (KeyError, ValueError) as error:
-            raise _unknown(f"{name}.md", str(error), sorted(slots)) from None
+            raise _unknown_slot_error(f"{name}.md", str(error), sorted(slots)) from None
         return filled.strip() + "\n"
 
 
 @lru_cache(256)
-def _without(text: str, empty: tuple[str, ...]) -> str:
+def _without_empty_slots(text: str, empty: tuple[str, ...]) -> str:
     """A template without lines that hold only one of these slots.
 
     Sections that consist of such lines are removed with their headings.
@@ -79,20 +79,22 @@ def read_folder(folder: str | Path) -> dict[str, str]:
         raise UserError("there is no template in this folder", where=str(folder), fix=fix)
     texts = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
     for name, text in texts.items():
-        shipped = _shipped(name)
+        shipped = _shipped_template(name)
         known = _GENERAL if shipped is None else _GENERAL | set(Template(shipped).get_identifiers())
         unknown = [
-            slot for slot in _slots(text, files[name]) if shipped is not None and slot not in known
+            slot
+            for slot in _checked_slots(text, files[name])
+            if shipped is not None and slot not in known
         ]
         if unknown:
-            raise _unknown(str(files[name]), unknown[0], sorted(known))
+            raise _unknown_slot_error(str(files[name]), unknown[0], sorted(known))
     return texts
 
 
 _GENERAL = {"goal"}
 
 
-def _slots(text: str, path: Path) -> list[str]:
+def _checked_slots(text: str, path: Path) -> list[str]:
     template = Template(text)
     if not template.is_valid():
         raise UserError(
@@ -103,7 +105,7 @@ def _slots(text: str, path: Path) -> list[str]:
     return template.get_identifiers()
 
 
-def _unknown(where: str, slot: str, known: list[str]) -> UserError:
+def _unknown_slot_error(where: str, slot: str, known: list[str]) -> UserError:
     listed = ", ".join(f"${name}" for name in known)
     fix = f"use {listed}; write $$ for a dollar sign"
     return UserError(f"a template has a slot without a value: {slot}", where=where, fix=fix)
@@ -114,17 +116,17 @@ def slots_of(text: str) -> list[str]:
     return Template(text).get_identifiers()
 
 
-def shipped() -> dict[str, str]:
+def shipped_templates() -> dict[str, str]:
     """The texts of all templates in this package, by name."""
     folder = resources.files("culmen.prompts").joinpath("templates")
     names = sorted(
         file.name.removesuffix(".md") for file in folder.iterdir() if file.name.endswith(".md")
     )
-    return {name: _shipped(name) or "" for name in names}
+    return {name: _shipped_template(name) or "" for name in names}
 
 
 @cache
-def _shipped(name: str) -> str | None:
+def _shipped_template(name: str) -> str | None:
     if not _NAME.fullmatch(name):
         return None
     file = resources.files("culmen.prompts").joinpath("templates", f"{name}.md")

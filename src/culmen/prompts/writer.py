@@ -16,10 +16,10 @@ from culmen.core import wording
 from culmen.core.brief import Attempt, Brief, Exhibit, Measured, Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
-from culmen.core.pictures import picture
+from culmen.core.pictures import is_picture
 from culmen.core.ports import Lab, Proposer
 from culmen.core.task import Objective, Task
-from culmen.core.wording import clip, fence, fenced, number
+from culmen.core.wording import clip_middle, fence_part, fence_text, format_number
 from culmen.prompts.formats import ReplyFormat
 from culmen.prompts.template import Templates
 
@@ -41,18 +41,23 @@ class PromptWriter:
         self._task, self._templates, self.shown = task, templates or Templates(), shown or Shown()
         self._cases = {case.id: case for case in task.cases}
 
-    def brief(self, brief: Brief, form: ReplyFormat, shown: Shown | None = None) -> Prompt:
+    def brief_prompt(self, brief: Brief, form: ReplyFormat, shown: Shown | None = None) -> Prompt:
         """The prompt of a request for candidates, within the limits `shown`."""
         task, shown = self._task, shown or self.shown
         common = {
             "goal": task.goal.strip() or "Improve the candidate's score.",
-            "direction": wording.direction(task.objective),
-            "rules": wording.rules(task, brief.parent),
-            "context": _titled(
-                "Lessons of the search so far", wording.clip(brief.context.strip(), shown.context)
+            "direction": wording.describe_direction(task.objective),
+            "rules": wording.rules_section(task, brief.parent),
+            "context": _titled_section(
+                "Lessons of the search so far",
+                wording.clip_middle(brief.context.strip(), shown.context),
             ),
-            "hypothesis": _titled("What to try, and nothing else", brief.hypothesis.strip()),
-            "inspirations": inspirations(brief, task.objective, wording.language(task), shown),
+            "hypothesis": _titled_section(
+                "What to try, and nothing else", brief.hypothesis.strip()
+            ),
+            "inspirations": inspirations_section(
+                brief, task.objective, wording.surface_language(task), shown
+            ),
             "reply": form.instructions(
                 self._templates, task, brief.parent, max(1, brief.k)
             ).strip(),
@@ -60,27 +65,34 @@ class PromptWriter:
         if brief.parent is None:
             known = filter(
                 None,
-                (wording.contract(task), wording.stub(task), examples(task.split("train"), shown)),
+                (
+                    wording.describe_interface(task),
+                    wording.required_definitions(task),
+                    example_inputs(task.split("train"), shown),
+                ),
             )
-            contract = _titled("How a candidate is used", "\n\n".join(known))
+            contract = _titled_section("How a candidate is used", "\n\n".join(known))
             advice = _FACTS if wording.is_text(task) else ""
             user = self._templates.fill("seedless", contract=contract, advice=advice, **common)
         else:
             user = self._templates.fill(
                 "improve",
-                parent=candidate(brief.parent, wording.language(task)),
-                reward=self._reward(brief),
-                observations=observations(brief.observations, self._cases, shown, task.objective),
-                attempts=attempts(brief, task.objective),
+                parent=candidate_section(brief.parent, wording.surface_language(task)),
+                reward=self._reward_line(brief),
+                observations=observations_section(
+                    brief.observations, self._cases, shown, task.objective
+                ),
+                attempts=attempts_section(brief, task.objective),
                 advice=_FACTS if wording.is_text(task) else "",
                 **common,
             )
         told = tuple(
-            text for _, text in _pictures(brief.observations, task.objective)[: shown.pictures]
+            text
+            for _, text in _result_pictures(brief.observations, task.objective)[: shown.pictures]
         )
         return Prompt(task.system.strip() or self._templates.fill("system").strip(), user, told)
 
-    def prose(self, role: str, slots: dict[str, Any]) -> Prompt:
+    def text_prompt(self, role: str, slots: dict[str, Any]) -> Prompt:
         """The prompt of a request for text, from the template of the role's name.
 
         Without one, from the general template. A role may have steps, such as `advisor.generate`:
@@ -88,15 +100,17 @@ class PromptWriter:
         outline of its data; `$slots` holds all of them.
         """
         name = role if self._templates.has(role) else "write"
-        filled = {key: material(value, 3) for key, value in slots.items() if key != "goal"}
-        everything = material({key: value for key, value in slots.items() if key != "goal"})
+        filled = {key: outline_text(value, 3) for key, value in slots.items() if key != "goal"}
+        everything = outline_text({key: value for key, value in slots.items() if key != "goal"})
         goal = str(slots.get("goal") or self._task.goal or "Find the best candidate.").strip()
-        direction = wording.direction(self._task.objective)
+        direction = wording.describe_direction(self._task.objective)
         known = {
             "pairs": "",
             "level": "",
             "success": "a good score",
-            "rules": wording.rules(self._task, next(iter(self._task.candidates()), None)),
+            "rules": wording.rules_section(
+                self._task, next(iter(self._task.initial_candidates()), None)
+            ),
             "direction": direction,
         }
         user = self._templates.fill(
@@ -106,8 +120,8 @@ class PromptWriter:
         system = next(name for name in systems if self._templates.has(name))
         return Prompt(self._templates.fill(system).strip(), user)
 
-    def _reward(self, brief: Brief) -> str:
-        said = rated(brief.reward, brief.measured, self._task.objective, "95 % interval")
+    def _reward_line(self, brief: Brief) -> str:
+        said = score_text(brief.reward, brief.measured, self._task.objective, "95 % interval")
         return f"Its score so far: {said}." if said else ""
 
 
@@ -118,7 +132,7 @@ _FACTS = (
 )
 
 
-def _titled(title: str, text: str) -> str:
+def _titled_section(title: str, text: str) -> str:
     return f"# {title}\n\n{text}" if text else ""
 
 
@@ -144,12 +158,12 @@ class Shown(msgspec.Struct, frozen=True):
     pictures: int = 0  # 0 for a model that reads only texts
 
 
-def candidate(shown: Candidate, language: str) -> str:
+def candidate_section(shown: Candidate, language: str) -> str:
     """All parts, each in a fenced block that opens with its name."""
-    return "\n\n".join(fenced(text, name, language) for name, text in shown.parts.items())
+    return "\n\n".join(fence_part(text, name, language) for name, text in shown.parts.items())
 
 
-def rated(
+def score_text(
     reward: float | None, measured: Measured, objective: Objective, interval: str = ""
 ) -> str:
     """A mean score ± half the width of its 95 % interval, with its number of evaluations.
@@ -164,7 +178,7 @@ def rated(
         if not measured.count or measured.margin == 0
         else f"{measured.count} evaluation{'s'[: measured.count - 1]}"
     )
-    said, known = number(objective.score(reward)), [count, failed]
+    said, known = format_number(objective.score(reward)), [count, failed]
     if measured.margin:
         places = max(0, 1 - math.floor(math.log10(measured.margin)))
         said = f"{objective.score(reward):.{places}f} ± {measured.margin:.{places}f}"
@@ -173,15 +187,17 @@ def rated(
     return f"{said} ({notes})" if notes else said
 
 
-def attempts(brief: Brief, objective: Objective) -> str:
+def attempts_section(brief: Brief, objective: Objective) -> str:
     """Earlier changes of the current candidate with their results, oldest first."""
     if not brief.attempts:
         return ""
-    lines = [f"- {_came_of(each, brief, objective)}: {each.change}" for each in brief.attempts]
+    lines = [
+        f"- {_attempt_outcome(each, brief, objective)}: {each.change}" for each in brief.attempts
+    ]
     return "\n".join(["# Changes of it tried before, and what came of them", "", *lines])
 
 
-def _came_of(attempt: Attempt, brief: Brief, objective: Objective) -> str:
+def _attempt_outcome(attempt: Attempt, brief: Brief, objective: Objective) -> str:
     if attempt.reward is None:
         return (
             attempt.fault
@@ -190,7 +206,7 @@ def _came_of(attempt: Attempt, brief: Brief, objective: Objective) -> str:
             if attempt.fault
             else "not evaluated yet"
         )
-    said = f"score {rated(attempt.reward, attempt.measured, objective)}"
+    said = f"score {score_text(attempt.reward, attempt.measured, objective)}"
     if brief.reward is None:
         return said
     gain = attempt.reward - brief.reward
@@ -199,7 +215,7 @@ def _came_of(attempt: Attempt, brief: Brief, objective: Objective) -> str:
     return f"{said}, {verdict}{', within the noise' if gain and abs(gain) <= noise else ''}"
 
 
-def observations(
+def observations_section(
     seen: tuple[Observation, ...], cases: Mapping[str, Case], shown: Shown, objective: Objective
 ) -> str:
     """The results of the current candidate, worst first, as many as `shown` allows.
@@ -215,16 +231,16 @@ def observations(
         )
 
     ordered, told = sorted(seen, key=worth)[: shown.observations], set[str]()
-    blocks = [_observation(o, cases.get(o.case), shown, told) for o in ordered]
+    blocks = [_observation_section(o, cases.get(o.case), shown, told) for o in ordered]
     if len(seen) > len(ordered):
         blocks.append(f"({len(seen) - len(ordered)} better results are not shown.)")
     title = "# Its latest results, worst first" if len(ordered) > 1 else "# Its latest result"
-    if pictures := _pictures(seen, objective):
-        blocks.append(_of_pictures([name for name, _ in pictures], shown.pictures))
+    if pictures := _result_pictures(seen, objective):
+        blocks.append(_pictures_sentence([name for name, _ in pictures], shown.pictures))
     return "\n\n".join([title, *blocks])
 
 
-def _pictures(seen: Iterable[Observation], objective: Objective) -> list[tuple[str, str]]:
+def _result_pictures(seen: Iterable[Observation], objective: Objective) -> list[tuple[str, str]]:
     """Distinct pictures of the results as (name, picture), those of the best result first."""
     best = sorted(
         (o for o in seen),
@@ -234,55 +250,59 @@ def _pictures(seen: Iterable[Observation], objective: Objective) -> list[tuple[s
         text: name
         for one in reversed(best)
         for name, text in sorted(one.artifacts.items())
-        if picture(text)
+        if is_picture(text)
     }
     return [(name, text) for text, name in reversed(found.items())]
 
 
-def _of_pictures(names: Sequence[str], most: int) -> str:
+def _pictures_sentence(names: Sequence[str], most: int) -> str:
     """A sentence on the evaluator's pictures, attached or not."""
     if not most:
         return f"The evaluator also made pictures, which you cannot see: {', '.join(names)}."
     return f"Attached pictures of these results, in this order: {', '.join(names[:most])}."
 
 
-def _observation(seen: Observation, case: Case | None, shown: Shown, told: set[str]) -> str:
+def _observation_section(seen: Observation, case: Case | None, shown: Shown, told: set[str]) -> str:
     reason = f" ({seen.reason})" if seen.reason else ""
-    verdict = f"score {number(seen.score)}" if seen.ok else f"failed: {seen.status.value}{reason}"
+    verdict = (
+        f"score {format_number(seen.score)}" if seen.ok else f"failed: {seen.status.value}{reason}"
+    )
     if seen.status is Status.TIMEOUT:
         verdict += f" after {seen.seconds:.3g} s"
     lines = [f"## {f'Case {seen.case}' if seen.case else 'Evaluation'}: {verdict}"]
     if case is not None:
-        lines.append(_once("Input", plain(case.input), shown.case_input, told))
+        lines.append(_unrepeated_text("Input", plain_text(case.input), shown.case_input, told))
     if seen.metrics:
-        lines.append(f"Metrics: {_metrics(seen.metrics, shown)}")
+        lines.append(f"Metrics: {_metrics_text(seen.metrics, shown)}")
     if seen.feedback.strip():
-        lines.append(_once("Feedback", seen.feedback.strip(), shown.feedback, told))
-    for name, text in _output(seen)[: shown.artifacts]:
-        lines.append(_once(name, text, shown.artifact, told))
+        lines.append(_unrepeated_text("Feedback", seen.feedback.strip(), shown.feedback, told))
+    for name, text in _output_texts(seen)[: shown.artifacts]:
+        lines.append(_unrepeated_text(name, text, shown.artifact, told))
     return "\n".join(lines)
 
 
-def _output(seen: Observation) -> list[tuple[str, str]]:
+def _output_texts(seen: Observation) -> list[tuple[str, str]]:
     """The candidate's output, unless the feedback ends with it, and the artifacts."""
     log = seen.artifacts.get("log", "").strip()
-    return ([("It printed", log)] if log and log[-200:] not in seen.feedback else []) + seen.texts
+    return (
+        [("It printed", log)] if log and log[-200:] not in seen.feedback else []
+    ) + seen.readable_artifacts
 
 
-def _once(title: str, text: str, limit: int, told: set[str]) -> str:
+def _unrepeated_text(title: str, text: str, limit: int, told: set[str]) -> str:
     if len(text) > 60 and f"{title}:{text}" in told:
         return f"{title}: the same as above."
     told.add(f"{title}:{text}")
-    return f"{title}:\n{fence(clip(text, limit))}"
+    return f"{title}:\n{fence_text(clip_middle(text, limit))}"
 
 
-def _metrics(metrics: Mapping[str, float], shown: Shown) -> str:
+def _metrics_text(metrics: Mapping[str, float], shown: Shown) -> str:
     return ", ".join(
         f"{name} = {value:.6g}" for name, value in sorted(metrics.items())[: shown.metrics]
     )
 
 
-def inspirations(brief: Brief, objective: Objective, language: str, shown: Shown) -> str:
+def inspirations_section(brief: Brief, objective: Objective, language: str, shown: Shown) -> str:
     """Other candidates to learn from, with scores and metrics.
 
     A candidate close to the current one, or to one shown before it, is shown as a diff.
@@ -295,46 +315,50 @@ def inspirations(brief: Brief, objective: Objective, language: str, shown: Shown
         if any(exhibit.candidate.parts == other.parts for _, other in whole):
             continue
         title = f"candidate {len(blocks) + 1}"
-        text = _unlike(exhibit.candidate, whole)
+        text = _shortest_diff(exhibit.candidate, whole)
         if not text:
             whole.append((title, exhibit.candidate))
             share = max(200, most // len(exhibit.candidate.parts or ("",)))
             cut = Candidate.of(
-                {name: clip(part, share) for name, part in exhibit.candidate.parts.items()}
+                {name: clip_middle(part, share) for name, part in exhibit.candidate.parts.items()}
             )
-            text = candidate(cut, language)
+            text = candidate_section(cut, language)
         blocks.append(
-            "\n\n".join([f"## {title.capitalize()}{_facts(exhibit, objective, shown)}", text])
+            "\n\n".join(
+                [f"## {title.capitalize()}{_exhibit_facts(exhibit, objective, shown)}", text]
+            )
         )
     return "\n\n".join(["# Other candidates to learn from", *blocks]) if blocks else ""
 
 
-def _facts(exhibit: Exhibit, objective: Objective, shown: Shown) -> str:
-    said = rated(exhibit.reward, exhibit.measured, objective)
+def _exhibit_facts(exhibit: Exhibit, objective: Objective, shown: Shown) -> str:
+    said = score_text(exhibit.reward, exhibit.measured, objective)
     lines = [f": score {said}" if said else ""]
     if exhibit.metrics:
-        lines.append(f"\nMetrics: {_metrics(exhibit.metrics, shown)}")
+        lines.append(f"\nMetrics: {_metrics_text(exhibit.metrics, shown)}")
     if exhibit.feedback.strip():
-        lines.append("\nFeedback:\n" + fence(clip(exhibit.feedback.strip(), shown.feedback // 2)))
+        lines.append(
+            "\nFeedback:\n" + fence_text(clip_middle(exhibit.feedback.strip(), shown.feedback // 2))
+        )
     return "\n".join(filter(None, lines))
 
 
-def _unlike(shown: Candidate, others: Sequence[tuple[str, Candidate]]) -> str:
+def _shortest_diff(shown: Candidate, others: Sequence[tuple[str, Candidate]]) -> str:
     """The shortest diff from one of the others.
 
     "" if no diff is shorter than half of the text.
     """
-    found = [(difference(other.text, shown.text), title) for title, other in others]
+    found = [(line_diff(other.text, shown.text), title) for title, other in others]
     text, title = min(
         ((text, title) for text, title in found if text),
         key=lambda each: len(each[0]),
         default=("", ""),
     )
-    return f"It differs from {title} in these lines:\n\n{fence(text, 'diff')}" if text else ""
+    return f"It differs from {title} in these lines:\n\n{fence_text(text, 'diff')}" if text else ""
 
 
 @lru_cache(256)
-def difference(before: str, after: str) -> str:
+def line_diff(before: str, after: str) -> str:
     """The lines that differ, with one line of context.
 
     "" if they are not shorter than half of the text.
@@ -348,41 +372,44 @@ def difference(before: str, after: str) -> str:
     return text if 2 * len(text) < len(after) else ""
 
 
-def examples(cases: Iterable[Case], shown: Shown, most: int = 2) -> str:
+def example_inputs(cases: Iterable[Case], shown: Shown, most: int = 2) -> str:
     """Inputs of the first training cases."""
-    inputs = [fence(clip(plain(case.input), shown.case_input)) for case in list(cases)[:most]]
+    inputs = [
+        fence_text(clip_middle(plain_text(case.input), shown.case_input))
+        for case in list(cases)[:most]
+    ]
     return "\n\n".join(["Inputs look like this:", *inputs]) if inputs else ""
 
 
-def plain(value: Any) -> str:
+def plain_text(value: Any) -> str:
     """Plain data as text: texts unchanged, all else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def material(value: Any, level: int = 2) -> str:
+def outline_text(value: Any, level: int = 2) -> str:
     """Plain data as a readable outline.
 
     Short entries are one a line, long texts are fenced, the rest is under headings.
     """
     if isinstance(value, Mapping):
         entries = [
-            _entry(str(name), item, level)
+            _outline_entry(str(name), item, level)
             for name, item in value.items()
             if item not in (None, "", {}, [])
         ]
     elif isinstance(value, list | tuple):
-        entries = [_entry(str(place), item, level) for place, item in enumerate(value, 1)]
+        entries = [_outline_entry(str(place), item, level) for place, item in enumerate(value, 1)]
     else:
-        text = number(value) if isinstance(value, float) else plain(value)
-        return fence(text) if "\n" in text else text
+        text = format_number(value) if isinstance(value, float) else plain_text(value)
+        return fence_text(text) if "\n" in text else text
     short = [entry for entry in entries if "\n" not in entry]
     return "\n\n".join(
         filter(None, ["\n".join(short), *(entry for entry in entries if "\n" in entry)])
     )
 
 
-def _entry(name: str, item: Any, level: int) -> str:
-    text = material(item, level + 1)
+def _outline_entry(name: str, item: Any, level: int) -> str:
+    text = outline_text(item, level + 1)
     return f"{name}: {text}" if "\n" not in text else f"{'#' * level} {name}\n\n{text}"
 
 

@@ -50,19 +50,23 @@ def best_so_far(records: Sequence[Moving], axis: Axis, steps: int = STEPS) -> Ta
     missing = _no_axis(records, axis)
     if missing:
         return Table(f"best_by_{axis}", title, skipped=missing)
-    series = [_best(record, axis) for record in records]
+    series = [_best_series(record, axis) for record in records]
     rows: Rows = []
-    for x in _marks(
+    for x in _axis_marks(
         [each[-1][0] for each in series if each], steps, whole=axis not in ("dollars", "seconds")
     ):
-        seen = [_at(each, x) for each in series]
+        seen = [_value_at(each, x) for each in series]
         rows.append(
-            {axis: x, **spread("score", seen), "runs": sum(value is not None for value in seen)}
+            {
+                axis: x,
+                **quartile_columns("score", seen),
+                "runs": sum(value is not None for value in seen),
+            }
         )
     return Table(f"best_by_{axis}", title, rows)
 
 
-def coverage(records: Sequence[RunRecord], snapshots: int = SNAPSHOTS) -> Table:
+def coverage_table(records: Sequence[RunRecord], snapshots: int = SNAPSHOTS) -> Table:
     """Cells taken and mean reward of their occupants against evaluations (Section 6).
 
     Rows are equal shares of the evaluations. Cells are summed over islands, since each has a grid
@@ -73,33 +77,33 @@ def coverage(records: Sequence[RunRecord], snapshots: int = SNAPSHOTS) -> Table:
     if not having:
         return Table(name, title, skipped="this strategy keeps no grid of cells")
     rows: Rows = []
-    for mark in _marks([record.evaluations for record in having], snapshots, whole=True):
-        states = [_state(record.filled, mark) for record in having]
+    for mark in _axis_marks([record.evaluations for record in having], snapshots, whole=True):
+        states = [_island_states(record.filled, mark) for record in having]
         known = [state for state in states if state]
         cells = [float(sum(each.cells for each in state)) for state in known]
         row = {
             "evaluations": mark,
-            **spread("cells", cells),
-            **spread("quality", map(_quality, known)),
+            **quartile_columns("cells", cells),
+            **quartile_columns("quality", map(_mean_quality, known)),
         }
         rows.append({**row, "runs": len(known)})
     return Table(name, title, rows)
 
 
-def width(records: Sequence[RunRecord], steps: int = STEPS) -> Table:
+def width_table(records: Sequence[RunRecord], steps: int = STEPS) -> Table:
     """Candidates per request (K) against evaluations.
 
     The mean over a run's islands, with median and quartiles over runs.
     """
     name, title = "width", "candidates per request (K) against evaluations"
-    having = [record for record in records if _adapts(record)]
+    having = [record for record in records if _adapts_width(record)]
     if not having:
         return Table(name, title, skipped=_NO_WIDTH)
     rows: Rows = []
-    for mark in _marks([record.evaluations for record in having], steps, whole=True):
-        means = [mean(_widths(record, mark).values()) for record in having]
+    for mark in _axis_marks([record.evaluations for record in having], steps, whole=True):
+        means = [mean_of_known(_widths_in_force(record, mark).values()) for record in having]
         known = sum(value is not None for value in means)
-        rows.append({"evaluations": mark, **spread("k", means), "runs": known})
+        rows.append({"evaluations": mark, **quartile_columns("k", means), "runs": known})
     return Table(name, title, rows)
 
 
@@ -115,7 +119,7 @@ def width_by_island(records: Sequence[RunRecord]) -> Table:
             "k": ask.k,
         }
         for record in records
-        if _adapts(record)
+        if _adapts_width(record)
         for ask in sorted(record.asks, key=lambda ask: (ask.island, ask.turn))
     ]
     return Table(name, title, rows, skipped="" if rows else _NO_WIDTH)
@@ -140,14 +144,14 @@ def _no_axis(records: Sequence[Moving], axis: Axis) -> str:
     return ""
 
 
-def _best(record: Moving, axis: Axis) -> Series:
+def _best_series(record: Moving, axis: Axis) -> Series:
     """Pairs of spending along the axis and the best score at that point."""
     return [
         (getattr(moment, axis), moment.best) for moment in record.moments if moment.best is not None
     ]
 
 
-def _marks(ends: Sequence[float], count: int, whole: bool) -> list[float]:
+def _axis_marks(ends: Sequence[float], count: int, whole: bool) -> list[float]:
     """`count` equal shares of the largest end.
 
     With `whole`, they are positive whole numbers without repeats.
@@ -157,29 +161,29 @@ def _marks(ends: Sequence[float], count: int, whole: bool) -> list[float]:
     return sorted({max(1, round(mark)) for mark in marks}) if whole else marks
 
 
-def _at(series: Series, x: float) -> float | None:
+def _value_at(series: Series, x: float) -> float | None:
     """The last value at or before x; None before the first."""
     place = bisect_right(series, x, key=lambda pair: pair[0])
     return series[place - 1][1] if place else None
 
 
-def _state(filled: Sequence[Filled], mark: float) -> list[Filled]:
+def _island_states(filled: Sequence[Filled], mark: float) -> list[Filled]:
     """The last state of every island at or before the mark."""
     last: dict[int, Filled] = {each.island: each for each in filled if each.evaluations <= mark}
     return list(last.values())
 
 
-def _quality(state: Sequence[Filled]) -> float | None:
+def _mean_quality(state: Sequence[Filled]) -> float | None:
     known = [(each.cells, each.quality) for each in state if each.quality is not None]
     cells = sum(count for count, _ in known)
     return sum(count * quality for count, quality in known) / cells if cells else None
 
 
-def _adapts(record: RunRecord) -> bool:
+def _adapts_width(record: RunRecord) -> bool:
     return any(ask.next_k is not None for ask in record.asks)
 
 
-def _widths(record: RunRecord, mark: float) -> dict[int, float]:
+def _widths_in_force(record: RunRecord, mark: float) -> dict[int, float]:
     """K in force on every island after `mark` evaluations."""
     return {
         ask.island: float(ask.next_k or ask.k) for ask in record.asks if ask.evaluations <= mark
@@ -202,7 +206,7 @@ class Table(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def spread(name: str, values: Iterable[float | None]) -> dict[str, float | None]:
+def quartile_columns(name: str, values: Iterable[float | None]) -> dict[str, float | None]:
     """Median and quartiles of the known values, by linear interpolation; None without any."""
     known = sorted(value for value in values if value is not None)
     if not known:
@@ -211,18 +215,18 @@ def spread(name: str, values: Iterable[float | None]) -> dict[str, float | None]
     return {name: middle, f"{name}_q1": low, f"{name}_q3": high}
 
 
-def mean(values: Iterable[float | None]) -> float | None:
+def mean_of_known(values: Iterable[float | None]) -> float | None:
     """Mean of the known values; None without any."""
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
 
 
-def share(flags: Sequence[bool]) -> float | None:
+def share_true(flags: Sequence[bool]) -> float | None:
     """Share of true flags; None for no flags."""
     return sum(flags) / len(flags) if flags else None
 
 
-def bins(values: Sequence[float], count: int) -> list[int]:
+def quantile_bins(values: Sequence[float], count: int) -> list[int]:
     """The quantile bin of every value, 1 (lowest) to `count`, by the share of values below.
 
     Equal values share a bin, so that bins may be empty if values are tied.
@@ -240,14 +244,14 @@ def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | No
     """
     if len(one) < 3 or len(set(one)) < 2 or len(set(other)) < 2:
         return None
-    first, second = _ranks(one), _ranks(other)
+    first, second = _mean_ranks(one), _mean_ranks(other)
     middle = (len(one) + 1) / 2
     products = sum((a - middle) * (b - middle) for a, b in zip(first, second))
     left, right = (sum((rank - middle) ** 2 for rank in ranks) for ranks in (first, second))
     return products / (left * right) ** 0.5
 
 
-def _ranks(values: Sequence[float]) -> list[float]:
+def _mean_ranks(values: Sequence[float]) -> list[float]:
     ranked = sorted(values)
     return [(bisect_left(ranked, value) + 1 + bisect_right(ranked, value)) / 2 for value in values]
 
@@ -278,20 +282,20 @@ def top_m(records: Sequence[RunRecord], k: int | None = None) -> Table:
     `all`.
     """
     name, title = "top_m", "had only the first m candidates of a request been kept"
-    found, why = _wide(records, k)
+    found, why = _requests_of_width(records, k)
     if why:
         return Table(name, title, skipped=why)
     width, runs = found
-    tiered = [_tiered(asks) for asks in runs]
+    tiered = [_requests_by_tier(asks) for asks in runs]
     rows: Rows = []
     for tier in (EVERY, *range(1, TIERS + 1)):
         chosen = [tiers[tier] for tiers in tiered if tiers.get(tier)]
         if not chosen:
             continue
         for m in range(1, width + 1):
-            replays = [_replay(asks, m) for asks in chosen]
-            rows.append({"tier": tier, "m": m, **_told(replays), "runs": len(replays)})
-    return Table(name, title, rows, notes=_notes(width, runs))
+            replays = [_replay_first_m(asks, m) for asks in chosen]
+            rows.append({"tier": tier, "m": m, **_replay_columns(replays), "runs": len(replays)})
+    return Table(name, title, rows, notes=_request_count_notes(width, runs))
 
 
 def rank_profile(records: Sequence[RunRecord], k: int | None = None) -> Table:
@@ -302,13 +306,16 @@ def rank_profile(records: Sequence[RunRecord], k: int | None = None) -> Table:
     distance from the parent's cell, in cells.
     """
     name, title = "rank_profile", "candidates by their place in the reply"
-    found, why = _wide(records, k)
+    found, why = _requests_of_width(records, k)
     if why:
         return Table(name, title, skipped=why)
     width, runs = found
     ranks = [(str(rank), range(rank, rank + 1)) for rank in range(1, width + 1)]
     return Table(
-        name, title, _profile("rank", ranks, runs), notes=(*_notes(width, runs), *_novelty(runs))
+        name,
+        title,
+        _profile_rows("rank", ranks, runs),
+        notes=(*_request_count_notes(width, runs), *_novelty_notes(runs)),
     )
 
 
@@ -321,7 +328,7 @@ def rank_groups(records: Sequence[RunRecord], k: int | None = None) -> Table:
         "rank_groups",
         "candidates at the head, in the middle and at the tail of the reply",
     )
-    found, why = _wide(records, k)
+    found, why = _requests_of_width(records, k)
     if why:
         return Table(name, title, skipped=why)
     width, runs = found
@@ -332,11 +339,13 @@ def rank_groups(records: Sequence[RunRecord], k: int | None = None) -> Table:
         range(width - edge + 1, width + 1),
     )
     groups = [
-        (f"{name} {_span(part)}", part)
+        (f"{name} {_rank_span(part)}", part)
         for name, part in zip(("head", "mid", "tail"), parts)
         if part
     ]
-    return Table(name, title, _profile("group", groups, runs), notes=_notes(width, runs))
+    return Table(
+        name, title, _profile_rows("group", groups, runs), notes=_request_count_notes(width, runs)
+    )
 
 
 def distance_by_k(records: Sequence[RunRecord]) -> Table:
@@ -354,7 +363,7 @@ def distance_by_k(records: Sequence[RunRecord]) -> Table:
     cells: dict[tuple[int, int], list[tuple[float | None, float | None, int]]] = {}
     for record in records:
         asks = [ask for ask in record.asks if ask.distance is not None and ask.parent is not None]
-        deciles = bins([ask.distance or 0.0 for ask in asks], DECILES)
+        deciles = quantile_bins([ask.distance or 0.0 for ask in asks], DECILES)
         within: dict[tuple[int, int], list[float]] = {}
         for ask, decile in zip(asks, deciles):
             within.setdefault((ask.k, decile), []).append(
@@ -362,7 +371,7 @@ def distance_by_k(records: Sequence[RunRecord]) -> Table:
             )
         for key, gains in within.items():
             cells.setdefault(key, []).append(
-                (share([gain > 0 for gain in gains]), mean(gains), len(gains))
+                (share_true([gain > 0 for gain in gains]), mean_of_known(gains), len(gains))
             )
     if not cells:
         return Table(
@@ -371,12 +380,17 @@ def distance_by_k(records: Sequence[RunRecord]) -> Table:
     rows: Rows = []
     for (k, decile), seen in sorted(cells.items()):
         improve, gain, counts = zip(*seen)
-        row = {"k": k, "decile": decile, **spread("improve", improve), **spread("best_gain", gain)}
+        row = {
+            "k": k,
+            "decile": decile,
+            **quartile_columns("improve", improve),
+            **quartile_columns("best_gain", gain),
+        }
         rows.append({**row, "requests": sum(counts), "runs": len(seen)})
     return Table(name, title, rows)
 
 
-def _wide(
+def _requests_of_width(
     records: Sequence[RunRecord], k: int | None
 ) -> tuple[tuple[int, list[list[CandidateRequest]]], str]:
     """The width analysed and, by run, the requests of that width with a scored parent.
@@ -395,33 +409,35 @@ def _wide(
     return (width, found), ""
 
 
-def _notes(width: int, runs: Sequence[Sequence[CandidateRequest]]) -> tuple[str, ...]:
+def _request_count_notes(width: int, runs: Sequence[Sequence[CandidateRequest]]) -> tuple[str, ...]:
     asks = [ask for each in runs for ask in each]
     short = sum(len(ask.children) < width for ask in asks)
     note = f"requests for K = {width} candidates: {len(asks)} in {len(runs)} runs"
     return (note + (f"; {short} of them brought fewer" if short else ""),)
 
 
-def _tiered(asks: Sequence[CandidateRequest]) -> dict[Any, list[CandidateRequest]]:
+def _requests_by_tier(asks: Sequence[CandidateRequest]) -> dict[Any, list[CandidateRequest]]:
     """All requests, and those with inspirations by tier."""
     shown = [ask for ask in asks if ask.inspiration is not None]
     tiers: dict[Any, list[CandidateRequest]] = {EVERY: list(asks)}
-    for ask, tier in zip(shown, bins([ask.inspiration or 0.0 for ask in shown], TIERS)):
+    for ask, tier in zip(shown, quantile_bins([ask.inspiration or 0.0 for ask in shown], TIERS)):
         tiers.setdefault(tier, []).append(ask)
     return tiers
 
 
-def _replay(asks: Sequence[CandidateRequest], m: int) -> Replay:
+def _replay_first_m(asks: Sequence[CandidateRequest], m: int) -> Replay:
     best = [_best_gain(ask, m) for ask in asks]
-    improved = share([gain is not None and gain > 0 for gain in best])
-    return Replay(improved, mean(best), share([gain is not None for gain in best]), len(asks))
+    improved = share_true([gain is not None and gain > 0 for gain in best])
+    return Replay(
+        improved, mean_of_known(best), share_true([gain is not None for gain in best]), len(asks)
+    )
 
 
-def _told(replays: Sequence[Replay]) -> dict[str, Any]:
+def _replay_columns(replays: Sequence[Replay]) -> dict[str, Any]:
     return {
-        **spread("improve", (replay.improve for replay in replays)),
-        **spread("best_gain", (replay.best_gain for replay in replays)),
-        **spread("scored", (replay.scored for replay in replays)),
+        **quartile_columns("improve", (replay.improve for replay in replays)),
+        **quartile_columns("best_gain", (replay.best_gain for replay in replays)),
+        **quartile_columns("scored", (replay.scored for replay in replays)),
         "requests": sum(replay.asks for replay in replays),
     }
 
@@ -434,52 +450,58 @@ def _best_gain(ask: CandidateRequest, m: int) -> float | None:
     return max(gains, default=None)
 
 
-def _profile(
+def _profile_rows(
     key: str, groups: Iterable[tuple[str, range]], runs: Sequence[Sequence[CandidateRequest]]
 ) -> Rows:
     rows: Rows = []
     for name, ranks in groups:
-        told = [_features(pairs) for asks in runs if (pairs := list(_pairs(asks, ranks)))]
+        told = [
+            _candidate_statistics(pairs)
+            for asks in runs
+            if (pairs := list(_pairs_at_ranks(asks, ranks)))
+        ]
         row: dict[str, Any] = {key: name}
         for column in ("valid", "improve", "gain", "distance"):
-            row |= spread(column, (each[column] for each in told))
+            row |= quartile_columns(column, (each[column] for each in told))
         rows.append(
             {**row, "candidates": sum(int(each["count"] or 0) for each in told), "runs": len(told)}
         )
     return rows
 
 
-def _pairs(
+def _pairs_at_ranks(
     asks: Iterable[CandidateRequest], ranks: range
 ) -> Iterator[tuple[CandidateRequest, ReplyCandidate]]:
     return ((ask, child) for ask in asks for child in ask.children if child.rank in ranks)
 
 
-def _features(pairs: Sequence[tuple[CandidateRequest, ReplyCandidate]]) -> dict[str, float | None]:
+def _candidate_statistics(
+    pairs: Sequence[tuple[CandidateRequest, ReplyCandidate]],
+) -> dict[str, float | None]:
     """Statistics of one run's candidates at some ranks."""
     counted = Counter(
-        "ok" if child.status == "ok" else "other" for _, child in pairs if _evaluated(child)
+        "ok" if child.status == "ok" else "other" for _, child in pairs if _was_evaluated(child)
     )
     gains = [ask.gain(child) for ask, child in pairs]
     return {
         "valid": counted["ok"] / counted.total() if counted else None,
-        "improve": share([gain is not None and gain > 0 for gain in gains]),
-        "gain": mean(gains),
-        "distance": mean(_distance(ask, child) for ask, child in pairs),
+        "improve": share_true([gain is not None and gain > 0 for gain in gains]),
+        "gain": mean_of_known(gains),
+        "distance": mean_of_known(_cell_distance(ask, child) for ask, child in pairs),
         "count": len(pairs),
     }
 
 
-def _evaluated(child: ReplyCandidate) -> bool:
+def _was_evaluated(child: ReplyCandidate) -> bool:
     return child.status not in ("known", "unseen", "lost")
 
 
-def _distance(ask: CandidateRequest, child: ReplyCandidate) -> float | None:
+def _cell_distance(ask: CandidateRequest, child: ReplyCandidate) -> float | None:
     """Euclidean distance between the cells of parent and child, in cells."""
     return None if ask.cell is None or child.cell is None else math.dist(ask.cell, child.cell)
 
 
-def _novelty(runs: Sequence[Sequence[CandidateRequest]]) -> tuple[str, ...]:
+def _novelty_notes(runs: Sequence[Sequence[CandidateRequest]]) -> tuple[str, ...]:
     """Rank correlation of distance and gain over valid candidates (Figure 5, last panel)."""
     told: list[float | None] = []
     for asks in runs:
@@ -487,10 +509,11 @@ def _novelty(runs: Sequence[Sequence[CandidateRequest]]) -> tuple[str, ...]:
             (far, gain)
             for ask in asks
             for child in ask.children
-            if (far := _distance(ask, child)) is not None and (gain := ask.gain(child)) is not None
+            if (far := _cell_distance(ask, child)) is not None
+            and (gain := ask.gain(child)) is not None
         ]
         told.append(rank_correlation([far for far, _ in pairs], [gain for _, gain in pairs]))
-    figures = spread("r", told)
+    figures = quartile_columns("r", told)
     if figures["r"] is None:
         return ()
     return (
@@ -499,11 +522,11 @@ def _novelty(runs: Sequence[Sequence[CandidateRequest]]) -> tuple[str, ...]:
     )
 
 
-def _span(ranks: range) -> str:
+def _rank_span(ranks: range) -> str:
     return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
 
 
-def training(runs: Sequence[Sequence[Barrier]]) -> Table:
+def training_table(runs: Sequence[Sequence[Barrier]]) -> Table:
     """Diagnostics by barrier: median and quartiles over the `runs` that reached it."""
     having = [barriers for barriers in runs if barriers]
     measures = list(
@@ -513,11 +536,11 @@ def training(runs: Sequence[Sequence[Barrier]]) -> Table:
     for place in range(max(map(len, having))):
         there = [barriers[place] for barriers in having if len(barriers) > place]
         row: dict[str, Any] = {"barrier": place + 1, "runs": len(there)}
-        row |= spread("evaluations", [each.evaluations for each in there])
+        row |= quartile_columns("evaluations", [each.evaluations for each in there])
         row["skipped"] = share_of(sum(bool(each.skip) for each in there), there)
         row["alarmed"] = share_of(sum(bool(each.alarms) for each in there), there)
         for measure in measures:
-            row |= spread(measure, [each.measures.get(measure) for each in there])
+            row |= quartile_columns(measure, [each.measures.get(measure) for each in there])
         rows.append(row)
     return Table("training", "training of the advisor against barriers", rows)
 

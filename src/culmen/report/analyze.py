@@ -9,45 +9,45 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from culmen.core.evaluation import weakest
+from culmen.core.evaluation import weakest_trust
 from culmen.report.analyses import (
     Group,
     Rows,
     Table,
     best_so_far,
-    coverage,
+    coverage_table,
     distance_by_k,
     rank_groups,
     rank_profile,
     top_m,
-    training,
     training_events,
-    width,
+    training_table,
     width_by_island,
+    width_table,
 )
-from culmen.report.records import AXES, RunRecord, read_run, told_apart
+from culmen.report.records import AXES, RunRecord, distinct_labels, read_run
 
 Analysis = Callable[[Sequence[RunRecord]], Table]
 
 
-def analyses(k: int | None = None) -> tuple[Analysis, ...]:
+def all_analyses(k: int | None = None) -> tuple[Analysis, ...]:
     """All analyses.
 
     `k` is the width for the top-m replay and the profile by rank (None: the widest).
     """
     return (
         *(partial(best_so_far, axis=axis) for axis in AXES),
-        coverage,
+        coverage_table,
         partial(top_m, k=k),
         partial(rank_profile, k=k),
         partial(rank_groups, k=k),
         distance_by_k,
-        width,
+        width_table,
         width_by_island,
     )
 
 
-def analyze(
+def analyze_runs(
     runs: Sequence[Path | str], names: Mapping[str, str] | None = None, k: int | None = None
 ) -> list[Group]:
     """The analyses of these runs by group, in the order of the runs.
@@ -57,45 +57,50 @@ def analyze(
     """
     grouped: dict[str, list[RunRecord]] = {}
     for record in map(read_run, runs):
-        grouped.setdefault(_key(record), []).append(record)
-    labels = _labels([records[0] for records in grouped.values()], names or {})
+        grouped.setdefault(_group_key(record), []).append(record)
+    labels = _group_labels([records[0] for records in grouped.values()], names or {})
     return [
         Group(
             label=label,
             task=records[0].task,
             direction=records[0].direction,
-            strategy=_name(records[0], names or {}),
+            strategy=_strategy_label(records[0], names or {}),
             runs=tuple(record.run for record in records),
-            tables=(*(analysis(records) for analysis in analyses(k)), *_of_training(records)),
-            trust=weakest(record.trust for record in records if record.trust),
+            tables=(
+                *(analysis(records) for analysis in all_analyses(k)),
+                *_training_tables(records),
+            ),
+            trust=weakest_trust(record.trust for record in records if record.trust),
         )
         for label, records in zip(labels, grouped.values())
     ]
 
 
-def _of_training(records: Sequence[RunRecord]) -> tuple[Table, ...]:
+def _training_tables(records: Sequence[RunRecord]) -> tuple[Table, ...]:
     """Tables of barriers; empty if no run has any."""
     runs = [record.barriers for record in records]
-    return (training(runs), training_events(runs)) if any(runs) else ()
+    return (training_table(runs), training_events(runs)) if any(runs) else ()
 
 
-def _key(record: RunRecord) -> str:
+def _group_key(record: RunRecord) -> str:
     return json.dumps(
         [record.task, record.direction, record.strategy, record.config, record.model],
         sort_keys=True,
     )
 
 
-def _name(record: RunRecord, names: Mapping[str, str]) -> str:
+def _strategy_label(record: RunRecord, names: Mapping[str, str]) -> str:
     return names.get(record.strategy) or record.strategy.rpartition(":")[2] or "unknown"
 
 
-def _labels(firsts: Sequence[RunRecord], names: Mapping[str, str]) -> list[str]:
+def _group_labels(firsts: Sequence[RunRecord], names: Mapping[str, str]) -> list[str]:
     """Task and strategy of each group.
 
     If these do not distinguish groups, also the model and settings that differ.
     """
-    return told_apart(firsts, [f"{record.task} {_name(record, names)}" for record in firsts])
+    return distinct_labels(
+        firsts, [f"{record.task} {_strategy_label(record, names)}" for record in firsts]
+    )
 
 
 # Tables as CSV files and plots as PNG files.
@@ -103,25 +108,25 @@ def _labels(firsts: Sequence[RunRecord], names: Mapping[str, str]) -> list[str]:
 NO_PLOTS = "no plots were drawn: they need matplotlib (pip install 'culmen[plots]')"
 
 
-def write(groups: Sequence[Group], out: Path) -> tuple[list[Path], str]:
+def write_analyses(groups: Sequence[Group], out: Path) -> tuple[list[Path], str]:
     """Write every table that has rows and, with matplotlib installed, their plots.
 
     One folder per group. Returns the files, and the reason if there are no plots ("" otherwise).
     """
     out.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
-    for group, folder in zip(groups, folders(groups, out)):
+    for group, folder in zip(groups, group_folders(groups, out)):
         for table in group.tables:
             if table.rows:
-                files.append(_csv(folder / f"{table.name}.csv", table.rows))
+                files.append(_write_csv(folder / f"{table.name}.csv", table.rows))
     if importlib.util.find_spec("matplotlib") is None:
         return files, NO_PLOTS
     from culmen.report.plots import draw_analyses
 
-    return files + draw_analyses(groups, folders(groups, out), out), ""
+    return files + draw_analyses(groups, group_folders(groups, out), out), ""
 
 
-def folders(groups: Sequence[Group], out: Path) -> list[Path]:
+def group_folders(groups: Sequence[Group], out: Path) -> list[Path]:
     """A folder for each group, named after it, and numbered if names are equal."""
     named: list[str] = []
     for group in groups:
@@ -133,7 +138,7 @@ def folders(groups: Sequence[Group], out: Path) -> list[Path]:
     return [out / name for name in named]
 
 
-def _csv(path: Path, rows: Rows) -> Path:
+def _write_csv(path: Path, rows: Rows) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))

@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 from culmen.core.errors import UserError
-from culmen.core.evaluation import weakest
+from culmen.core.evaluation import weakest_trust
 from culmen.core.task import Objective
 from culmen.report import stats
-from culmen.report.records import Axis, ComparedRun, LeftOut, Moment, told_apart
+from culmen.report.records import Axis, ComparedRun, LeftOut, Moment, distinct_labels
 from culmen.report.stats import (
     CONFIDENCE,
     Estimate,
@@ -28,7 +28,7 @@ from culmen.report.stats import (
     median_to_target,
     pairs_needed,
 )
-from culmen.report.worth import NOTHING, Worth, worth
+from culmen.report.worth import NOTHING, Worth, worth_of_runs
 
 THRESHOLDS = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 _ROUNDING = 1e-12  # tolerance for a value that should lie on a threshold of the profile
@@ -161,7 +161,7 @@ class _Task(msgspec.Struct):
     normal: dict[str, MeasuredValues]
 
 
-def compare(
+def compare_runs(
     runs: Sequence[ComparedRun],
     names: Mapping[str, str] | None = None,
     left_out: Sequence[LeftOut] = (),
@@ -181,46 +181,46 @@ def compare(
         raise UserError(
             "none of these runs has finished", where=f"{len(runs)} runs", fix="culmen resume RUN"
         )
-    labels = _labels(done, names or {})
-    groups = _contenders(done, labels)
-    tasks = [_task(title, each, axis) for title, each in groups.items()]
-    overall = _overall(tasks) if len(tasks) > 1 else None
+    labels = _contender_labels(done, names or {})
+    groups = _runs_by_task_and_label(done, labels)
+    tasks = [_compare_on_task(title, each, axis) for title, each in groups.items()]
+    overall = _compare_overall(tasks) if len(tasks) > 1 else None
     whole = {title: [run for each in by.values() for run in each] for title, by in groups.items()}
-    told = remarks(runs, whole, labels, overall is None)
+    told = comparison_remarks(runs, whole, labels, overall is None)
     return Comparison(
-        tuple(task.part for task in tasks), overall, (*unreadable(left_out), *told), axis
+        tuple(task.part for task in tasks), overall, (*unreadable_remarks(left_out), *told), axis
     )
 
 
-def contenders(
+def finished_contenders(
     runs: Sequence[ComparedRun], names: Mapping[str, str] | None = None
 ) -> dict[str, dict[str, list[ComparedRun]]]:
     """The finished runs by task and strategy, with the labels that `compare` uses."""
     done = [run for run in runs if run.state == "finished"]
-    return _contenders(done, _labels(done, names or {}))
+    return _runs_by_task_and_label(done, _contender_labels(done, names or {}))
 
 
-def document(
+def comparison_document(
     runs: Sequence[ComparedRun], names: Mapping[str, str] | None = None
 ) -> dict[str, object] | None:
     """The comparison as plain data for JSON; None if none of the runs has finished."""
     if not any(run.state == "finished" for run in runs):
         return None
-    return msgspec.to_builtins(compare(runs, names))
+    return msgspec.to_builtins(compare_runs(runs, names))
 
 
-def _labels(runs: Sequence[ComparedRun], names: Mapping[str, str]) -> dict[str, str]:
+def _contender_labels(runs: Sequence[ComparedRun], names: Mapping[str, str]) -> dict[str, str]:
     """The label of each contender: its strategy, with settings and model that differ."""
-    firsts = {run.contender: run for run in runs}
+    firsts = {run.contender_key: run for run in runs}
     chosen = [firsts[key] for key in sorted(firsts)]
     plain = [
         run.written or names.get(run.strategy) or run.strategy.rpartition(":")[2] or "unknown"
         for run in chosen
     ]
-    return {run.contender: label for run, label in zip(chosen, told_apart(chosen, plain))}
+    return {run.contender_key: label for run, label in zip(chosen, distinct_labels(chosen, plain))}
 
 
-def _contenders(
+def _runs_by_task_and_label(
     runs: Sequence[ComparedRun], labels: Mapping[str, str]
 ) -> dict[str, dict[str, list[ComparedRun]]]:
     """Runs by task and label.
@@ -229,31 +229,31 @@ def _contenders(
     """
     kinds = {(run.task, run.digest) for run in runs}
     found: dict[str, dict[str, list[ComparedRun]]] = {}
-    for run in sorted(runs, key=lambda run: (run.task, run.digest, labels[run.contender])):
+    for run in sorted(runs, key=lambda run: (run.task, run.digest, labels[run.contender_key])):
         alone = sum(task == run.task for task, _ in kinds) == 1
         title = run.task if alone else f"{run.task} ({run.digest[:8]})"
-        found.setdefault(title, {}).setdefault(labels[run.contender], []).append(run)
+        found.setdefault(title, {}).setdefault(labels[run.contender_key], []).append(run)
     return found
 
 
-def _task(title: str, groups: dict[str, list[ComparedRun]], axis: Axis) -> _Task:
+def _compare_on_task(title: str, groups: dict[str, list[ComparedRun]], axis: Axis) -> _Task:
     runs = [run for each in groups.values() for run in each]
-    objective, found = runs[0].objective, worth(runs)
+    objective, found = runs[0].objective, worth_of_runs(runs)
     known = [value for value in found.values if value is not None]
-    scale, aim = scale_of(objective, runs, known, found.initial), target(objective, known)
-    places = _places(groups)
-    rewards = {label: found.rewards.at(each) for label, each in places.items()}
+    scale, aim = scale_of(objective, runs, known, found.initial), choose_target(objective, known)
+    places = _group_positions(groups)
+    rewards = {label: found.rewards.take_positions(each) for label, each in places.items()}
     normal = {
         label: _on_scale(each, scale, objective, found.start) for label, each in rewards.items()
     }
     rows = tuple(
-        _row(
+        _task_figures(
             label,
             groups[label],
-            _chosen(found, places[label]),
+            _worth_at(found, places[label]),
             normal[label],
             objective,
-            reach(groups[label], objective, aim, axis),
+            effort_to_target(groups[label], objective, aim, axis),
         )
         for label in groups
     )
@@ -265,7 +265,7 @@ def _task(title: str, groups: dict[str, list[ComparedRun]], axis: Axis) -> _Task
             runs, labels, found.values, found.margins, found.on, found.nothing
         )
     )
-    pairs = _pairs([(rewards, seeds)])
+    pairs = _strategy_pairs([(rewards, seeds)])
     part = TaskComparison(
         title,
         objective.direction,
@@ -281,7 +281,7 @@ def _task(title: str, groups: dict[str, list[ComparedRun]], axis: Axis) -> _Task
     return _Task(part, groups, rewards, normal)
 
 
-def _places(groups: Mapping[str, Sequence[ComparedRun]]) -> dict[str, list[int]]:
+def _group_positions(groups: Mapping[str, Sequence[ComparedRun]]) -> dict[str, list[int]]:
     """Positions of each group's runs among all of them, group by group."""
     found: dict[str, list[int]] = {}
     end = 0
@@ -291,13 +291,13 @@ def _places(groups: Mapping[str, Sequence[ComparedRun]]) -> dict[str, list[int]]
     return found
 
 
-def _chosen(found: Worth, places: Sequence[int]) -> Worth:
+def _worth_at(found: Worth, places: Sequence[int]) -> Worth:
     """The worth of some of the runs, by position."""
     lists = {
         name: [getattr(found, name)[place] for place in places]
         for name in ("values", "margins", "on", "nothing")
     }
-    return found._replace(**lists, rewards=found.rewards.at(places))
+    return found._replace(**lists, rewards=found.rewards.take_positions(places))
 
 
 def _on_scale(
@@ -315,10 +315,10 @@ def _on_scale(
     draws = (
         np.maximum(0.0, (rewards.draws - zero) / width) if width else np.zeros_like(rewards.draws)
     )
-    return MeasuredValues([normalised(value, scale) for value in values], draws)
+    return MeasuredValues([normalised_value(value, scale) for value in values], draws)
 
 
-def _row(
+def _task_figures(
     label: str,
     runs: Sequence[ComparedRun],
     found: Worth,
@@ -327,10 +327,11 @@ def _row(
     reached: Reach,
 ) -> StrategyFigures:
     valued = [place for place, value in enumerate(found.values) if value is not None]
-    rewards = found.rewards.at(valued)
+    rewards = found.rewards.take_positions(valued)
     best = max(valued, key=lambda place: found.rewards.values[place], default=None)
     figures = [
-        _turned(measure([rewards]), objective) for measure in (stats.mean, stats.median, stats.iqm)
+        _score_estimate(measure([rewards]), objective)
+        for measure in (stats.mean_estimate, stats.median_estimate, stats.iqm_estimate)
     ]
     return StrategyFigures(
         strategy=label,
@@ -340,19 +341,19 @@ def _row(
         mean=figures[0],
         median=figures[1],
         iqm=figures[2],
-        normalised=stats.iqm([normal]),
+        normalised=stats.iqm_estimate([normal]),
         best_of=tuple(stats.best_of(normal.values)),
-        profile=_profile([normal.values]),
-        steps=tuple(stats.steps([normal.values])),
-        trust=weakest(run.trust for run in runs if run.trust),
+        profile=_threshold_profile([normal.values]),
+        steps=tuple(stats.profile_steps([normal.values])),
+        trust=weakest_trust(run.trust for run in runs if run.trust),
         reach=reached,
         nothing=sum(found.nothing),
         margin=None if best is None else found.margins[best],
-        on=_samples(found.on),
+        on=_measured_cases_text(found.on),
     )
 
 
-def _samples(told: Sequence[str]) -> str:
+def _measured_cases_text(told: Sequence[str]) -> str:
     """The cases measured: `3 of 24`, or `3 to 5 of 24` if runs differ; "" without a data set."""
     known = sorted({each for each in told if each}, key=lambda each: int(each.partition(" ")[0]))
     if len(known) < 2:
@@ -361,7 +362,7 @@ def _samples(told: Sequence[str]) -> str:
     return f"{first[0]} to {last[0]} of {last[2]}" if first[2] == last[2] else ", ".join(known)
 
 
-def _turned(rewards: Estimate, objective: Objective) -> Estimate:
+def _score_estimate(rewards: Estimate, objective: Objective) -> Estimate:
     """An estimate of scores from one of rewards."""
     ends = (
         (rewards.low, rewards.high) if objective.direction == "max" else (rewards.high, rewards.low)
@@ -371,30 +372,32 @@ def _turned(rewards: Estimate, objective: Objective) -> Estimate:
     )
 
 
-def _profile(strata: Sequence[Sequence[float]]) -> tuple[float, ...]:
+def _threshold_profile(strata: Sequence[Sequence[float]]) -> tuple[float, ...]:
     return tuple(
-        stats.profile([[value + _ROUNDING for value in each] for each in strata], THRESHOLDS)
+        stats.profile_at_thresholds(
+            [[value + _ROUNDING for value in each] for each in strata], THRESHOLDS
+        )
     )
 
 
-def _overall(tasks: Sequence[_Task]) -> Overall | None:
+def _compare_overall(tasks: Sequence[_Task]) -> Overall | None:
     """The comparison over the tasks that all strategies share; None with fewer than two."""
     everyone = {label for task in tasks for label in task.runs}
     shared = [task for task in tasks if set(task.runs) == everyone]
     if len(shared) < 2:
         return None
     rows = tuple(
-        _over(label, [(task.runs[label], task.normal[label]) for task in shared], shared)
+        _overall_figures(label, [(task.runs[label], task.normal[label]) for task in shared], shared)
         for label in sorted(everyone)
     )
     seeds = [
         {label: [run.seed for run in each] for label, each in task.runs.items()} for task in shared
     ]
-    pairs = _pairs([(task.rewards, each) for task, each in zip(shared, seeds)])
+    pairs = _strategy_pairs([(task.rewards, each) for task, each in zip(shared, seeds)])
     return Overall(tuple(task.part.task for task in shared), rows, pairs)
 
 
-def _over(
+def _overall_figures(
     label: str,
     given: Sequence[tuple[Sequence[ComparedRun], MeasuredValues]],
     tasks: Sequence[_Task],
@@ -408,14 +411,14 @@ def _over(
         runs=sum(map(len, values)),
         valued=sum(reward != NOTHING for task in tasks for reward in task.rewards[label].values),
         best=max(map(max, values)),
-        mean=stats.mean(strata),
-        median=stats.median(strata),
-        iqm=stats.iqm(strata),
-        normalised=stats.iqm(strata),
+        mean=stats.mean_estimate(strata),
+        median=stats.median_estimate(strata),
+        iqm=stats.iqm_estimate(strata),
+        normalised=stats.iqm_estimate(strata),
         best_of=tuple(sum(curve[n] for curve in curves) / len(curves) for n in range(few)),
-        profile=_profile(values),
-        steps=tuple(stats.steps(values)),
-        trust=weakest(run.trust for runs, _ in given for run in runs if run.trust),
+        profile=_threshold_profile(values),
+        steps=tuple(stats.profile_steps(values)),
+        trust=weakest_trust(run.trust for runs, _ in given for run in runs if run.trust),
         nothing=sum(
             row.nothing for task in tasks for row in task.part.rows if row.strategy == label
         ),
@@ -426,17 +429,18 @@ _Rewards = Mapping[str, MeasuredValues]
 _Seeds = Mapping[str, Sequence[int]]
 
 
-def _pairs(tasks: Sequence[tuple[_Rewards, _Seeds]]) -> tuple[StrategyPair, ...]:
+def _strategy_pairs(tasks: Sequence[tuple[_Rewards, _Seeds]]) -> tuple[StrategyPair, ...]:
     """Every pair of strategies, the one that wins more often first."""
     couples = list(combinations(sorted(tasks[0][0]), 2))
-    found = [_improvement(tasks, one, other) for one, other in couples]
-    corrected = stats.holm([each.p for each in found])
+    found = [_pair_improvement(tasks, one, other) for one, other in couples]
+    corrected = stats.holm_correction([each.p for each in found])
     return tuple(
-        _pair(*couple, each, p, len(couples)) for couple, each, p in zip(couples, found, corrected)
+        _oriented_pair(*couple, each, p, len(couples))
+        for couple, each, p in zip(couples, found, corrected)
     )
 
 
-def _improvement(
+def _pair_improvement(
     tasks: Sequence[tuple[_Rewards, _Seeds]], one: str, other: str
 ) -> stats.Improvement:
     """Probability that `one` improves on `other`.
@@ -452,22 +456,22 @@ def _improvement(
         repeats = len(left) < len(seeds[one]) or len(right) < len(seeds[other])
         common = [] if repeats else sorted(left.keys() & right.keys())
         sides = (
-            rewards[one].at([left[seed] for seed in common]),
-            rewards[other].at([right[seed] for seed in common]),
+            rewards[one].take_positions([left[seed] for seed in common]),
+            rewards[other].take_positions([right[seed] for seed in common]),
         )
         matched.append(sides)
     if all(len(left.values) > 1 for left, _ in matched):
-        return stats.improvement(matched, paired=True)
+        return stats.estimate_improvement(matched, paired=True)
     whole = [(rewards[one], rewards[other]) for rewards, _ in tasks]
-    return stats.improvement(whole, paired=False)
+    return stats.estimate_improvement(whole, paired=False)
 
 
-def _pair(
+def _oriented_pair(
     one: str, other: str, found: stats.Improvement, p: float | None, comparisons: int
 ) -> StrategyPair:
     value = found.estimate
     if value.value is not None and value.value < 0.5:
-        one, other, value = other, one, value.mirrored()
+        one, other, value = other, one, value.complement()
     apart = p is not None and p < 1 - stats.CONFIDENCE and value.low is not None and value.low > 0.5
     sentence = pair_sentence(one, other, value, p, found.pairs, apart, comparisons)
     return StrategyPair(one, other, value, p, found.pairs, apart, sentence)
@@ -521,7 +525,7 @@ def scale_of(
     return Scale(start, origin, start, "nothing: no run is better than the start")
 
 
-def normalised(value: float | None, scale: Scale) -> float:
+def normalised_value(value: float | None, scale: Scale) -> float:
     """A value on the common scale.
 
     0 at or below the start, or without a value; 1 at the reference; more beyond it.
@@ -558,7 +562,7 @@ class Reach(msgspec.Struct, frozen=True):
     expected_steps: float | None = None
 
 
-def target(objective: Objective, values: Sequence[float]) -> Target:
+def choose_target(objective: Objective, values: Sequence[float]) -> Target:
     """The task's target, else its best known value, else the median value of the runs."""
     if objective.target is not None:
         return Target(objective.target, "the task's target")
@@ -569,30 +573,36 @@ def target(objective: Objective, values: Sequence[float]) -> Target:
     return Target(float(median(values)), "the median of all runs, for the task declares none")
 
 
-def reach(
+def effort_to_target(
     runs: Sequence[ComparedRun], objective: Objective, aim: Target, axis: Axis = "evaluations"
 ) -> Reach:
     """Effort of one strategy's runs to reach the target."""
-    first = [_first(run, objective, aim.score) for run in runs]
+    first = [_moment_reached(run, objective, aim.score) for run in runs]
     reached = [moment is not None for moment in first]
-    evaluations = _both(
+    evaluations = _effort_figures(
         runs, first, lambda moment: moment.evaluations, lambda run: run.evaluations, reached
     )
     priced = not any(run.unpriced for run in runs)
-    money = _both(runs, first, lambda moment: moment.dollars, lambda run: run.dollars, reached)
+    money = _effort_figures(
+        runs, first, lambda moment: moment.dollars, lambda run: run.dollars, reached
+    )
     steps: tuple[float | None, float | None] = (None, None)
-    if axis not in ("evaluations", "dollars") and any(_end(run, axis) for run in runs):
-        steps = _both(
-            runs, first, lambda moment: getattr(moment, axis), lambda run: _end(run, axis), reached
+    if axis not in ("evaluations", "dollars") and any(_total_effort(run, axis) for run in runs):
+        steps = _effort_figures(
+            runs,
+            first,
+            lambda moment: getattr(moment, axis),
+            lambda run: _total_effort(run, axis),
+            reached,
         )
     return Reach(sum(reached), *evaluations, *(money if priced else (None, None)), *steps)
 
 
-def _end(run: ComparedRun, axis: Axis) -> float:
+def _total_effort(run: ComparedRun, axis: Axis) -> float:
     return getattr(run.moments[-1], axis) if run.moments else 0.0
 
 
-def _first(run: ComparedRun, objective: Objective, score: float | None) -> Moment | None:
+def _moment_reached(run: ComparedRun, objective: Objective, score: float | None) -> Moment | None:
     """The first moment at which the best so far was at least as good as the target."""
     if score is None:
         return None
@@ -605,7 +615,7 @@ def _first(run: ComparedRun, objective: Objective, score: float | None) -> Momen
     return next(hits, None)
 
 
-def _both(
+def _effort_figures(
     runs: Sequence[ComparedRun],
     first: Sequence[Moment | None],
     until: Callable[[Moment], float],
@@ -641,7 +651,7 @@ def pair_sentence(
         f"probability of improvement {found.value:.2f}, {CONFIDENCE:.0%} interval {found.low:.2f} "
         "to "
     )
-    figures += f"{found.high:.2f}, p = {_p(p)}"
+    figures += f"{found.high:.2f}, p = {_p_text(p)}"
     if apart:
         return f"{one} is better than {other}: {figures}."
     needed = pairs_needed(comparisons)
@@ -653,23 +663,23 @@ def pair_sentence(
     return f"The data cannot tell {one} and {other} apart: {figures}.{few}"
 
 
-def remarks(
+def comparison_remarks(
     runs: Sequence[ComparedRun],
     groups: Mapping[str, Sequence[ComparedRun]],
     labels: Mapping[str, str],
     single: bool,
 ) -> tuple[str, ...]:
     """Sentences on limits of the comparison; `single`: there is no comparison over tasks."""
-    found = [_unfinished(runs)]
+    found = [_unfinished_remark(runs)]
     for title, each in groups.items():
         found += [
-            _budgets(title, each),
-            _unvalued(title, each),
-            _seeds(title, each, labels),
-            _unconfirmed(title, each),
+            _budgets_remark(title, each),
+            _unvalued_remark(title, each),
+            _seeds_remark(title, each, labels),
+            _unconfirmed_remark(title, each),
         ]
     several = len(groups) > 1
-    names = {title: {labels[run.contender] for run in each} for title, each in groups.items()}
+    names = {title: {labels[run.contender_key] for run in each} for title, each in groups.items()}
     everyone = set[str]().union(*names.values())
     partial = [title for title, each in names.items() if each != everyone]
     if several and single:
@@ -681,7 +691,7 @@ def remarks(
     return tuple(filter(None, found))
 
 
-def unreadable(left_out: Sequence[LeftOut]) -> tuple[str, ...]:
+def unreadable_remarks(left_out: Sequence[LeftOut]) -> tuple[str, ...]:
     """Sentences naming the runs that could not be read, each with the reason."""
     told = [
         f"Left out, for it cannot be read: {each.run} ({each.why})." for each in left_out[:_MOST]
@@ -690,12 +700,12 @@ def unreadable(left_out: Sequence[LeftOut]) -> tuple[str, ...]:
     return (*told, f"Left out in the same way: {more} more.") if more > 0 else tuple(told)
 
 
-def _unfinished(runs: Sequence[ComparedRun]) -> str:
+def _unfinished_remark(runs: Sequence[ComparedRun]) -> str:
     left = sorted(f"{run.run} ({run.state})" for run in runs if run.state != "finished")
-    return f"Left out, for they have not finished: {_some(left)}." if left else ""
+    return f"Left out, for they have not finished: {_shortened_list(left)}." if left else ""
 
 
-def _budgets(title: str, runs: Sequence[ComparedRun]) -> str:
+def _budgets_remark(title: str, runs: Sequence[ComparedRun]) -> str:
     if len({run.budget for run in runs}) < 2:
         return ""
     return (
@@ -704,7 +714,7 @@ def _budgets(title: str, runs: Sequence[ComparedRun]) -> str:
     )
 
 
-def _unvalued(title: str, runs: Sequence[ComparedRun]) -> str:
+def _unvalued_remark(title: str, runs: Sequence[ComparedRun]) -> str:
     certified = any(run.strict is not None for run in runs)
     without = [run for run in runs if (run.certified if certified else run.score) is None]
     if not without:
@@ -718,7 +728,7 @@ def _unvalued(title: str, runs: Sequence[ComparedRun]) -> str:
     )
 
 
-def _unconfirmed(title: str, runs: Sequence[ComparedRun]) -> str:
+def _unconfirmed_remark(title: str, runs: Sequence[ComparedRun]) -> str:
     """A remark if scores were selected as maxima and not measured afresh since; else ""."""
     unsure = sum(run.score is not None and not run.confirmed and not run.fresh for run in runs)
     if (
@@ -733,11 +743,11 @@ def _unconfirmed(title: str, runs: Sequence[ComparedRun]) -> str:
     )
 
 
-def _seeds(title: str, runs: Sequence[ComparedRun], labels: Mapping[str, str]) -> str:
+def _seeds_remark(title: str, runs: Sequence[ComparedRun], labels: Mapping[str, str]) -> str:
     """A remark if strategies were run with different seeds; else ""."""
     seeds: dict[str, list[int]] = {}
     for run in runs:
-        seeds.setdefault(labels[run.contender], []).append(run.seed)
+        seeds.setdefault(labels[run.contender_key], []).append(run.seed)
     if len({tuple(sorted(each)) for each in seeds.values()}) < 2:
         return ""
     return (
@@ -746,9 +756,9 @@ def _seeds(title: str, runs: Sequence[ComparedRun], labels: Mapping[str, str]) -
     )
 
 
-def _some(names: Sequence[str], most: int = _MOST) -> str:
+def _shortened_list(names: Sequence[str], most: int = _MOST) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _p(value: float) -> str:
+def _p_text(value: float) -> str:
     return f"{value:.2g}" if value >= 0.001 else "below 0.001"

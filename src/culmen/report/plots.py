@@ -31,32 +31,34 @@ def draw_analyses(groups: Sequence[Group], folders: Sequence[Path], out: Path) -
     drawn = [
         path
         for task in dict.fromkeys(group.task for group in groups)
-        for path in _race(task, groups, out)
+        for path in _draw_best_by_budget(task, groups, out)
     ]
     for group, folder in zip(groups, folders):
         tables = {table.name: table for table in group.tables if table.rows}
         for name, plot in _PLOTS.items():
             if name in tables:
-                drawn.append(save(plot(tables[name].rows, group.label), folder / f"{name}.png"))
+                drawn.append(
+                    save_figure(plot(tables[name].rows, group.label), folder / f"{name}.png")
+                )
     return drawn
 
 
-def _race(task: str, groups: Sequence[Group], out: Path) -> list[Path]:
+def _draw_best_by_budget(task: str, groups: Sequence[Group], out: Path) -> list[Path]:
     """Best so far of every strategy on one task, one panel for each known budget."""
     alike = [group for group in groups if group.task == task]
     axes = [
         axis
         for axis in ("evaluations", "dollars", "seconds")
-        if any(_table(group, axis) for group in alike)
+        if any(_best_table(group, axis) for group in alike)
     ]
     if not axes:
         return []
-    figure, panels = paned(len(axes), f"{task}: best so far")
+    figure, panels = panel_figure(len(axes), f"{task}: best so far")
     for panel, axis in zip(panels, axes):
         for group in alike:
-            table = _table(group, axis)
+            table = _best_table(group, axis)
             if table is not None:
-                band(
+                plot_band(
                     panel,
                     table.rows,
                     axis,
@@ -66,30 +68,30 @@ def _race(task: str, groups: Sequence[Group], out: Path) -> list[Path]:
                 )
         panel.set(xlabel=axis, ylabel="score")
     panels[0].legend(fontsize=7)
-    return [save(figure, out / f"{task.replace('/', '-')}-best.png")]
+    return [save_figure(figure, out / f"{task.replace('/', '-')}-best.png")]
 
 
-def _table(group: Group, axis: str) -> Table | None:
+def _best_table(group: Group, axis: str) -> Table | None:
     return next(
         (table for table in group.tables if table.name == f"best_by_{axis}" and table.rows), None
     )
 
 
-def _coverage(rows: Rows, title: str) -> Figure:
-    figure, (left, right) = paned(2, title)
-    band(left, rows, "evaluations", "cells")
-    band(right, rows, "evaluations", "quality")
+def _coverage_figure(rows: Rows, title: str) -> Figure:
+    figure, (left, right) = panel_figure(2, title)
+    plot_band(left, rows, "evaluations", "cells")
+    plot_band(right, rows, "evaluations", "quality")
     left.set(xlabel="evaluations", ylabel="cells taken")
     right.set(xlabel="evaluations", ylabel="mean reward of their occupants")
     return figure
 
 
-def _top_m(rows: Rows, title: str) -> Figure:
-    figure, panels = paned(2, title)
+def _top_m_figure(rows: Rows, title: str) -> Figure:
+    figure, panels = panel_figure(2, title)
     for tier in dict.fromkeys(row["tier"] for row in rows):
         chosen = [row for row in rows if row["tier"] == tier]
         for panel, name in zip(panels, ("improve", "best_gain")):
-            band(panel, chosen, "m", name, f"tier {tier}" if tier != "all" else "all")
+            plot_band(panel, chosen, "m", name, f"tier {tier}" if tier != "all" else "all")
     for panel in panels:
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0].set(xlabel="m", ylabel="share with an improvement")
@@ -98,14 +100,14 @@ def _top_m(rows: Rows, title: str) -> Figure:
     return figure
 
 
-def _ranks(rows: Rows, title: str) -> Figure:
+def _ranks_figure(rows: Rows, title: str) -> Figure:
     key = next(iter(rows[0]))
     names = [
         name
         for name in ("valid", "improve", "gain", "distance")
         if any(row[name] is not None for row in rows)
     ]
-    figure, panels = paned(len(names), title)
+    figure, panels = panel_figure(len(names), title)
     for panel, name in zip(panels, names):
         known = [row for row in rows if row[name] is not None]
         below, above = (
@@ -118,8 +120,8 @@ def _ranks(rows: Rows, title: str) -> Figure:
     return figure
 
 
-def _heat(rows: Rows, title: str) -> Figure:
-    figure, panels = paned(2, title)
+def _heat_map_figure(rows: Rows, title: str) -> Figure:
+    figure, panels = panel_figure(2, title)
     widths = sorted({row["k"] for row in rows})
     for panel, name, label in zip(panels, ("improve", "best_gain"), ("P(improve)", "E[best gain]")):
         grid = [[float("nan")] * 10 for _ in widths]
@@ -133,17 +135,17 @@ def _heat(rows: Rows, title: str) -> Figure:
     return figure
 
 
-def _width(rows: Rows, title: str) -> Figure:
-    figure, (panel,) = paned(1, title)
-    band(panel, rows, "evaluations", "k")
+def _width_figure(rows: Rows, title: str) -> Figure:
+    figure, (panel,) = panel_figure(1, title)
+    plot_band(panel, rows, "evaluations", "k")
     panel.set(xlabel="evaluations", ylabel="K, mean over islands")
     return figure
 
 
-def _islands(rows: Rows, title: str) -> Figure:
+def _islands_figure(rows: Rows, title: str) -> Figure:
     """One panel per run, one line per island."""
     runs = list(dict.fromkeys(row["run"] for row in rows))
-    figure, panels = paned(len(runs), title)
+    figure, panels = panel_figure(len(runs), title)
     for panel, run in zip(panels, runs):
         for island in sorted({row["island"] for row in rows}):
             steps = [row for row in rows if row["run"] == run and row["island"] == island]
@@ -155,13 +157,15 @@ def _islands(rows: Rows, title: str) -> Figure:
     return figure
 
 
-def _training(rows: Rows, title: str) -> Figure:
+def _training_figure(rows: Rows, title: str) -> Figure:
     """Curves of training as in the paper, and further diagnostics, as far as recorded."""
-    known = [(names, label) for names, label in _CURVES if any(_has(rows, name) for name in names)]
-    figure, panels = paned(len(known), title)
+    known = [
+        (names, label) for names, label in _CURVES if any(_has_values(rows, name) for name in names)
+    ]
+    figure, panels = panel_figure(len(known), title)
     for panel, (names, label) in zip(panels, known):
-        for name in filter(partial(_has, rows), names):
-            band(panel, rows, "barrier", name, name.replace("_", " "))
+        for name in filter(partial(_has_values, rows), names):
+            plot_band(panel, rows, "barrier", name, name.replace("_", " "))
         panel.set(xlabel="barrier", ylabel=label)
         if len(names) > 1:
             panel.legend(fontsize=7)
@@ -182,23 +186,23 @@ _CURVES = (
 )
 
 
-def _has(rows: Rows, name: str) -> bool:
+def _has_values(rows: Rows, name: str) -> bool:
     return any(row.get(name) is not None for row in rows)
 
 
 _PLOTS = {
-    "training": _training,
-    "coverage": _coverage,
-    "top_m": _top_m,
-    "rank_profile": _ranks,
-    "rank_groups": _ranks,
-    "distance_by_k": _heat,
-    "width": _width,
-    "width_by_island": _islands,
+    "training": _training_figure,
+    "coverage": _coverage_figure,
+    "top_m": _top_m_figure,
+    "rank_profile": _ranks_figure,
+    "rank_groups": _ranks_figure,
+    "distance_by_k": _heat_map_figure,
+    "width": _width_figure,
+    "width_by_island": _islands_figure,
 }
 
 
-def paned(count: int, title: str) -> tuple[Figure, list[Any]]:
+def panel_figure(count: int, title: str) -> tuple[Figure, list[Any]]:
     """A figure with `count` panels, at most four in a row."""
     columns = min(count, 4)
     lines = -(-count // columns)
@@ -216,7 +220,9 @@ def paned(count: int, title: str) -> tuple[Figure, list[Any]]:
     return figure, panels[:count]
 
 
-def band(panel: Any, rows: Rows, x: str, y: str, label: str = "", *, steps: bool = False) -> None:
+def plot_band(
+    panel: Any, rows: Rows, x: str, y: str, label: str = "", *, steps: bool = False
+) -> None:
     """Plot a line of medians in a band from the first to the third quartile.
 
     There is no band for fewer than `_BAND` runs. `steps`: each value holds until the next one, as
@@ -232,7 +238,7 @@ def band(panel: Any, rows: Rows, x: str, y: str, label: str = "", *, steps: bool
     panel.fill_between(places, low, high, alpha=0.18, color=line.get_color(), linewidth=0, step=how)
 
 
-def save(figure: Figure, path: Path) -> Path:
+def save_figure(figure: Figure, path: Path) -> Path:
     """Write the figure in the format of the path's suffix; return the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
@@ -250,25 +256,27 @@ def draw_comparison(
     """Draw SVG files of a comparison into `out`; return their paths.
 
     `TASK-best` and `TASK-profile` for every task, and `overall-profile` over tasks. `groups` are
-    the runs by task and strategy, as from `compare.contenders`.
+    the runs by task and strategy, as from `compare.finished_contenders`.
     """
     axes = BUDGETS if made.axis in BUDGETS else (made.axis, *BUDGETS)
     drawn: list[Path] = []
     for part in made.tasks:
         name = "".join(c if c.isalnum() or c in "-_." else "-" for c in part.task)
-        drawn += _best(part.task, groups[part.task], part.target, out / f"{name}-best.svg", axes)
+        drawn += _draw_best_so_far(
+            part.task, groups[part.task], part.target, out / f"{name}-best.svg", axes
+        )
         drawn.append(
-            _performance_profile(
+            _draw_profile(
                 f"{part.task}: performance profile", part.rows, out / f"{name}-profile.svg"
             )
         )
     if made.overall is not None:
         title = f"over {len(made.overall.tasks)} tasks: performance profile"
-        drawn.append(_performance_profile(title, made.overall.rows, out / "overall-profile.svg"))
+        drawn.append(_draw_profile(title, made.overall.rows, out / "overall-profile.svg"))
     return drawn
 
 
-def _best(
+def _draw_best_so_far(
     task: str,
     groups: Mapping[str, Sequence[ComparedRun]],
     aim: Target,
@@ -287,19 +295,19 @@ def _best(
         return []
     few = all(len(runs) < _BAND for runs in groups.values())
     spread = "median of few runs" if few else "median and quartiles over runs"
-    figure, panels = paned(len(known), f"{task}: best so far, {spread}")
+    figure, panels = panel_figure(len(known), f"{task}: best so far, {spread}")
     for panel, axis in zip(panels, known):
         for label, table in tables[axis].items():
-            band(panel, table.rows, axis, "score", label, steps=True)
+            plot_band(panel, table.rows, axis, "score", label, steps=True)
         if aim.score is not None:
             panel.axhline(aim.score, color="0.5", linewidth=0.8, linestyle="--", label=aim.origin)
         panel.set(xlabel=axis.replace("_", " "), ylabel="score")
     panels[0].legend(fontsize=_SMALL)
-    return [save(figure, path)]
+    return [save_figure(figure, path)]
 
 
-def _performance_profile(title: str, rows: Sequence[StrategyFigures], path: Path) -> Path:
-    figure, (panel,) = paned(1, title)
+def _draw_profile(title: str, rows: Sequence[StrategyFigures], path: Path) -> Path:
+    figure, (panel,) = panel_figure(1, title)
     end = max(1.0, *(level for row in rows for level, _ in row.steps))
     for row in rows:
         stairs = [*row.steps, (end, row.steps[-1][1])]
@@ -313,4 +321,4 @@ def _performance_profile(title: str, rows: Sequence[StrategyFigures], path: Path
         xlabel="level on the common scale", ylabel="share of runs above it", ylim=(-0.02, 1.02)
     )
     panel.legend(fontsize=_SMALL)
-    return save(figure, path)
+    return save_figure(figure, path)

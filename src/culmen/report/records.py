@@ -18,7 +18,7 @@ import msgspec
 
 from culmen.core.brief import Proposal
 from culmen.core.errors import CulmenError, UserError
-from culmen.core.evaluation import Observation, is_excused, weakest
+from culmen.core.evaluation import Observation, is_excused, weakest_trust
 from culmen.core.event import Event
 from culmen.core.result import RunResult
 from culmen.core.task import Objective, Task
@@ -146,8 +146,8 @@ def read_run(run: Path | str) -> RunRecord:
 
     Raises `UserError` if there is no run, `JournalDamaged` if it cannot be read.
     """
-    meta = views.meta(run)
-    reader = RunReader(meta).follow(run)
+    meta = views.run_meta(run)
+    reader = RunReader(meta).read_new_events(run)
     return RunRecord(
         run=meta.id,
         task=meta.task.name,
@@ -156,11 +156,11 @@ def read_run(run: Path | str) -> RunRecord:
         config=meta.strategy.get("config") or {},
         model=meta.model_name,
         moments=tuple(reader.moments),
-        asks=tuple(reader.asks()),
+        asks=tuple(reader.candidate_requests()),
         filled=tuple(reader.filled),
         barriers=tuple(reader.barriers),
         unpriced=reader.unpriced,
-        trust=weakest(reader.trust),
+        trust=weakest_trust(reader.trust),
         pool=meta.pool,
     )
 
@@ -182,29 +182,29 @@ class RunReader:
         self._noted: list[tuple[int, dict[str, Any]]] = []
         self._replies: list[tuple[int, Proposal, float | None]] = []
 
-    def follow(self, run: Path | str) -> RunReader:
+    def read_new_events(self, run: Path | str) -> RunReader:
         """Read the new events."""
-        while page := views.log(run, self._last, _PAGE, _KINDS):
+        while page := views.log_events(run, self._last, _PAGE, _KINDS):
             for event in page:
-                self.see(event)
+                self.add_event(event)
             self._last = page[-1].seq
         return self
 
-    def see(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         """Count one event."""
         entry = event.entry
         if entry.effect in self._steps:
-            self._steps[entry.effect].see(entry.kind, entry.key)
+            self._steps[entry.effect].record_effect(entry.kind, entry.key)
         usage = getattr(entry.result, "usage", None)
         if entry.kind == "done" and usage is not None:
             self._dollars += usage.dollars
             self.unpriced += usage.unpriced
-        self._leader.see(entry)
+        self._leader.enter_entry(entry)
         if isinstance(entry.result, Observation):
             if not entry.body.get(
                 "phase"
             ):  # evaluations of the final choice never enter the means of the search
-                self._observe(entry.result)
+                self._add_observation(entry.result)
             best, name = self._leader.best or (None, "")
             steps = (self._steps["evaluate"].length, self._steps["propose"].length, self._proposals)
             self.moments.append(
@@ -214,20 +214,22 @@ class RunReader:
             entry.kind == "done" and isinstance(entry.result, Proposal) and entry.result.candidates
         ):
             self._proposals += len(entry.result.candidates)
-            self._reply(entry.result)
+            self._add_reply(entry.result)
         elif entry.kind == "note" and entry.body.get("note") in _GRIDS and "cells" in entry.body:
-            self._note(entry.body)
+            self._add_grid_note(entry.body)
         elif entry.kind == "note" and entry.body.get("note") == "barrier":
-            self.barriers.append(barrier(entry.body, len(self.moments)))
+            self.barriers.append(barrier_from_note(entry.body, len(self.moments)))
 
-    def asks(self) -> list[CandidateRequest]:
+    def candidate_requests(self) -> list[CandidateRequest]:
         """The requests as noted by the strategy or, without such notes, from the replies."""
         if self._noted:
-            scale = _scale(body for _, body in self._noted)
-            return [_noted(evaluations, body, scale) for evaluations, body in self._noted]
-        return [self._plain(*reply) for reply in self._replies]
+            scale = _feature_ranges(body for _, body in self._noted)
+            return [
+                _request_from_note(evaluations, body, scale) for evaluations, body in self._noted
+            ]
+        return [self._request_from_reply(*reply) for reply in self._replies]
 
-    def _observe(self, seen: Observation) -> None:
+    def _add_observation(self, seen: Observation) -> None:
         if is_excused(seen):
             return
         if seen.score is None:
@@ -238,24 +240,27 @@ class RunReader:
         reward = self._objective.reward(seen.score)
         self._means[seen.candidate] = (count + 1, mean + (reward - mean) / (count + 1))
 
-    def _reply(self, reply: Proposal) -> None:
+    def _add_reply(self, reply: Proposal) -> None:
         parents = reply.candidates[0].parents
         _, mean = self._means.get(parents[0], (0, None)) if parents else (0, None)
         self._replies.append((len(self.moments), reply, mean))
 
-    def _note(self, body: dict[str, Any]) -> None:
+    def _add_grid_note(self, body: dict[str, Any]) -> None:
         island, quality = int(body.get("island", 0)), body.get("quality")
         self.filled.append(Filled(len(self.moments), island, int(body["cells"]), quality))
         if "candidates" in body and "k" in body:
             self._noted.append((len(self.moments), body))
 
-    def _plain(self, evaluations: int, reply: Proposal, parent: float | None) -> CandidateRequest:
+    def _request_from_reply(
+        self, evaluations: int, reply: Proposal, parent: float | None
+    ) -> CandidateRequest:
         children = tuple(
-            self._child(rank, candidate.id) for rank, candidate in enumerate(reply.candidates, 1)
+            self._reply_candidate(rank, candidate.id)
+            for rank, candidate in enumerate(reply.candidates, 1)
         )
         return CandidateRequest(evaluations, len(children), children, parent)
 
-    def _child(self, rank: int, name: str) -> ReplyCandidate:
+    def _reply_candidate(self, rank: int, name: str) -> ReplyCandidate:
         if name in self._failed:
             return ReplyCandidate(rank, self._failed[name])
         if name not in self._means:
@@ -270,7 +275,7 @@ class _Chain:
         self.length = 0
         self._begun: dict[int, int] = {}
 
-    def see(self, kind: str, key: int) -> None:
+    def record_effect(self, kind: str, key: int) -> None:
         """Record the start or the end of an effect."""
         if kind == "started":
             self._begun[key] = self.length + 1
@@ -278,7 +283,7 @@ class _Chain:
             self.length = max(self.length, self._begun.pop(key, self.length))
 
 
-def _noted(
+def _request_from_note(
     evaluations: int, body: dict[str, Any], scale: list[tuple[float, float]]
 ) -> CandidateRequest:
     parent, shown = body.get("parent") or {}, body.get("inspirations") or []
@@ -291,12 +296,12 @@ def _noted(
                 int(child["rank"]) + 1,
                 str(child["status"]),
                 child.get("reward"),
-                _vector(child.get("cell")),
+                _parse_vector(child.get("cell")),
             )
             for child in body["candidates"]
         ),
         parent=parent.get("reward"),
-        cell=_vector(parent.get("cell")),
+        cell=_parse_vector(parent.get("cell")),
         island=int(body.get("island", 0)),
         turn=int(body.get("turn", 0)),
         next_k=body.get("next_k"),
@@ -305,11 +310,11 @@ def _noted(
     )
 
 
-def _vector(values: Any) -> Vector | None:
+def _parse_vector(values: Any) -> Vector | None:
     return None if values is None else tuple(float(value) for value in values)
 
 
-def _scale(bodies: Iterable[dict[str, Any]]) -> list[tuple[float, float]]:
+def _feature_ranges(bodies: Iterable[dict[str, Any]]) -> list[tuple[float, float]]:
     """Lowest and highest value of every feature in the notes."""
     rows = [
         each["features"]
@@ -327,14 +332,14 @@ def _scale(bodies: Iterable[dict[str, Any]]) -> list[tuple[float, float]]:
 def _mean_distance(
     parent: dict[str, Any], shown: list[dict[str, Any]], scale: list[tuple[float, float]]
 ) -> Any:
-    places = [_scaled(each["features"], scale) for each in shown if each.get("features")]
+    places = [_scaled_features(each["features"], scale) for each in shown if each.get("features")]
     if not places or not parent.get("features"):
         return None
-    home = _scaled(parent["features"], scale)
+    home = _scaled_features(parent["features"], scale)
     return sum(math.dist(home, place) for place in places) / len(places)
 
 
-def _scaled(features: list[float], scale: list[tuple[float, float]]) -> list[float]:
+def _scaled_features(features: list[float], scale: list[tuple[float, float]]) -> list[float]:
     return [
         (value - low) / (high - low) if high > low else 0.0
         for value, (low, high) in zip(features, scale)
@@ -412,7 +417,7 @@ class ComparedRun(msgspec.Struct, frozen=True):
         return self.program != "" and self.program == self.initial_program
 
     @property
-    def contender(self) -> str:
+    def contender_key(self) -> str:
         """Key of the contender: strategy, settings, model and pool, independent of the task."""
         return self.written or json.dumps(
             [self.strategy, self.config, self.model, self.pool], sort_keys=True, default=str
@@ -421,7 +426,7 @@ class ComparedRun(msgspec.Struct, frozen=True):
 
 def read_compared(run: Path | str) -> ComparedRun:
     """Read one run; raises `UserError` if there is none."""
-    return compared_run(views.status(run), views.meta(run), read_run(run).moments)
+    return compared_run(views.run_status(run), views.run_meta(run), read_run(run).moments)
 
 
 def compared_run(now: views.RunStatus, about: RunMeta, moments: Iterable[Moment]) -> ComparedRun:
@@ -453,7 +458,7 @@ def compared_run(now: views.RunStatus, about: RunMeta, moments: Iterable[Moment]
         program=program,
         initial_program=initial,
         fresh=of_candidates(fresh_scores(Path(now.path)), (program, initial)),
-        **({} if best is None else _measured(best)),
+        **({} if best is None else _measurement_fields(best)),
     )
 
 
@@ -463,14 +468,14 @@ def programs_of(best: RunResult | None, task: Task) -> tuple[str, str]:
     The latter is that of the final choice; or the best itself if it is an initial program; else the
     first initial program. "" for none.
     """
-    names = [candidate.id for candidate in task.candidates()]
+    names = [candidate.id for candidate in task.initial_candidates()]
     first = names[0] if names else ""
     if best is None or best.id in names:
         return ("", first) if best is None else (best.id, best.id)
     return best.id, first if best.initial is None else best.initial.id
 
 
-def _measured(best: RunResult) -> dict[str, Any]:
+def _measurement_fields(best: RunResult) -> dict[str, Any]:
     """Fields of a `ComparedRun` on the measurement of its best candidate."""
     first = best.initial
     return {
@@ -561,13 +566,16 @@ class Barrier(msgspec.Struct, frozen=True):
     failures: dict[str, int]
 
 
-def barrier(body: Mapping[str, Any], evaluations: int) -> Barrier:
+def barrier_from_note(body: Mapping[str, Any], evaluations: int) -> Barrier:
     """A note `barrier` as a row; missing figures are left out."""
-    rewards, advantages = _numbers(body.get("rewards")), _numbers(body.get("advantages"))
+    rewards, advantages = (
+        _parse_numbers(body.get("rewards")),
+        _parse_numbers(body.get("advantages")),
+    )
     failures = {str(name): int(times) for name, times in dict(body.get("failures") or {}).items()}
     clamped, tried = (
-        _numbers(body.get("clamped")),
-        [_kind(line) for line in body.get("experiments") or () if line],
+        _parse_numbers(body.get("clamped")),
+        [_choice_kind(line) for line in body.get("experiments") or () if line],
     )
     measures: dict[str, float] = {
         "version": float(body.get("version", 0)),
@@ -600,12 +608,12 @@ def barrier(body: Mapping[str, Any], evaluations: int) -> Barrier:
     )
 
 
-def _kind(experiment: Any) -> str:
+def _choice_kind(experiment: Any) -> str:
     """A choice without the number of its draw from the menu."""
     return str(experiment).partition(" (draw ")[0]
 
 
-def _numbers(values: Any) -> list[float]:
+def _parse_numbers(values: Any) -> list[float]:
     return [float(value) for value in values or ()]
 
 
@@ -626,7 +634,7 @@ class Configured(Protocol):
     def pool(self) -> str: ...
 
 
-def told_apart(firsts: Sequence[Configured], plain: Sequence[str]) -> list[str]:
+def distinct_labels(firsts: Sequence[Configured], plain: Sequence[str]) -> list[str]:
     """Labels that are distinct as far as possible.
 
     A label that occurs several times is followed by the model and settings that differ.
@@ -641,17 +649,17 @@ def told_apart(firsts: Sequence[Configured], plain: Sequence[str]) -> list[str]:
         differing = [
             name for name in facts if any(other.get(name) != facts[name] for other in kinds)
         ]
-        told = ", ".join(f"{name}={_short(facts[name])}" for name in differing)
+        told = ", ".join(f"{name}={_setting_text(facts[name])}" for name in differing)
         labels.append(f"{label} ({told})" if told else label)
     return labels
 
 
-def _short(value: object) -> str:
+def _setting_text(value: object) -> str:
     """A setting as text; for an object, its class and fields."""
     if isinstance(value, dict) and "object" in value:
         kind = str(value["object"]).rpartition(":")[2].lower()
         inner = ", ".join(
-            f"{name}={_short(each)}" for name, each in value.get("fields", {}).items()
+            f"{name}={_setting_text(each)}" for name, each in value.get("fields", {}).items()
         )
         return f"{kind}({inner})" if inner else kind
     return str(value)

@@ -49,14 +49,14 @@ class MeasuredValues(NamedTuple):
     ruled: Any = None
     raw: Any = None
 
-    def at(self, places: Sequence[int]) -> MeasuredValues:
+    def take_positions(self, places: Sequence[int]) -> MeasuredValues:
         """Some of the values, by position."""
         chosen = list(places)
         parts = (None if each is None else each[:, chosen] for each in self[1:])
         return MeasuredValues([self.values[place] for place in places], *parts)
 
     @property
-    def versions(self) -> tuple[MeasuredValues, MeasuredValues]:
+    def ruled_and_raw(self) -> tuple[MeasuredValues, MeasuredValues]:
         """The values with the draws for comparisons: ruled, and raw."""
         ruled, raw = (self.draws if each is None else each for each in (self.ruled, self.raw))
         return MeasuredValues(self.values, ruled), MeasuredValues(self.values, raw)
@@ -75,7 +75,7 @@ class Estimate(msgspec.Struct, frozen=True):
     low: float | None = None
     high: float | None = None
 
-    def mirrored(self) -> Estimate:
+    def complement(self) -> Estimate:
         """The estimate of one minus the figure."""
         return Estimate(
             *(None if each is None else 1 - each for each in (self.value, self.high, self.low))
@@ -94,32 +94,36 @@ class Improvement(msgspec.Struct, frozen=True):
     pairs: int
 
 
-def mean(strata: Sequence[Given]) -> Estimate:
+def mean_estimate(strata: Sequence[Given]) -> Estimate:
     """Mean over strata of the means within them."""
-    return _estimate(strata, lambda *given: sum(each.mean(axis=-1) for each in given) / len(given))
+    return _bootstrap_estimate(
+        strata, lambda *given: sum(each.mean(axis=-1) for each in given) / len(given)
+    )
 
 
-def median(strata: Sequence[Given]) -> Estimate:
+def median_estimate(strata: Sequence[Given]) -> Estimate:
     """Median of all values."""
     import numpy as np
 
-    return _estimate(strata, lambda *given: np.median(np.concatenate(given, axis=-1), axis=-1))
+    return _bootstrap_estimate(
+        strata, lambda *given: np.median(np.concatenate(given, axis=-1), axis=-1)
+    )
 
 
-def iqm(strata: Sequence[Given]) -> Estimate:
+def iqm_estimate(strata: Sequence[Given]) -> Estimate:
     """Interquartile mean of all values.
 
     The lowest and the highest quarter (rounded down) are left out.
     """
     import numpy as np
 
-    return _estimate(
+    return _bootstrap_estimate(
         strata,
         lambda *given: _scipy_stats().trim_mean(np.concatenate(given, axis=-1), _CUT, axis=-1),
     )
 
 
-def improvement(strata: Sequence[tuple[Given, Given]], paired: bool) -> Improvement:
+def estimate_improvement(strata: Sequence[tuple[Given, Given]], paired: bool) -> Improvement:
     """Probability of improvement of the first over the second sample, mean over strata.
 
     `paired` samples hold the same seed at the same place. -inf stands for a run without a score: it
@@ -130,7 +134,11 @@ def improvement(strata: Sequence[tuple[Given, Given]], paired: bool) -> Improvem
     smaller sample). Raises `ValueError` for an empty sample.
     """
     couples, raw = (
-        [(_arrays(_version(a, n)), _arrays(_version(b, n))) for a, b in strata] for n in (0, 1)
+        [
+            (_sample_arrays(_comparison_draws(a, n)), _sample_arrays(_comparison_draws(b, n)))
+            for a, b in strata
+        ]
+        for n in (0, 1)
     )
     pairs = sum(min(one[0].size, other[0].size) for one, other in couples)
     if paired and any(one[0].size != other[0].size for one, other in couples):
@@ -138,31 +146,31 @@ def improvement(strata: Sequence[tuple[Given, Given]], paired: bool) -> Improvem
     shares = _paired_shares if paired else _all_shares
     value = float(shares(couples, None).mean())
     if min(each[0].size for couple in couples for each in couple) < 2:
-        p = None if not paired or pairs < 2 else _signs(_soft_wins(couples))
+        p = None if not paired or pairs < 2 else _sign_flip_p_value(_soft_wins(couples))
         return Improvement(Estimate(value), p, pairs if paired else 0)
     p = (
-        _signs(_soft_wins(couples))
+        _sign_flip_p_value(_soft_wins(couples))
         if paired
-        else _shuffled([(one[0], other[0]) for one, other in couples])
+        else _stratified_p_value([(one[0], other[0]) for one, other in couples])
     )
-    low, high = wilson(value, pairs)
+    low, high = wilson_interval(value, pairs)
     for each in (couples, raw):
         whole = shares(each, None)
         if p is not None and whole.min() < whole.max():
             p = max(p, min(1.0, 2 * float(min((whole <= 0.5).mean(), (whole >= 0.5).mean()))))
-        drawn = shares(each, _random())
+        drawn = shares(each, _random_generator())
         low, high = (
-            min(low, _percentile(drawn, 1 - CONFIDENCE)),
-            max(high, _percentile(drawn, 1 + CONFIDENCE)),
+            min(low, _draws_quantile(drawn, 1 - CONFIDENCE)),
+            max(high, _draws_quantile(drawn, 1 + CONFIDENCE)),
         )
     return Improvement(Estimate(value, low, high), p, pairs if paired else 0)
 
 
-def _version(given: Given, number: int) -> Given:
-    return given.versions[number] if isinstance(given, MeasuredValues) else given
+def _comparison_draws(given: Given, number: int) -> Given:
+    return given.ruled_and_raw[number] if isinstance(given, MeasuredValues) else given
 
 
-def wilson(share: float, count: int) -> tuple[float, float]:
+def wilson_interval(share: float, count: int) -> tuple[float, float]:
     """Wilson's 95 % interval of a share of `count` items; wide if a few all agree."""
     square = NORMAL**2
     centre = (share + square / (2 * count)) / (1 + square / count)
@@ -172,7 +180,7 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def holm(p: Sequence[float | None]) -> list[float | None]:
+def holm_correction(p: Sequence[float | None]) -> list[float | None]:
     """Holm's correction of p-values for their number; None stays and is not counted."""
     known = sorted((value, place) for place, value in enumerate(p) if value is not None)
     found: list[float | None] = [None] * len(p)
@@ -191,7 +199,7 @@ def pairs_needed(comparisons: int = 1, level: float = 1 - CONFIDENCE) -> int:
     return ceil(1 + log2(max(1, comparisons) / level))
 
 
-def profile(strata: Sequence[Sample], thresholds: Sequence[float]) -> list[float]:
+def profile_at_thresholds(strata: Sequence[Sample], thresholds: Sequence[float]) -> list[float]:
     """Share of runs at or above each threshold, mean over strata (performance profile)."""
     shares = [
         [sum(value >= mark for value in each) / len(each) for each in strata] for mark in thresholds
@@ -199,13 +207,13 @@ def profile(strata: Sequence[Sample], thresholds: Sequence[float]) -> list[float
     return [sum(each) / len(each) for each in shares]
 
 
-def steps(strata: Sequence[Sample]) -> list[tuple[float, float]]:
+def profile_steps(strata: Sequence[Sample]) -> list[tuple[float, float]]:
     """The whole performance profile: (level, share of runs above it), from 0 upward.
 
     One step for each distinct value.
     """
     levels = sorted({value for each in strata for value in each})
-    shares = profile(strata, [0.0, *(nextafter(level, inf) for level in levels)])
+    shares = profile_at_thresholds(strata, [0.0, *(nextafter(level, inf) for level in levels)])
     return list(zip([0.0, *levels], shares))
 
 
@@ -253,7 +261,7 @@ def _scipy_stats() -> Any:
     return scipy.stats
 
 
-def _random() -> Any:
+def _random_generator() -> Any:
     import numpy as np
 
     return np.random.default_rng(_SEED)
@@ -262,7 +270,7 @@ def _random() -> Any:
 _Arrays = tuple[Any, Any]  # values, and draws of them: shapes (n,) and (RESAMPLES, n)
 
 
-def _arrays(given: Given) -> _Arrays:
+def _sample_arrays(given: Given) -> _Arrays:
     """Values and their draws as arrays; without errors all draws are equal.
 
     Raises `ValueError` for an empty sample.
@@ -277,7 +285,7 @@ def _arrays(given: Given) -> _Arrays:
     return values, given.draws
 
 
-def _sorted(*samples: _Arrays) -> list[_Arrays]:
+def _sorted_samples(*samples: _Arrays) -> list[_Arrays]:
     """The samples in a common order of positions, independent of the order of runs."""
     import numpy as np
 
@@ -285,7 +293,7 @@ def _sorted(*samples: _Arrays) -> list[_Arrays]:
     return [(values[order], draws[:, order]) for values, draws in samples]
 
 
-def _estimate(strata: Sequence[Given], statistic: Callable[..., Any]) -> Estimate:
+def _bootstrap_estimate(strata: Sequence[Given], statistic: Callable[..., Any]) -> Estimate:
     """The statistic of the strata, vectorised over leading axes, with its percentile interval."""
     import numpy as np
 
@@ -293,34 +301,35 @@ def _estimate(strata: Sequence[Given], statistic: Callable[..., Any]) -> Estimat
         len(each.values if isinstance(each, MeasuredValues) else each) for each in strata
     ):
         return Estimate()
-    given = [_sorted(_arrays(each))[0] for each in strata]
+    given = [_sorted_samples(_sample_arrays(each))[0] for each in strata]
     value = float(statistic(*(values for values, _ in given)))
     if min(values.size for values, _ in given) < 2:
         return Estimate(value)
-    random = _random()
+    random = _random_generator()
     drawn = [
-        np.take_along_axis(draws, _places(random, values.size), axis=1) for values, draws in given
+        np.take_along_axis(draws, _resampled_positions(random, values.size), axis=1)
+        for values, draws in given
     ]
-    return _interval(statistic(*drawn), value)
+    return _interval_estimate(statistic(*drawn), value)
 
 
-def _places(random: Any, size: int) -> Any:
+def _resampled_positions(random: Any, size: int) -> Any:
     return random.integers(0, size, (RESAMPLES, size))
 
 
-def _interval(drawn: Any, value: float) -> Estimate:
-    low, high = _percentile(drawn, 1 - CONFIDENCE), _percentile(drawn, 1 + CONFIDENCE)
+def _interval_estimate(drawn: Any, value: float) -> Estimate:
+    low, high = _draws_quantile(drawn, 1 - CONFIDENCE), _draws_quantile(drawn, 1 + CONFIDENCE)
     return Estimate(value, min(low, value), max(high, value))
 
 
-def _percentile(drawn: Any, of_two: float) -> float:
+def _draws_quantile(drawn: Any, of_two: float) -> float:
     """The quantile at half of `of_two` (0..2)."""
     import numpy as np
 
     return float(np.percentile(drawn, 50 * of_two))
 
 
-def _win(one: Any, other: Any) -> Any:
+def _win_share(one: Any, other: Any) -> Any:
     """1 if `one` is larger, 0.5 for a tie, else 0."""
     return (one > other) + (one == other) / 2
 
@@ -330,7 +339,7 @@ _Couples = Sequence[tuple[_Arrays, _Arrays]]
 
 def _soft_wins(couples: _Couples) -> list[list[float]]:
     """Share of draws that the first of each pair wins."""
-    return [list(_win(one[1], other[1]).mean(axis=0)) for one, other in couples]
+    return [list(_win_share(one[1], other[1]).mean(axis=0)) for one, other in couples]
 
 
 def _paired_shares(couples: _Couples, random: Any) -> Any:
@@ -342,10 +351,10 @@ def _paired_shares(couples: _Couples, random: Any) -> Any:
 
     found: list[Any] = []
     for couple in couples:
-        one, other = _sorted(*couple)
-        wins = _win(one[1], other[1])
+        one, other = _sorted_samples(*couple)
+        wins = _win_share(one[1], other[1])
         if random is not None:
-            wins = np.take_along_axis(wins, _places(random, one[0].size), axis=1)
+            wins = np.take_along_axis(wins, _resampled_positions(random, one[0].size), axis=1)
         found.append(wins.mean(axis=1))
     return sum(found) / len(found)
 
@@ -359,16 +368,16 @@ def _all_shares(couples: _Couples, random: Any) -> Any:
 
     found: list[Any] = []
     for couple in couples:
-        sides = [_sorted(side)[0] for side in couple]
+        sides = [_sorted_samples(side)[0] for side in couple]
         drawn = [
             draws
             if random is None
-            else np.take_along_axis(draws, _places(random, values.size), axis=1)
+            else np.take_along_axis(draws, _resampled_positions(random, values.size), axis=1)
             for values, draws in sides
         ]
         step = max(1, _WIDE // (drawn[0].shape[1] * drawn[1].shape[1]))
         parts = [
-            _win(drawn[0][at : at + step, :, None], drawn[1][at : at + step, None, :]).mean(
+            _win_share(drawn[0][at : at + step, :, None], drawn[1][at : at + step, None, :]).mean(
                 axis=(1, 2)
             )
             for at in range(0, RESAMPLES, step)
@@ -377,13 +386,13 @@ def _all_shares(couples: _Couples, random: Any) -> Any:
     return sum(found) / len(found)
 
 
-def _ranks(sample: Sample, pair: tuple[Sample, Sample]) -> list[float]:
+def _joint_ranks(sample: Sample, pair: tuple[Sample, Sample]) -> list[float]:
     """Ranks among both samples: they determine the test, and are finite."""
     order = {value: float(place) for place, value in enumerate(sorted({*pair[0], *pair[1]}))}
     return [order[value] for value in sample]
 
 
-def _signs(wins: Sequence[Sample]) -> float | None:
+def _sign_flip_p_value(wins: Sequence[Sample]) -> float | None:
     """Sign-flip test of the mean win share: exact for up to 13 pairs."""
     import numpy as np
 
@@ -405,7 +414,7 @@ def _signs(wins: Sequence[Sample]) -> float | None:
     )
 
 
-def _shuffled(strata: Sequence[tuple[Sample, Sample]]) -> float | None:
+def _stratified_p_value(strata: Sequence[tuple[Sample, Sample]]) -> float | None:
     """Rank-sum test by permutation within each stratum.
 
     One-sided p-values are combined by Fisher's method, and the smaller one is doubled.
@@ -415,10 +424,10 @@ def _shuffled(strata: Sequence[tuple[Sample, Sample]]) -> float | None:
         if min(len(one), len(other)) < 2:
             return None
         ranks = _scipy_stats().rankdata(
-            [*_ranks(sorted(one), (one, other)), *_ranks(sorted(other), (one, other))]
+            [*_joint_ranks(sorted(one), (one, other)), *_joint_ranks(sorted(other), (one, other))]
         )
         for side, found in sides.items():
-            found.append(_rank_sum(ranks[: len(one)], ranks[len(one) :], side))
+            found.append(_rank_sum_p_value(ranks[: len(one)], ranks[len(one) :], side))
     joined: list[float] = []
     for found in sides.values():
         whole: Any = _scipy_stats().combine_pvalues(found)
@@ -426,7 +435,7 @@ def _shuffled(strata: Sequence[tuple[Sample, Sample]]) -> float | None:
     return min(1.0, 2 * min(joined))
 
 
-def _rank_sum(one: Any, other: Any, side: str) -> float:
+def _rank_sum_p_value(one: Any, other: Any, side: str) -> float:
     import numpy as np
 
     return float(

@@ -49,21 +49,21 @@ class Worth(NamedTuple):
     together: bool = False
 
 
-def worth(runs: Sequence[ComparedRun]) -> Worth:
+def worth_of_runs(runs: Sequence[ComparedRun]) -> Worth:
     """The worth of these runs of one task, at least one."""
     valued = [run for run in runs if run.score is not None]
     if any(run.strict is not None for run in runs):
-        return _certified(runs)
-    together = _together(valued)
-    return _own(runs) if together is None else _in_common(runs, *together)
+        return _certified_worth(runs)
+    together = _common_measurement(valued)
+    return _own_worth(runs) if together is None else _common_worth(runs, *together)
 
 
-def _key(run: ComparedRun) -> str:
+def _program_key(run: ComparedRun) -> str:
     """The run's program or, if unknown, a key of the run itself."""
-    return run.program or f"{run.run} {run.seed} {run.contender}"
+    return run.program or f"{run.run} {run.seed} {run.contender_key}"
 
 
-def _told(
+def _worth_by_keys(
     runs: Sequence[ComparedRun],
     keys: Sequence[str | None],
     table: _Table,
@@ -79,14 +79,16 @@ def _told(
     objective = runs[0].objective
     found = [table.get(key) if key is not None else None for key in keys]
     values = [NOTHING if each is None else each[0] for each in found]
-    rewards = MeasuredValues(values, _stacked(keys, table))
+    rewards = MeasuredValues(values, _stacked_draws(keys, table))
     if shared is not None:
-        rewards = rewards._replace(ruled=_stacked(keys, shared), raw=_stacked(raw, shared))
+        rewards = rewards._replace(
+            ruled=_stacked_draws(keys, shared), raw=_stacked_draws(raw, shared)
+        )
     values = [None if each is None else objective.score(each[0]) for each in found]
     return Worth(values=values, rewards=rewards, **more)
 
 
-def _stacked(keys: Sequence[str | None], table: _Table) -> Any:
+def _stacked_draws(keys: Sequence[str | None], table: _Table) -> Any:
     """Draws of shape (RESAMPLES, number of keys)."""
     import numpy as np
 
@@ -94,16 +96,16 @@ def _stacked(keys: Sequence[str | None], table: _Table) -> Any:
     return np.stack([none if key is None else table[key][1] for key in keys], axis=1)
 
 
-def _certified(runs: Sequence[ComparedRun]) -> Worth:
+def _certified_worth(runs: Sequence[ComparedRun]) -> Worth:
     known: dict[str, list[float]] = defaultdict(list)
     for run in runs:
         if run.certified is not None:
-            known[_key(run)].append(run.objective.reward(run.certified))
-    table = {key: (min(each), _exactly(min(each))) for key, each in known.items()}
-    keys = [None if run.certified is None else _key(run) for run in runs]
+            known[_program_key(run)].append(run.objective.reward(run.certified))
+    table = {key: (min(each), _constant_draws(min(each))) for key, each in known.items()}
+    keys = [None if run.certified is None else _program_key(run) for run in runs]
     nothing = [run.returned_the_initial_program for run in runs]
     margins = [None if key is None else 0.0 for key in keys]
-    return _told(
+    return _worth_by_keys(
         runs,
         keys,
         table,
@@ -114,7 +116,7 @@ def _certified(runs: Sequence[ComparedRun]) -> Worth:
     )
 
 
-def _exactly(value: float) -> Any:
+def _constant_draws(value: float) -> Any:
     import numpy as np
 
     return np.full(RESAMPLES, value)
@@ -123,7 +125,9 @@ def _exactly(value: float) -> Any:
 # Programs that were scored together, on the same cases with the same random seeds.
 
 
-def _together(runs: Sequence[ComparedRun]) -> tuple[str, int, int, dict[str, list[float]]] | None:
+def _common_measurement(
+    runs: Sequence[ComparedRun],
+) -> tuple[str, int, int, dict[str, list[float]]] | None:
     """The common measurement of all programs; None if not all were scored together.
 
     Split, number of its cases, repeats, and the rewards of every program in units that pair: means
@@ -143,7 +147,7 @@ def _together(runs: Sequence[ComparedRun]) -> tuple[str, int, int, dict[str, lis
             repeats = _whole_repeats(shared, of)
             if repeats:
                 chosen = {name: {place: scores[name][place] for place in shared} for name in names}
-                return split, of, repeats, _units(chosen, repeats, of, runs[0].objective)
+                return split, of, repeats, _unit_rewards(chosen, repeats, of, runs[0].objective)
     return None
 
 
@@ -158,7 +162,7 @@ def _whole_repeats(places: Iterable[tuple[str, int]], of: int) -> int:
     return whole
 
 
-def _units(
+def _unit_rewards(
     scores: Mapping[str, Mapping[tuple[str, int], FreshScore]],
     repeats: int,
     of: int,
@@ -182,7 +186,7 @@ def _units(
     return found
 
 
-def _in_common(
+def _common_worth(
     runs: Sequence[ComparedRun],
     split: str,
     of: int,
@@ -196,7 +200,7 @@ def _in_common(
     times = "once" if repeats == 1 else f"{repeats} times each"
     told = f"all {of} {split} cases, {times}" if of else f"{repeats} evaluations"
     first = next((run.initial_program for run in runs if run.initial_program), "")
-    return _told(
+    return _worth_by_keys(
         runs,
         keys,
         table,
@@ -222,7 +226,7 @@ def _drawn_units(units: Mapping[str, Sequence[float]], exact: bool) -> _Table:
     size = len(next(iter(units.values())))
     means = {name: math.fsum(each) / size for name, each in units.items()}
     if exact or size < 2:
-        return {name: (mean, _exactly(mean)) for name, mean in means.items()}
+        return {name: (mean, _constant_draws(mean)) for name, mean in means.items()}
     places = np.random.default_rng(_SEED).integers(0, size, (RESAMPLES, size))
     quantile: Any = scipy.stats.t.ppf((1 + CONFIDENCE) / 2, size - 1)
     wider = float(quantile) / NORMAL * math.sqrt(size / (size - 1))
@@ -245,45 +249,45 @@ def _half_width(draws: Any) -> float:
 # Programs as measured by their own runs.
 
 
-def _own(runs: Sequence[ComparedRun]) -> Worth:
+def _own_worth(runs: Sequence[ComparedRun]) -> Worth:
     valued = [run for run in runs if run.score is not None]
     firsts = {run.initial_program for run in valued}
     unequal = any(0 < run.cases < run.of for run in valued)
-    initial, gains = _initial_programs(valued), _gains(valued)
+    initial, gains = _initial_programs(valued), _program_gains(valued)
     by_gain = unequal and len(firsts) == 1 and firsts <= initial.keys()
     nothing = [
         _found_nothing(run, gains, by_gain) and run.initial_program in initial for run in runs
     ]
     if by_gain:
         (first,) = firsts
-        measured = _added(initial, gains, first)
+        measured = _scores_from_gains(initial, gains, first)
     else:
-        measured = {**_scores(valued), **initial}
+        measured = {**_program_scores(valued), **initial}
     keys = [
-        None if run.score is None else run.initial_program if none else _key(run)
+        None if run.score is None else run.initial_program if none else _program_key(run)
         for run, none in zip(runs, nothing)
     ]
     margins = [None if key is None else measured[key].margin for key in keys]
     base = next(iter(firsts)) if by_gain else ""
-    table = _drawn(measured, gains if by_gain else {}, base)
-    several = {*_several(valued), *initial}
+    table = _normal_draws(measured, gains if by_gain else {}, base)
+    several = {*_repeated_programs(valued), *initial}
     exact = {
         name: each if name in several else Measurement(each.value, 0.0)
         for name, each in measured.items()
     }
     first = next((name for name in sorted(firsts) if name in initial), None)
-    return _told(
+    return _worth_by_keys(
         runs,
         keys,
         table,
-        _drawn(exact, gains if by_gain else {}, base),
+        _normal_draws(exact, gains if by_gain else {}, base),
         [
-            _key(run) if run.score is not None and _key(run) in table else key
+            _program_key(run) if run.score is not None and _program_key(run) in table else key
             for run, key in zip(runs, keys)
         ],
         basis="gains over the initial program" if by_gain else "scores",
         margins=margins,
-        on=[_on(run) for run in runs],
+        on=[_measured_cases(run) for run in runs],
         nothing=nothing,
         initial=None if first is None else runs[0].objective.score(table[first][0]),
         start=None if first is None else table[first][1],
@@ -291,17 +295,17 @@ def _own(runs: Sequence[ComparedRun]) -> Worth:
     )
 
 
-def _several(runs: Sequence[ComparedRun]) -> set[str]:
+def _repeated_programs(runs: Sequence[ComparedRun]) -> set[str]:
     """Programs that several runs of one strategy returned."""
-    counts = Counter((run.contender, _key(run)) for run in runs)
+    counts = Counter((run.contender_key, _program_key(run)) for run in runs)
     return {key for (_, key), count in counts.items() if count > 1}
 
 
-def _on(run: ComparedRun) -> str:
+def _measured_cases(run: ComparedRun) -> str:
     return f"{run.cases} of {run.of}" if run.of else ""
 
 
-def _pooled(measurements: Sequence[Measurement]) -> Measurement:
+def _pooled_measurement(measurements: Sequence[Measurement]) -> Measurement:
     """The pooled measurement of independent ones, each weighted by its evaluations.
 
     No margin if any measurement has none.
@@ -319,10 +323,10 @@ def _by_program(found: Iterable[tuple[str, Measurement]]) -> dict[str, Measureme
     kept: dict[str, list[Measurement]] = defaultdict(list)
     for name, each in found:
         kept[name].append(each)
-    return {name: _pooled(each) for name, each in kept.items()}
+    return {name: _pooled_measurement(each) for name, each in kept.items()}
 
 
-def _turned(run: ComparedRun, found: Measurement) -> Measurement:
+def _reward_measurement(run: ComparedRun, found: Measurement) -> Measurement:
     return Measurement(run.objective.reward(found.value), found.margin, found.count)
 
 
@@ -331,33 +335,41 @@ def _own_score(run: ComparedRun) -> Measurement:
     return Measurement(run.objective.reward(run.score), run.margin, run.count)
 
 
-def _scores(runs: Iterable[ComparedRun]) -> dict[str, Measurement]:
-    return _by_program((_key(run), _own_score(run)) for run in runs if run.score is not None)
+def _program_scores(runs: Iterable[ComparedRun]) -> dict[str, Measurement]:
+    return _by_program(
+        (_program_key(run), _own_score(run)) for run in runs if run.score is not None
+    )
 
 
 def _initial_programs(runs: Sequence[ComparedRun]) -> dict[str, Measurement]:
     """Initial programs, as measured by all runs."""
     beside = [
-        (run.initial_program, _turned(run, run.initial)) for run in runs if run.initial is not None
+        (run.initial_program, _reward_measurement(run, run.initial))
+        for run in runs
+        if run.initial is not None
     ]
     returned = [(run.program, _own_score(run)) for run in runs if run.returned_the_initial_program]
     return _by_program([*beside, *returned])
 
 
-def _gains(runs: Sequence[ComparedRun]) -> dict[str, Measurement]:
-    return _by_program((_key(run), _turned(run, run.gain)) for run in runs if run.gain is not None)
+def _program_gains(runs: Sequence[ComparedRun]) -> dict[str, Measurement]:
+    return _by_program(
+        (_program_key(run), _reward_measurement(run, run.gain))
+        for run in runs
+        if run.gain is not None
+    )
 
 
 def _found_nothing(run: ComparedRun, gains: Mapping[str, Measurement], by_gain: bool) -> bool:
     if run.returned_the_initial_program:
         return True
-    gain = gains.get(_key(run))
+    gain = gains.get(_program_key(run))
     if gain is None:
         return by_gain
     return gain.margin is None or gain.value <= gain.margin
 
 
-def _added(
+def _scores_from_gains(
     initial: Mapping[str, Measurement], gains: Mapping[str, Measurement], first: str
 ) -> dict[str, Measurement]:
     """Scores of programs as the initial program's score plus their gains.
@@ -374,7 +386,7 @@ def _added(
     }
 
 
-def _drawn(
+def _normal_draws(
     measured: Mapping[str, Measurement], gains: Mapping[str, Measurement], first: str
 ) -> _Table:
     """Normal draws with the same 95 % intervals.

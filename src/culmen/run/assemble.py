@@ -30,7 +30,7 @@ from culmen.core.ports import (
     Observer,
     Proposer,
 )
-from culmen.engine.driver import Driver, graft
+from culmen.engine.driver import Driver, graft_results
 from culmen.engine.search import Estimate, Search
 from culmen.engine.world import Editor, LiveWorld, RememberingWorld
 from culmen.run.options import RunObjects
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def live(
+async def run_session(
     path: Path, meta: RunMeta, objects: RunObjects, remembered: Mapping[str, Any]
 ) -> str:
     """Run or continue the run in `path`; returns finished | interrupted.
@@ -70,9 +70,11 @@ async def live(
         journal = SqlJournal.open(path, write=True)
         stack.callback(journal.close)
         if remembered and not any(event.entry.kind == "done" for event in journal.read()):
-            journal.append(_grafted(meta, objects, remembered))
-        inner = objects.backend or _backend(meta, objects)
-        backend = IntegrityBackend(inner, meta.task, meta.integrity, _tolerances(meta, objects))
+            journal.append(_grafted_entries(meta, objects, remembered))
+        inner = objects.backend or _build_backend(meta, objects)
+        backend = IntegrityBackend(
+            inner, meta.task, meta.integrity, _tolerance_check_maker(meta, objects)
+        )
         stack.push_async_callback(backend.close)
         found = {
             "isolation": await backend.start(),
@@ -82,24 +84,24 @@ async def live(
         journal.set_meta(**found)
         meta = msgspec.structs.replace(meta, **found)
         if inner.scoring.why:
-            _say(objects, f"Scores are {inner.scoring.trust}: {inner.scoring.why}.")
-        gateway, proposer, editor = _models(meta, objects, path / QUESTIONS)
-        desk = _desk(meta, objects, gateway, path / QUESTIONS)
+            _send_message(objects, f"Scores are {inner.scoring.trust}: {inner.scoring.why}.")
+        gateway, proposer, editor = _build_model_parts(meta, objects, path / QUESTIONS)
+        desk = _question_answerer(meta, objects, gateway, path / QUESTIONS)
         asked: Any = AskingBackend(backend, desk) if desk is not None else backend
         for part in (gateway, editor, desk):
             if part is not None:
                 stack.push_async_callback(part.close)
-        crafts = {**_crafts(path, meta, objects, lambda: search), **objects.crafts}
-        world = objects.world or _world(
-            meta, asked, gateway, _embedder(meta, objects), editor, crafts
+        crafts = {**_craft_makers(path, meta, objects, lambda: search), **objects.crafts}
+        world = objects.world or _build_world(
+            meta, asked, gateway, _build_embedder(meta, objects), editor, crafts
         )
         stack.push_async_callback(world.close)
-        search = _search(meta, objects, proposer, world.estimate, JournalObservations(path))
+        search = _build_search(meta, objects, proposer, world.estimate, JournalObservations(path))
         stack.callback(search.close)
         search.watch = _Answers()
-        journal.follow(search.standing)
+        journal.record_leader(search.leader_standing)
         if gateway is not None:  # a paid retry needs room in the budget as a first try does
-            gateway.begin(search.reservations.permit)
+            gateway.begin(search.reservations.permit_current_effect)
         inbox = InboxWatcher(path)
         driver = Driver(
             search,
@@ -112,39 +114,41 @@ async def live(
             before_final=backend.renew,
         )
         if desk is not None:
-            desk.begin(search.reservations.permit, driver.hold)
+            desk.set_budget_callbacks(search.reservations.permit_current_effect, driver.hold_budget)
         stack.callback(asyncio.create_task(inbox.watch(driver)).cancel)
         with _Signals(driver, objects.observers):
             return await driver.run()
 
 
-def _say(objects: RunObjects, text: str) -> None:
+def _send_message(objects: RunObjects, text: str) -> None:
     """Send a sentence for people to all observers."""
     for observer in objects.observers:
         observer.told(text)
 
 
-def _permit(search: Search) -> Callable[[Usage], bool]:
+def _budget_predicate(search: Search) -> Callable[[Usage], bool]:
     """A predicate: True if the budget of a search has room for this usage on top."""
-    return search.reservations.fits
+    return search.reservations.has_room_for
 
 
-def rebuild(meta: RunMeta, objects: RunObjects) -> tuple[Search, Estimate]:
+def rebuild_search(meta: RunMeta, objects: RunObjects) -> tuple[Search, Estimate]:
     """The run's search in its initial state, and the estimate of its effects' cost.
 
     For replaying a journal; starts nothing and can perform nothing.
     """
-    gateway, proposer, _ = _models(meta, objects, None)
+    gateway, proposer, _ = _build_model_parts(meta, objects, None)
     nothing: Any = None
     world = objects.world or LiveWorld(meta.task, nothing, gateway, nothing, None, nothing)
-    return _search(meta, objects, proposer, world.estimate), world.estimate
+    return _build_search(meta, objects, proposer, world.estimate), world.estimate
 
 
-def _grafted(meta: RunMeta, objects: RunObjects, remembered: Mapping[str, Any]) -> list[Entry]:
+def _grafted_entries(
+    meta: RunMeta, objects: RunObjects, remembered: Mapping[str, Any]
+) -> list[Entry]:
     """Results that a fork's search takes over, as entries of its own journal."""
     own = msgspec.structs.replace(objects, proposer=copy.deepcopy(objects.proposer))
-    search, _ = rebuild(meta, own)
-    entries = graft(search, remembered)
+    search, _ = rebuild_search(meta, own)
+    entries = graft_results(search, remembered)
     search.close()
     return entries
 
@@ -161,7 +165,7 @@ def run_blocking(session: Coroutine[Any, Any, T]) -> T:
     outcome: list[Any] = []
 
     def target() -> None:
-        outcome.append(asyncio.run(_caught(session)))
+        outcome.append(asyncio.run(_result_or_error(session)))
 
     thread = threading.Thread(target=target, name="culmen-session")
     thread.start()
@@ -180,7 +184,7 @@ def _in_loop() -> bool:
     return True
 
 
-async def _caught(session: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+async def _result_or_error(session: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
     (result,) = await asyncio.gather(session, return_exceptions=True)
     return (None, result) if isinstance(result, BaseException) else (result, None)
 
@@ -200,9 +204,9 @@ class _Signals:
         if self._active:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, self._interrupt)
+                loop.add_signal_handler(number, self._on_signal)
 
-    def _interrupt(self) -> None:
+    def _on_signal(self) -> None:
         self._driver.interrupt()
         for observer in self._observers:
             observer.interrupted()
@@ -214,7 +218,7 @@ class _Signals:
                 loop.remove_signal_handler(number)
 
 
-def _search(
+def _build_search(
     meta: RunMeta,
     objects: RunObjects,
     proposer: Proposer | None,
@@ -241,15 +245,15 @@ def strategy_of(meta: RunMeta, objects: RunObjects) -> Any:
     """The run's strategy: the object given, else the one described in its journal."""
     from culmen.strategies import catalog
 
-    return objects.strategy or catalog.revive(meta.strategy["path"], meta.strategy["config"])
+    return objects.strategy or catalog.revive_object(meta.strategy["path"], meta.strategy["config"])
 
 
-def _backend(meta: RunMeta, objects: RunObjects) -> Backend:
+def _build_backend(meta: RunMeta, objects: RunObjects) -> Backend:
     from culmen.evaluate import cluster
 
     chosen = meta.backend or BackendChoice()
     if meta.task.evaluator.form != "function" or chosen.name != "local":
-        tell = partial(_say, objects)
+        tell = partial(_send_message, objects)
         return cluster.make(
             chosen, meta.task, meta.workers, meta.require, meta.scoring, tell, level=meta.level
         )
@@ -270,7 +274,9 @@ def _backend(meta: RunMeta, objects: RunObjects) -> Backend:
     return FunctionBackend(meta.task, objects.evaluator, meta.workers)
 
 
-def _tolerances(meta: RunMeta, objects: RunObjects) -> Callable[[], ToleranceCheck] | None:
+def _tolerance_check_maker(
+    meta: RunMeta, objects: RunObjects
+) -> Callable[[], ToleranceCheck] | None:
     """A maker of the check of a winner against the evaluator's tolerances; None if not needed.
 
     The check runs on this machine, on copies of the evaluator's files.
@@ -293,12 +299,12 @@ def _tolerances(meta: RunMeta, objects: RunObjects) -> Callable[[], ToleranceChe
     return make
 
 
-def _models(
+def _build_model_parts(
     meta: RunMeta, objects: RunObjects, asked: Path | None
 ) -> tuple[Gateway | None, Proposer | None, Editor | None]:
     from culmen.offline.tools import EditWorkers
 
-    if meta.offline and (objects.model is None or isinstance(objects.model, Mapping)):
+    if meta.searches_offline and (objects.model is None or isinstance(objects.model, Mapping)):
         from culmen.offline.proposer import OfflineProposer, check_installed
 
         if objects.proposer is None:
@@ -307,7 +313,7 @@ def _models(
     from culmen.llm import make_gateway
     from culmen.prompts.writer import FallbackProposer
 
-    tell = partial(_say, objects) if objects.observers else None
+    tell = partial(_send_message, objects) if objects.observers else None
     model = meta.model if objects.model is None else objects.model
     gateway = make_gateway(
         meta.task, model, meta.models_file, _cache_dir(), meta.templates, tell, asked
@@ -315,7 +321,7 @@ def _models(
     return gateway, objects.proposer or FallbackProposer(), EditWorkers()
 
 
-def _desk(
+def _question_answerer(
     meta: RunMeta, objects: RunObjects, gateway: Gateway | None, asked: Path
 ) -> ModelDesk | None:
     """The desk that answers the evaluator's questions; None if there is none.
@@ -329,12 +335,12 @@ def _desk(
         return None
     from culmen.llm import make_gateway
 
-    tell = partial(_say, objects) if objects.observers else None
+    tell = partial(_send_message, objects) if objects.observers else None
     made = make_gateway(meta.task, model, meta.models_file, _cache_dir(), tell=tell, asked=asked)
     return getattr(made, "desk", None)
 
 
-def judging(meta: RunMeta, objects: RunObjects) -> Backend:
+def backend_outside_run(meta: RunMeta, objects: RunObjects) -> Backend:
     """The backend for evaluations of a run's candidates outside of the run.
 
     It has the run's level of isolation. Raises `UserError` if the evaluator is a Python function
@@ -349,16 +355,18 @@ def judging(meta: RunMeta, objects: RunObjects) -> Backend:
             where=f"run {meta.id}",
             fix="write the evaluator as a task folder: culmen new DIR",
         )
-    inner = objects.backend or _backend(meta, objects)
+    inner = objects.backend or _build_backend(meta, objects)
     backend = IntegrityBackend(inner, meta.task, meta.integrity)
     if not meta.task.evaluator.options.get("roles"):
         return backend
-    return asking(
+    return with_evaluator_models(
         meta.task, backend, meta.model if objects.model is None else objects.model, meta.models_file
     )
 
 
-def asking(task: Task, backend: Backend, model: Any, models_file: str | None = None) -> Backend:
+def with_evaluator_models(
+    task: Task, backend: Backend, model: Any, models_file: str | None = None
+) -> Backend:
     """The backend, with models for its evaluators by these roles and without a budget.
 
     For looks at a task before a run. Raises `UserError` for roles that the task needs and that have
@@ -380,17 +388,17 @@ def _cache_dir() -> Path:
     return Path(base) / "culmen"
 
 
-def _embedder(meta: RunMeta, objects: RunObjects) -> Embedder:
+def _build_embedder(meta: RunMeta, objects: RunObjects) -> Embedder:
     if objects.embedder is not None:
         from culmen.embed.models import PatientEmbedder
 
         return PatientEmbedder(objects.embedder)
-    from culmen.embed import make
+    from culmen.embed import make_embedder
 
-    return make(meta.embedder, meta.models_file)
+    return make_embedder(meta.embedder, meta.models_file)
 
 
-def _world(
+def _build_world(
     meta: RunMeta,
     backend: Backend,
     gateway: Gateway | None,
@@ -414,7 +422,7 @@ class _Answers:
             self.payloads.append(effect.request.payload)
 
 
-def _crafts(
+def _craft_makers(
     path: Path, meta: RunMeta, objects: RunObjects, searching: Callable[[], Search]
 ) -> dict[str, Callable[[], Craft]]:
     """Makers of the performers of custom effects, by family.
@@ -432,9 +440,9 @@ def _crafts(
         return SessionWorld(
             path,
             meta.task,
-            SandboxSettings.of(meta.strategy.get("config", {})),
+            SandboxSettings.from_values(meta.strategy.get("config", {})),
             models=(model if isinstance(model, str | dict) else None, meta.models_file),
-            permit=_permit(search),
+            permit=_budget_predicate(search),
             going=lambda: search.phase == "search",
             history=lambda: answers.payloads if isinstance(answers, _Answers) else (),
         )
@@ -442,14 +450,14 @@ def _crafts(
     def training() -> Craft:
         from culmen.prompts.template import Templates
         from culmen.prompts.writer import PromptWriter
-        from culmen.train.advisors import maker
+        from culmen.train.advisors import policy_maker
         from culmen.train.craft import TrainCraft
 
         def render(role: str, slots: dict[str, Any]) -> tuple[str, str]:
-            prompt = PromptWriter(meta.task, Templates(meta.templates)).prose(role, slots)
+            prompt = PromptWriter(meta.task, Templates(meta.templates)).text_prompt(role, slots)
             return prompt.system, prompt.user
 
-        return TrainCraft(path / "policy", maker(render, path / "policy"))
+        return TrainCraft(path / "policy", policy_maker(render, path / "policy"))
 
     return {"session": sessions, "train": training}
 
@@ -470,47 +478,51 @@ class InboxWatcher(Observer):
     def __init__(self, run: Path) -> None:
         self._run = run
         self._seen: set[str] = set()
-        for event in views.log(run, limit=1_000_000, kinds=_KINDS) if inbox.waiting(run) else ():
-            self._forget(event)
+        for event in (
+            views.log_events(run, limit=1_000_000, kinds=_KINDS)
+            if inbox.waiting_messages(run)
+            else ()
+        ):
+            self._remove_message(event)
 
     async def watch(self, driver: Driver) -> None:
         """Poll the inbox every `INTERVAL` seconds, until cancelled."""
         while True:
-            for message in await asyncio.to_thread(self._waiting):
+            for message in await asyncio.to_thread(self._waiting_messages):
                 if message.id not in self._seen:
                     self._seen.add(message.id)
-                    driver.take([entry(message)])
+                    driver.submit_entries([entry_from_message(message)])
                     if message.kind == "pause":
                         driver.interrupt()
             await asyncio.sleep(INTERVAL)
 
-    def _waiting(self) -> list[InboxMessage]:
+    def _waiting_messages(self) -> list[InboxMessage]:
         """Waiting messages; none while a database is unavailable.
 
         The driver notices the outage, too, and decides on the consequence.
         """
         with contextlib.suppress(Unavailable):
-            return inbox.waiting(self._run)
+            return inbox.waiting_messages(self._run)
         return []
 
     def see(self, events: Iterable[Event]) -> None:
         """Remove the messages of these durable events."""
         for event in events:
             if event.entry.kind in _KINDS:
-                self._forget(event)
+                self._remove_message(event)
 
     def told(self, text: str) -> None:
         """No-op: this observer shows no messages."""
 
-    def _forget(self, event: Event) -> None:
+    def _remove_message(self, event: Event) -> None:
         message = str(event.entry.body.get("id", ""))
         if message:
             self._seen.add(message)
             with contextlib.suppress(Unavailable):
-                inbox.remove(self._run, message)
+                inbox.remove_message(self._run, message)
 
 
-def entry(message: InboxMessage) -> Entry:
+def entry_from_message(message: InboxMessage) -> Entry:
     """A message in the journal's form."""
     if message.kind == "stop":
         return Entry("stop", body={"reason": "user", "id": message.id})

@@ -22,7 +22,7 @@ import msgspec
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation, is_excused
 from culmen.core.event import Custom
-from culmen.core.ports import Strategy, complete
+from culmen.core.ports import Strategy, with_protocol_defaults
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.run import pools
@@ -34,7 +34,7 @@ MOST_CARRIED = 50  # candidates carried over
 SPENT = ("evaluations", "calls", "tokens", "dollars", "seconds")
 
 
-def settle(
+def settle_fork_budget(
     meta: RunMeta, evaluations: int, text: str, carry: int | None = None
 ) -> tuple[Budget, int]:
     """The budget of a fork of a run with `evaluations`, and the number of candidates to carry.
@@ -45,7 +45,7 @@ def settle(
     look at these. Seconds are those of the new run in any case. Raises `UserError` for more of a
     budget that had no limit.
     """
-    more = {name: value for name, value in _items(text).items() if value.startswith("+")}
+    more = {name: value for name, value in _split_limits(text).items() if value.startswith("+")}
     if not more:
         return Budget.parse(text), carry or 0
     named = Budget.parse(text.replace("=+", "="))
@@ -53,10 +53,10 @@ def settle(
         wanted = named.evaluations if "evaluations" in more else evaluations
         carry = (
             0
-            if retraces(meta)
-            else min(MOST_CARRIED, pools.allowance(meta.task, wanted) or MOST_CARRIED)
+            if retraces_parent(meta)
+            else min(MOST_CARRIED, pools.seed_allowance(meta.task, wanted) or MOST_CARRIED)
         )
-    given = {name: getattr(named, name) for name in _items(text)}
+    given = {name: getattr(named, name) for name in _split_limits(text)}
     for name in more:
         old = getattr(meta.budget, name, None)
         if old is None and name in SPENT:
@@ -65,7 +65,7 @@ def settle(
                 where=f"--budget {text}",
                 fix=(
                     f"write --budget {name}={given[name]:g} for a limit, or add to one of "
-                    f"{_limits(meta.budget)}"
+                    f"{_limited_names(meta.budget)}"
                 ),
             )
         if name == "final":
@@ -77,20 +77,23 @@ def settle(
     return msgspec.structs.replace(meta.budget, **given), carry
 
 
-def retraces(meta: RunMeta) -> bool:
+def retraces_parent(meta: RunMeta) -> bool:
     """True if a fork with a larger budget takes its parent's path, from the parent's results."""
-    from culmen.strategies.catalog import find
+    from culmen.strategies.catalog import find_by_path
 
-    return not meta.offline and complete(Strategy, find(str(meta.strategy["path"]))).retraces
+    return (
+        not meta.searches_offline
+        and with_protocol_defaults(Strategy, find_by_path(str(meta.strategy["path"]))).retraces
+    )
 
 
-def carried(task: Task, run: Path, most: int) -> Task:
+def with_carried_candidates(task: Task, run: Path, most: int) -> Task:
     """The task with the best `most` candidates of a run as further initial programs.
 
     Only candidates that never failed, best first.
     """
-    own = {candidate.digest: candidate.parts for candidate in task.candidates()}
-    for member in pools.build([run], most + len(own)).members:
+    own = {candidate.digest: candidate.parts for candidate in task.initial_candidates()}
+    for member in pools.build_pool([run], most + len(own)).members:
         own.setdefault(member.candidate.digest, member.parts)
     seeds = list(own.values())[: len(task.seeds) + most]
     return msgspec.structs.replace(task, seeds=tuple(seeds))
@@ -114,7 +117,7 @@ def random_seed(meta: RunMeta, wanted: int | None) -> int:
     return wanted
 
 
-def finished(run: Path, evaluator: str) -> dict[str, Any]:
+def finished_results(run: Path, evaluator: str) -> dict[str, Any]:
     """Results of a run by mark in journal order, the first of each.
 
     Results of another version of the evaluator, and excused failures, are left out and requested
@@ -138,7 +141,7 @@ def finished(run: Path, evaluator: str) -> dict[str, Any]:
     }
 
 
-def remembered(meta: RunMeta) -> dict[str, Any]:
+def parent_results(meta: RunMeta) -> dict[str, Any]:
     """Finished results of the run that this one was forked from.
 
     Empty if there is no such run any more.
@@ -149,13 +152,13 @@ def remembered(meta: RunMeta) -> dict[str, Any]:
     parent = meta.fork_of or ""
     if not is_address(parent):
         known = bool(parent) and has_run(Path(parent))
-        return finished(Path(parent), meta.task.evaluator.digest) if known else {}
+        return finished_results(Path(parent), meta.task.evaluator.digest) if known else {}
     with suppress(UserError):
-        return finished(views.find_run(parent), meta.task.evaluator.digest)
+        return finished_results(views.find_run(parent), meta.task.evaluator.digest)
     return {}
 
 
-def notes(run: str, carry: int) -> list[str]:
+def fork_notes(run: str, carry: int) -> list[str]:
     """Messages before such a fork starts."""
     return (
         [f"the best {carry} candidates of {run} are among the first here, and are evaluated again"]
@@ -164,10 +167,10 @@ def notes(run: str, carry: int) -> list[str]:
     )
 
 
-def _items(text: str) -> Mapping[str, str]:
+def _split_limits(text: str) -> Mapping[str, str]:
     pairs = (piece.partition("=") for piece in text.split(",") if piece.strip())
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _limits(budget: Budget) -> str:
+def _limited_names(budget: Budget) -> str:
     return ", ".join(name for name in SPENT if getattr(budget, name) is not None)

@@ -16,8 +16,17 @@ from culmen.core import VERSION
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
 from culmen.core.options import RunOptions
-from culmen.core.ports import MinimalStrategy, Strategy, complete
-from culmen.core.task import Evaluator, Limits, Objective, Task, constraint, fingerprint, goals, way
+from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
+from culmen.core.task import (
+    Evaluator,
+    Limits,
+    Objective,
+    Task,
+    digest_pieces,
+    parse_constraint,
+    parse_direction,
+    parse_metric_goals,
+)
 from culmen.evaluate import cluster
 from culmen.offline.proposer import check_installed
 from culmen.run.options import RunObjects
@@ -32,14 +41,18 @@ def check_runnable(
 ) -> None:
     """Refuse a run that could never start or never end."""
     check_ends(strategy, options, objects)
-    if options.offline and objects.model is None and objects.proposer is None:
+    if options.searches_offline and objects.model is None and objects.proposer is None:
         check_installed()
     check_models(options, objects)
     if objects.world is None:
         check_roles(
             task, options.model if objects.model is None else objects.model, options.models_file
         )
-    alone = options.offline and objects.proposer is None and not complete(Strategy, strategy).writes
+    alone = (
+        options.searches_offline
+        and objects.proposer is None
+        and not with_protocol_defaults(Strategy, strategy).writes
+    )
     if not task.seeds and alone:
         uses = ", ".join(task.evaluator.options.get("uses", ()))
         raise UserError(
@@ -62,8 +75,8 @@ def check_models(options: RunOptions, objects: RunObjects) -> None:
     if isinstance(model, MinimalGateway) or unasked or objects.world is not None:
         return
     named = model if model is None or isinstance(model, str | Mapping) else {OTHERS: model}
-    for entry in ModelBook(options.models_file).roles(named).models():
-        if entry.backend is None and not entry.provider.key.found():
+    for entry in ModelBook(options.models_file).parse_roles(named).all_models():
+        if entry.backend is None and not entry.provider.key.is_available():
             entry.provider.key.reveal()
 
 
@@ -77,8 +90,8 @@ def check_roles(task: Task, model: Any, models_file: str | None = None) -> None:
     if not wanted or isinstance(model, MinimalGateway):
         return
     named = {OTHERS: model or "offline"} if not isinstance(model, str | Mapping) else model
-    roles = ModelBook(models_file).roles(named)
-    missing = [role for role in wanted if roles.pick(role, 0) is None]
+    roles = ModelBook(models_file).parse_roles(named)
+    missing = [role for role in wanted if roles.pick_model(role, 0) is None]
     if missing:
         raise UserError(
             f"the evaluator asks models as {', '.join(wanted)}; no model is named for "
@@ -94,13 +107,17 @@ def check_roles(task: Task, model: Any, models_file: str | None = None) -> None:
 def check_ends(strategy: MinimalStrategy, options: RunOptions, objects: RunObjects) -> None:
     """Refuse a run that could never end: without a budget, or with one that is never spent."""
     budget = options.budget
-    if not budget.bounded:
+    if not budget.has_limit:
         raise UserError(
             "nothing ends this run",
             where="budget",
             fix="give a budget, for example evaluations=200",
         )
-    if budget.evaluations is None and budget.seconds is None and _free(strategy, options, objects):
+    if (
+        budget.evaluations is None
+        and budget.seconds is None
+        and _is_free(strategy, options, objects)
+    ):
         named = [
             name for name in ("dollars", "calls", "tokens") if getattr(budget, name) is not None
         ]
@@ -111,7 +128,7 @@ def check_ends(strategy: MinimalStrategy, options: RunOptions, objects: RunObjec
         )
 
 
-def level(task: Task, wanted: float | str | None) -> float | None:
+def parse_stop_score(task: Task, wanted: float | str | None) -> float | None:
     """The score at which a search is to end; `target` is the task's own.
 
     Raises UserError for any other word.
@@ -138,14 +155,14 @@ def level(task: Task, wanted: float | str | None) -> float | None:
     return score
 
 
-def _free(strategy: MinimalStrategy, options: RunOptions, objects: RunObjects) -> bool:
+def _is_free(strategy: MinimalStrategy, options: RunOptions, objects: RunObjects) -> bool:
     """True if nothing in this run is ever paid for.
 
     The offline proposer, no agents, embedders in this process.
     """
     if (
         options.model not in (None, "offline")
-        or complete(Strategy, strategy).writes
+        or with_protocol_defaults(Strategy, strategy).writes
         or objects.crafts
         or objects.world
     ):
@@ -155,7 +172,7 @@ def _free(strategy: MinimalStrategy, options: RunOptions, objects: RunObjects) -
     return objects.embedder is None and "/" not in options.embedder.partition(":")[0]
 
 
-def meta(
+def build_run_meta(
     path: Path,
     task: Task,
     strategy: Mapping[str, Any],
@@ -164,10 +181,10 @@ def meta(
 ) -> RunMeta:
     """The metadata that the journal needs to resume this run; never a key.
 
-    `strategy` is its `catalog.config`.
+    `strategy` is its `catalog.strategy_config`.
     """
     if options.backend is not None:
-        cluster.check(options.backend)
+        cluster.require_backend_extra(options.backend)
     named = options.model
     return RunMeta(
         id=path.name,
@@ -198,7 +215,7 @@ def _searched_for_tolerances(task: Task) -> Task:
         return task
     from culmen.audit import locate
 
-    found = bool(locate.places("tolerance", locate.sources(task)))
+    found = bool(locate.evaluator_lines("tolerance", locate.evaluator_sources(task)))
     return msgspec.structs.replace(
         task, evaluator=msgspec.structs.replace(evaluator, tolerances=found)
     )
@@ -252,7 +269,7 @@ def function_task(
     """A task judged by a Python function."""
     listed = tuple(c if isinstance(c, Case) else Case(str(i), input=c) for i, c in enumerate(cases))
     code = getattr(evaluator, "__code__", None)
-    digest = fingerprint(
+    digest = digest_pieces(
         getattr(evaluator, "__qualname__", ""), code.co_code if code else b"", repr(listed)
     )
     return Task(
@@ -260,35 +277,39 @@ def function_task(
         goal=goal,
         seeds=_seed_parts(seed),
         evaluator=Evaluator(
-            form="function", digest=digest, options={"parts": True} if _mapped(seed) else {}
+            form="function",
+            digest=digest,
+            options={"parts": True} if _has_mapped_seeds(seed) else {},
         ),
         cases=listed,
-        objective=_objective(direction, objectives, constraints),
+        objective=_build_objective(direction, objectives, constraints),
         limits=limits or Limits(),
         deterministic=deterministic,
         digest=digest,
     )
 
 
-def _objective(
+def _build_objective(
     direction: str, objectives: Mapping[str, Any] | None, constraints: Iterable[str]
 ) -> Objective:
     """One score in its direction, or several objectives."""
-    limits = tuple(map(constraint, (constraints,) if isinstance(constraints, str) else constraints))
+    limits = tuple(
+        map(parse_constraint, (constraints,) if isinstance(constraints, str) else constraints)
+    )
     if not objectives:
         if limits:
             fix = 'name what is optimised, too: objectives={"accuracy": "max"}'
             raise UserError("constraints need objectives", where="constraints=", fix=fix)
-        return Objective(direction=way(direction))
+        return Objective(direction=parse_direction(direction))
     if direction != "max":
         fix = (
             f'leave direction out: objectives={{"{next(iter(objectives))}": "{direction}"}} says it'
         )
         raise UserError("direction is that of a single score", where="direction=", fix=fix)
-    return Objective(metrics=goals(objectives), constraints=limits)
+    return Objective(metrics=parse_metric_goals(objectives), constraints=limits)
 
 
-def _mapped(seed: Any) -> bool:
+def _has_mapped_seeds(seed: Any) -> bool:
     """True if initial programs were given as dicts of parts: the evaluator gets dicts, too."""
     several = seed if isinstance(seed, list | tuple) else ()
     return isinstance(seed, Mapping) or any(isinstance(item, Mapping) for item in several)

@@ -30,7 +30,7 @@ from culmen.core.ports import (
     Observer,
     Proposer,
     World,
-    complete,
+    with_protocol_defaults,
 )
 from culmen.core.usage import Budget
 from culmen.evaluate import cluster
@@ -116,7 +116,9 @@ _FIELDS = {
 }  # keywords that are called otherwise as options
 
 
-def read(keywords: Mapping[str, Any], base: Options, kind: type) -> tuple[Options, RunObjects]:
+def read_keywords(
+    keywords: Mapping[str, Any], base: Options, kind: type
+) -> tuple[Options, RunObjects]:
     """`base` with the options among the keywords, and the objects among them.
 
     None is the default of any keyword. Raises `UserError` for a keyword that the TypedDict `kind`
@@ -126,7 +128,9 @@ def read(keywords: Mapping[str, Any], base: Options, kind: type) -> tuple[Option
     for name in keywords:
         if name not in allowed:
             raise UserError(
-                f"there is no keyword '{name}' here", where=f"{name}=", fix=_instead(name, allowed)
+                f"there is no keyword '{name}' here",
+                where=f"{name}=",
+                fix=_keyword_advice(name, allowed),
             )
     options, objects = dict[str, Any](), dict[str, Any]()
     for name, value in keywords.items():
@@ -141,9 +145,9 @@ def read(keywords: Mapping[str, Any], base: Options, kind: type) -> tuple[Option
             options[_FIELDS.get(name, name)] = (
                 _READ[name](value) if name in _READ and value is not None else value
             )
-    if base.offline and options.get("models_file") and not options.get("model"):
-        options["model"] = of_models_file(options["models_file"])
-    return changed(base, **options), RunObjects(**objects)
+    if base.searches_offline and options.get("models_file") and not options.get("model"):
+        options["model"] = models_from_file(options["models_file"])
+    return replace_options(base, **options), RunObjects(**objects)
 
 
 _MEANT = {  # names of these keywords in other programs
@@ -181,14 +185,14 @@ OPTIMIZE = ("strategy", "cases", "goal", "direction", "name", "deterministic", "
 """Keywords that `culmen.optimize` takes besides those of `RunKeywords`."""
 
 
-def _instead(name: str, allowed: Iterable[str]) -> str:
+def _keyword_advice(name: str, allowed: Iterable[str]) -> str:
     """Advice for an unknown keyword."""
     known = sorted({*allowed, *OPTIMIZE})
     near = _MEANT.get(name) or next((f"{each}=" for each in get_close_matches(name, known, 1)), "")
     return (f"did you mean {near}? " if near else "") + f"there are: {', '.join(known)}"
 
 
-def an_object(strategy: Any) -> Any:
+def strategy_object(strategy: Any) -> Any:
     """A strategy's class as an object of it, anything else unchanged.
 
     Raises `UserError` for a class that needs arguments and for objects that are not strategies.
@@ -217,14 +221,14 @@ def an_object(strategy: Any) -> Any:
     )
 
 
-def of_models_file(file: str) -> str:
+def models_from_file(file: str) -> str:
     """The models by role in a models file, in the form of `model`; "offline" if it has none."""
     from culmen.llm.roles import ModelBook
 
-    return ModelBook(file).named() or "offline"
+    return ModelBook(file).roles_text() or "offline"
 
 
-def changed(options: Options, **given: Any) -> Options:
+def replace_options(options: Options, **given: Any) -> Options:
     """The options with some replaced; None is the default."""
     defaults = RunOptions()
     values = {
@@ -235,40 +239,40 @@ def changed(options: Options, **given: Any) -> Options:
     return msgspec.structs.replace(options, **values)
 
 
-def _model(value: object) -> tuple[str | dict[str, str] | None, object | None]:
+def _split_model(value: object) -> tuple[str | dict[str, str] | None, object | None]:
     """A model's name or names by role for the journal, and the model's object if there is one."""
     if value is None or isinstance(value, str):
         return value, None
     if isinstance(value, Mapping):
         roles = cast("Mapping[str, object]", value)
         named = {
-            role: model if isinstance(model, str) else _class(model)
+            role: model if isinstance(model, str) else _qualified_name(model)
             for role, model in roles.items()
         }
         return named, None if named == dict(roles) else roles
-    return _class(value), value
+    return _qualified_name(value), value
 
 
-def _class(thing: object) -> str:
+def _qualified_name(thing: object) -> str:
     if isroutine(thing):
         return f"{thing.__module__}:{thing.__qualname__}"
     return f"{type(thing).__module__}:{type(thing).__qualname__}"
 
 
-def _backend(value: object) -> tuple[BackendChoice | None, Backend | None]:
+def _split_backend(value: object) -> tuple[BackendChoice | None, Backend | None]:
     if value is None or isinstance(value, str | Mapping | BackendChoice):
         return None if value is None else cluster.as_choice(value), None
-    return None, complete(Backend, value)
+    return None, with_protocol_defaults(Backend, value)
 
 
-def _embedder(value: object) -> tuple[str | None, Embedder | None]:
+def _split_embedder(value: object) -> tuple[str | None, Embedder | None]:
     if value is None or isinstance(value, str):
         return value, None
-    embedder = complete(Embedder, value)
+    embedder = with_protocol_defaults(Embedder, value)
     return embedder.name, embedder
 
 
-def _templates(value: Mapping[str, str] | str | PathLike[str]) -> dict[str, str]:
+def _read_templates(value: Mapping[str, str] | str | PathLike[str]) -> dict[str, str]:
     """Texts by name, or those of a folder."""
     from culmen.prompts.template import read_folder
 
@@ -276,14 +280,14 @@ def _templates(value: Mapping[str, str] | str | PathLike[str]) -> dict[str, str]
 
 
 _SPLIT: dict[str, Callable[[Any], tuple[Any, Any]]] = {
-    "model": _model,
-    "backend": _backend,
-    "embedder": _embedder,
+    "model": _split_model,
+    "backend": _split_backend,
+    "embedder": _split_embedder,
 }
-_READ: dict[str, Callable[[Any], Any]] = {"budget": Budget.of, "templates": _templates}
+_READ: dict[str, Callable[[Any], Any]] = {"budget": Budget.from_value, "templates": _read_templates}
 _COMPLETED: dict[str, Callable[[Any], Any]] = {
-    "proposer": partial(complete, Proposer),
-    "world": partial(complete, World),
-    "strategy": an_object,
-    "observers": lambda given: tuple(complete(Observer, each) for each in given),
+    "proposer": partial(with_protocol_defaults, Proposer),
+    "world": partial(with_protocol_defaults, World),
+    "strategy": strategy_object,
+    "observers": lambda given: tuple(with_protocol_defaults(Observer, each) for each in given),
 }

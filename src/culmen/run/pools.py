@@ -80,18 +80,18 @@ class Pool(msgspec.Struct, frozen=True):
     format: str = FORMAT
 
 
-def build(runs: Sequence[str | Path], best: int = 50, licence: str = "") -> Pool:
+def build_pool(runs: Sequence[str | Path], best: int = 50, licence: str = "") -> Pool:
     """The best candidates of runs of one task, `best` of each at most, without failed ones."""
     from culmen.store import views
 
     pools: list[Pool] = []
     for run in runs:
         folder = views.find_run(run)
-        meta = views.meta(folder)
-        rows = views.candidates(folder, order="best", limit=best, failed=False)
+        meta = views.run_meta(folder)
+        rows = views.candidate_rows(folder, order="best", limit=best, failed=False)
         members = tuple(
             PoolMember(
-                views.candidate(folder, row.id, observations=0, children=0).parts,
+                views.candidate_detail(folder, row.id, observations=0, children=0).parts,
                 row.mean if row.certified is None else row.certified,
                 row.count,
                 row.operator,
@@ -103,16 +103,16 @@ def build(runs: Sequence[str | Path], best: int = 50, licence: str = "") -> Pool
         )
         path = str(meta.strategy.get("path", ""))
         source = PoolSource(
-            _called(folder, meta.id, path), path, meta.models, meta.seed, meta.culmen
+            _source_run_name(folder, meta.id, path), path, meta.models, meta.seed, meta.culmen
         )
         task = meta.task
         pools.append(
             Pool(task.name, task.digest, task.objective.direction, members, (source,), licence)
         )
-    return merge(pools, licence)
+    return merge_pools(pools, licence)
 
 
-def _called(folder: Path, name: str, path: str) -> str:
+def _source_run_name(folder: Path, name: str, path: str) -> str:
     """The name of a run.
 
     In a comparison every strategy has a `seed-3`, so the strategy's name is put before it.
@@ -125,7 +125,7 @@ def _called(folder: Path, name: str, path: str) -> str:
     return f"{folder.parent.name if folder.parent.name.startswith(strategy) else strategy}/{name}"
 
 
-def merge(pools: Sequence[Pool], licence: str = "") -> Pool:
+def merge_pools(pools: Sequence[Pool], licence: str = "") -> Pool:
     """One pool of several for the same task.
 
     Of equal contents the one with more claimed evaluations is kept.
@@ -144,9 +144,9 @@ def merge(pools: Sequence[Pool], licence: str = "") -> Pool:
         first.task,
         first.digest,
         first.direction,
-        _joined(pools),
+        _join_members(pools),
         tuple(source for pool in pools for source in pool.sources),
-        licence or _licence(pools),
+        licence or _common_licence(pools),
     )
 
 
@@ -158,7 +158,7 @@ def without_best(pool: Pool, share: float) -> Pool:
     return msgspec.structs.replace(pool, members=pool.members[round(share * len(pool.members)) :])
 
 
-def shipped() -> dict[str, Path]:
+def shipped_pools() -> dict[str, Path]:
     """The pools that come with culmen, by the name of their built-in task."""
     return {
         file.stem: file
@@ -166,15 +166,15 @@ def shipped() -> dict[str, Path]:
     }
 
 
-def located(path: str | Path) -> Path:
+def pool_file(path: str | Path) -> Path:
     """A pool's file: the path, or the shipped pool of the built-in task of this name."""
     file = Path(path).expanduser()
-    return file if file.is_file() else shipped().get(str(path), file)
+    return file if file.is_file() else shipped_pools().get(str(path), file)
 
 
-def load(path: str | Path) -> Pool:
+def load_pool(path: str | Path) -> Pool:
     """A pool from its file or name (see `located`). Raises `UserError` for an invalid pool."""
-    file = located(path)
+    file = pool_file(path)
     try:
         if file.stat().st_size > MOST_BYTES:
             raise UserError(
@@ -186,7 +186,7 @@ def load(path: str | Path) -> Pool:
     except OSError as error:
         fix = (
             "check the path; pools that come with culmen go by their task's name: "
-            f"{', '.join(shipped())}"
+            f"{', '.join(shipped_pools())}"
         )
         raise UserError(
             f"cannot read the pool: {error.strerror}", where=str(file), fix=fix
@@ -202,17 +202,17 @@ def load(path: str | Path) -> Pool:
     return pool
 
 
-def label(path: str | Path) -> str:
+def pool_label(path: str | Path) -> str:
     """A run's label for its pool: the file's name and the first digits of its digest.
 
     Raises as `load` does.
     """
-    load(path)
-    file = located(path)
+    load_pool(path)
+    file = pool_file(path)
     return f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()[:8]}"
 
 
-def save(pool: Pool, path: str | Path) -> None:
+def save_pool(pool: Pool, path: str | Path) -> None:
     """Write the file atomically."""
     file = Path(path).expanduser()
     partial = file.with_name(f".{file.name}.{os.getpid()}")
@@ -226,7 +226,7 @@ def save(pool: Pool, path: str | Path) -> None:
         ) from None
 
 
-def seeded(task: Task, pool: Pool, most: int | None = None) -> Task:
+def with_pool_seeds(task: Task, pool: Pool, most: int | None = None) -> Task:
     """The task with the pool's candidates as further seeds, and their claimed scores.
 
     Its notes name the candidates left out. Every seed is evaluated by the search before anything
@@ -236,7 +236,7 @@ def seeded(task: Task, pool: Pool, most: int | None = None) -> Task:
     """
     from culmen.evaluate.taskfiles import surface_fault
 
-    own = {c.digest: c.parts for c in task.candidates()}
+    own = {c.digest: c.parts for c in task.initial_candidates()}
     fitting, stated, faults = dict[str, Candidate](), dict[str, float](), Counter[str]()
     for member in pool.members:
         fault, candidate = surface_fault(task, member.candidate), member.candidate
@@ -244,17 +244,19 @@ def seeded(task: Task, pool: Pool, most: int | None = None) -> Task:
             faults[fault] += 1
         elif candidate.digest not in own:
             fitting.setdefault(candidate.digest, candidate)
-            if member.score is not None and not task.objective.fault(member.score):
+            if member.score is not None and not task.objective.score_fault(member.score):
                 stated.setdefault(candidate.id, member.score)
     if not fitting and faults:
         raise UserError(
-            f"no candidate of the pool fits the task: {_counted(faults)}",
+            f"no candidate of the pool fits the task: {_fault_counts_text(faults)}",
             where=f"pool for task '{pool.task}'",
             fix="culmen pool show FILE says what it was made for",
         )
     found = list(fitting.values())
     taken = (
-        found if most is None or len(found) <= most else apart(list(task.candidates()), found, most)
+        found
+        if most is None or len(found) <= most
+        else farthest_candidates(list(task.initial_candidates()), found, most)
     )
     notes = [f"initial programs from the pool, besides the task's: {len(taken)}"]
     if len(taken) < len(found):
@@ -266,14 +268,14 @@ def seeded(task: Task, pool: Pool, most: int | None = None) -> Task:
         notes.append(f"the pool was made for another task or another version of it ('{pool.task}')")
     if faults:
         notes.append(
-            f"{faults.total()} candidates of the pool do not fit the task: {_counted(faults)}"
+            f"{faults.total()} candidates of the pool do not fit the task: {_fault_counts_text(faults)}"
         )
     seeds = (*own.values(), *(candidate.parts for candidate in taken))
     stated = {c.id: stated[c.id] for c in taken if c.id in stated}
     return msgspec.structs.replace(task, seeds=seeds, stated=stated, notes=(*task.notes, *notes))
 
 
-def allowance(task: Task, evaluations: int | None, share: float = SHARE) -> int | None:
+def seed_allowance(task: Task, evaluations: int | None, share: float = SHARE) -> int | None:
     """Largest number of seeds from a pool; None: unlimited, without a budget of evaluations.
 
     Looking at each takes at most this share of the evaluations; at least one seed.
@@ -283,7 +285,9 @@ def allowance(task: Task, evaluations: int | None, share: float = SHARE) -> int 
     return max(1, int(share * evaluations / max(1, len(task.split("train")))))
 
 
-def apart(known: Sequence[Candidate], found: Sequence[Candidate], most: int) -> list[Candidate]:
+def farthest_candidates(
+    known: Sequence[Candidate], found: Sequence[Candidate], most: int
+) -> list[Candidate]:
     """`most` of the candidates found, each the farthest from those known and taken before it.
 
     Greedy k-centre, in the order taken; by the hashing embedder, so that it is free and depends on
@@ -306,7 +310,7 @@ def apart(known: Sequence[Candidate], found: Sequence[Candidate], most: int) -> 
     return [found[i] for i in taken]
 
 
-def _joined(pools: Sequence[Pool]) -> tuple[PoolMember, ...]:
+def _join_members(pools: Sequence[Pool]) -> tuple[PoolMember, ...]:
     best: dict[str, PoolMember] = {}
     offset = 0
     for pool in pools:
@@ -320,7 +324,7 @@ def _joined(pools: Sequence[Pool]) -> tuple[PoolMember, ...]:
     return tuple(sorted(best.values(), key=lambda m: (m.score is None, sign * (m.score or 0.0))))
 
 
-def _licence(pools: Sequence[Pool]) -> str:
+def _common_licence(pools: Sequence[Pool]) -> str:
     found = list(dict.fromkeys(pool.licence for pool in pools))
     if len(found) > 1:
         shown = ", ".join(name or "none stated" for name in found)
@@ -332,13 +336,13 @@ def _licence(pools: Sequence[Pool]) -> str:
     return found[0]
 
 
-def _counted(faults: Counter[str]) -> str:
+def _fault_counts_text(faults: Counter[str]) -> str:
     return ", ".join(
         f"{count} {fault.replace('_', ' ')}" for fault, count in sorted(faults.items())
     )
 
 
-def summary(pool: Pool) -> dict[str, Any]:
+def pool_summary(pool: Pool) -> dict[str, Any]:
     """Plain data about a pool, without the texts."""
     rows = [
         {
@@ -347,7 +351,7 @@ def summary(pool: Pool) -> dict[str, Any]:
             "count": member.count,
             "operator": member.operator,
             "model": member.model,
-            "run": _run(pool, member.source),
+            "run": _member_run(pool, member.source),
             "characters": sum(map(len, member.parts.values())),
         }
         for member in pool.members
@@ -361,7 +365,7 @@ def summary(pool: Pool) -> dict[str, Any]:
     return about | {"sources": msgspec.to_builtins(pool.sources), "candidates": rows}
 
 
-def _run(pool: Pool, source: int | None) -> str:
+def _member_run(pool: Pool, source: int | None) -> str:
     return (
         pool.sources[source].run if source is not None and 0 <= source < len(pool.sources) else ""
     )

@@ -127,7 +127,7 @@ async def sample_noise(
     if not task.seeds:
         fix = "add one to the task: [seed] in task.toml"
         raise UserError("no initial program to measure the noise with", where=task.name, fix=fix)
-    candidate, split = task.candidates()[0], reported_split(task)
+    candidate, split = task.initial_candidates()[0], reported_split(task)
     cases: tuple[Case | None, ...] = task.split(split) if split else (None,)
     places = [(number, case) for number in range(max(2, rounds)) for case in cases]
     waiting, seen = list(enumerate(places))[::-1], dict[int, Observation]()
@@ -205,18 +205,18 @@ def compare_equals(task: Task, sample: NoiseSample) -> EqualsReport:
     groups = [sample.rounds[i : i + size] for i in range(0, len(sample.rounds) - size + 1, size)]
     margins, claims, made = list[float](), 0, 0
     for one, other in zip(groups[::2], groups[1::2], strict=False):
-        gain, margin = _compare(task, sample, one, other)
+        gain, margin = _gain_and_margin(task, sample, one, other)
         made += 1
         claims += gain is not None and margin is not None and abs(gain) > margin + _NOTHING
         margins += [] if margin is None else [margin]
     return EqualsReport(made, claims, median(margins) if margins else None, at_least(claims, made))
 
 
-def _compare(
+def _gain_and_margin(
     task: Task, sample: NoiseSample, one: Rounds, other: Rounds
 ) -> tuple[float | None, float | None]:
     """Gain and margin between two sets of rounds; the search knew all other rounds."""
-    initial = task.candidates()[0]
+    initial = task.initial_candidates()[0]
     twin = Candidate.of({**initial.parts, _TWIN: ""}, (initial.id,))
     evidence = Evidence(task)
     known = [each for each in sample.rounds if not any(each is own for own in (*one, *other))]
@@ -232,7 +232,7 @@ def _compare(
                 score = None if reward is None else task.objective.score(reward)
                 status = Status.ERROR if reward is None else Status.OK
                 evidence.observe(candidate, Observation(candidate.id, status, score, case), purpose)
-    found = evidence.verdict.compare(twin.id, initial.id)
+    found = evidence.verdict.estimate_gain(twin.id, initial.id)
     return found.gain, found.error.margin
 
 

@@ -20,9 +20,9 @@ import msgspec
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Status
-from culmen.core.event import number
+from culmen.core.event import seed_from_digest
 from culmen.core.ports import Backend
-from culmen.core.task import Task, fingerprint
+from culmen.core.task import Task, digest_pieces
 from culmen.core.usage import Budget
 from culmen.report.records import programs_of
 from culmen.run import assemble
@@ -86,7 +86,7 @@ def score_plan(
     programs = tuple({each.digest: each for each in candidates}.values())
     name, cases = _chosen_split(task, split)
     usual = 1 if task.deterministic else ceil(EACH / len(cases))
-    there = {(each.candidate, *each.place) for each in known}
+    there = {(each.candidate, *each.evaluation_key) for each in known}
 
     def lacking(times: int) -> tuple[tuple[Candidate, Case | None, int], ...]:
         wanted = (
@@ -141,8 +141,8 @@ async def score_candidates(
 
     async def work() -> None:
         nonlocal made, lost, dollars
-        while waiting and not _spent(limits, dollars, time.monotonic() - began):
-            score = await _evaluated(plan, backend, *waiting.pop())
+        while waiting and not _is_spent(limits, dollars, time.monotonic() - began):
+            score = await _make_fresh_score(plan, backend, *waiting.pop())
             made, lost = made + 1, lost + (score is None)
             if score is not None:
                 dollars += score.dollars
@@ -158,7 +158,7 @@ async def score_candidates(
     return Scored(made, lost, len(plan.missing) - made + lost, dollars, isolation)
 
 
-def _spent(budget: Budget, dollars: float, seconds: float) -> bool:
+def _is_spent(budget: Budget, dollars: float, seconds: float) -> bool:
     spent = {"dollars": dollars, "seconds": seconds}
     return any(
         getattr(budget, name) is not None and value >= getattr(budget, name)
@@ -166,7 +166,7 @@ def _spent(budget: Budget, dollars: float, seconds: float) -> bool:
     )
 
 
-async def _evaluated(
+async def _make_fresh_score(
     plan: ScorePlan, backend: Backend, candidate: Candidate, case: Case | None, repeat: int
 ) -> FreshScore | None:
     """One fresh score; None if the machine lost it.
@@ -174,7 +174,7 @@ async def _evaluated(
     All programs get the same random seed on a case.
     """
     name = case.id if case else ""
-    seed = number(fingerprint("score", plan.split, name, str(repeat)))
+    seed = seed_from_digest(digest_pieces("score", plan.split, name, str(repeat)))
     seen = await backend.evaluate(candidate, case, seed)
     if seen.status is Status.LOST:
         return None
@@ -197,7 +197,7 @@ class RunsPlan(NamedTuple):
     plan: ScorePlan
 
 
-def plans(
+def plan_runs_by_task(
     runs: Sequence[Path], split: str = "", repeats: int | None = None, budget: Budget | None = None
 ) -> list[RunsPlan]:
     """One plan for each task of these runs; only finished runs with a score count.
@@ -206,12 +206,12 @@ def plans(
     `score_plan` does, for a budget of anything else than evaluations, dollars and seconds, and for
     tasks whose evaluator is a Python function.
     """
-    left = None if budget is None else _checked(budget).evaluations
+    left = None if budget is None else _check_budget(budget).evaluations
     groups: dict[str, list[tuple[Path, RunMeta]]] = {}
     for run in runs:
-        now = views.status(run)
+        now = views.run_status(run)
         if now.state == "finished" and now.best is not None:
-            meta = views.meta(run)
+            meta = views.run_meta(run)
             groups.setdefault(meta.task.digest, []).append((run, meta))
     found: list[RunsPlan] = []
     for each in groups.values():
@@ -221,7 +221,7 @@ def plans(
     return found
 
 
-def _checked(budget: Budget) -> Budget:
+def _check_budget(budget: Budget) -> Budget:
     for name in budget.__struct_fields__:
         if name not in _LIMITS and getattr(budget, name) is not None:
             fix = f"limit {', '.join(_LIMITS)}"
@@ -235,10 +235,14 @@ def _runs_plan(
     programs: dict[str, Candidate] = {}
     names: dict[Path, tuple[str, ...]] = {}
     for run, meta in group:
-        names[run] = tuple(dict.fromkeys(filter(None, programs_of(views.best(run), meta.task))))
+        names[run] = tuple(
+            dict.fromkeys(filter(None, programs_of(views.best_result(run), meta.task)))
+        )
         for name in names[run]:
             if name not in programs:
-                programs[name] = views.candidate(run, name, observations=0, children=0).candidate
+                programs[name] = views.candidate_detail(
+                    run, name, observations=0, children=0
+                ).candidate
     known = [each for run, _ in group for each in fresh_scores(run)]
     meta = group[0][1]
     return RunsPlan(
@@ -258,9 +262,11 @@ def score_runs(
     """
     known = [each for run in made.runs for each in fresh_scores(run)]
     for run, names in made.runs.items():
-        own = {(each.candidate, *each.place) for each in fresh_scores(run)}
+        own = {(each.candidate, *each.evaluation_key) for each in fresh_scores(run)}
         missing = [
-            each for each in of_candidates(known, names) if (each.candidate, *each.place) not in own
+            each
+            for each in of_candidates(known, names)
+            if (each.candidate, *each.evaluation_key) not in own
         ]
         if missing:
             keep_scores(run, missing)
@@ -272,6 +278,6 @@ def score_runs(
             if score.candidate in names:
                 keep_scores(run, [score])
 
-    backend = assemble.judging(made.meta, objects or RunObjects())
+    backend = assemble.backend_outside_run(made.meta, objects or RunObjects())
     workers = made.meta.workers or backend.workers or 1
     return assemble.run_blocking(score_candidates(made.plan, backend, keep, workers, budget, told))

@@ -50,7 +50,7 @@ class Address(msgspec.Struct, frozen=True, omit_defaults=True):
     def secret_url(self) -> str:
         """The URL to connect with, for the driver only; never show it."""
         if self.url not in _secrets and os.environ.get(VARIABLE):
-            parse("db:")  # remembers its password
+            parse_address("db:")  # remembers its password
         secret = _secrets.get(self.url)
         if secret is None:
             return self.url
@@ -66,7 +66,7 @@ def is_address(text: str) -> bool:
     return text.startswith("db:") or ("://" in text and text.partition("://")[0].isascii())
 
 
-def parse(text: str, name: str = "") -> Address:
+def parse_address(text: str, name: str = "") -> Address:
     """An address from a user's text; `name` is the run's name if the text has none.
 
     Raises `UserError` for a text that is not a valid address.
@@ -77,7 +77,7 @@ def parse(text: str, name: str = "") -> Address:
             raise UserError(
                 f"'{text}' needs a database", where=VARIABLE, fix=f"export {VARIABLE}={_EXAMPLE}"
             )
-        return parse(given.partition("#")[0], text[3:] or name)
+        return parse_address(given.partition("#")[0], text[3:] or name)
     base, _, fragment = text.partition("#")
     parts = urlsplit(base)
     if parts.scheme not in _SCHEMES:
@@ -101,10 +101,10 @@ def parse(text: str, name: str = "") -> Address:
     url = f"{_SCHEMES[0]}://{netloc}/{parts.path.strip('/')}{query}"
     if password:
         _secrets[url] = password
-    return Address(url, _checked(unquote(fragment) or name))
+    return Address(url, _checked_run_name(unquote(fragment) or name))
 
 
-def pointer(run_dir: Path) -> Address | None:
+def read_pointer(run_dir: Path) -> Address | None:
     """The database that a folder points to; None if the folder holds its own journal."""
     try:
         raw = (run_dir / POINTER).read_bytes()
@@ -120,7 +120,7 @@ def pointer(run_dir: Path) -> Address | None:
         ) from None
 
 
-def place(run_dir: Path, address: Address) -> None:
+def write_pointer(run_dir: Path, address: Address) -> None:
     """Write a pointer to `address` into a folder, which is made if missing.
 
     The folder then stands for a run in a database or, if the address has no name, for all of its
@@ -136,7 +136,7 @@ def has_run(folder: Path) -> bool:
     """True if a folder is a run's: it holds a journal or points to a run in a database."""
     if (folder / FILE).is_file():
         return True
-    found = pointer(folder)
+    found = read_pointer(folder)
     return found is not None and bool(found.name)
 
 
@@ -146,7 +146,7 @@ def journal_file(run_dir: Path) -> Path:
     return file if file.is_file() else run_dir / POINTER
 
 
-def anchor(address: Address, base: Path | None = None) -> Path:
+def local_folder(address: Address, base: Path | None = None) -> Path:
     """This machine's folder of a run (or of a database).
 
     It lies in `base`, or in this user's cache directory if `base` is None, and is made if missing.
@@ -160,7 +160,7 @@ def anchor(address: Address, base: Path | None = None) -> Path:
         )
         base = home / hashlib.sha256(address.url.encode()).hexdigest()[:16]
     folder = base / address.name
-    found = pointer(folder)
+    found = read_pointer(folder)
     if found == address:
         return folder
     if found is not None or (folder / FILE).exists():
@@ -169,11 +169,11 @@ def anchor(address: Address, base: Path | None = None) -> Path:
             where=str(address),
             fix="resume it from another folder",
         )
-    place(folder, address)
+    write_pointer(folder, address)
     return folder
 
 
-def _checked(name: str) -> str:
+def _checked_run_name(name: str) -> str:
     if name and (not _NAME.fullmatch(name) or name in (".", "..")):
         raise UserError(
             f"'{name}' cannot be the name of a run",
@@ -195,7 +195,7 @@ NETWORK = frozenset((
 # fmt: on
 
 
-def filesystem(path: Path, mounts: str) -> str:
+def filesystem_type(path: Path, mounts: str) -> str:
     """Type of the file system that holds `path` (absolute).
 
     `mounts` is a text in the form of /proc/self/mountinfo.
@@ -222,7 +222,7 @@ def require_local(path: Path) -> None:
         mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
     except OSError:
         return
-    refuse_network(path, filesystem(path.resolve(), mounts))
+    refuse_network(path, filesystem_type(path.resolve(), mounts))
 
 
 def refuse_network(path: Path, kind: str) -> None:

@@ -23,9 +23,9 @@ import msgspec
 
 from culmen.core.errors import JournalDamaged, UserError
 from culmen.store import transfer, views
-from culmen.store.address import FILE, POINTER, Address, has_run, pointer, require_local
-from culmen.store.database import meanings
-from culmen.store.lease import RunLock, take
+from culmen.store.address import FILE, POINTER, Address, has_run, read_pointer, require_local
+from culmen.store.database import translate_errors
+from culmen.store.lease import RunLock, take_lease
 
 SUFFIX = ".culmen.tar.xz"
 _MANIFEST, _FORMAT = "manifest.json", 1
@@ -57,7 +57,7 @@ class Archived(msgspec.Struct, frozen=True):
     removed: bool = False
 
 
-def archive(
+def archive_run(
     run: Path, out: Path | None = None, *, remove: bool = False, unfinished: bool = False
 ) -> Archived:
     """Write a run to the archive `out` and verify it; with `remove`, delete the run.
@@ -73,7 +73,7 @@ def archive(
             where=str(target),
             fix="move it away, or name another with --out",
         )
-    status = views.status(run)
+    status = views.run_status(run)
     if status.state != "finished" and not unfinished and status.owner is None:
         raise UserError(
             f"this run has not finished ({status.state})",
@@ -81,33 +81,33 @@ def archive(
             fix="culmen archive --unfinished takes it so",
         )
     with (
-        closing(take(run, None)),
+        closing(take_lease(run, None)),
         tempfile.TemporaryDirectory(prefix=".culmen-", dir=target.parent) as folder,
     ):
         staged = Path(folder) / "run"
-        _stage(run, staged)
-        places = _files(run)
-        files = {name: _sha(path) for name, path in {**places, FILE: staged / FILE}.items()}
+        _stage_journal(run, staged)
+        places = _other_files(run)
+        files = {name: _file_sha256(path) for name, path in {**places, FILE: staged / FILE}.items()}
         manifest = Manifest(
             status.run,
             status.task,
             status.strategy,
             status.events,
-            views.meta(run).culmen,
+            views.run_meta(run).culmen,
             files,
-            transfer.sums(staged),
+            transfer.table_sums(staged),
         )
         part = Path(folder) / "archive"
-        _write(part, manifest, {**places, FILE: staged / FILE})
+        _write_archive(part, manifest, {**places, FILE: staged / FILE})
         before = sum(path.stat().st_size for path in (*places.values(), staged / FILE))
-        _verify(part)
+        _verify_archive(part)
         part.replace(target)
     if remove:
-        delete(run)
+        delete_run(run)
     return Archived(run.name, str(target), status.events, before, target.stat().st_size, remove)
 
 
-def restore(file: Path, out: Path) -> Archived:
+def restore_archive(file: Path, out: Path) -> Archived:
     """Unpack an archive into a new folder.
 
     Every file and table is compared with the manifest. Raises `UserError` if `out` exists, and
@@ -121,39 +121,39 @@ def restore(file: Path, out: Path) -> Archived:
     require_local(out.parent)
     with tempfile.TemporaryDirectory(prefix=".culmen-", dir=out.parent) as folder:
         staged = Path(folder) / "run"
-        manifest = _verify(file, staged)
-        if transfer.sums(staged) != manifest.tables:
+        manifest = _verify_archive(file, staged)
+        if transfer.table_sums(staged) != manifest.tables:
             raise JournalDamaged("the tables are not those that were archived", where=str(file))
         staged.rename(out)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     return Archived(out.name, str(out), manifest.events, file.stat().st_size, size)
 
 
-def look(file: Path) -> Manifest:
+def read_manifest(file: Path) -> Manifest:
     """The manifest of an archive, without a check of its files."""
-    with _opened(file) as tar:
-        return _manifest(tar, file)
+    with _open_archive(file) as tar:
+        return _parse_manifest(tar, file)
 
 
-def _stage(run: Path, staged: Path) -> None:
+def _stage_journal(run: Path, staged: Path) -> None:
     """Write the journal to `staged` as one file without free pages."""
-    if pointer(run) is not None:
+    if read_pointer(run) is not None:
         transfer.copy_run(run, staged)
-        _settle(staged / FILE)
+        _merge_log(staged / FILE)
         return
     staged.mkdir()
-    with meanings(run), closing(sqlite3.connect(run / FILE)) as raw:
+    with translate_errors(run), closing(sqlite3.connect(run / FILE)) as raw:
         raw.execute("VACUUM INTO ?", (str(staged / FILE),))
 
 
-def _settle(file: Path) -> None:
+def _merge_log(file: Path) -> None:
     """Merge the write-ahead log into the database file: an archive holds no log."""
     with closing(sqlite3.connect(file)) as raw:
         raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         raw.execute("PRAGMA journal_mode=DELETE")
 
 
-def _files(run: Path) -> dict[str, Path]:
+def _other_files(run: Path) -> dict[str, Path]:
     """All other files of the folder: blobs, agents' files, weights.
 
     Links and sockets are left out.
@@ -169,7 +169,7 @@ def _files(run: Path) -> dict[str, Path]:
     return found
 
 
-def _write(part: Path, manifest: Manifest, files: dict[str, Path]) -> None:
+def _write_archive(part: Path, manifest: Manifest, files: dict[str, Path]) -> None:
     with tarfile.open(part, "w:xz", preset=_PRESET) as tar:
         described = json.dumps(msgspec.to_builtins(manifest), indent=1).encode()
         about = tarfile.TarInfo(_MANIFEST)
@@ -184,10 +184,10 @@ def _write(part: Path, manifest: Manifest, files: dict[str, Path]) -> None:
         os.fsync(file.fileno())
 
 
-def _verify(file: Path, into: Path | None = None) -> Manifest:
+def _verify_archive(file: Path, into: Path | None = None) -> Manifest:
     """Compare every file of an archive with its manifest; with `into`, unpack it there."""
-    with _opened(file) as tar:
-        manifest = _manifest(tar, file)
+    with _open_archive(file) as tar:
+        manifest = _parse_manifest(tar, file)
         seen: set[str] = set()
         for member in tar:
             if member.name == _MANIFEST:
@@ -196,7 +196,10 @@ def _verify(file: Path, into: Path | None = None) -> Manifest:
             source = tar.extractfile(member) if member.isfile() and name in manifest.files else None
             if source is None:
                 raise JournalDamaged(f"'{member.name}' is not in its manifest", where=str(file))
-            if _digest(source, into and _inside(into, name, file)) != manifest.files[name]:
+            if (
+                _stream_digest(source, into and _path_inside(into, name, file))
+                != manifest.files[name]
+            ):
                 raise JournalDamaged(
                     f"'{name}' was altered", where=str(file), fix="restore the archive from a copy"
                 )
@@ -209,7 +212,7 @@ def _verify(file: Path, into: Path | None = None) -> Manifest:
     return manifest
 
 
-def _opened(file: Path) -> tarfile.TarFile:
+def _open_archive(file: Path) -> tarfile.TarFile:
     try:
         return tarfile.open(file, "r:xz")
     except (OSError, tarfile.TarError, EOFError) as error:
@@ -218,7 +221,7 @@ def _opened(file: Path) -> tarfile.TarFile:
         ) from None
 
 
-def _manifest(tar: tarfile.TarFile, file: Path) -> Manifest:
+def _parse_manifest(tar: tarfile.TarFile, file: Path) -> Manifest:
     try:
         first = tar.next()
         source = tar.extractfile(first) if first is not None and first.name == _MANIFEST else None
@@ -234,7 +237,7 @@ def _manifest(tar: tarfile.TarFile, file: Path) -> Manifest:
     return manifest
 
 
-def _inside(folder: Path, name: str, file: Path) -> Path:
+def _path_inside(folder: Path, name: str, file: Path) -> Path:
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
         raise JournalDamaged(f"'{name}' would leave the run's folder", where=str(file))
@@ -242,7 +245,7 @@ def _inside(folder: Path, name: str, file: Path) -> Path:
     return path
 
 
-def _digest(source: IO[bytes], copy: Path | None) -> str:
+def _stream_digest(source: IO[bytes], copy: Path | None) -> str:
     sha, into = hashlib.sha256(), None if copy is None else copy.open("xb")
     try:
         while block := source.read(1 << 20):
@@ -259,16 +262,16 @@ def _digest(source: IO[bytes], copy: Path | None) -> str:
     return sha.hexdigest()
 
 
-def _sha(path: Path) -> str:
+def _file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def delete(run: Path) -> None:
+def delete_run(run: Path) -> None:
     """Delete a run with its folder; raises `RunLocked` if a process is writing it."""
-    address = pointer(run)
+    address = read_pointer(run)
     if address is not None:
-        drop(address)
+        drop_database_run(address)
         shutil.rmtree(run)
         return
     lock = RunLock.acquire(run)
@@ -281,18 +284,18 @@ def delete(run: Path) -> None:
 # Space used by runs: measure it, free it, delete a run in a database.
 
 
-def drop(address: Address) -> None:
+def drop_database_run(address: Address) -> None:
     """Delete a run in a database; raises `RunLocked` if a process is writing it."""
     from culmen.store import postgres
 
     with (
         closing(postgres.DatabaseLease.take(address, None)),
-        postgres.session(address, write=True) as connection,
+        postgres.catalogue_session(address, write=True) as connection,
     ):
         postgres.drop_run(connection, postgres.number_of(connection, address))
 
 
-def vacuum(run: Path) -> tuple[int, int]:
+def vacuum_store(run: Path) -> tuple[int, int]:
     """Free the unused space of a run's store; return its bytes before and after.
 
     In a folder, half-written files left by a crash are removed too. Raises `RunLocked` if a process
@@ -302,10 +305,10 @@ def vacuum(run: Path) -> tuple[int, int]:
         raise UserError(
             "there is no run here", where=str(run), fix="culmen status lists the latest run"
         )
-    before = size(run)
-    with meanings(run), closing(take(run, None)) as lease:
+    before = stored_bytes(run)
+    with translate_errors(run), closing(take_lease(run, None)) as lease:
         raw: Any = lease.connection.connection.driver_connection
-        if pointer(run) is None:
+        if read_pointer(run) is None:
             raw.execute("VACUUM")
             raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             for left in (run / "blobs").glob("??/.new-*"):
@@ -318,12 +321,12 @@ def vacuum(run: Path) -> tuple[int, int]:
             for table in schema.metadata.sorted_tables:
                 raw.execute(f'VACUUM (FULL, ANALYZE) "{table.name}"')
             raw.autocommit = False
-    return before, size(run)
+    return before, stored_bytes(run)
 
 
-def size(run: Path) -> int:
+def stored_bytes(run: Path) -> int:
     """Bytes of a run on disk: its folder, or its tables and indexes in the database."""
-    address = pointer(run)
+    address = read_pointer(run)
     if address is None:
         return sum(path.stat().st_size for path in run.rglob("*") if path.is_file())
     from sqlalchemy import text
@@ -335,5 +338,5 @@ def size(run: Path) -> int:
         "pg_namespace n"
     )
     query += " ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND n.nspname = current_schema()"
-    with postgres.reading(address) as connection:
+    with postgres.open_run_snapshot(address) as connection:
         return int(connection.execute(text(query)).scalar_one())

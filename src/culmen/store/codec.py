@@ -35,7 +35,7 @@ _UNSAFE = re.compile("[\x00\x1b\ud800-\udfff]")
 _CODE = re.compile("\x1b([0-9a-f]{4})")
 
 
-def escape(text: str) -> str:
+def escape_text(text: str) -> str:
     """The text without NUL and lone surrogates.
 
     Each of these, and ESC itself, becomes ESC and four hex digits.
@@ -45,28 +45,28 @@ def escape(text: str) -> str:
     return _UNSAFE.sub(lambda found: f"\x1b{ord(found[0]):04x}", text)
 
 
-def unescape(text: str) -> str:
+def unescape_text(text: str) -> str:
     """The inverse of `escape`."""
     return _CODE.sub(lambda found: chr(int(found[1], 16)), text) if "\x1b" in text else text
 
 
-def encode(value: Any) -> bytes:
+def encode_value(value: Any) -> bytes:
     """Structs and plain data as JSON, escaped if JSON cannot represent them."""
     try:
         raw = _ENCODER.encode(value)
     except UnicodeEncodeError:
-        return _ESCAPED + _ENCODER.encode(_guard(msgspec.to_builtins(value)))
+        return _ESCAPED + _ENCODER.encode(_escape_value(msgspec.to_builtins(value)))
     if b"null" in raw:  # msgspec writes NaN and the infinities as null
         plain = msgspec.to_builtins(value)
         if _has_odd_float(plain):
-            return _ESCAPED + _ENCODER.encode(_guard(plain))
+            return _ESCAPED + _ENCODER.encode(_escape_value(plain))
     return raw
 
 
-def decode(raw: bytes, kind: type[T] | Any = Any) -> T:
+def decode_value(raw: bytes, kind: type[T] | Any = Any) -> T:
     """The inverse of `encode`; raises `msgspec.DecodeError` on damaged bytes."""
     if raw[:1] == _ESCAPED:
-        return msgspec.convert(_release(msgspec.json.decode(raw[1:])), kind)
+        return msgspec.convert(_unescape_value(msgspec.json.decode(raw[1:])), kind)
     decoder = _DECODERS.get(kind)
     if decoder is None:
         decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
@@ -91,22 +91,22 @@ def _has_odd_float(value: Any) -> bool:
     return isinstance(value, list | tuple) and any(map(_has_odd_float, value))
 
 
-def _guard(value: Any) -> Any:
+def _escape_value(value: Any) -> Any:
     if isinstance(value, str):
-        return escape(value)
+        return escape_text(value)
     if isinstance(value, float) and not math.isfinite(value):
         return f"\x1b[{value}]"
     if isinstance(value, dict):
-        return {_guard(key): _guard(item) for key, item in value.items()}
-    return [_guard(item) for item in value] if isinstance(value, list | tuple) else value
+        return {_escape_value(key): _escape_value(item) for key, item in value.items()}
+    return [_escape_value(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _release(value: Any) -> Any:
+def _unescape_value(value: Any) -> Any:
     if isinstance(value, str):
-        return float(value[2:-1]) if value.startswith("\x1b[") else unescape(value)
+        return float(value[2:-1]) if value.startswith("\x1b[") else unescape_text(value)
     if isinstance(value, dict):
-        return {_release(key): _release(item) for key, item in value.items()}
-    return [_release(item) for item in value] if isinstance(value, list) else value
+        return {_unescape_value(key): _unescape_value(item) for key, item in value.items()}
+    return [_unescape_value(item) for item in value] if isinstance(value, list) else value
 
 
 # Content-addressed texts: the same bytes are kept once.
@@ -134,7 +134,7 @@ class Blobs:
     def __init__(self, folder: Path, lookup: Lookup) -> None:
         self._folder, self._lookup = folder, lookup
 
-    def text(self, ref: str) -> str:
+    def resolve_text(self, ref: str) -> str:
         """The text behind a reference; any other text is returned unchanged."""
         return (
             bytes_text(self.get([bytes.fromhex(ref[5:])]).popitem()[1])
@@ -147,12 +147,12 @@ class Blobs:
         wanted = set(shas)
         found = self._lookup(wanted)
         for sha in wanted - found.keys():
-            found[sha] = self.file(sha)
+            found[sha] = self.read_file(sha)
         return found
 
     def put_file(self, sha: bytes, data: bytes) -> None:
         """Write one large blob to its file; it is durable on return."""
-        path = self._path(sha)
+        path = self._file_path(sha)
         if path.exists() and path.stat().st_size == len(data):
             return
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -169,9 +169,9 @@ class Blobs:
         for folder in (path.parent, self._folder, self._folder.parent):
             _sync_folder(folder)
 
-    def file(self, sha: bytes) -> bytes:
+    def read_file(self, sha: bytes) -> bytes:
         """A large blob; raises `JournalDamaged` if its file is missing or altered."""
-        path = self._path(sha)
+        path = self._file_path(sha)
         try:
             data = path.read_bytes()
         except FileNotFoundError:
@@ -182,7 +182,7 @@ class Blobs:
             )
         return data
 
-    def _path(self, sha: bytes) -> Path:
+    def _file_path(self, sha: bytes) -> Path:
         name = sha.hex()
         return self._folder / name[:2] / name
 
@@ -248,34 +248,34 @@ class RowBatch:
         # id: candidate, blob of its parts, seq
         self.candidates: dict[str, tuple[Candidate, bytes, int]] = {}
 
-    def keep(self, data: bytes) -> bytes:
+    def add_blob(self, data: bytes) -> bytes:
         """Add a blob; return its SHA-256."""
         sha = hashlib.sha256(data).digest()
         self.blobs[sha] = data
         return sha
 
-    def candidate(self, candidate: Candidate, seq: int) -> Appearance:
+    def add_candidate(self, candidate: Candidate, seq: int) -> Appearance:
         """Add a candidate that appears in event `seq`."""
-        sha = self.keep(encode(candidate.parts))
+        sha = self.add_blob(encode_value(candidate.parts))
         self.candidates.setdefault(candidate.id, (candidate, sha, seq))
         return Appearance(sha.hex(), candidate.parents, candidate.origin)
 
-    def text(self, text: str) -> str:
+    def add_text(self, text: str) -> str:
         """The text, or a reference to it if it is long (or has the prefix of a reference)."""
         if len(text) <= LONG and not text.startswith("blob:"):
             return text
-        return blob_reference(self.keep(text_bytes(text)))
+        return blob_reference(self.add_blob(text_bytes(text)))
 
-    def texts(self, texts: Mapping[str, str]) -> dict[str, str]:
+    def add_texts(self, texts: Mapping[str, str]) -> dict[str, str]:
         """`text` of each value."""
-        return {name: self.text(text) for name, text in texts.items()}
+        return {name: self.add_text(text) for name, text in texts.items()}
 
 
 def store_result(result: Result, seq: int, batch: RowBatch) -> StoredResult:
     """The columns of a result; its blobs and candidates are added to `batch`."""
     stored = _STORE[type(result)](result, seq, batch)
     if len(stored.raw) > INLINE:
-        return stored._replace(raw=blob_reference(batch.keep(stored.raw)).encode())
+        return stored._replace(raw=blob_reference(batch.add_blob(stored.raw)).encode())
     return stored
 
 
@@ -286,29 +286,29 @@ def store_body(body: dict[str, Any], seq: int, batch: RowBatch) -> dict[str, Any
     """
     one, many = body.get("candidate"), body.get("candidates")
     if isinstance(one, Candidate):
-        batch.candidate(one, seq)
+        batch.add_candidate(one, seq)
         body = body | {"candidate": one.id}
     if isinstance(many, list | tuple) and many and isinstance(many[0], Candidate):
         for candidate in many:
-            batch.candidate(candidate, seq)
+            batch.add_candidate(candidate, seq)
         body = body | {"candidates": [candidate.id for candidate in many]}
     return body
 
 
 def _store_observation(result: Observation, seq: int, batch: RowBatch) -> StoredResult:
-    row, feedback = result, batch.text(result.feedback)
+    row, feedback = result, batch.add_text(result.feedback)
     if result.artifacts or feedback is not result.feedback:
         row = msgspec.structs.replace(
-            result, feedback=feedback, artifacts=batch.texts(result.artifacts)
+            result, feedback=feedback, artifacts=batch.add_texts(result.artifacts)
         )
-    return StoredResult("observation", encode(row), None, result)
+    return StoredResult("observation", encode_value(row), None, result)
 
 
 def _store_proposal(result: Proposal, seq: int, batch: RowBatch) -> StoredResult:
     result = msgspec.structs.replace(
-        result, prompt=batch.text(result.prompt), reply=batch.text(result.reply)
+        result, prompt=batch.add_text(result.prompt), reply=batch.add_text(result.reply)
     )
-    appearances = tuple(batch.candidate(candidate, seq) for candidate in result.candidates)
+    appearances = tuple(batch.add_candidate(candidate, seq) for candidate in result.candidates)
     rest = (
         result.hypothesis,
         result.fault,
@@ -318,31 +318,34 @@ def _store_proposal(result: Proposal, seq: int, batch: RowBatch) -> StoredResult
         result.reply,
         result.faults,
     )
-    return StoredResult("proposal", encode(ProposalRow(appearances, *rest)), None, result)
+    return StoredResult("proposal", encode_value(ProposalRow(appearances, *rest)), None, result)
 
 
 def _store_text(result: Text, seq: int, batch: RowBatch) -> StoredResult:
     result = msgspec.structs.replace(
-        result, prompt=batch.text(result.prompt), reply=batch.text(result.reply)
+        result, prompt=batch.add_text(result.prompt), reply=batch.add_text(result.reply)
     )
-    return StoredResult("text", encode(result), None, result)
+    return StoredResult("text", encode_value(result), None, result)
 
 
 def _store_vectors(result: Vectors, seq: int, batch: RowBatch) -> StoredResult:
     return StoredResult(
-        "vectors", encode(msgspec.structs.replace(result, data=b"")), result.data, result
+        "vectors", encode_value(msgspec.structs.replace(result, data=b"")), result.data, result
     )
 
 
 def _store_edits(result: Edits, seq: int, batch: RowBatch) -> StoredResult:
-    parts = tuple(batch.keep(encode(texts)).hex() for texts in result.parts)
+    parts = tuple(batch.add_blob(encode_value(texts)).hex() for texts in result.parts)
     return StoredResult(
-        "edits", encode(EditsRow(parts, result.notes, result.data, result.fault)), None, result
+        "edits",
+        encode_value(EditsRow(parts, result.notes, result.data, result.fault)),
+        None,
+        result,
     )
 
 
 def _store_custom(result: Custom, seq: int, batch: RowBatch) -> StoredResult:
-    return StoredResult("custom", encode(result), None, result)
+    return StoredResult("custom", encode_value(result), None, result)
 
 
 _STORE: dict[type, Callable[[Any, int, RowBatch], StoredResult]] = {
@@ -366,7 +369,7 @@ _ROWS: dict[str, type] = {
 
 def parse_result(shape: str, raw: bytes) -> Any:
     """The stored form of a result; its blobs are still references."""
-    row = decode(raw, _ROWS[shape])
+    row = decode_value(raw, _ROWS[shape])
     return _with_trust(row, raw) if shape == "observation" and not row.trust else row
 
 
@@ -418,13 +421,13 @@ def restore_result(
     if isinstance(row, Observation) and (row.artifacts or row.feedback.startswith("blob:")):
         return msgspec.structs.replace(
             row,
-            feedback=_whole(row.feedback, get),
-            artifacts={name: _whole(text, get) for name, text in row.artifacts.items()},
+            feedback=_resolve_reference(row.feedback, get),
+            artifacts={name: _resolve_reference(text, get) for name, text in row.artifacts.items()},
         )
     return row
 
 
-def _whole(text: str, get: Callable[[bytes], bytes]) -> str:
+def _resolve_reference(text: str, get: Callable[[bytes], bytes]) -> str:
     return bytes_text(get(bytes.fromhex(text[5:]))) if is_reference(text) else text
 
 

@@ -24,8 +24,8 @@ from culmen.core.evaluation import Scoring
 from culmen.core.options import RunOptions
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.store.address import FILE, Address, anchor, has_run, pointer
-from culmen.store.codec import decode, encode
+from culmen.store.address import FILE, Address, has_run, local_folder, read_pointer
+from culmen.store.codec import decode_value, encode_value
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -37,16 +37,20 @@ def engine_for(path: Path, *, write: bool) -> Engine:
 
     A read-only engine (`write` False) never writes, locks or creates a file.
     """
-    return _engine(_uri(path, write), True) if write else _reader(_uri(path, write))
+    return (
+        _make_sqlite_engine(_sqlite_uri(path, write), True)
+        if write
+        else _reader_engine(_sqlite_uri(path, write))
+    )
 
 
 @lru_cache(64)
-def _reader(uri: str) -> Engine:
+def _reader_engine(uri: str) -> Engine:
     """A cached read-only engine: it holds compiled statements, not a connection."""
-    return _engine(uri, False)
+    return _make_sqlite_engine(uri, False)
 
 
-def _engine(uri: str, write: bool) -> Engine:
+def _make_sqlite_engine(uri: str, write: bool) -> Engine:
     from sqlalchemy import create_engine, event, pool
 
     engine = create_engine(
@@ -72,7 +76,7 @@ def _engine(uri: str, write: bool) -> Engine:
     return engine
 
 
-def _uri(path: Path, write: bool) -> str:
+def _sqlite_uri(path: Path, write: bool) -> str:
     base = "file:" + quote(str(path.absolute()))
     if write:
         return base
@@ -86,15 +90,15 @@ def _add_sqrt(raw: Any) -> None:
     try:
         raw.execute("SELECT sqrt(1.0)")
     except sqlite3.OperationalError:
-        raw.create_function("sqrt", 1, _sqrt, deterministic=True)
+        raw.create_function("sqrt", 1, _sqrt_or_none, deterministic=True)
 
 
-def _sqrt(value: float | None) -> float | None:
+def _sqrt_or_none(value: float | None) -> float | None:
     return None if value is None else math.sqrt(value)
 
 
 @contextmanager
-def reading(run_dir: Path, *, tables: bool = True) -> Iterator[Connection]:
+def open_snapshot(run_dir: Path, *, tables: bool = True) -> Iterator[Connection]:
     """A connection that sees one consistent snapshot of the run.
 
     A run written by an older culmen is not changed: the connection is to an upgraded copy, unless
@@ -103,30 +107,30 @@ def reading(run_dir: Path, *, tables: bool = True) -> Iterator[Connection]:
 
     Raises `UserError` if there is no run, or if a newer culmen wrote it.
     """
-    address = pointer(run_dir)
+    address = read_pointer(run_dir)
     if address is not None:
-        with _reading(address, run_dir, tables) as connection:
+        with _open_database_snapshot(address, run_dir, tables) as connection:
             yield connection
         return
-    with readable(run_dir) as path, meanings(run_dir):
+    with readable_file(run_dir) as path, translate_errors(run_dir):
         engine = engine_for(path, write=False)
         with engine.connect() as connection, connection.begin():
             check_format(connection, run_dir)
-            if not tables or _current(connection):
+            if not tables or _is_current(connection):
                 yield connection
                 return
-        engine = engine_for(upgraded_copy(path, _uri(path, False), FILE), write=False)
+        engine = engine_for(upgraded_copy(path, _sqlite_uri(path, False), FILE), write=False)
         with engine.connect() as connection, connection.begin():
             yield connection
 
 
 @contextmanager
-def _reading(address: Address, run_dir: Path, tables: bool) -> Iterator[Connection]:
+def _open_database_snapshot(address: Address, run_dir: Path, tables: bool) -> Iterator[Connection]:
     from culmen.store import postgres
 
-    with postgres.reading(address) as connection:
+    with postgres.open_run_snapshot(address) as connection:
         check_format(connection, run_dir)
-        if tables and not _current(connection):
+        if tables and not _is_current(connection):
             fix = f"culmen db migrate '{address.url}'"
             raise UserError(
                 "an older culmen made the tables of this run", where=str(address), fix=fix
@@ -134,7 +138,7 @@ def _reading(address: Address, run_dir: Path, tables: bool) -> Iterator[Connecti
         yield connection
 
 
-def _current(connection: Connection) -> bool:
+def _is_current(connection: Connection) -> bool:
     from sqlalchemy import select
 
     from culmen.store import schema
@@ -143,7 +147,7 @@ def _current(connection: Connection) -> bool:
 
 
 @contextmanager
-def readable(run_dir: Path) -> Iterator[Path]:
+def readable_file(run_dir: Path) -> Iterator[Path]:
     """The database file to read: the run's own, or a temporary copy.
 
     SQLite cannot open a database with a log in a read-only folder, so that one is copied.
@@ -175,7 +179,7 @@ def read_meta(connection: Connection) -> RunMeta:
     from culmen.store import schema
 
     try:
-        return unpack(connection.execute(select(schema.run.c.meta)).scalar_one())
+        return unpack_meta(connection.execute(select(schema.run.c.meta)).scalar_one())
     except NoResultFound:
         raise JournalDamaged("the settings of the run are lost") from None
     except msgspec.DecodeError as error:
@@ -207,20 +211,20 @@ def run_folders(folder: Path) -> list[Path]:
 
     A folder that points to a database yields a folder for each of its runs.
     """
-    address = pointer(folder)
+    address = read_pointer(folder)
     if address is not None and not address.name:
         from culmen.store import postgres
 
-        with postgres.session(address) as connection:
+        with postgres.catalogue_session(address) as connection:
             return sorted(
-                anchor(Address(address.url, line.name), folder)
+                local_folder(Address(address.url, line.name), folder)
                 for line in postgres.database_runs(connection)
             )
     return sorted(entry for entry in folder.iterdir() if has_run(entry)) if folder.is_dir() else []
 
 
 @contextmanager
-def meanings(run_dir: Path) -> Iterator[None]:
+def translate_errors(run_dir: Path) -> Iterator[None]:
     """Turn errors of the driver and of the disk into `Unavailable`, `JournalDamaged` or
     `UserError`.
     """
@@ -228,21 +232,21 @@ def meanings(run_dir: Path) -> Iterator[None]:
 
     try:
         yield
-    except (DBAPIError, sqlite3.Error, *_drivers()) as error:
-        known = _meaning(error, run_dir)
+    except (DBAPIError, sqlite3.Error, *_driver_errors()) as error:
+        known = _culmen_error_for(error, run_dir)
         if known is None:
             raise
         raise known from error
     except (
         UnicodeDecodeError
     ) as error:  # bytes in place of text, also in SQLite's message about them
-        raise _damaged(error, run_dir) from error
+        raise _damaged_error(error, run_dir) from error
     except OSError as error:
         if error.errno in NOT_ALLOWED and str(error.filename).startswith(str(run_dir)):
             raise may_not_write(error, run_dir) from error
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
             raise
-        raise _full(run_dir) from error
+        raise _disk_full_error(run_dir) from error
 
 
 NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -261,27 +265,27 @@ def may_not_write(error: OSError, run_dir: Path) -> UserError:
     )
 
 
-def _drivers() -> list[type[Exception]]:
+def _driver_errors() -> list[type[Exception]]:
     """The base class of psycopg's errors, if psycopg is loaded."""
     return [sys.modules["psycopg"].Error] if "psycopg" in sys.modules else []
 
 
-def _meaning(error: Exception, run_dir: Path) -> CulmenError | None:
-    address = pointer(run_dir)
+def _culmen_error_for(error: Exception, run_dir: Path) -> CulmenError | None:
+    address = read_pointer(run_dir)
     if address is not None:
         from culmen.store import postgres
 
-        return postgres.meaning(getattr(error, "orig", error), address)
+        return postgres.culmen_error_for(getattr(error, "orig", error), address)
     code: int = getattr(getattr(error, "orig", error), "sqlite_errorcode", 0)
     if code in (sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS):
-        return _damaged(error, run_dir)
+        return _damaged_error(error, run_dir)
     found: Callable[[Exception, Path], CulmenError] | None = _MEANINGS.get(code & 0xFF)
     if found is None and ("no such table" in str(error) or "Could not decode" in str(error)):
-        found = _damaged
+        found = _damaged_error
     return found and found(error, run_dir)
 
 
-def _full(run_dir: Path) -> Unavailable:
+def _disk_full_error(run_dir: Path) -> Unavailable:
     return Unavailable(
         "the disk is full or cannot be written; everything recorded so far is safe",
         where=str(run_dir),
@@ -289,13 +293,13 @@ def _full(run_dir: Path) -> Unavailable:
     )
 
 
-def _busy(_: Exception, run_dir: Path) -> Unavailable:
+def _locked_error(_: Exception, run_dir: Path) -> Unavailable:
     return Unavailable(
         "the journal is locked by another program", where=str(run_dir), fix="close it and try again"
     )
 
 
-def _damaged(error: Exception, run_dir: Path) -> JournalDamaged:
+def _damaged_error(error: Exception, run_dir: Path) -> JournalDamaged:
     return JournalDamaged(
         f"the journal is damaged ({getattr(error, 'orig', error)})",
         where=str(run_dir / FILE),
@@ -303,7 +307,7 @@ def _damaged(error: Exception, run_dir: Path) -> JournalDamaged:
     )
 
 
-def _closed(error: Exception, run_dir: Path) -> UserError:
+def _unopenable_error(error: Exception, run_dir: Path) -> UserError:
     return UserError(
         f"the journal cannot be opened ({getattr(error, 'orig', error)})",
         where=str(run_dir),
@@ -312,15 +316,15 @@ def _closed(error: Exception, run_dir: Path) -> UserError:
 
 
 _MEANINGS: dict[int, Callable[[Exception, Path], CulmenError]] = {
-    sqlite3.SQLITE_FULL: lambda _, run_dir: _full(run_dir),
-    sqlite3.SQLITE_IOERR: lambda _, run_dir: _full(run_dir),
-    sqlite3.SQLITE_BUSY: _busy,
-    sqlite3.SQLITE_LOCKED: _busy,
-    sqlite3.SQLITE_CORRUPT: _damaged,
-    sqlite3.SQLITE_NOTADB: _damaged,
-    sqlite3.SQLITE_READONLY: _closed,
-    sqlite3.SQLITE_CANTOPEN: _closed,
-    sqlite3.SQLITE_PERM: _closed,
+    sqlite3.SQLITE_FULL: lambda _, run_dir: _disk_full_error(run_dir),
+    sqlite3.SQLITE_IOERR: lambda _, run_dir: _disk_full_error(run_dir),
+    sqlite3.SQLITE_BUSY: _locked_error,
+    sqlite3.SQLITE_LOCKED: _locked_error,
+    sqlite3.SQLITE_CORRUPT: _damaged_error,
+    sqlite3.SQLITE_NOTADB: _damaged_error,
+    sqlite3.SQLITE_READONLY: _unopenable_error,
+    sqlite3.SQLITE_CANTOPEN: _unopenable_error,
+    sqlite3.SQLITE_PERM: _unopenable_error,
 }
 
 
@@ -334,7 +338,7 @@ def upgrade_tables(connection: Connection) -> None:
     """
     from sqlalchemy import inspect
 
-    if inspect(connection).has_table("alembic_version") and _current(connection):
+    if inspect(connection).has_table("alembic_version") and _is_current(connection):
         return
     from alembic import command
 
@@ -372,17 +376,17 @@ def upgraded_copy(source: Path, uri: str, name: str) -> Path:
     The copy is cached and made anew if the source changed.
     """
     with _lock:
-        state = _state(source)
+        state = _file_state(source)
         known = _kept.pop(source, None)
         if known is None or known.state != state or not known.file.is_file():
-            known = _make(state, uri, name)
+            known = _make_copy(state, uri, name)
         _kept[source] = known
         while len(_kept) > _MOST:
             _kept.popitem(last=False)  # its folder goes with it
         return known.file
 
 
-def _make(state: tuple[object, ...], uri: str, name: str) -> _Copy:
+def _make_copy(state: tuple[object, ...], uri: str, name: str) -> _Copy:
     folder = tempfile.TemporaryDirectory(prefix="culmen-")
     file = Path(folder.name) / name
     with closing(sqlite3.connect(uri, uri=True)) as old, closing(sqlite3.connect(file)) as new:
@@ -393,7 +397,7 @@ def _make(state: tuple[object, ...], uri: str, name: str) -> _Copy:
     return _Copy(state, folder, file)
 
 
-def _state(source: Path) -> tuple[object, ...]:
+def _file_state(source: Path) -> tuple[object, ...]:
     """A value that changes when the database or its log does."""
     facts: list[object] = []
     for path in (source, Path(f"{source}-wal")):
@@ -466,16 +470,16 @@ class RunMeta(_Kept, frozen=True, omit_defaults=True):
         return str(self.model or self.models.get("default", ""))
 
 
-def pack(meta: RunMeta) -> bytes:
+def pack_meta(meta: RunMeta) -> bytes:
     """The settings in stored form: some of the options are in a table `extra`."""
     plain = msgspec.to_builtins(meta)
     extra = {name: plain.pop(name) for name in _APART if name in plain}
-    return encode({**plain, "extra": extra} if extra else plain)
+    return encode_value({**plain, "extra": extra} if extra else plain)
 
 
-def unpack(raw: bytes) -> RunMeta:
+def unpack_meta(raw: bytes) -> RunMeta:
     """The inverse of `pack`; raises `msgspec.DecodeError` for bytes that cannot be decoded."""
-    plain = decode(raw)
+    plain = decode_value(raw)
     if isinstance(plain, dict):
         extra = plain.pop("extra", {})
         plain |= {name: extra[name] for name in _APART if extra.get(name) is not None}

@@ -25,9 +25,9 @@ from culmen.core.event import Entry
 from culmen.core.result import RunResult, Score, read_result
 from culmen.core.task import Task
 from culmen.store import sql
-from culmen.store.codec import Blobs, decode, escape, unescape
+from culmen.store.codec import Blobs, decode_value, escape_text, unescape_text
 from culmen.store.database import RunMeta, read_meta
-from culmen.store.reader import lookup_in, sense
+from culmen.store.reader import lookup_in, translate_decode_errors
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -71,8 +71,8 @@ class RunEvidence:
 
     def read(self, connection: Connection, last: int = _END) -> None:
         """Enter the new evaluations up to event `last`."""
-        for fact, seq in self.facts(connection, last):
-            self.evidence.enter(fact)
+        for fact, seq in self.new_facts(connection, last):
+            self.evidence.observe_fact(fact)
             self.count, self.last = self.count + 1, seq
         self._read_admissions(connection, last)
         self._measure_by(connection)
@@ -84,7 +84,11 @@ class RunEvidence:
         """Read the tallies of a run too long to be read one by one, if it has grown enough."""
         from culmen.evidence.evidence import Evidence
 
-        if self._is_long and count < _GROWTH * self.count and not self._ended(connection):
+        if (
+            self._is_long
+            and count < _GROWTH * self.count
+            and not self._has_final_evaluations(connection)
+        ):
             return
         self.evidence, self._is_long = Evidence(self.task), True
         t = sql.tally.c
@@ -108,15 +112,15 @@ class RunEvidence:
         for name, n, failed, mean, spread, value, asked, accepted, strict, barred, trust in rows:
             certified = None if value is None else sign * value
             judged = certified, accepted < asked, bool(barred), trust, strict < asked
-            loaded.append((unescape(name), n, failed, sign * mean, spread, *judged))
-        self.evidence.account.load(loaded)
+            loaded.append((unescape_text(name), n, failed, sign * mean, spread, *judged))
+        self.evidence.account.load_tallies(loaded)
         self._read_totals(connection)
         o = sql.observation.c
         first = sql.select(sql.func.min(o.seq)).where(o.phase != "")
         self.last = (connection.execute(first).scalar() or _END) - 1
-        for fact, _ in self.facts(connection):
+        for fact, _ in self.new_facts(connection):
             if fact.purpose:  # late evaluations of the search are in the tallies
-                self.evidence.enter(fact)
+                self.evidence.observe_fact(fact)
         self._read_admissions(connection, _END)
         self._measure_by(connection)
         self.count, self.last = count, last
@@ -137,7 +141,7 @@ class RunEvidence:
                 reward = objective.reward(score)
                 account.top = reward if account.top is None else max(account.top, reward)
 
-    def _ended(self, connection: Connection) -> bool:
+    def _has_final_evaluations(self, connection: Connection) -> bool:
         o = sql.observation.c
         return bool(
             connection.execute(
@@ -145,12 +149,12 @@ class RunEvidence:
             ).first()
         )
 
-    def facts(self, connection: Connection, last: int = _END) -> Iterator[tuple[Fact, int]]:
+    def new_facts(self, connection: Connection, last: int = _END) -> Iterator[tuple[Fact, int]]:
         """Evaluations after the last one entered, as pairs of fact and event number."""
         from culmen.evidence.account import Fact
 
         self._read_arrivals(connection, last)
-        objective, judged = self.task.objective, self._judged(connection, last)
+        objective, judged = self.task.objective, self._judged_parts(connection, last)
         o = sql.observation.c
         columns = (o.seq, o.candidate, o.case, o.score, o.status, o.reason, o.seconds, o.phase)
         query = sql.select(*columns, o.trust, o.culprit, o.kind)
@@ -158,18 +162,18 @@ class RunEvidence:
             query.where(o.seq > self.last, o.seq <= last).order_by(o.seq)
         ).all()
         for seq, name, case, score, status, reason, seconds, phase, trust, culprit, kind in rows:
-            id, part = unescape(name), judged.get(seq, JudgedPart())
-            certified, level = part.certified, unescape(trust)
+            id, part = unescape_text(name), judged.get(seq, JudgedPart())
+            certified, level = part.certified, unescape_text(trust)
             yield (
                 Fact(
                     id,
                     self._born.get(id, ()),
-                    unescape(case),
+                    unescape_text(case),
                     None if score is None else objective.reward(score),
-                    unescape(phase),
+                    unescape_text(phase),
                     status == "lost",
                     culprit,
-                    unescape(kind),
+                    unescape_text(kind),
                     status == "rejected" and reason.startswith(BARRED),
                     part.strict is not None,
                     part.strict,
@@ -182,7 +186,7 @@ class RunEvidence:
                 seq,
             )
 
-    def _judged(self, connection: Connection, last: int) -> dict[int, JudgedPart]:
+    def _judged_parts(self, connection: Connection, last: int) -> dict[int, JudgedPart]:
         """Stored parts that the rows of observations lack, by event.
 
         Only for observations judged by more than a score. Raises `JournalDamaged` if the stored
@@ -196,11 +200,11 @@ class RunEvidence:
             asked = sql.select(t.candidate).where(sql.judged, t.asked > 0)
             query = query.where(sql.or_(o.phase != "", o.candidate.in_(asked)))
         rows = [(seq, raw) for seq, raw in connection.execute(query).all() if raw is not None]
-        with sense(self._folder):
+        with translate_decode_errors(self._folder):
             kept = {raw: bytes.fromhex(raw[5:].decode()) for _, raw in rows if raw[:5] == b"blob:"}
             blobs = blobs_in(connection, self._folder).get(kept.values()) if kept else {}
             return {
-                seq: decode(blobs[kept[raw]] if raw in kept else raw, JudgedPart)
+                seq: decode_value(blobs[kept[raw]] if raw in kept else raw, JudgedPart)
                 for seq, raw in rows
             }
 
@@ -210,7 +214,7 @@ class RunEvidence:
             born.seq > self._arrived, born.seq <= last
         )
         for name, parents, seq in connection.execute(query.order_by(born.seq, born.id)).all():
-            self._born[unescape(name)] = tuple(unescape(parents).split())
+            self._born[unescape_text(name)] = tuple(unescape_text(parents).split())
             self._arrived = seq
 
     def _read_admissions(self, connection: Connection, last: int) -> None:
@@ -218,13 +222,15 @@ class RunEvidence:
             return
         e = sql.event.c
         query = sql.select(e.body).where(
-            e.kind == "note", e.topic == escape(ADMISSION), e.seq <= last
+            e.kind == "note", e.topic == escape_text(ADMISSION), e.seq <= last
         )
-        with sense(self._folder):
-            told = [decode(raw, dict[str, Any]) for raw in connection.execute(query).scalars()]
+        with translate_decode_errors(self._folder):
+            told = [
+                decode_value(raw, dict[str, Any]) for raw in connection.execute(query).scalars()
+            ]
         for each in told:
             for candidate in each.get("candidates", ()):
-                self.evidence.bar(candidate)
+                self.evidence.bar_candidate(candidate)
 
 
 def excludes_confessed(meta: RunMeta) -> bool:
@@ -250,12 +256,13 @@ def sizes_of(connection: Connection, folder: Path, names: list[str]) -> list[int
     Raises `JournalDamaged` if their texts cannot be decoded.
     """
     c = sql.candidate.c
-    wanted = [escape(name) for name in names]
+    wanted = [escape_text(name) for name in names]
     rows = connection.execute(sql.select(c.id, c.parts).where(c.id.in_(wanted))).all()
-    with sense(folder):
+    with translate_decode_errors(folder):
         texts = blobs_in(connection, folder).get([row.parts for row in rows])
         sizes = {
-            row.id: sum(map(len, decode(texts[row.parts], dict[str, str]).values())) for row in rows
+            row.id: sum(map(len, decode_value(texts[row.parts], dict[str, str]).values()))
+            for row in rows
         }
     return [sizes.get(name, 0) for name in wanted]
 
@@ -298,7 +305,7 @@ def result_before(connection: Connection, folder: Path, seq: int) -> RunResult |
     """The result by the evidence before event `seq`, of candidates without a grave sign."""
     meta = read_meta(connection)
     grave = sql.select(sql.tally.c.candidate).where(sql.judged, sql.tally.c.grave.is_not(None))
-    signed = sorted(map(unescape, connection.execute(grave).scalars()))
+    signed = sorted(map(unescape_text, connection.execute(grave).scalars()))
     name = f"{folder.absolute()} {meta.created} {seq} {len(signed)}"
     with _lock:
         if name in _before:
@@ -306,7 +313,7 @@ def result_before(connection: Connection, folder: Path, seq: int) -> RunResult |
     run = RunEvidence(meta, folder)
     run.read(connection, seq - 1)
     for each in signed:
-        run.evidence.bar(each)
+        run.evidence.bar_candidate(each)
     with _lock:
         _before[name] = run.evidence.result()
         while len(_before) > _KEPT:
@@ -320,7 +327,7 @@ def last_state(connection: Connection) -> dict[str, Any]:
         sql.event.c.kind == "state", sql.event.c.topic.is_not(None)
     )
     raw = connection.execute(states.order_by(sql.event.c.seq.desc()).limit(1)).scalar()
-    return {} if raw is None else decode(raw, dict[str, Any])
+    return {} if raw is None else decode_value(raw, dict[str, Any])
 
 
 def result_of(connection: Connection, folder: Path) -> RunResult | None:
@@ -345,13 +352,13 @@ class Standings:
         self._order: list[str] | None = None
 
     @property
-    def order(self) -> list[str]:
+    def ranked_ids(self) -> list[str]:
         """Ids of the candidates that may be the best, best first, at this moment."""
         if self._order is None:
-            self._order = self._ranking.best(self._size)
+            self._order = self._ranking.best_ids(self._size)
         return self._order
 
-    def of(self, candidate: str) -> Score | None:
+    def score_of(self, candidate: str) -> Score | None:
         """The score that the search expects of a candidate, by id; None without one."""
         from culmen.evidence.verdict import expected_score
 
@@ -379,7 +386,7 @@ class Scores:
                 run.standings = Standings(run)
             self._standings = run.standings
             if ordered:
-                self._standings.order  # noqa: B018  (computed while the evidence is locked)
+                self._standings.ranked_ids  # noqa: B018  (computed while the evidence is locked)
         for each in () if result is None else (result.initial, result.challenger):
             if each is not None and each.fresh:
                 self._fresh[each.id] = each
@@ -395,19 +402,19 @@ class Scores:
             )
 
     @property
-    def order(self) -> list[str]:
+    def ranked_ids(self) -> list[str]:
         """Ids of all scored candidates that may be the best, best first.
 
         The reported candidate comes first.
         """
-        order = self._standings.order
+        order = self._standings.ranked_ids
         if not self.winner or order[:1] == [self.winner]:
             return order
         return [self.winner, *(name for name in order if name != self.winner)]
 
-    def of(self, candidate: str) -> Score | None:
+    def score_of(self, candidate: str) -> Score | None:
         """The score of a candidate, by id; None if it has none."""
-        return self._fresh.get(candidate) or self._standings.of(candidate)
+        return self._fresh.get(candidate) or self._standings.score_of(candidate)
 
 
 class FollowedLeader:
@@ -422,11 +429,11 @@ class FollowedLeader:
         task = meta.task
         self._objective, self._bars = task.objective, excludes_confessed(meta)
         self._evidence = Evidence(task, prior_in(meta))
-        self._known: dict[str, Candidate] = {each.id: each for each in task.candidates()}
+        self._known: dict[str, Candidate] = {each.id: each for each in task.initial_candidates()}
         self._next = 0
         self._leader: tuple[float, str] | None = None
 
-    def see(self, entry: Entry) -> None:
+    def enter_entry(self, entry: Entry) -> None:
         """Enter one entry of the journal."""
         if isinstance(entry.result, Proposal):
             for candidate in entry.result.candidates:
@@ -435,10 +442,10 @@ class FollowedLeader:
             seen = entry.result
             candidate = self._known.get(seen.candidate) or Candidate(seen.candidate, {}, "")
             self._evidence.observe(candidate, seen, str(entry.body.get("phase", "")))
-            self._follow(seen)
+            self._update_leader(seen)
         elif self._bars and entry.kind == "note" and entry.body.get("note") == ADMISSION:
             for name in entry.body.get("candidates", ()):
-                self._evidence.bar(name)
+                self._evidence.bar_candidate(name)
             self._next = 0
 
     @property
@@ -446,7 +453,7 @@ class FollowedLeader:
         """(score, id) of the leader; None while no candidate has scored."""
         return self._leader
 
-    def _follow(self, seen: Observation) -> None:
+    def _update_leader(self, seen: Observation) -> None:
         made = self._evidence.account.made
         reward = None if seen.score is None else self._objective.reward(seen.score)
         record = reward is not None and (
@@ -456,6 +463,6 @@ class FollowedLeader:
             return
         self._next = made + (1 if made < self._FIRST else max(1, made // self._PART))
         leader = self._evidence.leader()
-        score = None if leader is None else self._evidence.verdict.score(leader)
+        score = None if leader is None else self._evidence.verdict.score_of(leader)
         if leader is not None and score is not None:
             self._leader = score.score, leader

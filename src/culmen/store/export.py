@@ -17,10 +17,10 @@ import msgspec
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
 from culmen.store import sql, views
-from culmen.store.codec import decode, parse_result, text_bytes, unescape
-from culmen.store.database import reading
+from culmen.store.codec import decode_value, parse_result, text_bytes, unescape_text
+from culmen.store.database import open_snapshot
 from culmen.store.journal import SqlJournal
-from culmen.store.reader import PAGE, Texts, read_rows, results, sense
+from culmen.store.reader import PAGE, Texts, read_rows, restore_results, translate_decode_errors
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 Format = Literal["jsonl", "csv", "files"]
 
 
-def export(run: Path | str, format: Format, out: Path | str, *, count: int = 10) -> int:
+def export_run(run: Path | str, format: Format, out: Path | str, *, count: int = 10) -> int:
     """Export the run to `out`; return the number of events, observations or candidates.
 
     jsonl: one event a line, with texts in full · csv: one observation a line · files: the `count`
     best candidates, each in a folder of its own with `about.json`. For jsonl and csv, `out` is a
     file, or `-` for standard output. Raises `UserError` for an unknown format.
     """
-    writers = {"jsonl": _jsonl, "csv": _csv}
+    writers = {"jsonl": _write_jsonl, "csv": _write_csv}
     if format == "files":
-        return _files(Path(run), Path(out), count)
+        return _write_candidates(Path(run), Path(out), count)
     if format not in writers:
         raise UserError(
             f"unknown format '{format}'", where="--format", fix="use jsonl, csv or files"
         )
-    with _opened(out) as file:
+    with _open_output(out) as file:
         return writers[format](Path(run), file)
 
 
 @contextmanager
-def _opened(out: Path | str) -> Iterator[IO[str]]:
+def _open_output(out: Path | str) -> Iterator[IO[str]]:
     if str(out) == "-":
         yield sys.stdout
         return
@@ -58,7 +58,7 @@ def _opened(out: Path | str) -> Iterator[IO[str]]:
         yield file
 
 
-def _jsonl(run: Path, file: IO[str]) -> int:
+def _write_jsonl(run: Path, file: IO[str]) -> int:
     count = 0
     for events, page in json_pages(SqlJournal.open(run)):
         count += events
@@ -66,13 +66,13 @@ def _jsonl(run: Path, file: IO[str]) -> int:
     return count
 
 
-def _csv(run: Path, file: IO[str]) -> int:
+def _write_csv(run: Path, file: IO[str]) -> int:
     origin = (sql.candidate.c.operator, sql.candidate.c.model, sql.candidate.c.parents)
     query = sql.select(sql.observation, *origin).outerjoin(
         sql.candidate, sql.candidate.c.id == sql.observation.c.candidate
     )
     count = 0
-    with reading(run) as connection:
+    with open_snapshot(run) as connection:
         rows = connection.execution_options(yield_per=1000).execute(
             query.order_by(sql.observation.c.seq)
         )
@@ -84,13 +84,13 @@ def _csv(run: Path, file: IO[str]) -> int:
     return count
 
 
-def _files(run: Path, out: Path, count: int) -> int:
-    rows = views.candidates(run, "best", limit=count)
+def _write_candidates(run: Path, out: Path, count: int) -> int:
+    rows = views.candidate_rows(run, "best", limit=count)
     for place, row in enumerate(rows, 1):
-        detail = views.candidate(run, row.id, observations=0, children=0)
+        detail = views.candidate_detail(run, row.id, observations=0, children=0)
         folder = out / f"{place:0{len(str(count))}d}-{row.id}"
         for name, text in detail.parts.items():
-            path = folder / _inside(name)
+            path = folder / _safe_part_path(name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text_bytes(text))
         about: dict[str, Any] = {
@@ -101,7 +101,7 @@ def _files(run: Path, out: Path, count: int) -> int:
     return len(rows)
 
 
-def _inside(name: str) -> PurePosixPath:
+def _safe_part_path(name: str) -> PurePosixPath:
     """A relative path for a part: its name, if safe, or the name quoted.
 
     A name is unsafe if its path would leave the folder or overwrite `about.json`.
@@ -152,8 +152,14 @@ def json_pages(journal: SqlJournal) -> Iterator[tuple[int, bytes]]:
     while True:
         with journal.snapshot() as connection:
             rows = read_rows(connection, run_dir, last, size)
-            with sense(run_dir):
-                page = _page(list(map(_line, rows, _came(connection, run_dir, rows, texts))))
+            with translate_decode_errors(run_dir):
+                page = _encode_page(
+                    list(
+                        map(
+                            _export_line, rows, _encodable_results(connection, run_dir, rows, texts)
+                        )
+                    )
+                )
         if not rows:
             return
         yield len(rows), page
@@ -167,19 +173,19 @@ def json_pages(journal: SqlJournal) -> Iterator[tuple[int, bytes]]:
         )
 
 
-def _page(lines: list[_Line]) -> bytes:
+def _encode_page(lines: list[_Line]) -> bytes:
     with suppress(UnicodeEncodeError):
         page = _encoder.encode_lines(lines)
         if page.isascii() and b"\x7f" not in page:
             return page
     for line in lines:
-        line.mark, line.effect = document(line.mark), document(line.effect)
+        line.mark, line.effect = encode_standard_json(line.mark), encode_standard_json(line.effect)
         if isinstance(line.result, Observation):
-            line.result = document(line.result)
+            line.result = encode_standard_json(line.result)
     return _encoder.encode_lines(lines)
 
 
-def _came(
+def _encodable_results(
     connection: Connection, run_dir: Path, rows: Sequence[Sequence[Any]], texts: Texts
 ) -> list[Any]:
     """Results of the rows, ready for encoding.
@@ -194,17 +200,21 @@ def _came(
         raw = row[_RESULT]
         if shape == "observation" and raw[:1] == b"{" and b"blob:" not in raw:
             seen = parse_result(shape, raw)
-            found[place] = seen if b'"usage"' not in raw and _alike(seen) else document(seen)
+            found[place] = (
+                seen
+                if b'"usage"' not in raw and _encodes_alike(seen)
+                else encode_standard_json(seen)
+            )
         else:
             others.append(place)
     for place, result in zip(
-        others, results(connection, run_dir, [rows[place] for place in others], texts, True)
+        others, restore_results(connection, run_dir, [rows[place] for place in others], texts, True)
     ):
-        found[place] = document(result)
+        found[place] = encode_standard_json(result)
     return found
 
 
-def _alike(seen: Observation) -> bool:
+def _encodes_alike(seen: Observation) -> bool:
     """True if both JSON encoders write the numbers of an observation without costs alike."""
     for number in (seen.score, seen.seconds, seen.certified, *seen.metrics.values()):
         if number and not _LEAST <= abs(number) < _GREATEST:
@@ -212,15 +222,17 @@ def _alike(seen: Observation) -> bool:
     return True
 
 
-def _line(row: Sequence[Any], came: Any) -> _Line:
+def _export_line(row: Sequence[Any], came: Any) -> _Line:
     seq, when, kind, effect, _, key, mark, elapsed, _, body, _, _ = row
-    told = _EMPTY if body is None else document(decode(body, dict[str, Any]))
+    told = _EMPTY if body is None else encode_standard_json(decode_value(body, dict[str, Any]))
     if not _LEAST <= elapsed < _GREATEST:
         elapsed = msgspec.Raw(repr(elapsed).encode())
-    return _Line(seq, when, kind, key, unescape(mark), unescape(effect), told, came, elapsed)
+    return _Line(
+        seq, when, kind, key, unescape_text(mark), unescape_text(effect), told, came, elapsed
+    )
 
 
-def document(value: Any) -> msgspec.Raw:
+def encode_standard_json(value: Any) -> msgspec.Raw:
     """A struct or plain data, encoded exactly like the standard `json` module.
 
     The bytes are those of `json.dumps(msgspec.to_builtins(value), separators=(",", ":"))`.

@@ -20,8 +20,8 @@ import msgspec
 
 from culmen.core.errors import UserError
 from culmen.store import views
-from culmen.store.address import pointer
-from culmen.store.codec import decode, encode
+from culmen.store.address import read_pointer
+from culmen.store.codec import decode_value, encode_value
 
 FOLDER = "inbox"
 HINT_CHARS, PART_CHARS = 4_000, 400_000
@@ -43,7 +43,7 @@ class InboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: dict[str, str] = {}
 
 
-def leave(
+def leave_message(
     run: Path, kind: Kind, text: str = "", parts: dict[str, str] | None = None
 ) -> InboxMessage:
     """Put a message into a run's inbox, durably.
@@ -51,12 +51,12 @@ def leave(
     Raises `UserError` for a message that is empty, too long or not valid Unicode, and if it cannot
     be written.
     """
-    _check(kind, text, parts or {})
+    _check_message(kind, text, parts or {})
     message = InboxMessage(
         f"{time.time_ns():020d}-{secrets.token_hex(4)}", kind, text.strip(), parts or {}
     )
-    if (address := pointer(run)) is not None:
-        _postgres().send(address, message.id, encode(message))
+    if (address := read_pointer(run)) is not None:
+        _postgres_module().insert_message(address, message.id, encode_value(message))
         return message
     folder = run / FOLDER
     try:
@@ -76,10 +76,10 @@ def leave(
     return message
 
 
-def waiting(run: Path) -> list[InboxMessage]:
+def waiting_messages(run: Path) -> list[InboxMessage]:
     """Messages not yet journaled, oldest first; other files in the inbox are ignored."""
-    if (address := pointer(run)) is not None:
-        return [decode(raw, InboxMessage) for raw in _postgres().sent(address)]
+    if (address := read_pointer(run)) is not None:
+        return [decode_value(raw, InboxMessage) for raw in _postgres_module().message_bodies(address)]
     try:
         names = sorted(
             entry.name for entry in os.scandir(run / FOLDER) if entry.name.endswith(".json")
@@ -93,22 +93,22 @@ def waiting(run: Path) -> list[InboxMessage]:
     return found
 
 
-def remove(run: Path, message: str) -> None:
+def remove_message(run: Path, message: str) -> None:
     """Remove a message that was journaled."""
-    if (address := pointer(run)) is not None:
-        _postgres().forget(address, message)
+    if (address := read_pointer(run)) is not None:
+        _postgres_module().delete_message(address, message)
         return
     with contextlib.suppress(FileNotFoundError):
         (run / FOLDER / f"{message}.json").unlink()
 
 
-def _postgres() -> Any:
+def _postgres_module() -> Any:
     from culmen.store import postgres
 
     return postgres
 
 
-def _check(kind: Kind, text: str, parts: dict[str, str]) -> None:
+def _check_message(kind: Kind, text: str, parts: dict[str, str]) -> None:
     if kind == "hint" and not text.strip():
         raise UserError("the hint is empty", fix="say in a sentence what to try or to leave")
     if kind == "hint" and len(text) > HINT_CHARS:
@@ -151,17 +151,17 @@ def send_stop(run: Path, *, pause: bool = False) -> Sent:
 
     A paused run can be resumed. Raises `UserError` if no process runs the search.
     """
-    if not _live(run):
+    if not _is_live(run):
         raise UserError(
             f"nobody runs '{run.name}' just now", where=str(run), fix=f"culmen resume {run}"
         )
-    return Sent(leave(run, "pause" if pause else "stop"), True)
+    return Sent(leave_message(run, "pause" if pause else "stop"), True)
 
 
 def send_hint(run: Path, text: str) -> Sent:
     """Send the models that propose a hint, which every later request carries."""
-    live = _open(run)
-    return Sent(leave(run, "hint", text), live)
+    live = _require_unfinished(run)
+    return Sent(leave_message(run, "hint", text), live)
 
 
 def send_candidate(run: Path, parts: Mapping[str, str]) -> Sent:
@@ -170,17 +170,17 @@ def send_candidate(run: Path, parts: Mapping[str, str]) -> Sent:
     For a task of one part, the part may have any name; otherwise the parts must have the names of
     the initial program's.
     """
-    live = _open(run)
-    return Sent(leave(run, "candidate", parts=_named(run, dict(parts))), live)
+    live = _require_unfinished(run)
+    return Sent(leave_message(run, "candidate", parts=_named_parts(run, dict(parts))), live)
 
 
-def _live(run: Path) -> bool:
-    return views.status(run).state == "running"
+def _is_live(run: Path) -> bool:
+    return views.run_status(run).state == "running"
 
 
-def _open(run: Path) -> bool:
+def _require_unfinished(run: Path) -> bool:
     """True if a process runs the search; raises `UserError` if the run has finished."""
-    state = views.status(run).state
+    state = views.run_status(run).state
     if state == "finished":
         raise UserError(
             f"the run '{run.name}' has finished", where=str(run), fix=f"culmen fork {run}"
@@ -188,8 +188,8 @@ def _open(run: Path) -> bool:
     return state == "running"
 
 
-def _named(run: Path, parts: dict[str, str]) -> dict[str, str]:
-    seeds = views.meta(run).task.seeds
+def _named_parts(run: Path, parts: dict[str, str]) -> dict[str, str]:
+    seeds = views.run_meta(run).task.seeds
     names = list(seeds[0]) if seeds else list(parts)
     if len(names) == 1 and len(parts) == 1:
         return {names[0]: next(iter(parts.values()))}

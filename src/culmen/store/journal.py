@@ -20,9 +20,17 @@ import msgspec
 
 from culmen.core.errors import JournalDamaged, UserError
 from culmen.core.event import Entry, Event
-from culmen.store.address import PART, POINTER, has_run, parse, place, pointer, require_local
+from culmen.store.address import (
+    PART,
+    POINTER,
+    has_run,
+    parse_address,
+    read_pointer,
+    require_local,
+    write_pointer,
+)
 from culmen.store.codec import Blobs, check_entry
-from culmen.store.database import FORMAT, RunMeta, read_meta, reading, require_run
+from culmen.store.database import FORMAT, RunMeta, open_snapshot, read_meta, require_run
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -34,7 +42,7 @@ _BEGUN = (POINTER, "lock", PART, f"{PART}-wal", f"{PART}-shm")
 """Files left by a process that was killed while it made a run."""
 
 
-def _made(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     """Make the folder of a new run.
 
     Raises `UserError` if the folder cannot be made or written, or if it holds other files.
@@ -79,12 +87,12 @@ class SqlJournal:
             raise UserError(
                 "there is a run already", where=str(folder), fix=f"culmen resume {folder}"
             )
-        _made(folder)
+        _make_folder(folder)
         meta = msgspec.structs.replace(meta, format=FORMAT, created=meta.created or time.time())
         if db is None:
             require_local(folder)
             return cls(folder, meta, JournalWriter.open(folder, meta)[0])
-        place(folder, parse(db, folder.name))
+        write_pointer(folder, parse_address(db, folder.name))
         try:
             return cls(folder, meta, JournalWriter.open(folder, meta)[0])
         except BaseException:
@@ -97,29 +105,29 @@ class SqlJournal:
         folder = Path(run_dir)
         require_run(folder)
         try:
-            return cls._open(folder, write)
+            return cls._open_run(folder, write)
         except JournalDamaged as error:
-            if pointer(folder) is not None:
+            if read_pointer(folder) is not None:
                 raise
-            from culmen.store.transfer import damaged
+            from culmen.store.transfer import recoverable_damage
 
-            raise damaged(folder, error) from error
+            raise recoverable_damage(folder, error) from error
 
     @classmethod
-    def _open(cls, folder: Path, write: bool) -> SqlJournal:
+    def _open_run(cls, folder: Path, write: bool) -> SqlJournal:
         if write:
             from culmen.store.writer import JournalWriter
 
-            if pointer(folder) is None:
+            if read_pointer(folder) is None:
                 require_local(folder)
             writer, meta = JournalWriter.open(folder)
             return cls(folder, meta, writer)
-        with reading(folder, tables=False) as connection:
+        with open_snapshot(folder, tables=False) as connection:
             return cls(folder, read_meta(connection), None)
 
-    def follow(self, standing: Standing) -> None:
+    def record_leader(self, standing: Standing) -> None:
         """Record the leader from time to time, as reported by the search that writes here."""
-        self._writing.standing = standing
+        self._required_writer.standing = standing
 
     def append(self, entries: Sequence[Entry]) -> list[Event]:
         """Append entries to the journal in one transaction.
@@ -128,7 +136,7 @@ class SqlJournal:
         try again later), `RunLocked` (another process took the run over), `ValueError` (an entry
         that breaks the contract).
         """
-        return self._writing.append(entries) if entries else []
+        return self._required_writer.append(entries) if entries else []
 
     def read(self, after: int = 0, *, whole: bool = False) -> Iterator[Event]:
         """Events with seq > `after`, in order.
@@ -137,9 +145,9 @@ class SqlJournal:
         the journal cannot be read.
         """
 
-        from culmen.store.reader import pages
+        from culmen.store.reader import read_events
 
-        return pages(self.snapshot, self.run_dir, after, whole=whole)
+        return read_events(self.snapshot, self.run_dir, after, whole=whole)
 
     def retrace(self) -> Iterator[Event]:
         """All events without the parts that a replay never reads.
@@ -147,21 +155,21 @@ class SqlJournal:
         These are the bodies of `started`, `note` and `done`, and the results of notes. Raises
         `JournalDamaged` if the journal cannot be read.
         """
-        from culmen.store.reader import REPLAYED, pages
+        from culmen.store.reader import REPLAYED, read_events
 
-        return pages(self.snapshot, self.run_dir, 0, query=REPLAYED)
+        return read_events(self.snapshot, self.run_dir, 0, query=REPLAYED)
 
     def text(self, ref: str) -> str:
         """The text behind a `blob:` reference; any other text is returned unchanged."""
         from culmen.store.reader import lookup_in
 
-        with reading(self.run_dir, tables=False) as connection:
-            return Blobs(self.run_dir / "blobs", lookup_in(connection)).text(ref)
+        with open_snapshot(self.run_dir, tables=False) as connection:
+            return Blobs(self.run_dir / "blobs", lookup_in(connection)).resolve_text(ref)
 
     def set_meta(self, **changes: Any) -> RunMeta:
         """Change fields of `meta`, durably; raises `TypeError` for an unknown field."""
         self.meta = msgspec.structs.replace(self.meta, **changes)
-        self._writing.save(self.meta)
+        self._required_writer.save_meta(self.meta)
         return self.meta
 
     def close(self) -> None:
@@ -178,10 +186,10 @@ class SqlJournal:
 
     def snapshot(self) -> AbstractContextManager[Connection]:
         """A connection for reading that sees one consistent snapshot of the run."""
-        return reading(self.run_dir, tables=False)
+        return open_snapshot(self.run_dir, tables=False)
 
     @property
-    def _writing(self) -> JournalWriter:
+    def _required_writer(self) -> JournalWriter:
         if self._writer is None:
             raise ValueError("this journal is closed, or was opened for reading")
         return self._writer

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from culmen.core.errors import RunLocked, UserError
-from culmen.store.address import FILE, PART, Owner, pointer
+from culmen.store.address import FILE, PART, Owner, read_pointer
 from culmen.store.database import NOT_ALLOWED, engine_for, may_not_write
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ class RunLock:
                 raise
             raise may_not_write(error, run_dir) from error
         deadline = time.monotonic() + _PATIENCE
-        while not _try(fd, fcntl.LOCK_EX):
+        while not _try_lock(fd, fcntl.LOCK_EX):
             if time.monotonic() >= deadline:
-                other = _read(fd)
+                other = _read_owner(fd)
                 os.close(fd)
                 raise RunLocked(
                     f"another process is writing this run: {other}",
@@ -71,9 +71,9 @@ class RunLock:
         """
         if self._fd >= 0:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
-        self.forget()
+        self.close_descriptor()
 
-    def forget(self) -> None:
+    def close_descriptor(self) -> None:
         """Close the descriptor without unlocking: a forked child leaves the lock to its parent."""
         if self._fd >= 0:
             os.close(self._fd)
@@ -87,12 +87,12 @@ def lock_owner(run_dir: Path) -> Owner | None:
     except FileNotFoundError:
         return None
     try:
-        return None if _try(fd, fcntl.LOCK_SH) else _read(fd)
+        return None if _try_lock(fd, fcntl.LOCK_SH) else _read_owner(fd)
     finally:
         os.close(fd)
 
 
-def _try(fd: int, how: int) -> bool:
+def _try_lock(fd: int, how: int) -> bool:
     try:
         fcntl.flock(fd, how | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -100,7 +100,7 @@ def _try(fd: int, how: int) -> bool:
     return True
 
 
-def _read(fd: int) -> Owner:
+def _read_owner(fd: int) -> Owner:
     try:
         return msgspec.json.decode(os.pread(fd, 4096, 0), type=Owner)
     except msgspec.DecodeError:
@@ -109,7 +109,7 @@ def _read(fd: int) -> Owner:
 
 def _forget_all() -> None:
     for lock in list(_held):
-        lock.forget()
+        lock.close_descriptor()
 
 
 os.register_at_fork(after_in_child=_forget_all)
@@ -146,7 +146,7 @@ class FolderLease:
         self._lock = RunLock.acquire(run_dir)
         try:
             if make is not None:
-                _place(run_dir, make)
+                _make_database(run_dir, make)
             self.connection = engine_for(run_dir / FILE, write=True).connect()
         except BaseException:
             self._lock.release()
@@ -164,7 +164,7 @@ class FolderLease:
         self._lock.release()
 
 
-def _place(run_dir: Path, make: Make) -> None:
+def _make_database(run_dir: Path, make: Make) -> None:
     """Make a run's database under a temporary name and rename it.
 
     Other processes therefore see either no database or a complete one.
@@ -188,12 +188,12 @@ def _place(run_dir: Path, make: Make) -> None:
         os.close(folder)
 
 
-def take(run_dir: Path, make: Make | None) -> WriteLease:
+def take_lease(run_dir: Path, make: Make | None) -> WriteLease:
     """Own a run; with `make`, a new run, whose tables it makes.
 
     Raises `RunLocked`, naming the owner, if another process is writing the run.
     """
-    address = pointer(run_dir)
+    address = read_pointer(run_dir)
     if address is None:
         return FolderLease(run_dir, make)
     from culmen.store import postgres
@@ -201,26 +201,26 @@ def take(run_dir: Path, make: Make | None) -> WriteLease:
     return postgres.DatabaseLease.take(address, make)
 
 
-def owner(run_dir: Path) -> Owner | None:
+def current_owner(run_dir: Path) -> Owner | None:
     """The process that writes a run now; None without one."""
-    address = pointer(run_dir)
+    address = read_pointer(run_dir)
     if address is None:
         return lock_owner(run_dir)
     from culmen.store import postgres
 
-    return postgres.owner(address)
+    return postgres.read_run_owner(address)
 
 
-def signature(run_dir: Path) -> tuple[object, ...]:
+def run_signature(run_dir: Path) -> tuple[object, ...]:
     """A value that changes when the run does, and when it gets or loses an owner.
 
     For a run in a folder: sizes and times of its files.
     """
-    address = pointer(run_dir)
+    address = read_pointer(run_dir)
     if address is not None:
         from culmen.store import postgres
 
-        return postgres.signature(address)
+        return postgres.database_signature(address)
     facts: list[object] = []
     for name in (FILE, f"{FILE}-wal"):
         try:

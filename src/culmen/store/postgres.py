@@ -73,7 +73,7 @@ _DURABLE = (
 _readers: dict[str, Engine] = {}
 
 
-def _engine(address: Address, **settings: Any) -> Engine:
+def _make_database_engine(address: Address, **settings: Any) -> Engine:
     url = make_url(address.secret_url)
     missing = {name: value for name, value in _LIVENESS.items() if name not in url.query}
     try:
@@ -91,11 +91,11 @@ def _engine(address: Address, **settings: Any) -> Engine:
         ) from None
 
 
-def _shared(address: Address) -> Engine:
+def _shared_engine(address: Address) -> Engine:
     """The engine for short reads; made once per database and process."""
     engine = _readers.get(address.url)
     if engine is None:
-        engine = _readers[address.url] = _engine(
+        engine = _readers[address.url] = _make_database_engine(
             address,
             isolation_level="REPEATABLE READ",
             pool_size=4,
@@ -109,32 +109,32 @@ os.register_at_fork(after_in_child=_readers.clear)  # a child must not use its p
 
 
 @contextmanager
-def session(address: Address, *, write: bool = False) -> Iterator[Connection]:
+def catalogue_session(address: Address, *, write: bool = False) -> Iterator[Connection]:
     """One transaction on the catalogue of a database, with a consistent snapshot."""
-    with errors(address):
-        with _shared(address).connect() as connection:
+    with translate_driver_errors(address):
+        with _shared_engine(address).connect() as connection:
             connection = connection.execution_options(postgresql_readonly=not write)
             with connection.begin():
                 yield connection
 
 
 @contextmanager
-def reading(address: Address) -> Iterator[Connection]:
+def open_run_snapshot(address: Address) -> Iterator[Connection]:
     """A connection that sees one consistent snapshot of a run."""
-    with session(address) as connection:
+    with catalogue_session(address) as connection:
         enter_run(connection, number_of(connection, address), local=True)
         yield connection
 
 
-def owner(address: Address) -> Owner | None:
+def read_run_owner(address: Address) -> Owner | None:
     """The process that writes a run now; None without one."""
-    with session(address) as connection:
+    with catalogue_session(address) as connection:
         return run_owner(connection, address)
 
 
-def signature(address: Address) -> tuple[object, ...]:
+def database_signature(address: Address) -> tuple[object, ...]:
     """A value that changes when the run does."""
-    with reading(address) as connection:
+    with open_run_snapshot(address) as connection:
         holder = run_owner(connection, address)
         row = connection.execute(
             text("SELECT max(seq), (SELECT max(epoch) FROM run) FROM event")
@@ -142,24 +142,24 @@ def signature(address: Address) -> tuple[object, ...]:
         return (*row, holder is not None)
 
 
-def send(address: Address, message: str, body: bytes) -> None:
+def insert_message(address: Address, message: str, body: bytes) -> None:
     """Leave a message for the owner of a run."""
-    with session(address, write=True) as connection:
+    with catalogue_session(address, write=True) as connection:
         number = number_of(connection, address)
         connection.execute(insert(message_table).values(run=number, id=message, body=body))
 
 
-def sent(address: Address) -> list[bytes]:
+def message_bodies(address: Address) -> list[bytes]:
     """Messages not yet journaled, oldest first."""
-    with session(address) as connection:
+    with catalogue_session(address) as connection:
         mine = message_table.c.run == number_of(connection, address)
         query = select(message_table.c.body).where(mine).order_by(message_table.c.id)
         return list(connection.execute(query).scalars())
 
 
-def forget(address: Address, message: str) -> None:
+def delete_message(address: Address, message: str) -> None:
     """Remove a message that was journaled."""
-    with session(address, write=True) as connection:
+    with catalogue_session(address, write=True) as connection:
         mine = message_table.c.run == number_of(connection, address)
         connection.execute(delete(message_table).where(mine, message_table.c.id == message))
 
@@ -178,10 +178,10 @@ class DatabaseLease:
 
         Raises `RunLocked`, naming the owner, if another process is writing the run.
         """
-        with errors(address):
-            connection = _engine(address, poolclass=pool.NullPool).connect()
+        with translate_driver_errors(address):
+            connection = _make_database_engine(address, poolclass=pool.NullPool).connect()
             try:
-                number = _acquire(connection, address, make)
+                number = _acquire_run(connection, address, make)
             except BaseException:
                 connection.close()
                 raise
@@ -209,7 +209,7 @@ class DatabaseLease:
         engine.dispose()
 
 
-def _acquire(
+def _acquire_run(
     connection: Connection, address: Address, make: Callable[[Connection], None] | None
 ) -> int:
     with connection.begin():
@@ -220,7 +220,7 @@ def _acquire(
             number = register_run(connection, address)
         else:
             number = number_of(connection, address)
-        _lock(connection, address, number)
+        _lock_run(connection, address, number)
         set_owner(connection, number, Owner(os.getpid(), socket.gethostname(), time.time()))
         enter_run(connection, number, local=False)
         if make is not None:
@@ -228,7 +228,7 @@ def _acquire(
     return number
 
 
-def _lock(connection: Connection, address: Address, number: int) -> None:
+def _lock_run(connection: Connection, address: Address, number: int) -> None:
     query, deadline = (
         text("SELECT pg_try_advisory_lock(:locks, :number)"),
         time.monotonic() + _PATIENCE,
@@ -237,7 +237,7 @@ def _lock(connection: Connection, address: Address, number: int) -> None:
         if time.monotonic() >= deadline:
             raise RunLocked(
                 "another process is writing this run: "
-                f"{owner(address) or 'its connection is still open'}",
+                f"{read_run_owner(address) or 'its connection is still open'}",
                 where=str(address),
                 fix=(
                     "wait for it or stop it (Ctrl-C there); reading is always possible: culmen "
@@ -248,12 +248,12 @@ def _lock(connection: Connection, address: Address, number: int) -> None:
 
 
 @contextmanager
-def errors(address: Address) -> Iterator[None]:
+def translate_driver_errors(address: Address) -> Iterator[None]:
     """Turn the driver's errors into culmen's."""
     try:
         yield
     except exc.DBAPIError as error:
-        known = meaning(error.orig, address)
+        known = culmen_error_for(error.orig, address)
         if known is None:
             raise
         # the message has the driver's text, and the chain may hold the connection's settings
@@ -270,11 +270,11 @@ _REFUSED = re.compile(
 )
 
 
-def meaning(error: object, address: Address) -> CulmenError | None:
+def culmen_error_for(error: object, address: Address) -> CulmenError | None:
     """The culmen error for an error of psycopg; None for a bug."""
-    state, said = cast("str | None", getattr(error, "sqlstate", None)), _said(str(error))
+    state, said = cast("str | None", getattr(error, "sqlstate", None)), _error_line(str(error))
     if state is None:
-        return _before(error, said, address)
+        return _connection_error(error, said, address)
     where = str(address)
     if state.startswith(("08", "57P")):
         return Unavailable(
@@ -288,7 +288,9 @@ def meaning(error: object, address: Address) -> CulmenError | None:
             f"the tables of the run are not as they should be ({said})", where=where
         )
     if state == "42501":
-        return UserError(f"the database refuses: {said}", where=where, fix=_rights(said, address))
+        return UserError(
+            f"the database refuses: {said}", where=where, fix=_rights_fix(said, address)
+        )
     if state == "25006":
         return UserError(
             f"the database takes no writes: {said}",
@@ -304,9 +306,9 @@ def meaning(error: object, address: Address) -> CulmenError | None:
     return None
 
 
-def _before(error: object, said: str, address: Address) -> CulmenError | None:
+def _connection_error(error: object, said: str, address: Address) -> CulmenError | None:
     """The culmen error for an error of the driver itself, mostly before it connected."""
-    where, user = str(address), _user(address)
+    where, user = str(address), _user_name(address)
     if "password authentication failed" in said:
         fix = f"give another with ~/.pgpass, PGPASSWORD, or the URL in {VARIABLE}"
         return UserError(
@@ -316,7 +318,7 @@ def _before(error: object, said: str, address: Address) -> CulmenError | None:
         fix = f"give it with ~/.pgpass, PGPASSWORD, or the URL in {VARIABLE}"
         return UserError(f"the database wants a password of {user} ({said})", where=where, fix=fix)
     if re.search("database .* does not exist", said):
-        fix = f"make it: createdb {_server(address)} {_database(address)}"
+        fix = f"make it: createdb {_server_options(address)} {_database_name(address)}"
         return UserError(f"the server has no such database ({said})", where=where, fix=fix)
     if _REFUSED.search(said):
         fix = "name another user in the URL, or have the server let this one in (pg_hba.conf)"
@@ -329,36 +331,36 @@ def _before(error: object, said: str, address: Address) -> CulmenError | None:
         fix = "leave it out; after the ? are options of libpq, such as host, port, sslmode"
         return UserError(f"the URL cannot be used ({said})", where=where, fix=fix)
     if type(error).__name__ in _UNREACHED:
-        fix = f"pg_isready {_server(address)} says whether it does; {_RESUME}"
+        fix = f"pg_isready {_server_options(address)} says whether it does; {_RESUME}"
         return Unavailable(f"the database does not answer ({said}); {_SAFE}", where=where, fix=fix)
     return None
 
 
-def _said(text: str) -> str:
+def _error_line(text: str) -> str:
     """The first line, without the prefix common to connection errors."""
     line = text.strip().partition("\n")[0]
     return re.sub(r"^connection (failed|is bad): (?=connection to server)", "", line)
 
 
-def _rights(said: str, address: Address) -> str:
+def _rights_fix(said: str, address: Address) -> str:
     if "for database" in said:
-        return f"as its owner: GRANT CREATE ON DATABASE {_database(address)} TO {_user(address)}"
+        return f"as its owner: GRANT CREATE ON DATABASE {_database_name(address)} TO {_user_name(address)}"
     return (
         "connect as the user who made these runs, or as that user: GRANT <that user> TO "
-        f"{_user(address)}"
+        f"{_user_name(address)}"
     )
 
 
-def _user(address: Address) -> str:
+def _user_name(address: Address) -> str:
     login = urlsplit(address.url).netloc.rpartition("@")[0]
     return login or "you"
 
 
-def _database(address: Address) -> str:
+def _database_name(address: Address) -> str:
     return urlsplit(address.url).path.strip("/")
 
 
-def _server(address: Address) -> str:
+def _server_options(address: Address) -> str:
     """Command-line options that point the server's own programs to it."""
     parts = urlsplit(address.url)
     host = parts.hostname or next(iter(parse_qs(parts.query).get("host", [])), "")
@@ -434,13 +436,13 @@ def enter_run(connection: Connection, number: int, *, local: bool) -> None:
 
 def prepare_catalogue(connection: Connection) -> None:
     """Make the catalogue if it is missing; concurrent callers wait for each other."""
-    if not _exists(connection):
+    if not _has_catalogue(connection):
         connection.execute(text("SELECT pg_advisory_xact_lock(:locks, 0)"), {"locks": LOCKS})
-        if not _exists(connection):
+        if not _has_catalogue(connection):
             connection.execute(text("CREATE SCHEMA IF NOT EXISTS culmen"))
             metadata.create_all(connection)
             connection.execute(insert(catalogue_table).values(format=FORMAT))
-    _check(connection)
+    _check_catalogue_format(connection)
 
 
 def register_run(connection: Connection, address: Address) -> int:
@@ -466,7 +468,7 @@ def number_of(connection: Connection, address: Address) -> int:
     """The run's number; raises `UserError` if there is no such run."""
     number = (
         connection.execute(_number, {"name": address.name}).scalar()
-        if _exists(connection)
+        if _has_catalogue(connection)
         else None
     )
     if number is None:
@@ -480,23 +482,23 @@ def number_of(connection: Connection, address: Address) -> int:
 
 def database_runs(connection: Connection) -> list[DatabaseRun]:
     """All runs of the database, newest first."""
-    if not _exists(connection):
+    if not _has_catalogue(connection):
         return []
-    _check(connection)
+    _check_catalogue_format(connection)
     rows = connection.execute(
         select(run_table, _held).order_by(run_table.c.created.desc(), run_table.c.id.desc())
     )
-    return [DatabaseRun(row.id, row.name, row.created, _owner(row)) for row in rows]
+    return [DatabaseRun(row.id, row.name, row.created, _owner_in_row(row)) for row in rows]
 
 
 def run_owner(connection: Connection, address: Address) -> Owner | None:
     """The process that holds the run's lock now; None without one."""
     row = (
         connection.execute(_own, {"name": address.name}).one_or_none()
-        if _exists(connection)
+        if _has_catalogue(connection)
         else None
     )
-    return None if row is None else _owner(row)
+    return None if row is None else _owner_in_row(row)
 
 
 def set_owner(connection: Connection, number: int, holder: Owner | None) -> None:
@@ -516,11 +518,11 @@ _own = select(run_table, _held).where(run_table.c.name == bindparam("name"))
 _there = text("SELECT to_regclass('culmen.catalogue') IS NOT NULL")
 
 
-def _exists(connection: Connection) -> bool:
+def _has_catalogue(connection: Connection) -> bool:
     return bool(connection.execute(_there).scalar())
 
 
-def _check(connection: Connection) -> None:
+def _check_catalogue_format(connection: Connection) -> None:
     found = connection.execute(select(catalogue_table.c.format)).scalar()
     if found is not None and found > FORMAT:
         raise UserError(
@@ -530,7 +532,7 @@ def _check(connection: Connection) -> None:
         )
 
 
-def _owner(row: Any) -> Owner | None:
+def _owner_in_row(row: Any) -> Owner | None:
     return (
         msgspec.json.decode(row.owner, type=Owner) if row.held and row.owner is not None else None
     )

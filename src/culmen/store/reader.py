@@ -20,14 +20,14 @@ from culmen.store.codec import (
     Blobs,
     blobs_of,
     bytes_text,
-    decode,
-    escape,
+    decode_value,
+    escape_text,
     is_reference,
     parse_result,
     restore_result,
-    unescape,
+    unescape_text,
 )
-from culmen.store.database import reading
+from culmen.store.database import open_snapshot
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -59,7 +59,7 @@ _UNSEEN = {
 }
 
 
-def _selected(columns: Iterable[str]) -> dict[str, str]:
+def _page_query(columns: Iterable[str]) -> dict[str, str]:
     """The query for a page of events, by dialect."""
     listed = ", ".join(columns)
     return {
@@ -68,8 +68,8 @@ def _selected(columns: Iterable[str]) -> dict[str, str]:
     }
 
 
-WHOLE = _selected(_COLUMNS)
-REPLAYED = _selected(
+WHOLE = _page_query(_COLUMNS)
+REPLAYED = _page_query(
     f"CASE WHEN kind IN ({_UNSEEN[name]}) THEN NULL ELSE {name} END" if name in _UNSEEN else name
     for name in _COLUMNS
 )
@@ -107,7 +107,7 @@ class Texts:
         self._kept: OrderedDict[bytes, dict[str, str]] = OrderedDict()
         self.fetched = 0  # bytes of blobs, for the last page
 
-    def known(self, sha: bytes) -> bool:
+    def is_cached(self, sha: bytes) -> bool:
         """True if the parts are in the cache."""
         return sha in self._kept
 
@@ -115,13 +115,13 @@ class Texts:
         """The parts; `raw` fetches the blob if it is not in the cache."""
         parts = self._kept.get(sha)
         if parts is None:
-            parts = self._kept[sha] = decode(raw(sha), dict[str, str])
+            parts = self._kept[sha] = decode_value(raw(sha), dict[str, str])
             if len(self._kept) > _CACHED:
                 self._kept.popitem(last=False)
         return parts
 
 
-def pages(
+def read_events(
     snapshot: Callable[[], AbstractContextManager[Connection]],
     run_dir: Path,
     after: int,
@@ -140,7 +140,7 @@ def pages(
     while True:
         with snapshot() as connection:
             rows = read_rows(connection, run_dir, last, page, query)
-            events = assemble(connection, run_dir, rows, texts, whole=whole)
+            events = assemble_events(connection, run_dir, rows, texts, whole=whole)
         if not events:
             return
         yield from events
@@ -163,7 +163,7 @@ def read_page(
     Raises `JournalDamaged` at a gap or at bytes that cannot be decoded.
     """
     rows = read_rows(connection, run_dir, after, limit)
-    return assemble(connection, run_dir, rows, texts or Texts(), whole=whole)
+    return assemble_events(connection, run_dir, rows, texts or Texts(), whole=whole)
 
 
 def read_rows(
@@ -176,11 +176,11 @@ def read_rows(
     rows = cursor.fetchall()
     for place, row in enumerate(rows, after + 1):
         if row[0] != place:
-            raise gap(place, run_dir)
+            raise gap_error(place, run_dir)
     return rows
 
 
-def assemble(
+def assemble_events(
     connection: Connection,
     run_dir: Path,
     rows: Sequence[Sequence[Any]],
@@ -189,14 +189,14 @@ def assemble(
     whole: bool = False,
 ) -> list[Event]:
     """Events from rows of `event` with all columns in their order."""
-    with sense(run_dir):
+    with translate_decode_errors(run_dir):
         return [
-            _event(row, result)
-            for row, result in zip(rows, results(connection, run_dir, rows, texts, whole))
+            _build_event(row, result)
+            for row, result in zip(rows, restore_results(connection, run_dir, rows, texts, whole))
         ]
 
 
-def results(
+def restore_results(
     connection: Connection,
     run_dir: Path,
     rows: Sequence[Sequence[Any]],
@@ -209,9 +209,13 @@ def results(
     references. To be called inside `sense`.
     """
     blobs = Blobs(run_dir / "blobs", lookup_in(connection))
-    parsed = [None if row[_SHAPE] is None else _parse(row, blobs) for row in rows]
+    parsed = [None if row[_SHAPE] is None else _parse_row(row, blobs) for row in rows]
     wanted = {
-        sha for each in parsed if each is not None for sha in blobs_of(each) if not texts.known(sha)
+        sha
+        for each in parsed
+        if each is not None
+        for sha in blobs_of(each)
+        if not texts.is_cached(sha)
     }
     fetched = blobs.get(wanted) if wanted else {}
     texts.fetched = sum(map(len, fetched.values()))
@@ -226,11 +230,11 @@ def results(
         None if each is None else restore_result(each, row[_DATA], raw, parts)
         for row, each in zip(rows, parsed)
     ]
-    return _whole(made, blobs) if whole else made
+    return _resolve_texts(made, blobs) if whole else made
 
 
 @contextmanager
-def sense(run_dir: Path) -> Iterator[None]:
+def translate_decode_errors(run_dir: Path) -> Iterator[None]:
     """Turn errors from bytes that cannot be decoded into `JournalDamaged`."""
     try:
         yield
@@ -238,7 +242,7 @@ def sense(run_dir: Path) -> Iterator[None]:
         raise JournalDamaged(f"an event makes no sense ({error})", where=str(run_dir)) from error
 
 
-def gap(seq: int, run_dir: Path) -> JournalDamaged:
+def gap_error(seq: int, run_dir: Path) -> JournalDamaged:
     """The error for a missing event."""
     return JournalDamaged(
         f"event {seq} is missing from the journal",
@@ -247,7 +251,7 @@ def gap(seq: int, run_dir: Path) -> JournalDamaged:
     )
 
 
-def _whole(results: list[Any], blobs: Blobs) -> list[Any]:
+def _resolve_texts(results: list[Any], blobs: Blobs) -> list[Any]:
     """The results with the texts of prompts and replies, which are fetched at once."""
     told = [each for each in results if isinstance(each, Proposal | Text)]
     wanted = {text for each in told for text in (each.prompt, each.reply) if is_reference(text)}
@@ -267,7 +271,7 @@ def _whole(results: list[Any], blobs: Blobs) -> list[Any]:
     return [made(each) for each in results]
 
 
-def _parse(row: Sequence[Any], blobs: Blobs) -> Any:
+def _parse_row(row: Sequence[Any], blobs: Blobs) -> Any:
     raw: bytes = row[_RESULT]
     if raw[:5] == b"blob:":
         sha = bytes.fromhex(raw[5:].decode())
@@ -275,11 +279,13 @@ def _parse(row: Sequence[Any], blobs: Blobs) -> Any:
     return parse_result(row[_SHAPE], raw)
 
 
-def _event(row: Sequence[Any], result: Any) -> Event:
+def _build_event(row: Sequence[Any], result: Any) -> Event:
     seq, when, kind, effect, _, key, mark, elapsed, _, body, _, _ = row
-    told = {} if body is None else decode(body, dict[str, Any])
+    told = {} if body is None else decode_value(body, dict[str, Any])
     return Event(
-        seq, when, Entry(kind, key, unescape(mark), unescape(effect), told, result, elapsed)
+        seq,
+        when,
+        Entry(kind, key, unescape_text(mark), unescape_text(effect), told, result, elapsed),
     )
 
 
@@ -305,7 +311,7 @@ class JournalObservations:
 
     def candidate(self, id: str) -> Candidate:
         """The candidate as it first appeared; raises `KeyError` for an unknown id."""
-        with reading(self._run_dir, tables=False) as connection:
+        with open_snapshot(self._run_dir, tables=False) as connection:
             row = connection.execute(
                 sql.select(sql.candidate).where(sql.candidate.c.id == id)
             ).one_or_none()
@@ -321,16 +327,16 @@ class JournalObservations:
         seen = sql.select(sql.observation.c.seq).where(sql.observation.c.candidate == candidate)
         query = (
             sql.select(sql.event)
-            .where(sql.event.c.seq.in_(seen), sql.event.c.mark == escape(mark))
+            .where(sql.event.c.seq.in_(seen), sql.event.c.mark == escape_text(mark))
             .order_by(sql.event.c.seq)
             .limit(1)
         )
-        with reading(self._run_dir, tables=False) as connection:
+        with open_snapshot(self._run_dir, tables=False) as connection:
             rows = connection.execute(query).all()
             if not rows:
                 raise KeyError(f"{candidate} {mark}")
-            with sense(self._run_dir):
-                found: Observation = results(connection, self._run_dir, rows, Texts())[0]
+            with translate_decode_errors(self._run_dir):
+                found: Observation = restore_results(connection, self._run_dir, rows, Texts())[0]
         self._recent[mark] = found
         return found
 
@@ -338,5 +344,7 @@ class JournalObservations:
 def candidate_of(connection: Connection, run_dir: Path, row: Any) -> Candidate:
     """The candidate in a row of its table."""
     parts = Blobs(run_dir / "blobs", lookup_in(connection)).get([row.parts])[row.parts]
-    parents = tuple(unescape(row.parents).split())
-    return Candidate.of(decode(parts, dict[str, str]), parents, decode(row.origin, Origin))
+    parents = tuple(unescape_text(row.parents).split())
+    return Candidate.of(
+        decode_value(parts, dict[str, str]), parents, decode_value(row.origin, Origin)
+    )

@@ -27,7 +27,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import GenericFunction
 
 from culmen.core.candidate import Origin
-from culmen.store.codec import decode
+from culmen.store.codec import decode_value
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -115,7 +115,9 @@ observation = Table(
     Column("phase", Text, nullable=False),
     Column("trust", String(16), nullable=False),
     Column("culprit", String(16), nullable=False, server_default=""),
-    Column("kind", Text, nullable=False, server_default=""),  # of a failure (`Observation.kind`)
+    Column(
+        "kind", Text, nullable=False, server_default=""
+    ),  # of a failure (`Observation.failure_kind`)
 )
 Index("observation_candidate", observation.c.candidate, observation.c.seq)
 
@@ -209,11 +211,11 @@ class holds(GenericFunction[bool]):
     inherit_cache = True
 
 
-def taught(connection: Connection) -> Connection:
+def register_island(connection: Connection) -> Connection:
     """The same connection; on SQLite, with the function `island` registered."""
     if connection.dialect.name == "sqlite":
         raw: Any = connection.connection.dbapi_connection
-        raw.create_function("island", 1, _island, deterministic=True)
+        raw.create_function("island", 1, _island_in_origin, deterministic=True)
     return connection
 
 
@@ -230,7 +232,7 @@ def _island_in_postgresql(element: Any, compiler: Any, **options: Any) -> str:
 
 
 @compiles(holds)
-def _holds(element: Any, compiler: Any, **options: Any) -> str:
+def _holds_in_sqlite(element: Any, compiler: Any, **options: Any) -> str:
     column, wanted = (compiler.process(each, **options) for each in element.clauses)
     return f"(instr({column}, {wanted}) > 0)"
 
@@ -241,7 +243,7 @@ def _holds_in_postgresql(element: Any, compiler: Any, **options: Any) -> str:
     return f"(position({wanted} in {column}) > 0)"
 
 
-def _island(origin: bytes | None) -> int | None:
+def _island_in_origin(origin: bytes | None) -> int | None:
     if not origin or b'"island"' not in origin:  # most origins have none and need no decoding
         return None
-    return decode(origin, Origin).island
+    return decode_value(origin, Origin).island

@@ -36,7 +36,7 @@ class FreshScore(msgspec.Struct, frozen=True, omit_defaults=True):
     dollars: float = 0.0
 
     @property
-    def place(self) -> tuple[str, str, int]:
+    def evaluation_key(self) -> tuple[str, str, int]:
         """(split, case, repeat) of the evaluation."""
         return self.split, self.case, self.repeat
 
@@ -56,7 +56,7 @@ def fresh_scores(run: Path) -> list[FreshScore]:
     return found
 
 
-def scored(run: Path) -> int:
+def fresh_score_bytes(run: Path) -> int:
     """Bytes of a run's fresh scores: a number that grows with every one added."""
     try:
         return (run / FILE).stat().st_size
@@ -81,5 +81,5 @@ def of_candidates(scores: Iterable[FreshScore], names: Iterable[str]) -> tuple[F
     wanted, found = set(names), dict[tuple[object, ...], FreshScore]()
     for each in scores:
         if each.candidate in wanted:
-            found.setdefault((each.candidate, *each.place), each)
+            found.setdefault((each.candidate, *each.evaluation_key), each)
     return tuple(found.values())

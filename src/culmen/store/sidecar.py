@@ -32,7 +32,7 @@ class Labels(msgspec.Struct, frozen=True, omit_defaults=True):
     time: float = 0.0
 
 
-def labels(run: Path) -> Labels:
+def read_labels(run: Path) -> Labels:
     """The latest labels of a run; empty for a run without any."""
     try:
         lines = (run / LABELS).read_bytes().splitlines()
@@ -46,7 +46,7 @@ def labels(run: Path) -> Labels:
     return Labels()
 
 
-def label(run: Path, tags: list[str], remark: str) -> Labels:
+def replace_labels(run: Path, tags: list[str], remark: str) -> Labels:
     """Replace the labels of a run.
 
     Raises `UserError` for an invalid tag, for too many or too long ones, and if the folder cannot
@@ -72,7 +72,7 @@ def label(run: Path, tags: list[str], remark: str) -> Labels:
     found = Labels(kept, remark.strip(), time.time())
     try:
         with (run / LABELS).open("ab") as file:
-            torn = file.tell() and not _whole(run)
+            torn = file.tell() and not _ends_with_newline(run)
             file.write(b"\n" * bool(torn) + msgspec.json.encode(found) + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -87,7 +87,7 @@ def label(run: Path, tags: list[str], remark: str) -> Labels:
     return found
 
 
-def _whole(run: Path) -> bool:
+def _ends_with_newline(run: Path) -> bool:
     """True if the file ends with a line feed."""
     with (run / LABELS).open("rb") as file:
         file.seek(-1, os.SEEK_END)
@@ -109,7 +109,7 @@ class Question(msgspec.Struct, frozen=True):
     asked: float
 
 
-def questions(run: Path) -> list[Question]:
+def waiting_questions(run: Path) -> list[Question]:
     """The waiting prompts, oldest first, without those that are open in an editor."""
     found: list[Question] = []
     for prompt in sorted((run / QUESTIONS).glob("[0-9]*.prompt.md")):
@@ -127,14 +127,14 @@ def questions(run: Path) -> list[Question]:
     return found
 
 
-def answer(run: Path, number: str, text: str) -> None:
+def answer_question(run: Path, number: str, text: str) -> None:
     """Answer a prompt; an empty text is a valid answer.
 
     Raises `UserError` for a prompt that does not wait.
     """
     if len(text) > _ANSWER:
         raise UserError("the answer is too long", fix=f"at most {_ANSWER:,} characters")
-    if number not in {question.number for question in questions(run)}:
+    if number not in {question.number for question in waiting_questions(run)}:
         raise UserError(
             f"prompt {number[:20]} does not wait for an answer", where=str(run / QUESTIONS)
         )
@@ -167,13 +167,13 @@ class SamplingNote:
         self._began, self._written = time.monotonic(), 0.0
 
     def __enter__(self) -> SamplingNote:
-        self.tell(0, 0)
+        self.record_progress(0, 0)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._path.unlink(missing_ok=True)
 
-    def tell(self, done: int, tokens: int) -> None:
+    def record_progress(self, done: int, tokens: int) -> None:
         """Record `done` finished replies and `tokens` in total, unfinished replies included."""
         now = time.monotonic()
         if now - self._written < _PAUSE and self._written:
@@ -186,7 +186,7 @@ class SamplingNote:
         partial.replace(self._path)
 
 
-def sampling(run: Path) -> str:
+def sampling_line(run: Path) -> str:
     """`advisor: 14 of 40 replies, 3,120 tokens, 210/s`; "" if no replies are being drawn."""
     with suppress(OSError, ValueError):
         done, of, tokens, rate = json.loads((run / SAMPLING).read_text())
@@ -194,7 +194,7 @@ def sampling(run: Path) -> str:
     return ""
 
 
-def changed(run: Path) -> float:
+def sampling_time(run: Path) -> float:
     """Time of the last progress note, as a file's time; 0 if no replies are being drawn."""
     try:
         return (run / SAMPLING).stat().st_mtime

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
         observation,
         others,
         progress,
+        register_island,
         spend,
         tally,
-        taught,
     )
 
     __all__ = [
@@ -57,10 +57,10 @@ if TYPE_CHECKING:
         "or_",
         "others",
         "progress",
+        "register_island",
         "select",
         "spend",
         "tally",
-        "taught",
         "text",
     ]
 

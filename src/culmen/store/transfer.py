@@ -23,16 +23,24 @@ from culmen.core.brief import Proposal, Text
 from culmen.core.errors import CulmenError, JournalDamaged, UserError
 from culmen.core.event import Event
 from culmen.store import sql
-from culmen.store.address import FILE, Address, anchor, has_run, is_address, parse, pointer
+from culmen.store.address import (
+    FILE,
+    Address,
+    has_run,
+    is_address,
+    local_folder,
+    parse_address,
+    read_pointer,
+)
 from culmen.store.codec import Blobs, check_entry
 from culmen.store.database import (
     RunMeta,
     engine_for,
-    meanings,
+    open_snapshot,
     read_meta,
-    reading,
     require_run,
     run_folders,
+    translate_errors,
 )
 from culmen.store.reader import PAGE, lookup_in, read_page
 
@@ -66,8 +74,8 @@ def runs_to_copy(text: str, find: Any) -> list[Path]:
 
     `find` returns the folder of a run by its name.
     """
-    if is_address(text) and not parse(text).name:
-        return run_folders(anchor(parse(text)))
+    if is_address(text) and not parse_address(text).name:
+        return run_folders(local_folder(parse_address(text)))
     if not is_address(text) and Path(text).is_dir() and not has_run(Path(text)):
         return run_folders(Path(text))
     return [find(text)]
@@ -79,14 +87,14 @@ def copy_target(text: str, name: str, several: bool) -> Path | Address:
     A folder, or the address of a run in a database.
     """
     if is_address(text):
-        address = parse(text)
+        address = parse_address(text)
         if several and address.name:
             raise UserError(
                 "several runs cannot have one name",
                 where=text,
                 fix="give the database alone, as a URL",
             )
-        return address if address.name else parse(text, name)
+        return address if address.name else parse_address(text, name)
     return (
         Path(text) / name
         if several or (Path(text).is_dir() and not has_run(Path(text)))
@@ -105,21 +113,24 @@ def copy_run(source: Path, to: Path | Address) -> Copied:
         raise UserError(
             "there is a run already", where=str(folder), fix="give another folder for the copy"
         )
-    with reading(source) as connection:
+    with open_snapshot(source) as connection:
         meta = msgspec.structs.replace(read_meta(connection), id=to.name)
         whole = Blobs(source / "blobs", lookup_in(connection))
-        lease = _lease(to, meta)
+        lease = _take_target_lease(to, meta)
         try:
-            with meanings(folder or source), lease.connection.begin():
+            with translate_errors(folder or source), lease.connection.begin():
                 taken = {
                     table.name: _copy_table(table, connection, lease.connection)
-                    for table in _tables()
+                    for table in _copied_tables()
                 }
-                taken["blob"] = _plus(
+                taken["blob"] = _add_sums(
                     taken["blob"], _copy_files(whole, source / "blobs", lease.connection)
                 )
-            with meanings(folder or source), lease.connection.begin():
-                found = {table.name: _sum(_rows(lease.connection, table)) for table in _tables()}
+            with translate_errors(folder or source), lease.connection.begin():
+                found = {
+                    table.name: _sum_rows(_table_rows(lease.connection, table))
+                    for table in _copied_tables()
+                }
         finally:
             lease.close()
     if taken != found:
@@ -129,31 +140,31 @@ def copy_run(source: Path, to: Path | Address) -> Copied:
             where=str(to),
             fix="delete it, try again",
         )
-    return Copied(str(pointer(source) or source), str(to), found)
+    return Copied(str(read_pointer(source) or source), str(to), found)
 
 
-def sums(run_dir: Path) -> dict[str, Sum]:
+def table_sums(run_dir: Path) -> dict[str, Sum]:
     """Counts and hashes of a run's tables; large blobs in files are not included."""
-    with reading(run_dir) as connection:
-        return {table.name: _sum(_rows(connection, table)) for table in _tables()}
+    with open_snapshot(run_dir) as connection:
+        return {table.name: _sum_rows(_table_rows(connection, table)) for table in _copied_tables()}
 
 
-def _lease(to: Path | Address, meta: Any) -> Any:
+def _take_target_lease(to: Path | Address, meta: Any) -> Any:
     from culmen.store.lease import FolderLease
-    from culmen.store.writer import make
+    from culmen.store.writer import make_tables
 
     if isinstance(to, Path):
         from culmen.store.address import require_local
 
         to.mkdir(parents=True, exist_ok=True)
         require_local(to)
-        return FolderLease(to, lambda connection: make(connection, meta))
+        return FolderLease(to, lambda connection: make_tables(connection, meta))
     from culmen.store import postgres
 
-    return postgres.DatabaseLease.take(to, lambda connection: make(connection, meta))
+    return postgres.DatabaseLease.take(to, lambda connection: make_tables(connection, meta))
 
 
-def _tables() -> list[Table]:
+def _copied_tables() -> list[Table]:
     from culmen.store import schema
 
     return [
@@ -164,7 +175,7 @@ def _tables() -> list[Table]:
 
 
 def _copy_table(table: Table, source: Connection, into: Connection) -> Sum:
-    return _insert(table, _rows(source, table), into)
+    return _insert_rows(table, _table_rows(source, table), into)
 
 
 def _copy_files(blobs: Blobs, folder: Path, into: Connection) -> Sum:
@@ -172,48 +183,51 @@ def _copy_files(blobs: Blobs, folder: Path, into: Connection) -> Sum:
     from culmen.store import schema
 
     names = (bytes.fromhex(path.name) for path in folder.glob("??/*") if len(path.name) == 64)
-    return _insert(schema.blob, ((sha, blobs.file(sha)) for sha in names), into)
+    return _insert_rows(schema.blob, ((sha, blobs.read_file(sha)) for sha in names), into)
 
 
-def _insert(table: Table, rows: Iterable[tuple[Any, ...]], into: Connection) -> Sum:
-    from culmen.store.writer import compiled
+def _insert_rows(table: Table, rows: Iterable[tuple[Any, ...]], into: Connection) -> Sum:
+    from culmen.store.writer import compile_insert
 
-    statement, cursor = compiled(sql.insert(table), table, into.dialect), into.connection.cursor()
+    statement, cursor = (
+        compile_insert(sql.insert(table), table, into.dialect),
+        into.connection.cursor(),
+    )
     count, total, page = 0, 0, list[tuple[Any, ...]]()
     for row in rows:
-        count, total = count + 1, total + _hash(row)
+        count, total = count + 1, total + _row_hash(row)
         page.append(row)
         if len(page) == _PAGE:
             cursor.executemany(statement, page)
             page.clear()
     if page:
         cursor.executemany(statement, page)
-    return _made(count, total)
+    return _make_sum(count, total)
 
 
-def _rows(connection: Connection, table: Table) -> Iterator[tuple[Any, ...]]:
+def _table_rows(connection: Connection, table: Table) -> Iterator[tuple[Any, ...]]:
     streamed = connection.execution_options(stream_results=True, yield_per=_PAGE)
     for row in streamed.execute(sql.select(table)):
         yield tuple(row)
 
 
-def _sum(rows: Iterable[tuple[Any, ...]]) -> Sum:
+def _sum_rows(rows: Iterable[tuple[Any, ...]]) -> Sum:
     count = total = 0
     for row in rows:
-        count, total = count + 1, total + _hash(row)
-    return _made(count, total)
+        count, total = count + 1, total + _row_hash(row)
+    return _make_sum(count, total)
 
 
-def _hash(row: tuple[Any, ...]) -> int:
+def _row_hash(row: tuple[Any, ...]) -> int:
     return int.from_bytes(hashlib.sha256(msgspec.msgpack.encode(row)).digest())
 
 
-def _made(count: int, total: int) -> Sum:
+def _make_sum(count: int, total: int) -> Sum:
     return Sum(count, f"{total % (1 << 256):064x}")
 
 
-def _plus(one: Sum, two: Sum) -> Sum:
-    return _made(one.rows + two.rows, int(one.digest, 16) + int(two.digest, 16))
+def _add_sums(one: Sum, two: Sum) -> Sum:
+    return _make_sum(one.rows + two.rows, int(one.digest, 16) + int(two.digest, 16))
 
 
 # Recovery from a damaged journal: count its readable events, and copy them into a new run.
@@ -237,7 +251,7 @@ class Recovered(msgspec.Struct, frozen=True):
     beyond: int = 0
 
 
-def recover(run_dir: Path | str, out: Path | str | None = None) -> Recovered:
+def recover_run(run_dir: Path | str, out: Path | str | None = None) -> Recovered:
     """Copy the readable beginning of a run into a new run folder.
 
     The default folder is RUN-recovered; the new run can be resumed. Readable events after the first
@@ -250,7 +264,7 @@ def recover(run_dir: Path | str, out: Path | str | None = None) -> Recovered:
     from culmen.store.writer import JournalWriter
 
     source = Path(run_dir)
-    if (address := pointer(source)) is not None:
+    if (address := read_pointer(source)) is not None:
         fix = "restore the database from the server's own backups"
         raise UserError(
             "a run in a database is not recovered from a file", where=str(address), fix=fix
@@ -262,31 +276,31 @@ def recover(run_dir: Path | str, out: Path | str | None = None) -> Recovered:
             where=str(target),
             fix="give another folder for the recovered run",
         )
-    with _salvage(source) as connection:
-        meta = msgspec.structs.replace(_settings(connection, source), id=target.name)
+    with _open_salvaged(source) as connection:
+        meta = msgspec.structs.replace(_read_settings(connection, source), id=target.name)
         target.mkdir(parents=True, exist_ok=True)
         writer, _ = JournalWriter.open(target, meta)
         count = 0
         try:
-            for events in _prefix(connection, source):
+            for events in _readable_prefix(connection, source):
                 blobs = Blobs(source / "blobs", lookup_in(connection))
                 writer.append(
-                    [_whole(event, blobs).entry for event in events],
+                    [_event_with_texts(event, blobs).entry for event in events],
                     [event.time for event in events],
                 )
                 count += len(events)
         finally:
             writer.close()
-        beyond = _beyond(connection, source, count, target / BEYOND)
+        beyond = _write_events_beyond(connection, source, count, target / BEYOND)
     return Recovered(str(target), count, beyond)
 
 
-def damaged(run_dir: Path, error: JournalDamaged) -> JournalDamaged:
+def recoverable_damage(run_dir: Path, error: JournalDamaged) -> JournalDamaged:
     """The error with the number of events that can be recovered."""
     try:
-        with _salvage(run_dir) as connection:
-            _settings(connection, run_dir)
-            count = sum(len(events) for events in _prefix(connection, run_dir))
+        with _open_salvaged(run_dir) as connection:
+            _read_settings(connection, run_dir)
+            count = sum(len(events) for events in _readable_prefix(connection, run_dir))
     except JournalDamaged as hopeless:
         return hopeless
     except CulmenError:  # no room for a copy: report the damage
@@ -295,9 +309,9 @@ def damaged(run_dir: Path, error: JournalDamaged) -> JournalDamaged:
     return JournalDamaged(what, where=str(run_dir), fix=f"culmen recover {run_dir}")
 
 
-def _settings(connection: Connection, run_dir: Path) -> RunMeta:
+def _read_settings(connection: Connection, run_dir: Path) -> RunMeta:
     try:
-        with meanings(run_dir):
+        with translate_errors(run_dir):
             return read_meta(connection)
     except JournalDamaged as error:
         fix = "restore the folder from a copy"
@@ -307,7 +321,7 @@ def _settings(connection: Connection, run_dir: Path) -> RunMeta:
 
 
 @contextmanager
-def _salvage(run_dir: Path) -> Iterator[Connection]:
+def _open_salvaged(run_dir: Path) -> Iterator[Connection]:
     """A connection to a sound copy with each table's readable rows.
 
     Rows are fetched in the order they were written: indexes, whose pages are scattered over the
@@ -316,7 +330,7 @@ def _salvage(run_dir: Path) -> Iterator[Connection]:
     from culmen.store import schema
 
     require_run(run_dir)
-    with tempfile.TemporaryDirectory(prefix="culmen-") as folder, meanings(run_dir):
+    with tempfile.TemporaryDirectory(prefix="culmen-") as folder, translate_errors(run_dir):
         broken = _padded_copy(run_dir, Path(folder) / "broken.db")
         source = sqlite3.connect(broken)
         with engine_for(Path(folder) / FILE, write=True).connect() as connection:
@@ -346,11 +360,11 @@ def _copy_rows(source: sqlite3.Connection, target: Connection, table: Table) -> 
     names = ", ".join(column.name for column in table.columns)
     marks = ", ".join("?" * len(table.columns))
     cursor = target.connection.cursor()
-    rows: Any = _readable(source, names, table.name)  # streamed: the driver takes any iterator
+    rows: Any = _readable_rows(source, names, table.name)  # streamed: the driver takes any iterator
     cursor.executemany(f"INSERT OR IGNORE INTO {table.name} ({names}) VALUES ({marks})", rows)
 
 
-def _readable(source: sqlite3.Connection, names: str, table: str) -> Iterator[tuple[Any, ...]]:
+def _readable_rows(source: sqlite3.Connection, names: str, table: str) -> Iterator[tuple[Any, ...]]:
     """All readable rows, in the order they were written.
 
     After an unreadable row, the next rows are read one by one.
@@ -376,7 +390,7 @@ def _readable(source: sqlite3.Connection, names: str, table: str) -> Iterator[tu
                 break
 
 
-def _beyond(connection: Connection, run_dir: Path, after: int, out: Path) -> int:
+def _write_events_beyond(connection: Connection, run_dir: Path, after: int, out: Path) -> int:
     """Write the readable events after event `after`, one a line; return their number."""
     count = 0
     cursor = connection.connection.cursor()
@@ -386,7 +400,7 @@ def _beyond(connection: Connection, run_dir: Path, after: int, out: Path) -> int
         file = stack.enter_context(out.open("wb")) if numbers else None
         for number in numbers:
             try:
-                with meanings(run_dir):
+                with translate_errors(run_dir):
                     (event,) = read_page(connection, run_dir, number - 1, 1)
                 check_entry(event.entry)
             except (CulmenError, ValueError):
@@ -399,12 +413,12 @@ def _beyond(connection: Connection, run_dir: Path, after: int, out: Path) -> int
     return count
 
 
-def _prefix(connection: Connection, run_dir: Path) -> Iterator[list[Event]]:
+def _readable_prefix(connection: Connection, run_dir: Path) -> Iterator[list[Event]]:
     """The events up to the first unreadable one, in pages."""
     after, size = 0, PAGE
     while True:
         try:
-            with meanings(run_dir):
+            with translate_errors(run_dir):
                 events = read_page(connection, run_dir, after, size)
             for event in events:
                 check_entry(event.entry)
@@ -419,7 +433,7 @@ def _prefix(connection: Connection, run_dir: Path) -> Iterator[list[Event]]:
         after = events[-1].seq
 
 
-def _whole(event: Event, blobs: Blobs) -> Event:
+def _event_with_texts(event: Event, blobs: Blobs) -> Event:
     """The event with its prompt and reply as texts.
 
     A lost text becomes "": no strategy reads it.
@@ -428,13 +442,15 @@ def _whole(event: Event, blobs: Blobs) -> Event:
     if not isinstance(result, Proposal | Text):
         return event
     result = msgspec.structs.replace(
-        result, prompt=_text(result.prompt, blobs), reply=_text(result.reply, blobs)
+        result,
+        prompt=_text_or_empty(result.prompt, blobs),
+        reply=_text_or_empty(result.reply, blobs),
     )
     return msgspec.structs.replace(event, entry=msgspec.structs.replace(event.entry, result=result))
 
 
-def _text(ref: str, blobs: Blobs) -> str:
+def _text_or_empty(ref: str, blobs: Blobs) -> str:
     try:
-        return blobs.text(ref)
+        return blobs.resolve_text(ref)
     except JournalDamaged:
         return ""

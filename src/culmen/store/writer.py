@@ -17,23 +17,30 @@ from sqlalchemy.dialects import postgresql, sqlite
 from culmen.core.admissions import ADMISSION
 from culmen.core.brief import OVER_LIMIT, Proposal, Text
 from culmen.core.errors import RunLocked, Unavailable
-from culmen.core.evaluation import LEVELS, Observation, Status, culprit_of, is_excused, rank
+from culmen.core.evaluation import LEVELS, Observation, Status, culprit_of, is_excused, trust_rank
 from culmen.core.event import Edits, Entry, Event
-from culmen.core.usage import Usage, total
+from culmen.core.usage import Usage, total_usage
 from culmen.store import schema
 from culmen.store.codec import (
     INLINE,
     Blobs,
     RowBatch,
     check_entry,
-    encode,
-    escape,
+    encode_value,
+    escape_text,
     store_body,
     store_result,
 )
-from culmen.store.database import FORMAT, RunMeta, check_format, meanings, pack, read_meta
-from culmen.store.lease import WriteLease, owner, take
-from culmen.store.reader import gap, lookup_in, read_page
+from culmen.store.database import (
+    FORMAT,
+    RunMeta,
+    check_format,
+    pack_meta,
+    read_meta,
+    translate_errors,
+)
+from culmen.store.lease import WriteLease, current_owner, take_lease
+from culmen.store.reader import gap_error, lookup_in, read_page
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Dialect
@@ -71,9 +78,9 @@ class JournalWriter:
 
         Raises `RunLocked` or `JournalDamaged`.
         """
-        with meanings(run_dir):
-            lease = take(
-                run_dir, None if meta is None else lambda connection: make(connection, meta)
+        with translate_errors(run_dir):
+            lease = take_lease(
+                run_dir, None if meta is None else lambda connection: make_tables(connection, meta)
             )
             try:
                 writer = cls(run_dir, lease)
@@ -91,45 +98,45 @@ class JournalWriter:
         rows: list[tuple[Any, ...]] = []
         events: list[Event] = []
         for seq, (entry, when) in enumerate(zip(entries, times), self._last + 1):
-            row, event = _row(entry, seq, when, batch)
+            row, event = _event_row(entry, seq, when, batch)
             rows.append(row)
             events.append(event)
-            totals.see(entry, seq)
+            totals.count_entry(entry, seq)
         in_flight = _in_flight(self._in_flight, entries)
         totals.counters["session", "in_flight"] = len(in_flight) - self._shown_in_flight
         evaluations = self._evaluations + len(totals.observations)
-        with self._writing() as regained:
-            stored = self._arrived(rows) if regained else []
-            due = self._due(events[-1], evaluations)
+        with self._write_context() as regained:
+            stored = self._stored_events(rows) if regained else []
+            due = self._is_mark_due(events[-1], evaluations)
             with self._transaction(plain=not stored):
                 if stored:
                     marked = self._last_mark()
                 else:
                     self._insert_all(rows, self._put_files(batch), batch, totals)
-                    marked = self._mark(events[-1], evaluations) if due else self._marked
+                    marked = self._add_mark(events[-1], evaluations) if due else self._marked
         events = stored or events
         self._last, self._evaluations, self._marked = events[-1].seq, evaluations, marked
         self._in_flight, self._shown_in_flight = in_flight, len(in_flight)
         return events
 
-    def save(self, meta: RunMeta) -> None:
+    def save_meta(self, meta: RunMeta) -> None:
         """Replace the run's settings."""
-        with self._writing(), self._connection.begin():
+        with self._write_context(), self._connection.begin():
             self._check_epoch(self._connection.connection.cursor())
-            self._connection.execute(update(schema.run).values(meta=pack(meta)))
+            self._connection.execute(update(schema.run).values(meta=pack_meta(meta)))
 
     def close(self) -> None:
         """Release the run."""
         self._lease.close()
 
     @contextmanager
-    def _writing(self) -> Iterator[bool]:
+    def _write_context(self) -> Iterator[bool]:
         """The context of one transaction; yields True if the connection was renewed.
 
         A lost connection is made again first: the run may still belong to this writer.
         """
         try:
-            with meanings(self._run_dir):
+            with translate_errors(self._run_dir):
                 regained = self._lost
                 if regained:
                     self._connection = self._lease.renew()
@@ -160,7 +167,7 @@ class JournalWriter:
                 cursor.execute("ROLLBACK")
             raise
 
-    def _arrived(self, rows: Sequence[tuple[Any, ...]]) -> list[Event]:
+    def _stored_events(self, rows: Sequence[tuple[Any, ...]]) -> list[Event]:
         """The stored events of an append whose commit was not acknowledged.
 
         [] if the commit never reached the database.
@@ -168,9 +175,11 @@ class JournalWriter:
         with self._connection.begin():
             self._check_epoch(self._connection.connection.cursor())
             stored = read_page(self._connection, self._run_dir, self._last, len(rows) + 1)
-        found = [(event.entry.kind, event.entry.key, escape(event.entry.mark)) for event in stored]
+        found = [
+            (event.entry.kind, event.entry.key, escape_text(event.entry.mark)) for event in stored
+        ]
         if stored and found != [(row[2], row[5], row[6]) for row in rows]:
-            raise gap(self._last + 1, self._run_dir)
+            raise gap_error(self._last + 1, self._run_dir)
         return stored
 
     def _take_over(self) -> RunMeta:
@@ -193,7 +202,7 @@ class JournalWriter:
             }
             self._marked = self._last_mark()
         if sum(value for (scope, _), value in counters.items() if scope == "kind") != self._last:
-            raise gap(self._last, self._run_dir)
+            raise gap_error(self._last, self._run_dir)
         self._evaluations = sum(
             value for (scope, _), value in counters.items() if scope == "status"
         )
@@ -226,7 +235,7 @@ class JournalWriter:
         run_many(
             cursor,
             insert.tally,
-            [tally.row(escape(name)) for name, tally in totals.tallies.items()],
+            [tally.table_row(escape_text(name)) for name, tally in totals.tallies.items()],
         )
         run_many(cursor, insert.spend, totals.spend_rows())
         run_many(
@@ -240,7 +249,7 @@ class JournalWriter:
         if cursor.fetchone() != (self._epoch,):
             raise RunLocked(
                 "another process took this run over: "
-                f"{owner(self._run_dir) or 'it is gone by now'}",
+                f"{current_owner(self._run_dir) or 'it is gone by now'}",
                 where=str(self._run_dir),
                 fix="stop this process; the other one goes on",
             )
@@ -251,7 +260,7 @@ class JournalWriter:
             self._connection.execute(select(func.max(schema.progress.c.evaluations))).scalar() or 0
         )
 
-    def _due(self, event: Event, evaluations: int) -> bool:
+    def _is_mark_due(self, event: Event, evaluations: int) -> bool:
         """True if a point of the progress series is due."""
         if self.standing is None:
             return False
@@ -260,25 +269,27 @@ class JournalWriter:
             ended or evaluations >= self._marked + max(4, evaluations // _SPARSE)
         )
 
-    def _mark(self, event: Event, evaluations: int) -> int:
+    def _add_mark(self, event: Event, evaluations: int) -> int:
         """Add a point to the progress series; return its number of evaluations."""
         best = None if self.standing is None else self.standing()
         if best is not None:
-            row = (event.seq, evaluations, event.entry.elapsed, escape(best[0]), *best[1:])
+            row = (event.seq, evaluations, event.entry.elapsed, escape_text(best[0]), *best[1:])
             run_many(self._connection.connection.cursor(), self._insert.progress, [row])
         return evaluations
 
 
-def make(connection: Connection, meta: RunMeta) -> None:
+def make_tables(connection: Connection, meta: RunMeta) -> None:
     """Make the tables of a new run."""
     schema.metadata.create_all(connection)
     connection.execute(insert(schema.version).values(version_num=schema.REVISION))
     connection.execute(
-        insert(schema.run).values(id=1, format=meta.format, epoch=0, meta=pack(meta))
+        insert(schema.run).values(id=1, format=meta.format, epoch=0, meta=pack_meta(meta))
     )
 
 
-def _row(entry: Entry, seq: int, now: float, batch: RowBatch) -> tuple[tuple[Any, ...], Event]:
+def _event_row(
+    entry: Entry, seq: int, now: float, batch: RowBatch
+) -> tuple[tuple[Any, ...], Event]:
     shape = raw = data = None
     result, body = entry.result, entry.body
     if body:
@@ -291,35 +302,35 @@ def _row(entry: Entry, seq: int, now: float, batch: RowBatch) -> tuple[tuple[Any
         seq,
         now,
         entry.kind,
-        escape(entry.effect),
-        _topic(entry),
+        escape_text(entry.effect),
+        _entry_topic(entry),
         entry.key,
-        escape(entry.mark),
+        escape_text(entry.mark),
         entry.elapsed,
         shape,
-        encode(body) if body else None,
+        encode_value(body) if body else None,
         raw,
         data,
     )
     return row, Event(seq, now, entry)
 
 
-def _topic(entry: Entry) -> str | None:
+def _entry_topic(entry: Entry) -> str | None:
     if entry.kind in ("started", "held", "done"):
         return None
-    return escape(str(entry.body.get(entry.kind, "")))
+    return escape_text(str(entry.body.get(entry.kind, "")))
 
 
 def _candidate_row(candidate: Any, sha: bytes, seq: int) -> tuple[Any, ...]:
     return (
-        escape(candidate.id),
+        escape_text(candidate.id),
         candidate.digest,
         seq,
         sha,
-        escape(" ".join(candidate.parents)),
-        escape(candidate.origin.operator),
-        escape(candidate.origin.model),
-        encode(candidate.origin),
+        escape_text(" ".join(candidate.parents)),
+        escape_text(candidate.origin.operator),
+        escape_text(candidate.origin.model),
+        encode_value(candidate.origin),
     )
 
 
@@ -374,14 +385,14 @@ class ScoreTally:
         signs and levels of trust are counted.
         """
         if observation.strict is not None or observation.signs:
-            self._judge(observation, seq)
+            self._add_judgement(observation, seq)
         if final and observation.score is None:
             return
         if observation.score is None:
             excused = is_excused(observation)  # not a failure of the candidate
             self.failures["lost" if excused else observation.status.value] += 1
             return
-        weakness = rank(observation.trust) if observation.trust in LEVELS else rank("")
+        weakness = trust_rank(observation.trust) if observation.trust in LEVELS else trust_rank("")
         if self.trust is None or weakness > self.trust:
             self.trust = weakness
         if final:
@@ -391,12 +402,12 @@ class ScoreTally:
         self.mean += delta / self.count
         self.spread += delta * (observation.score - self.mean)
 
-    def _judge(self, observation: Observation, seq: int) -> None:
+    def _add_judgement(self, observation: Observation, seq: int) -> None:
         """Add the results of the verifier and of the guard."""
-        self.barred += observation.barred
-        if self.grave is None and observation.grave is not None:
+        self.barred += observation.bars_candidate
+        if self.grave is None and observation.grave_sign is not None:
             self.grave = seq
-        if observation.strict is None or observation.barred:
+        if observation.strict is None or observation.bars_candidate:
             return
         self.asked += 1
         self.strict += observation.strict
@@ -405,11 +416,11 @@ class ScoreTally:
             self.low = value if self.low is None else min(self.low, value)
             self.high = value if self.high is None else max(self.high, value)
 
-    def confessed(self, seq: int) -> None:
+    def mark_confessed(self, seq: int) -> None:
         """Mark the candidate as grave: its agent admitted to gaming the evaluator."""
         self.grave = seq if self.grave is None else self.grave
 
-    def row(self, candidate: str) -> tuple[Any, ...]:
+    def table_row(self, candidate: str) -> tuple[Any, ...]:
         """The tally as a row, in the order of the table's columns."""
         each = [self.failures[name] for name in FAILURES]
         scores = (
@@ -446,40 +457,40 @@ class Totals:
     )
     counters: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
 
-    def see(self, entry: Entry, seq: int) -> None:
+    def count_entry(self, entry: Entry, seq: int) -> None:
         """Count one entry."""
         self.counters["kind", entry.kind] += 1
         if entry.kind == "done":
             if isinstance(entry.result, Observation):
-                self._observe(entry, entry.result, seq)
-            self._finish(entry)
+                self._count_observation(entry, entry.result, seq)
+            self._count_effect(entry)
         elif entry.kind == "note" and entry.body.get("note") == ADMISSION:
             for candidate in entry.body.get("candidates", ()):
-                self.tallies.setdefault(candidate, ScoreTally(seq)).confessed(seq)
+                self.tallies.setdefault(candidate, ScoreTally(seq)).mark_confessed(seq)
         elif entry.kind == "torn" and (usage := entry.body.get("usage")):
-            self._spend(("torn", "", ""), msgspec.convert(usage, Usage))
+            self._add_usage(("torn", "", ""), msgspec.convert(usage, Usage))
 
     def spend_rows(self) -> list[tuple[Any, ...]]:
         """Rows of the table `spend`, in the order of its columns."""
         return [(*key, *values) for key, values in self.spent.items()]
 
-    def _observe(self, entry: Entry, observation: Observation, seq: int) -> None:
+    def _count_observation(self, entry: Entry, observation: Observation, seq: int) -> None:
         candidate = observation.candidate
         phase = str(entry.body.get("phase", ""))
         self.observations.append(
             (
                 seq,
-                escape(candidate),
-                escape(observation.case),
+                escape_text(candidate),
+                escape_text(observation.case),
                 observation.score,
                 observation.status.value,
-                escape(observation.reason),
+                escape_text(observation.reason),
                 observation.seconds,
                 str(observation.seed),
-                escape(phase),
-                escape(observation.trust),
-                escape(culprit_of(observation)),
-                escape(observation.kind),
+                escape_text(phase),
+                escape_text(observation.trust),
+                escape_text(culprit_of(observation)),
+                escape_text(observation.failure_kind),
             )
         )
         tally = self.tallies.get(candidate)
@@ -492,35 +503,39 @@ class Totals:
         )  # made to diagnose this one
         if observation.signs:
             self.counters["sign", ""] += 1
-            for name in {"", *(escape(sign.name) for sign in observation.signs)}:
+            for name in {"", *(escape_text(sign.name) for sign in observation.signs)}:
                 self.counters["signed", name] += (
                     1  # counts "" too: older journals count only the line above
                 )
         if observation.status is Status.OK:
-            self.counters["trust", escape(observation.trust)] += 1
+            self.counters["trust", escape_text(observation.trust)] += 1
         else:
-            self.counters["reason", escape(observation.reason or observation.status.value)] += 1
+            self.counters[
+                "reason", escape_text(observation.reason or observation.status.value)
+            ] += 1
 
-    def _finish(self, entry: Entry) -> None:
+    def _count_effect(self, entry: Entry) -> None:
         result = entry.result
         if isinstance(result, Proposal | Text | Edits) and result.fault:
-            self.counters["fault", escape(result.fault)] += 1
+            self.counters["fault", escape_text(result.fault)] += 1
         if isinstance(result, Proposal | Text) and (beyond := result.faults.get(OVER_LIMIT, 0)):
             self.counters["fault", OVER_LIMIT] += beyond  # counted even if the request succeeded
         role, model = str(entry.body.get("role", "")), getattr(result, "model", "")
         key, usage = (
-            (escape(entry.effect), escape(role), escape(model)),
+            (escape_text(entry.effect), escape_text(role), escape_text(model)),
             getattr(result, "usage", _FREE),
         )
         if isinstance(result, Observation) and result.asked:
             for each in result.asked:
-                self._spend(
-                    (ASK, escape(each.role), escape(each.model)), each.usage, effects=each.asked
+                self._add_usage(
+                    (ASK, escape_text(each.role), escape_text(each.model)),
+                    each.usage,
+                    effects=each.asked,
                 )
-            usage = usage - total(each.usage for each in result.asked)
-        self._spend(key, usage, int(isinstance(result, Observation)))
+            usage = usage - total_usage(each.usage for each in result.asked)
+        self._add_usage(key, usage, int(isinstance(result, Observation)))
 
-    def _spend(
+    def _add_usage(
         self, key: tuple[str, str, str], usage: Usage, evaluations: int = 0, effects: int = 1
     ) -> None:
         sums = self.spent.get(key)
@@ -532,7 +547,7 @@ class Totals:
         for place, value in enumerate(known, 1):
             sums[place] += value
         if tokens or dollars:
-            self._spend(UNCERTAIN, Usage(input_tokens=tokens, dollars=dollars))
+            self._add_usage(UNCERTAIN, Usage(input_tokens=tokens, dollars=dollars))
 
 
 _FREE = Usage()
@@ -551,22 +566,26 @@ class Inserts:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         fresh = _UPSERT[dialect.name]
-        self.event = self._compile(insert(schema.event), schema.event)
-        self.observation = self._compile(insert(schema.observation), schema.observation)
-        self.progress = self._compile(insert(schema.progress), schema.progress)
-        self.blob = self._compile(fresh(schema.blob).on_conflict_do_nothing(), schema.blob)
-        self.candidate = self._compile(
+        self.event = self._compile_insert(insert(schema.event), schema.event)
+        self.observation = self._compile_insert(insert(schema.observation), schema.observation)
+        self.progress = self._compile_insert(insert(schema.progress), schema.progress)
+        self.blob = self._compile_insert(fresh(schema.blob).on_conflict_do_nothing(), schema.blob)
+        self.candidate = self._compile_insert(
             fresh(schema.candidate).on_conflict_do_nothing(), schema.candidate
         )
-        self.tally = self._compile(_merge_tally(fresh(schema.tally)), schema.tally)
-        self.spend = self._compile(_add(fresh(schema.spend), schema.spend), schema.spend)
-        self.counter = self._compile(_add(fresh(schema.counter), schema.counter), schema.counter)
+        self.tally = self._compile_insert(_merge_tally(fresh(schema.tally)), schema.tally)
+        self.spend = self._compile_insert(
+            _upsert_sums(fresh(schema.spend), schema.spend), schema.spend
+        )
+        self.counter = self._compile_insert(
+            _upsert_sums(fresh(schema.counter), schema.counter), schema.counter
+        )
 
-    def _compile(self, statement: Any, table: Table) -> str:
-        return compiled(statement, table, self._dialect)
+    def _compile_insert(self, statement: Any, table: Table) -> str:
+        return compile_insert(statement, table, self._dialect)
 
 
-def compiled(statement: Any, table: Table, dialect: Dialect) -> str:
+def compile_insert(statement: Any, table: Table, dialect: Dialect) -> str:
     """The text of an insert with positional parameters in the order of the table's columns."""
     by_place = dialect if dialect.name == "sqlite" else type(dialect)(paramstyle="format")  # pyright: ignore
     names = [column.name for column in table.columns]
@@ -583,7 +602,7 @@ def run_many(cursor: Any, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         cursor.executemany(sql, rows)
 
 
-def _add(statement: Any, table: Table) -> Any:
+def _upsert_sums(statement: Any, table: Table) -> Any:
     keys = list(table.primary_key.columns)
     sums = {c.name: c + statement.excluded[c.name] for c in table.columns if not c.primary_key}
     return statement.on_conflict_do_update(index_elements=keys, set_=sums)

@@ -63,18 +63,18 @@ class AskTell:
         """Alternate ask and tell until the budget or the optimiser ends it."""
         assert self.make is not None  # checked on construction
         optimizer = self.make(lab.task, lab.seeds, lab.rng)
-        while asked := _listed(optimizer.ask()):
+        while asked := _as_list(optimizer.ask()):
             cases = None if self.batch is None else lab.minibatch(self.batch)
-            groups = await lab.gather(*(_candidates(lab, item) for item in asked))
+            groups = await lab.gather(*(_candidates_of(lab, item) for item in asked))
             programs = [program for group in groups for program in group]
             optimizer.tell(
                 await lab.gather(*(lab.evaluate(program, cases) for program in programs))
             )
 
 
-def _listed(asked: Asked) -> list[Brief | Candidate]:
+def _as_list(asked: Asked) -> list[Brief | Candidate]:
     return [asked] if isinstance(asked, Brief | Candidate) else list(asked)
 
 
-async def _candidates(lab: Lab, item: Brief | Candidate) -> tuple[Candidate, ...]:
+async def _candidates_of(lab: Lab, item: Brief | Candidate) -> tuple[Candidate, ...]:
     return (item,) if isinstance(item, Candidate) else (await lab.propose(item)).candidates

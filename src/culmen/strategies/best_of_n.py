@@ -32,13 +32,13 @@ class BestOfN:
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
-        rollouts = await self.evaluate(lab, lab.seeds)
+        rollouts = await self.evaluate_programs(lab, lab.seeds)
         turns = count()
         await lab.gather(
-            *(self.lane(lab, rollouts, turns) for _ in range(self.lanes or lab.workers))
+            *(self.run_lane(lab, rollouts, turns) for _ in range(self.lanes or lab.workers))
         )
 
-    async def lane(self, lab: Lab, seeds: list[Rollout], turns: count[int]) -> None:
+    async def run_lane(self, lab: Lab, seeds: list[Rollout], turns: count[int]) -> None:
         """Propose from a seed, evaluate, forget."""
         for turn in turns:
             brief = Brief(k=self.proposals)
@@ -46,9 +46,9 @@ class BestOfN:
                 seed = seeds[turn % len(seeds)]
                 brief = Brief(seed.candidate, seed.observations, seed.reward, k=self.proposals)
             answer = await lab.propose(brief)
-            await self.evaluate(lab, answer.candidates)
+            await self.evaluate_programs(lab, answer.candidates)
 
-    async def evaluate(self, lab: Lab, programs: tuple[Candidate, ...]) -> list[Rollout]:
+    async def evaluate_programs(self, lab: Lab, programs: tuple[Candidate, ...]) -> list[Rollout]:
         """Evaluate all programs side by side on the same cases."""
         cases = None if self.batch is None else lab.minibatch(self.batch)
         return await lab.gather(*(lab.evaluate(program, cases) for program in programs))

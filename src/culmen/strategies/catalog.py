@@ -22,9 +22,9 @@ from types import ModuleType
 from typing import Any, Union, cast, get_args, get_origin
 
 from culmen.core.errors import UserError
-from culmen.core.ports import MinimalStrategy, Strategy, complete
+from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.memory.priorities import Quantile
-from culmen.strategies.settings import About, hints
+from culmen.strategies.settings import About, field_hints
 
 CATALOG: dict[str, str] = {
     "pedigree": "culmen.strategies.pedigree:PedigreeSearch",
@@ -77,54 +77,54 @@ NAMES = {**_TODAY, **{old: _TODAY[new] for old, new in MOVED.items() if new in _
 WITH_AGENTS = "cato"  # the strategy if an agent is named and no strategy
 
 
-def load(name: str) -> Any:
+def strategy_class(name: str) -> Any:
     """The class of a strategy by catalog name or path; UserError if there is none.
 
     Case, - and _ in catalog names do not matter.
     """
     if ":" in name:
-        return find(name)
+        return find_by_path(name)
     plain = name.strip().lower().replace("-", "_")
     if plain not in CATALOG:
         raise UserError(
-            f"there is no strategy '{name}'{_meant(plain, CATALOG)}",
+            f"there is no strategy '{name}'{_spelling_hint(plain, CATALOG)}",
             where="--strategy",
             fix=f"use one of {', '.join(CATALOG)}, or module:Class, or path/to/file.py:Class",
         )
-    return find(CATALOG[plain])
+    return find_by_path(CATALOG[plain])
 
 
-def make(name: str, settings: Mapping[str, str] | None = None) -> MinimalStrategy:
+def make_strategy(name: str, settings: Mapping[str, str] | None = None) -> MinimalStrategy:
     """A strategy with settings given as texts, and defaults for the rest.
 
     `preset` is a name for several settings, listed in the class's `presets`; explicit settings take
     precedence. UserError names the setting that is unknown or not legal.
     """
-    cls, where = load(name), f"strategy {name}"
-    fields = hints(cls) if _structured(cls) else {}
+    cls, where = strategy_class(name), f"strategy {name}"
+    fields = field_hints(cls) if _is_dataclass(cls) else {}
     values: dict[str, Any] = {}
-    for key, text in _expanded(cls, dict(settings or {}), where).items():
+    for key, text in _expand_preset(cls, dict(settings or {}), where).items():
         field = key.strip().replace("-", "_")
         if field not in fields:
             raise UserError(
-                f"'{name}' has no setting '{key}'{_meant(field, fields)}",
+                f"'{name}' has no setting '{key}'{_spelling_hint(field, fields)}",
                 where=where,
                 fix=(
                     f"its settings are {', '.join(fields) or 'none'}; culmen strategies {name} "
                     "explains them"
                 ),
             )
-        values[field] = setting(cls, field, text, where)
+        values[field] = parse_setting(cls, field, text, where)
     return cls(**values)
 
 
-def written(text: str) -> tuple[str, dict[str, str]]:
+def parse_strategy(text: str) -> tuple[str, dict[str, str]]:
     """Name and settings of a strategy written as `polca(epsilon=off, priority=ucb(beta=1))`.
 
     The name alone is legal, too. Raises `UserError` if the text has another form.
     """
     name, bracket, rest = text.strip().partition("(")
-    given = [piece.partition("=") for piece in pieces(rest.removesuffix(")"))]
+    given = [piece.partition("=") for piece in split_top_level(rest.removesuffix(")"))]
     unclosed = bool(bracket) and not rest.endswith(")")
     if unclosed or not name.strip() or not all(key.strip() and sign for key, sign, _ in given):
         raise UserError(
@@ -135,7 +135,7 @@ def written(text: str) -> tuple[str, dict[str, str]]:
     return name.strip(), {key.strip(): value.strip() for key, _, value in given}
 
 
-def pieces(text: str) -> list[str]:
+def split_top_level(text: str) -> list[str]:
     """The parts of a text between top-level commas (outside brackets), without empty ones."""
     found, depth = [""], 0
     for letter in text:
@@ -147,7 +147,7 @@ def pieces(text: str) -> list[str]:
     return [piece.strip() for piece in found if piece.strip()]
 
 
-def texts(settings: Mapping[str, Any]) -> dict[str, str]:
+def setting_texts(settings: Mapping[str, Any]) -> dict[str, str]:
     """Settings of a task.toml as the command line would write them."""
 
     def text(value: Any) -> str:
@@ -162,69 +162,71 @@ def texts(settings: Mapping[str, Any]) -> dict[str, str]:
     return {name: text(value) for name, value in settings.items()}
 
 
-def _expanded(cls: Any, given: dict[str, str], where: str) -> dict[str, str]:
+def _expand_preset(cls: Any, given: dict[str, str], where: str) -> dict[str, str]:
     presets: dict[str, dict[str, str]] = getattr(cls, "presets", {})
     if not presets or "preset" not in given:
         return given
     chosen = given.pop("preset").strip().lower().replace("-", "_")
     if chosen not in presets:
         raise UserError(
-            f"there is no preset '{chosen}'{_meant(chosen, presets)}",
+            f"there is no preset '{chosen}'{_spelling_hint(chosen, presets)}",
             where=where,
             fix=f"one of {', '.join(presets)}",
         )
     return presets[chosen] | given
 
 
-def describe(name: str) -> dict[str, Any]:
+def describe_strategy(name: str) -> dict[str, Any]:
     """A strategy's page as plain data.
 
     Keys: name, path, title, paper, doc, fields [{name, type, default, doc}].
     """
-    cls = load(name)
+    cls = strategy_class(name)
     defaults = (
-        {field.name: field.default for field in dataclasses.fields(cls)} if _structured(cls) else {}
+        {field.name: field.default for field in dataclasses.fields(cls)}
+        if _is_dataclass(cls)
+        else {}
     )
     return {
         "name": NAMES.get(path_of(cls), name),
         "path": path_of(cls),
         "title": (inspect.getdoc(inspect.getmodule(cls)) or cls.__name__).partition("\n")[0],
-        "paper": complete(Strategy, cls).paper,
+        "paper": with_protocol_defaults(Strategy, cls).paper,
         "doc": inspect.getdoc(cls) or "",
         "fields": [
             {
                 "name": field,
-                "type": legal(hint, about),
-                "default": shown(defaults[field]),
+                "type": legal_values(hint, about),
+                "default": value_text(defaults[field]),
                 "doc": about.doc,
             }
-            for field, (hint, about) in (hints(cls) if defaults else {}).items()
+            for field, (hint, about) in (field_hints(cls) if defaults else {}).items()
         ],
     }
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A value as it would be written in a setting."""
     if value is None or value is dataclasses.MISSING:
         return "none" if value is None else ""
-    if _structured(value) and type(value).__str__ is object.__str__:
+    if _is_dataclass(value) and type(value).__str__ is object.__str__:
         inner = ", ".join(
-            f"{f.name}={shown(getattr(value, f.name))}" for f in dataclasses.fields(value)
+            f"{f.name}={value_text(getattr(value, f.name))}" for f in dataclasses.fields(value)
         )
-        return snake(type(value).__name__) + (f"({inner})" if inner else "")
+        return snake_case(type(value).__name__) + (f"({inner})" if inner else "")
     return (
         ", ".join(map(str, cast(Iterable[Any], value))) if isinstance(value, tuple) else str(value)
     )
 
 
-def config(strategy: Any) -> dict[str, Any]:
+def strategy_config(strategy: Any) -> dict[str, Any]:
     """`{path, config}` for the journal, from which `revive` makes an equal strategy.
 
     `config` is None for an object that is not a dataclass and carries state: such an object has to
     be passed in again.
     """
-    state: Any = _plain_fields(strategy) if _structured(strategy) else None
-    if not _structured(strategy) and not getattr(strategy, "__dict__", {}):
+    state: Any = _plain_fields(strategy) if _is_dataclass(strategy) else None
+    if not _is_dataclass(strategy) and not getattr(strategy, "__dict__", {}):
         state = {}
     return {"path": path_of(type(strategy)), "config": state}
 
@@ -235,7 +237,7 @@ def ending_at(strategy: Any, level: float | None) -> tuple[Any, float | None]:
     A strategy that must wrap up names one of its settings as `ends_at`: that setting gets the
     score. Raises `UserError` if the setting has a different score already.
     """
-    own = complete(Strategy, strategy).ends_at
+    own = with_protocol_defaults(Strategy, strategy).ends_at
     if level is None or not own:
         return strategy, level
     if getattr(strategy, own) not in (None, level):
@@ -246,7 +248,7 @@ def ending_at(strategy: Any, level: float | None) -> tuple[Any, float | None]:
     return dataclasses.replace(strategy, **{own: level}), None
 
 
-def revive(path: str, config: Mapping[str, Any] | None) -> Any:
+def revive_object(path: str, config: Mapping[str, Any] | None) -> Any:
     """The strategy that `config` described.
 
     Raises `UserError` if its class is gone or has other fields now.
@@ -259,8 +261,8 @@ def revive(path: str, config: Mapping[str, Any] | None) -> Any:
                 "make it a frozen dataclass, or resume from Python: Study.resume(run, strategy=...)"
             ),
         )
-    cls = find(path)
-    known = [field.name for field in dataclasses.fields(cls)] if _structured(cls) else []
+    cls = find_by_path(path)
+    known = [field.name for field in dataclasses.fields(cls)] if _is_dataclass(cls) else []
     for name in config:
         if name not in known:
             raise UserError(
@@ -268,10 +270,10 @@ def revive(path: str, config: Mapping[str, Any] | None) -> Any:
                 where=path,
                 fix="use the version of the code that made the run, or fork it",
             )
-    return cls(**{name: _value(plain) for name, plain in config.items()})
+    return cls(**{name: _revive_value(plain) for name, plain in config.items()})
 
 
-def _structured(thing: Any) -> bool:
+def _is_dataclass(thing: Any) -> bool:
     """True if this is a dataclass or an instance of one.
 
     Returns a plain bool, so that type checkers do not narrow types.
@@ -281,12 +283,12 @@ def _structured(thing: Any) -> bool:
 
 def _plain_fields(thing: Any) -> dict[str, Any]:
     return {
-        field.name: _plain(getattr(thing, field.name), field.name)
+        field.name: _plain_value(getattr(thing, field.name), field.name)
         for field in dataclasses.fields(thing)
     }
 
 
-def _plain(value: Any, name: str) -> Any:
+def _plain_value(value: Any, name: str) -> Any:
     """JSON data for a setting.
 
     Scalars are unchanged, sequences become lists, objects and functions their paths.
@@ -294,10 +296,10 @@ def _plain(value: Any, name: str) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
-        return [_plain(item, name) for item in cast(Iterable[Any], value)]
+        return [_plain_value(item, name) for item in cast(Iterable[Any], value)]
     if isinstance(value, type) or inspect.isfunction(value):
         return {"import": path_of(value)}
-    if _structured(value):
+    if _is_dataclass(value):
         return {"object": path_of(type(value)), "fields": _plain_fields(value)}
     raise UserError(
         f"setting '{name}' holds {type(value).__name__}, which cannot be written to the journal",
@@ -305,16 +307,20 @@ def _plain(value: Any, name: str) -> Any:
     )
 
 
-def _value(plain: Any) -> Any:
+def _revive_value(plain: Any) -> Any:
     if isinstance(plain, list | tuple):
-        return tuple(_value(item) for item in cast(Iterable[Any], plain))
+        return tuple(_revive_value(item) for item in cast(Iterable[Any], plain))
     if isinstance(plain, dict):
         data = cast(dict[str, Any], plain)
-        return find(data["import"]) if "import" in data else revive(data["object"], data["fields"])
+        return (
+            find_by_path(data["import"])
+            if "import" in data
+            else revive_object(data["object"], data["fields"])
+        )
     return plain
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
+def _spelling_hint(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
 
@@ -323,37 +329,37 @@ _OFF = ("off", "none", "null")
 _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 
 
-def parse(hint: Any, about: About, text: str) -> Any:
+def parse_value(hint: Any, about: About, text: str) -> Any:
     """The value of a setting's text; ValueError names the legal values.
 
     For a field of a protocol type, `module:Class` names a class of your own, built without
     arguments.
     """
     text = text.strip()
-    options = _options(hint, about)
+    options = _type_options(hint, about)
     if type(None) in options and text.lower() in _OFF:
         return None
     for option in options:
-        found, value = _try(option, text)
+        found, value = _try_parse(option, text)
         if found:
             return value
     if about.choices and ":" in text:
-        return find(text)()
-    raise ValueError(legal(hint, about))
+        return find_by_path(text)()
+    raise ValueError(legal_values(hint, about))
 
 
-def legal(hint: Any, about: About) -> str:
+def legal_values(hint: Any, about: About) -> str:
     """The legal values in words."""
-    words = [word for option in _options(hint, about) if (word := _word(option))]
+    words = [word for option in _type_options(hint, about) if (word := _option_text(option))]
     return " or ".join([*words, "module:Class"] if about.choices else words)
 
 
-def snake(name: str) -> str:
+def snake_case(name: str) -> str:
     """`UcbSigma` as `ucb_sigma`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-def _options(hint: Any, about: About) -> list[Any]:
+def _type_options(hint: Any, about: About) -> list[Any]:
     """The alternatives of a hint: members of a union, or the classes an About lists."""
     flat = list(get_args(hint)) if get_origin(hint) in (Union, types.UnionType) else [hint]
     flat = [
@@ -364,10 +370,10 @@ def _options(hint: Any, about: About) -> list[Any]:
     return [*about.choices, *flat] if about.choices else flat
 
 
-def _try(option: Any, text: str) -> tuple[bool, Any]:
+def _try_parse(option: Any, text: str) -> tuple[bool, Any]:
     """(True if the text is a value of this type, the value)."""
     if option in (int, float):
-        return _number(option, text)
+        return _try_number(option, text)
     if option is bool:
         return text.lower() in _WORDS, _WORDS.get(text.lower())
     if option is str:
@@ -378,9 +384,9 @@ def _try(option: Any, text: str) -> tuple[bool, Any]:
     if get_origin(option) is tuple:
         return True, tuple(piece.strip() for piece in text.split(",") if piece.strip())
     if isinstance(option, type) and dataclasses.is_dataclass(cast(Any, option)):
-        return _build(option, text)
+        return _try_build(option, text)
     if _is_callable(option) and ":" in text:
-        return True, find(text)
+        return True, find_by_path(text)
     return False, None
 
 
@@ -388,14 +394,14 @@ def _is_callable(option: Any) -> bool:
     return get_origin(option) is cast(Any, get_origin(Callable[[], None]))
 
 
-def _number(kind: type, text: str) -> tuple[bool, Any]:
+def _try_number(kind: type, text: str) -> tuple[bool, Any]:
     try:
         return True, kind(text.replace("_", ""))
     except ValueError:
         return False, None
 
 
-def _build(cls: type, text: str) -> tuple[bool, Any]:
+def _try_build(cls: type, text: str) -> tuple[bool, Any]:
     """`name`, `name(1, field=2)`, or `on` for the defaults."""
     if text.lower() == "on":
         return True, cls()
@@ -409,14 +415,16 @@ def _build(cls: type, text: str) -> tuple[bool, Any]:
         or call.func.id.lower().replace("_", "") != cls.__name__.lower()
     ):
         return False, None
-    fields = hints(cls)
+    fields = field_hints(cls)
     given = dict(zip(fields, call.args)) | {str(word.arg): word.value for word in call.keywords}
     if len(call.args) > len(fields) or not all(name in fields for name in given):
-        raise ValueError(_word(cls))
-    return True, cls(**{name: parse(*fields[name], _text(node)) for name, node in given.items()})
+        raise ValueError(_option_text(cls))
+    return True, cls(
+        **{name: parse_value(*fields[name], _argument_text(node)) for name, node in given.items()}
+    )
 
 
-def _text(node: ast.expr) -> str:
+def _argument_text(node: ast.expr) -> str:
     """An argument without its quotes, if it has any."""
     return (
         node.value
@@ -425,14 +433,14 @@ def _text(node: ast.expr) -> str:
     )
 
 
-def _word(option: Any) -> str:
+def _option_text(option: Any) -> str:
     if (
         isinstance(option, type)
         and dataclasses.is_dataclass(cast(Any, option))
         and option is not Quantile
     ):
-        fields = ", ".join(hints(option))
-        return f"{snake(option.__name__)}({fields})" if fields else snake(option.__name__)
+        fields = ", ".join(field_hints(option))
+        return f"{snake_case(option.__name__)}({fields})" if fields else snake_case(option.__name__)
     words: dict[Any, str] = {
         int: "a whole number",
         float: "a number",
@@ -446,11 +454,11 @@ def _word(option: Any) -> str:
     return "module:Class" if _is_callable(option) else words.get(option, "")
 
 
-def setting(cls: type, name: str, text: str, where: str) -> Any:
+def parse_setting(cls: type, name: str, text: str, where: str) -> Any:
     """The value of field `name` of a strategy class; UserError if it cannot be one."""
-    hint, about = hints(cls)[name]
+    hint, about = field_hints(cls)[name]
     try:
-        return parse(hint, about, text)
+        return parse_value(hint, about, text)
     except ValueError as error:
         raise UserError(
             f"setting '{name}' cannot be '{text}'", where=where, fix=f"give {error}  ({about.doc})"
@@ -475,14 +483,14 @@ def path_of(thing: Any) -> str:
     return f"{module.__name__}:{thing.__qualname__}"
 
 
-def find(path: str) -> Any:
+def find_by_path(path: str) -> Any:
     """The class or function at `module:Name` or `file.py:Name`; UserError if there is none."""
-    place, _, name = current(path).rpartition(":")
+    place, _, name = current_path(path).rpartition(":")
     if not place or not name:
         raise UserError(
             f"'{path}' names no class", fix="write module:Class or path/to/file.py:Class"
         )
-    thing: Any = _file(Path(place)) if place.endswith(".py") else _module(place)
+    thing: Any = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
     for part in name.split("."):
         thing = getattr(thing, part, None)
     if thing is None:
@@ -492,13 +500,13 @@ def find(path: str) -> Any:
     return thing
 
 
-def current(path: str) -> str:
+def current_path(path: str) -> str:
     """The path in this version of culmen; classes that moved are found at their new path."""
     place, _, name = path.rpartition(":")
     return MOVED.get(path) or (f"{MOVED[place]}:{name}" if place in MOVED else path)
 
 
-def _module(name: str) -> ModuleType:
+def _import_module(name: str) -> ModuleType:
     here = os.getcwd()
     if here not in sys.path:
         sys.path.append(here)
@@ -512,7 +520,7 @@ def _module(name: str) -> ModuleType:
         ) from error
 
 
-def _file(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     path = path.expanduser().resolve()
     main = sys.modules.get("__main__")
     if (

@@ -103,23 +103,25 @@ class Cato:
         registry = Coordinator(
             lab, TeamTerms(self.threshold, self.agents, self.parallel, self.plateau)
         )
-        await registry.seeds()  # 1
+        await registry.evaluate_initial_programs()  # 1
         turns = iter(range(self.agents))
         await lab.gather(
-            *(self.lane(lab, registry, turns) for _ in range(min(self.parallel, self.agents)))
+            *(self.run_lane(lab, registry, turns) for _ in range(min(self.parallel, self.agents)))
         )  # 2
         return registry.stopping or ("agents" if registry.whole else "agents_crashed")  # 8
 
-    async def lane(self, lab: Lab, registry: Coordinator, turns: Iterator[int]) -> None:
+    async def run_lane(self, lab: Lab, registry: Coordinator, turns: Iterator[int]) -> None:
         """Run one agent after another; several lanes take their turns from one counter."""
         lost = 0
         while not registry.stopping and next(turns, None) is not None:
-            reason = await self.turn(lab, registry)
+            reason = await self.run_agent(lab, registry)
             registry.whole = registry.whole or reason not in ("unavailable", "crashed")
             lost = lost + 1 if reason == "unavailable" else 0
-            registry.stop("unavailable" if lost == _LOST else registry.exhausted())  # 7
+            registry.stop(
+                "unavailable" if lost == _LOST else registry.budget_short_for_agent()
+            )  # 7
 
-    async def turn(self, lab: Lab, registry: Coordinator) -> str:
+    async def run_agent(self, lab: Lab, registry: Coordinator) -> str:
         """Run one agent, from the trunk and back to it; the reason for its end."""
         from culmen.agents.team.workspace import AgentWorkspace
 
@@ -127,7 +129,7 @@ class Cato:
             name: getattr(self, name)
             for name in ("experiments", "seconds", "idle", "tokens", "dollars", "calls")
         }
-        agent, desk = self.hire(), AgentWorkspace(lab, registry, self.agent, own, self.model)
+        agent, desk = self.make_agent(), AgentWorkspace(lab, registry, self.agent, own, self.model)
         opened = await desk.open(agent.manual)  # 3
         word = opened.fault
         if not word:
@@ -145,14 +147,16 @@ class Cato:
                 **began,
             )
             word = await agent.work(lab, desk)  # 4
-        reason = "unavailable" if opened.fault else desk.reason
+        reason = "unavailable" if opened.fault else desk.end_reason
         ended = await desk.end(reason)  # 5
-        desk.confess(ended.reflections, ended.notes, word, *(row.note for row in desk.rows))
+        desk.record_admissions(
+            ended.reflections, ended.notes, word, *(row.note for row in desk.rows)
+        )
         await desk.commit(reason)  # 6
-        self.note(lab, desk, reason, word, ended)
+        self.note_end(lab, desk, reason, word, ended)
         return reason
 
-    def hire(self) -> Agent:
+    def make_agent(self) -> Agent:
         """The agent that `agent` names."""
         if self.agent == "offline":
             from culmen.agents.team.offline import OfflineAgent
@@ -166,7 +170,9 @@ class Cato:
 
         return HostedAgent(self.nudges)
 
-    def note(self, lab: Lab, desk: AgentWorkspace, reason: str, word: str, ended: Ended) -> None:
+    def note_end(
+        self, lab: Lab, desk: AgentWorkspace, reason: str, word: str, ended: Ended
+    ) -> None:
         """A message on the end of an agent."""
         best = desk.history.best
         lab.note(
@@ -177,8 +183,8 @@ class Cato:
             ended=reason,
             word=word[:400],
             experiments=desk.taken,
-            gained=desk.gained,
-            best=None if best is None else desk.history.counts(best),
+            gained=desk.has_gained,
+            best=None if best is None else desk.history.decisive_score(best),
             calls=desk.usage.calls,
             tokens=desk.usage.tokens,
             dollars=desk.usage.dollars,

@@ -17,12 +17,12 @@ class Costs:
         self._evaluations = self._calls = self._candidates = 0
         self._seconds = self._waited = self._input = self._output = self._dollars = 0.0
 
-    def evaluated(self, seconds: float) -> None:
+    def add_evaluation(self, seconds: float) -> None:
         """Enter the seconds of one evaluation."""
         self._evaluations += 1
         self._seconds += seconds
 
-    def answered(self, answer: Proposal, asked: int, seconds: float) -> None:
+    def add_answer(self, answer: Proposal, asked: int, seconds: float) -> None:
         """Enter one answer to a request for `asked` candidates, and its duration in seconds."""
         usage = answer.usage
         self._calls += 1
@@ -34,12 +34,12 @@ class Costs:
         )
         self._dollars += usage.dollars
 
-    def evaluation(self) -> float:
+    def evaluation_share(self) -> float:
         """Share of one evaluation: of the evaluations left, or of the seconds."""
         seconds = self._seconds / max(self._evaluations, 1) / self._lab.workers
-        return max(self._part("evaluations", 1.0), self._part("seconds", seconds))
+        return max(self._budget_share("evaluations", 1.0), self._budget_share("seconds", seconds))
 
-    def request(self, k: int) -> float:
+    def request_share(self, k: int) -> float:
         """Share of one call that asks for `k` candidates, their first evaluations included."""
         calls, each = max(self._calls, 1), max(self._candidates, 1)
         fixed, growing = self._input / calls, self._output / each
@@ -56,7 +56,7 @@ class Costs:
             "evaluations": float(k),
             "seconds": seconds,
         }
-        return max(self._part(name, amount) for name, amount in wanted.items()) or 1.0
+        return max(self._budget_share(name, amount) for name, amount in wanted.items()) or 1.0
 
-    def _part(self, budget: str, amount: float) -> float:
+    def _budget_share(self, budget: str, amount: float) -> float:
         return amount / max(self._lab.left(budget), 1e-9)  # a share of infinity is 0

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from culmen.evidence.front import Floats, FrontModel, spread
-from culmen.memory.gain import largest
+from culmen.evidence.front import Floats, FrontModel, column_spans
+from culmen.memory.gain import largest_places
 from culmen.strategies.costs import Costs
 from culmen.strategies.knowledge_gradient import AGAIN, CROWD, KnowledgeGradient, Move
 
@@ -48,50 +48,50 @@ class FrontGradient(KnowledgeGradient):
         self.front = front
         super().__init__(self.front.models[0], costs, cases, most, rng)
 
-    def leaders(self, most: int) -> list[str]:
+    def leader_ids(self, most: int) -> list[str]:
         """Candidates worth showing: the front, in random order."""
-        ids = [self.front.ids[row] for row in self.front.front()]
+        ids = [self.front.ids[row] for row in self.front.front_rows()]
         self.rng.shuffle(ids)
         return ids[:most]
 
-    def decide(self) -> Move:
+    def choose_move(self) -> Move:
         """The action with the largest expected gain of hypervolume per share of budget."""
         models = self.front.models
-        self.model = next((model for model in models if not model.exact), models[0])
-        ids, front = self.front.ids, self.front.front()
+        self.model = next((model for model in models if not model.is_exact), models[0])
+        ids, front = self.front.ids, self.front.front_rows()
         if not front:
             return Move(parent=ids[0] if ids else "")
         for row in front:
-            if self._unsure(row):
+            if self._needs_repeat(row):
                 return Move(again=ids[row])
-        sight = self._look(front)
-        rate, parent, k, toward = self._parent(sight)
-        if not all(model.noiseless for model in models):
-            more, node = self._repeat(sight)
+        sight = self._draw_samples(front)
+        rate, parent, k, toward = self._best_front_request(sight)
+        if not all(model.is_noiseless for model in models):
+            more, node = self._best_front_repeat(sight)
             if more > rate:
                 return Move(again=ids[node], gain=more)
-        return Move("", ids[parent], k, rate, focus=self._focus(toward, front))
+        return Move("", ids[parent], k, rate, focus=self._focus_text(toward, front))
 
-    def _look(self, front: list[int]) -> _Sight:
+    def _draw_samples(self, front: list[int]) -> _Sight:
         """The models now, with fresh directions and draws."""
         models, many = self.front.models, len(self.front.objectives)
-        means = np.column_stack([model.worth() for model in models])
+        means = np.column_stack([model.scaled_worths() for model in models])
         known = np.flatnonzero(np.isfinite(means).all(axis=1))
         edge = means[front][:, :many]
-        span = spread(edge)
+        span = column_spans(edge)
         origin = edge.min(axis=0) - 0.1 * span
         half = [[self.rng.gauss(0, 1) for _ in models] for _ in range(_DRAWS // 2)]
         draws = np.array([[sign * z for z in row] for row in half for sign in (1.0, -1.0)])
-        draws = draws @ self._trades(means).T
-        units = _directions(many, self.rng) * span
-        reached = self._reach(means[known], origin, units)
-        best = [int(known[place]) for place in largest(reached.mean(axis=1), _AMONG)]
+        draws = draws @ self._correlation_factor(means).T
+        units = _draw_directions(many, self.rng) * span
+        reached = self._direction_reach(means[known], origin, units)
+        best = [int(known[place]) for place in largest_places(reached.mean(axis=1), _AMONG)]
         rows = list(dict.fromkeys([*front, *best]))
         places = np.searchsorted(known, rows)
         variances = np.column_stack([model.variance for model in models])[rows]
         return _Sight(rows, means[rows], variances, origin, units, draws, reached[places])
 
-    def _trades(self, means: Floats) -> Floats:
+    def _correlation_factor(self, means: Floats) -> Floats:
         """Cholesky factor of the correlations between the metrics of a child's step.
 
         Correlations are shrunk towards none. They matter because a gain in one metric often is a
@@ -107,7 +107,7 @@ class FrontGradient(KnowledgeGradient):
         whole = share * found + (1 - share + 1e-9) * np.eye(len(found))
         return np.linalg.cholesky(whole).astype(np.float64)
 
-    def _reach(self, values: Floats, origin: Floats, units: Floats) -> Floats:
+    def _direction_reach(self, values: Floats, origin: Floats, units: Floats) -> Floats:
         """Reach of values (..., metrics) in each direction (..., directions), in `units`.
 
         Values that violate constraints reach `_LEAST` less their excess, below all that hold them.
@@ -116,18 +116,20 @@ class FrontGradient(KnowledgeGradient):
         reached = ((values[..., None, :many] - origin) / units).min(axis=-1)
         if not self.front.constraints:
             return reached
-        excess = self.front.excess(values)[..., None]
+        excess = self.front.constraint_excess(values)[..., None]
         return np.where(excess > 0, _LEAST - excess, np.maximum(reached, _LEAST))
 
-    def _parent(self, sight: _Sight) -> tuple[float, int, int, Floats]:
+    def _best_front_request(self, sight: _Sight) -> tuple[float, int, int, Floats]:
         """(gain per share, row of the parent, k, direction) of the best request for children."""
-        laws = np.array([model.step for model in self.front.models])
+        laws = np.array([model.noise_step_variances for model in self.front.models])
         drift = np.column_stack([model.drift for model in self.front.models])[sight.rows]
         wide = sight.variances + laws[:, 1]
         deviations = wide / np.sqrt(wide + laws[:, 0])
         drawn = (sight.means + drift)[:, None, :] + deviations[:, None, :] * sight.normals
-        reached = self._reach(drawn, sight.origin, sight.units)  # rows × draws × directions
-        best, weights = sight.reached.max(axis=0), self.model.births()[sight.rows]
+        reached = self._direction_reach(
+            drawn, sight.origin, sight.units
+        )  # rows × draws × directions
+        best, weights = sight.reached.max(axis=0), self.model.child_success_chances()[sight.rows]
         for place, node in enumerate(sight.rows):
             weights[place] /= 1.0 + CROWD * self.expected.get(node, 0)
         found = (-1.0, sight.rows[0], 1, sight.units[0])
@@ -137,13 +139,13 @@ class FrontGradient(KnowledgeGradient):
             each = gains.mean(axis=1) * weights
             place = int(each.argmax())
             toward = sight.units[int(gains[place].argmax())]
-            one = (float(each[place]) / self.costs.request(k), sight.rows[place], k, toward)
+            one = (float(each[place]) / self.costs.request_share(k), sight.rows[place], k, toward)
             found = max(found, one, key=lambda each: each[0])
         return found
 
-    def _repeat(self, sight: _Sight) -> tuple[float, int]:
+    def _best_front_repeat(self, sight: _Sight) -> tuple[float, int]:
         """(gain per share of another evaluation, row of the candidate) with the largest gain."""
-        noise = np.array([model.step[0] for model in self.front.models])
+        noise = np.array([model.noise_step_variances[0] for model in self.front.models])
         variances = sight.variances.copy()
         for place, node in enumerate(sight.rows):
             variances[place] = 1.0 / (
@@ -151,28 +153,28 @@ class FrontGradient(KnowledgeGradient):
             )
         deviations = variances / np.sqrt(variances + noise)
         drawn = sight.means[:, None, :] + deviations[:, None, :] * sight.normals
-        reached = self._reach(drawn, sight.origin, sight.units)
+        reached = self._direction_reach(drawn, sight.origin, sight.units)
         order: Floats = np.sort(sight.reached, axis=0)
         first, second = order[-1], order[-2:][0]
         others = np.asarray(np.where(sight.reached == first, second, first), dtype=np.float64)
         gains = (np.maximum(reached, others[:, None, :]).mean(axis=1) - first).mean(axis=1)
-        for place in largest(gains, len(gains)):
-            if self._open(sight.rows[place]):
-                return AGAIN * float(gains[place]) / (self.costs.evaluation() or 1.0), sight.rows[
-                    place
-                ]
+        for place in largest_places(gains, len(gains)):
+            if self._can_inform(sight.rows[place]):
+                return AGAIN * float(gains[place]) / (
+                    self.costs.evaluation_share() or 1.0
+                ), sight.rows[place]
         return 0.0, sight.rows[0]
 
-    def _focus(self, toward: Floats, front: list[int]) -> str:
+    def _focus_text(self, toward: Floats, front: list[int]) -> str:
         """Text for a request for children: direction of the expected gain, and the known front."""
         goals = self.front.objectives
-        means, _ = self.front.rewards()
-        shares = toward / spread(means[front])
+        means, _ = self.front.posterior_rewards()
+        shares = toward / column_spans(means[front])
         wanted = ", ".join(
             f"{goal.name} {share:.0%}" for goal, share in zip(goals, shares / shares.sum())
         )
         step = math.ceil(len(front) / _SHOWN)
-        members = [self.front.point(row).metrics for row in front[::step]]
+        members = [self.front.front_point(row).metrics for row in front[::step]]
         known = "; ".join(
             ", ".join(f"{goal.name} {each[goal.name]:.4g}" for goal in goals) for each in members
         )
@@ -182,7 +184,7 @@ class FrontGradient(KnowledgeGradient):
         )
 
 
-def _directions(many: int, rng: Random) -> Floats:
+def _draw_directions(many: int, rng: Random) -> Floats:
     """Positive unit vectors: for two objectives spread evenly, else uniform on the sphere."""
     if many == 2:
         angles = [

@@ -49,8 +49,10 @@ class Gepa:
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
         run = _Run(self, lab)
-        await lab.gather(*(run.enter(seed) for seed in lab.seeds))  # Algorithm 1, lines 1-5
-        await lab.gather(*(run.lane() for _ in range(self.lanes)))
+        await lab.gather(
+            *(run.enter_candidate(seed) for seed in lab.seeds)
+        )  # Algorithm 1, lines 1-5
+        await lab.gather(*(run.run_lane() for _ in range(self.lanes)))
 
 
 class _Run:
@@ -65,32 +67,34 @@ class _Run:
         self.cases = self.cases[: gepa.pareto]
         self.turns, self.merged = Counter[str](), 0
 
-    async def lane(self) -> None:
+    async def run_lane(self) -> None:
         """Algorithm 1, lines 6-17; every turn awaits a proposal."""
         for _ in count():
-            key = self.frontier.sample(self.lab.rng)  # line 7, Algorithm 2
+            key = self.frontier.sample_candidate(self.lab.rng)  # line 7, Algorithm 2
             if key is None:
                 answer = await self.lab.propose(Brief(k=self.gepa.proposals))
-                await self.lab.gather(*(self.enter(child) for child in answer.candidates))
+                await self.lab.gather(*(self.enter_candidate(child) for child in answer.candidates))
                 continue
             parent = self.family.members[key]
-            part = self.module(parent)  # line 8
+            part = self.next_part(parent)  # line 8
             cases = self.lab.minibatch(self.gepa.batch)  # line 9
             seen = await self.lab.evaluate(parent, cases)  # line 10
-            children = await self.mutate(parent, part, seen)  # lines 11-12
+            children = await self.mutate_part(parent, part, seen)  # lines 11-12
             rollouts = await self.lab.gather(
                 *(self.lab.evaluate(child, cases) for child in children)
             )  # line 13
-            better = [rollout for rollout in rollouts if total(rollout) > total(seen)]  # line 14
+            better = [
+                rollout for rollout in rollouts if total_reward(rollout) > total_reward(seen)
+            ]  # line 14
             await self.lab.gather(
-                *(self.enter(rollout.candidate, parent.id) for rollout in better)
+                *(self.enter_candidate(rollout.candidate, parent.id) for rollout in better)
             )  # lines 15-16
             await self.lab.gather(
-                *(self.enter(candidate) for candidate in self.lab.handed())
+                *(self.enter_candidate(candidate) for candidate in self.lab.handed())
             )  # handed in by a person
             if better:
-                await self.merge()
-            leads = self.frontier.leads()
+                await self.try_merge()
+            leads = self.frontier.led_case_counts()
             self.lab.note(
                 "pareto",
                 parent=key,
@@ -100,7 +104,7 @@ class _Run:
                 leads=leads,
             )
 
-    def module(self, parent: Candidate) -> str:
+    def next_part(self, parent: Candidate) -> str:
         """The editable parts in turn, for each candidate."""
         names = [name for name in parent.parts if name not in self.lab.task.surface.frozen] or list(
             parent.parts
@@ -109,7 +113,7 @@ class _Run:
         self.turns[parent.id] += 1
         return names[turn % len(names)]
 
-    async def mutate(self, parent: Candidate, part: str, seen: Rollout) -> list[Candidate]:
+    async def mutate_part(self, parent: Candidate, part: str, seen: Rollout) -> list[Candidate]:
         """Reflective mutation: children with one part changed, given the parent's observations.
 
         Changes of other parts are dropped, and so are children that are members already.
@@ -119,45 +123,45 @@ class _Run:
             parent, seen.observations, seen.reward, context=context, k=self.gepa.proposals
         )
         answer = await self.lab.propose(brief)
-        children = [_only(parent, part, child) for child in answer.candidates]
+        children = [_restrict_to_part(parent, part, child) for child in answer.candidates]
         fresh = {child.id: child for child in children if child.id not in self.family.members}
         return list(fresh.values())
 
-    async def enter(self, candidate: Candidate, *parents: str) -> None:
+    async def enter_candidate(self, candidate: Candidate, *parents: str) -> None:
         """Score on the Pareto cases and join."""
         rollout = await self.lab.evaluate(candidate, self.cases)
         self.family.add(candidate, *parents)
         rewards = {o.case: reward for o, reward in zip(rollout.observations, rollout.rewards)}
         self.frontier.add(candidate.id, rewards)
 
-    async def merge(self) -> None:
+    async def try_merge(self) -> None:
         """System-aware merge: a candidate of two.
 
         It joins if it is no worse than both on some Pareto cases.
         """
         if self.merged >= self.gepa.merges:
             return
-        found = self.family.merge(self.frontier, self.lab.rng)
+        found = self.family.draw_merge(self.frontier, self.lab.rng)
         if found is None or found.child.id in self.family.members:
             return
         self.merged += 1
         cases = self.lab.rng.sample(self.cases, min(self.gepa.subsample, len(self.cases)))
         rollout = await self.lab.evaluate(found.child, cases)
-        known = [self.frontier.rewards(key) for key in (found.one, found.two)]
+        known = [self.frontier.rewards_of(key) for key in (found.one, found.two)]
         level = max(sum(rewards[case.id if case else ""] for case in cases) for rewards in known)
-        accepted = total(rollout) >= level
+        accepted = total_reward(rollout) >= level
         if accepted:
-            await self.enter(found.child, found.one, found.two)
+            await self.enter_candidate(found.child, found.one, found.two)
         self.lab.note("merge", child=found.child.id, of=[found.one, found.two], accepted=accepted)
 
 
-def total(rollout: Rollout) -> float:
+def total_reward(rollout: Rollout) -> float:
     """Sum of rewards, -inf if any evaluation failed."""
     rewards: Sequence[float | None] = rollout.rewards
     return sum(float("-inf") if reward is None else reward for reward in rewards)
 
 
-def _only(parent: Candidate, part: str, child: Candidate) -> Candidate:
+def _restrict_to_part(parent: Candidate, part: str, child: Candidate) -> Candidate:
     """The child without its changes of other parts."""
     if all(child.parts.get(name) == text for name, text in parent.parts.items() if name != part):
         return child

@@ -18,7 +18,7 @@ class Known:
     def __init__(self) -> None:
         self._met: set[int] = set()
 
-    def unknown(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def take_unknown(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Candidates not seen before, each once, in their order; they count as seen from now on."""
         fresh = {c.digest: c for c in reversed(candidates) if key_of(c.digest) not in self._met}
         self._met.update(key_of(digest) for digest in fresh)
@@ -42,11 +42,11 @@ class Judge(Known):
         self._features = Features(self.names)
         super().__init__()
 
-    def grid(self) -> Grid:
+    def empty_grid(self) -> Grid:
         """An empty grid over the feature dimensions."""
         return Grid([Axis(name, self._bins) for name in self.names])
 
-    async def judge(
+    async def judge_candidates(
         self, lab: Lab, candidates: Sequence[Candidate]
     ) -> list[tuple[Rollout, Elite | None]]:
         """Evaluate side by side on the same cases.
@@ -55,10 +55,12 @@ class Judge(Known):
         """
         cases = None if self._batch is None else lab.minibatch(self._batch)
         rollouts = await lab.gather(*(lab.evaluate(candidate, cases) for candidate in candidates))
-        elites = {elite.rollout.candidate.id: elite for elite in await self.elites(lab, rollouts)}
+        elites = {
+            elite.rollout.candidate.id: elite for elite in await self.scored_elites(lab, rollouts)
+        }
         return [(rollout, elites.get(rollout.candidate.id)) for rollout in rollouts]
 
-    async def elites(self, lab: Lab, rollouts: Sequence[Rollout]) -> list[Elite]:
+    async def scored_elites(self, lab: Lab, rollouts: Sequence[Rollout]) -> list[Elite]:
         """An elite with features for each candidate that has a reward."""
         scored = {r.candidate.id: (r, r.reward) for r in rollouts if r.reward is not None}
         measured = await self._features.measure(lab, [rollout for rollout, _ in scored.values()])
@@ -88,7 +90,7 @@ class Features:
 
     async def measure(self, lab: Lab, rollouts: Sequence[Rollout]) -> list[dict[str, float]]:
         """One mapping per rollout; asks for embeddings only if `diversity` is among the names."""
-        self._check(rollouts)
+        self._check_dimensions(rollouts)
         spread = [0.0] * len(rollouts)
         if "diversity" in self.names and rollouts:
             vectors = await lab.embed([rollout.candidate for rollout in rollouts])
@@ -96,11 +98,14 @@ class Features:
                 self._origin = vectors[0]
             spread = [math.dist(self._origin, vector) for vector in vectors]
         return [
-            {name: distance if name == "diversity" else value(name, rollout) for name in self.names}
+            {
+                name: distance if name == "diversity" else dimension_value(name, rollout)
+                for name in self.names
+            }
             for rollout, distance in zip(rollouts, spread)
         ]
 
-    def _check(self, rollouts: Sequence[Rollout]) -> None:
+    def _check_dimensions(self, rollouts: Sequence[Rollout]) -> None:
         """Raise `UserError` for a dimension on which all candidates would be equal."""
         reported = sorted(
             {name for rollout in rollouts for seen in rollout.observations for name in seen.metrics}
@@ -113,7 +118,7 @@ class Features:
         self._unknown = self._unknown if not rollouts else []
 
 
-def value(name: str, rollout: Rollout) -> float:
+def dimension_value(name: str, rollout: Rollout) -> float:
     """`complexity`, `score`, or the mean of a reported metric."""
     if name == "complexity":
         return float(len(rollout.candidate.text))

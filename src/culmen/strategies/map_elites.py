@@ -63,15 +63,19 @@ class MapElites:
             min(1, self.inspirations),
             max(0, self.inspirations - 1),
         )
-        island = GridIsland(judge.grid(), chosen)
-        lab.note("seeded", seeds=await self.insert(lab, island, judge, lab.seeds))
-        await lab.gather(*(self.lane(lab, island, judge) for _ in range(self.lanes or lab.workers)))
+        island = GridIsland(judge.empty_grid(), chosen)
+        lab.note("seeded", seeds=await self.insert_programs(lab, island, judge, lab.seeds))
+        await lab.gather(
+            *(self.run_lane(lab, island, judge) for _ in range(self.lanes or lab.workers))
+        )
 
-    async def lane(self, lab: Lab, island: GridIsland, judge: Judge) -> None:
+    async def run_lane(self, lab: Lab, island: GridIsland, judge: Judge) -> None:
         """Select, vary, evaluate new candidates, insert; every turn awaits a proposal."""
         while True:
-            answer = await lab.propose(self.brief(lab, island))
-            placed = await self.insert(lab, island, judge, (*answer.candidates, *lab.handed()))
+            answer = await lab.propose(self.children_brief(lab, island))
+            placed = await self.insert_programs(
+                lab, island, judge, (*answer.candidates, *lab.handed())
+            )
             best = island.best.reward if island.best else None
             entered = sum(each["outcome"] != "refused" for each in placed)
             lab.note(
@@ -83,31 +87,31 @@ class MapElites:
                 placed=placed,
             )
 
-    async def insert(
+    async def insert_programs(
         self, lab: Lab, island: GridIsland, judge: Judge, programs: tuple[Candidate, ...]
     ) -> list[dict[str, Any]]:
         """Evaluate new candidates and insert those that scored; their outcomes."""
-        judged = await judge.judge(lab, judge.unknown(programs))
+        judged = await judge.judge_candidates(lab, judge.take_unknown(programs))
         return [
             {
                 "id": elite.rollout.candidate.id,
                 "reward": elite.reward,
                 "features": list(elite.features),
-                "outcome": island.grid.offer(elite).outcome,
+                "outcome": island.grid.offer_elite(elite).outcome,
             }
             for _, elite in judged
             if elite is not None
         ]
 
-    def brief(self, lab: Lab, island: GridIsland) -> Brief:
+    def children_brief(self, lab: Lab, island: GridIsland) -> Brief:
         """The request for children of one parent.
 
         Without a parent, improve the first initial program; without one, ask for a first program.
         """
-        parent = island.parent(lab.rng)
+        parent = island.draw_parent(lab.rng)
         if parent is None:
             return Brief(lab.seeds[0] if lab.seeds else None, k=self.proposals)
-        shown = island.inspirations(parent, lab.rng)
+        shown = island.draw_inspirations(parent, lab.rng)
         exhibits = tuple(Exhibit(elite.rollout.candidate, elite.reward) for elite in shown)
         rollout = parent.rollout
         return Brief(

@@ -96,15 +96,17 @@ class _Engine(TurboEvolve):
 
     sizes: tuple[int, int]
 
-    def populations(self, judge: Judge, chosen: Selection) -> Any:
-        return ProgramPopulation(judge.grid().axes, self.islands, chosen, *self.sizes).islands
+    def make_islands(self, judge: Judge, chosen: Selection) -> Any:
+        return ProgramPopulation(judge.empty_grid().axes, self.islands, chosen, *self.sizes).islands
 
-    def exchange(self, islands: Any, i: int, turn: int) -> list[Placement]:
-        return islands[i].population.turned(i, self.interval, self.rate)
+    def migrate_if_due(self, islands: Any, i: int, turn: int) -> list[Placement]:
+        return islands[i].population.count_and_migrate(i, self.interval, self.rate)
 
-    def brief(self, lab: Lab, i: int, parent: Elite | None, inspirations: Any, k: int) -> Brief:
+    def turn_brief(
+        self, lab: Lab, i: int, parent: Elite | None, inspirations: Any, k: int
+    ) -> Brief:
         """As in `TurboEvolve`, with feature dimensions for each program shown."""
-        made = super().brief(lab, i, parent, inspirations, k)
+        made = super().turn_brief(lab, i, parent, inspirations, k)
         names = self.features or lab.task.features or BUILT_IN
         shown = tuple(
             msgspec.structs.replace(exhibit, metrics=dict(zip(names, elite.features, strict=True)))

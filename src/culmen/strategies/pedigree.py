@@ -87,17 +87,19 @@ class PedigreeSearch:
         run = _Run(self, lab)
         # no other lane has work yet
         twice = lab.seeds[:1] if lab.workers > 1 and lab.task.deterministic is None else ()
-        await lab.gather(*(run.evaluate(seed) for seed in (*lab.seeds, *twice)))
-        await lab.gather(*(self.lane(lab, run) for _ in range(self.lanes or lab.workers)))
+        await lab.gather(*(run.evaluate_next_case(seed) for seed in (*lab.seeds, *twice)))
+        await lab.gather(*(self.run_lane(lab, run) for _ in range(self.lanes or lab.workers)))
 
-    async def lane(self, lab: Lab, run: _Run) -> None:
+    async def run_lane(self, lab: Lab, run: _Run) -> None:
         """One decision after another; every turn awaits an evaluation or a proposal."""
         while True:
-            move = run.choice.decide()
-            run.choice.begin(move)
-            children = await run.repeat(move) if move.again else await run.children(move)
-            run.choice.end(move, children)
-            run.tell(move)
+            move = run.choice.choose_move()
+            run.choice.begin_move(move)
+            children = (
+                await run.evaluate_again(move) if move.again else await run.request_children(move)
+            )
+            run.choice.end_move(move, children)
+            run.note_move(move)
 
 
 class _Run:
@@ -127,7 +129,7 @@ class _Run:
         self.looks: dict[str, dict[str, int]] = {}  # by candidate and case, those in flight too
         self.exact: bool | None = None
 
-    async def evaluate(self, candidate: Candidate) -> None:
+    async def evaluate_next_case(self, candidate: Candidate) -> None:
         """Evaluate a candidate once, on its next case."""
         self.candidates.setdefault(candidate.id, candidate)
         self.queue.add([candidate])
@@ -137,7 +139,7 @@ class _Run:
         looks[name] = looks.get(name, 0) + 1
         rollout = await self.lab.evaluate(candidate, [case])
         (observation,) = rollout.observations
-        self.costs.evaluated(observation.seconds)
+        self.costs.add_evaluation(observation.seconds)
         self.queue.update([rollout])
         self.seen[candidate.id] = [*self.seen.get(candidate.id, ()), observation][-_KEPT:]
 
@@ -155,26 +157,26 @@ class _Run:
             [case for case, count in zip(self.cases, counts) if count == least]
         )
 
-    async def repeat(self, move: Move) -> list[str]:
+    async def evaluate_again(self, move: Move) -> list[str]:
         """Evaluate a candidate again."""
-        await self.evaluate(self.candidates.get(move.again) or self.lab.find(move.again))
+        await self.evaluate_next_case(self.candidates.get(move.again) or self.lab.find(move.again))
         return []
 
-    async def children(self, move: Move) -> list[str]:
+    async def request_children(self, move: Move) -> list[str]:
         """Ask for children and evaluate the new ones; their ids."""
         if move.stalled and self.settings.summarizer is not None:
             self.context = await self.settings.summarizer.summarize(self.lab, self.queue, None)
         asked = self.lab.elapsed
-        answer = await self.lab.propose(self.brief(move))
-        self.costs.answered(answer, move.k, self.lab.elapsed - asked)
+        answer = await self.lab.propose(self.children_brief(move))
+        self.costs.add_answer(answer, move.k, self.lab.elapsed - asked)
         offered = {c.id: c for c in (*answer.candidates, *self.lab.handed())}
         fresh = [candidate for candidate in offered.values() if candidate.id not in self.candidates]
         if not fresh and move.parent:
-            self.choice.barren(move.parent)
-        await self.lab.gather(*(self.evaluate(candidate) for candidate in fresh))
+            self.choice.count_barren_request(move.parent)
+        await self.lab.gather(*(self.evaluate_next_case(candidate) for candidate in fresh))
         return [candidate.id for candidate in fresh]
 
-    def brief(self, move: Move) -> Brief:
+    def children_brief(self, move: Move) -> Brief:
         """The request for children of a parent.
 
         It shows the parent's observations, worst first, and other good programs that differ from
@@ -191,22 +193,22 @@ class _Run:
         seen = sorted(
             self.seen.get(parent.id, ()), key=lambda o: (o.ok, self.lab.task.reward(o) or 0.0)
         )
-        reward, measured = self.known(parent)
-        others, form = self.others(parent), self.settings.format
+        reward, measured = self.measured_mean(parent)
+        others, form = self.other_exhibits(parent), self.settings.format
         return Brief(parent, tuple(seen), reward, others, context, move.k, form, measured=measured)
 
-    def known(self, candidate: Candidate) -> tuple[float | None, Measured]:
+    def measured_mean(self, candidate: Candidate) -> tuple[float | None, Measured]:
         """The value model's mean of a candidate, and its precision; nothing without a score."""
         value = self.model.value(candidate.id) if candidate.id in self.model.index else None
         if value is None or not value.count:
             return None, Measured()
         return value.mean, Measured(value.count, value.failures, 1.96 * value.sd)
 
-    def others(self, parent: Candidate) -> tuple[Exhibit, ...]:
+    def other_exhibits(self, parent: Candidate) -> tuple[Exhibit, ...]:
         """The best candidates except the parent and its parents, children and brothers."""
         near = {parent.id, *parent.parents}
         chosen: list[Exhibit] = []
-        for id in self.choice.leaders(50):
+        for id in self.choice.leader_ids(50):
             other = self.candidates.get(id) or self.lab.find(id)
             if (
                 len(chosen) == self.settings.inspirations
@@ -214,12 +216,12 @@ class _Run:
             ):
                 break
             if other.id not in near and near.isdisjoint(other.parents):
-                reward, measured = self.known(other)
+                reward, measured = self.measured_mean(other)
                 chosen.append(Exhibit(other, reward, measured=measured))
                 near.update((other.id, *other.parents))
         return tuple(chosen)
 
-    def tell(self, move: Move) -> None:
+    def note_move(self, move: Move) -> None:
         """Journal the action, and the estimated noise if its exactness has changed."""
         noise = self.model.noise
         if noise.exact != self.exact and (noise.repeats or self.model.declared):

@@ -67,7 +67,7 @@ class ByEmbedder:
     def __post_init__(self) -> None:
         check(self)
 
-    def of(self, embedder: str) -> float | Quantile:
+    def rule_for(self, embedder: str) -> float | Quantile:
         """The rule for an embedder of this name."""
         return (
             self.distance
@@ -159,7 +159,9 @@ class Polca:
         if len(seeds) > self.explore:  # line 4 has nothing to choose by yet
             queue.update(await evaluate_all(lab, seeds, lab.minibatch(self.batch)))
         rounds, history = count(1), RunningSummary(self.summarizer, self.tau)
-        await lab.gather(*(self.lane(lab, queue, net, rounds, history) for _ in range(self.lanes)))
+        await lab.gather(
+            *(self.run_lane(lab, queue, net, rounds, history) for _ in range(self.lanes))
+        )
 
     def net(self) -> EpsilonNet | KeepAll:
         """An empty semantic filter as configured."""
@@ -173,7 +175,7 @@ class Polca:
             not given,
         )
 
-    async def lane(
+    async def run_lane(
         self,
         lab: Lab,
         queue: PriorityQueue,
@@ -187,10 +189,12 @@ class Polca:
             parents = queue.take(self.explore, self.priority, self.ties, lab.rng)  # line 4
             rollouts = await evaluate_all(lab, parents, batch)  # line 5
             queue.update(rollouts, turn)  # line 6
-            raw = await self.propose(lab, queue, rollouts, await history.read(lab, queue))  # line 7
+            raw = await self.propose_children(
+                lab, queue, rollouts, await history.read(lab, queue)
+            )  # line 7
             raw += lab.handed()  # a person's candidates count like a model's
             queue.release(parents)
-            new = await admit(lab, net, raw, self.epsilon)  # line 8
+            new = await admit_proposals(lab, net, raw, self.epsilon)  # line 8
             rollouts = await evaluate_all(lab, new, self.validation.cases(lab, batch))  # line 9
             queue.add(new, turn)
             queue.update(rollouts, turn)  # line 10
@@ -199,7 +203,7 @@ class Polca:
                 "priority", round=turn, parents=[queue.statistics.as_dict(p.id) for p in parents]
             )
 
-    async def propose(
+    async def propose_children(
         self, lab: Lab, queue: PriorityQueue, rollouts: Sequence[Rollout], context: str
     ) -> list[Candidate]:
         """PROPOSEPROGRAMS (Algorithm 3) with c_history as context (line 3).
@@ -210,7 +214,7 @@ class Polca:
             Brief(
                 r.candidate,
                 r.observations,
-                queue.mean(r.candidate),
+                queue.mean_reward(r.candidate),
                 context=context,
                 k=self.proposals,
             )  # line 5
@@ -227,7 +231,7 @@ async def evaluate_all(
     return await lab.gather(*(lab.evaluate(program, cases) for program in programs))
 
 
-async def admit(
+async def admit_proposals(
     lab: Lab,
     net: EpsilonNet | KeepAll,
     raw: Sequence[Candidate],
@@ -245,7 +249,7 @@ async def admit(
     if not isinstance(net, EpsilonNet):
         return net.admit(fresh, vectors)
     if isinstance(epsilon, ByEmbedder):
-        net.configured = epsilon.of(lab.embedder)
+        net.configured = epsilon.rule_for(lab.embedder)
     before, wide = net.crowded, net.epsilon
     new = net.admit(fresh, vectors)
     if net.crowded > before:

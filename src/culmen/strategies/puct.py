@@ -46,23 +46,25 @@ class PuctSearch:
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
         tree, known = Tree(self.most, self.children), Known()
-        for rollout, reward in await self.evaluate(lab, known.unknown(lab.seeds)):
-            tree.plant(rollout, reward)
-        await lab.gather(*(self.lane(lab, tree, known) for _ in range(self.lanes or lab.workers)))
+        for rollout, reward in await self.evaluate_programs(lab, known.take_unknown(lab.seeds)):
+            tree.add_root(rollout, reward)
+        await lab.gather(
+            *(self.run_lane(lab, tree, known) for _ in range(self.lanes or lab.workers))
+        )
 
-    async def lane(self, lab: Lab, tree: Tree, known: Known) -> None:
+    async def run_lane(self, lab: Lab, tree: Tree, known: Known) -> None:
         """Select a state, expand it, add the children; every turn awaits a proposal."""
         while True:
-            node = tree.take(self.c)
-            answer = await lab.propose(self.brief(lab, node))
-            found = await self.evaluate(lab, known.unknown(answer.candidates))
-            for rollout, reward in await self.evaluate(
-                lab, known.unknown(lab.handed())
+            node = tree.take_node(self.c)
+            answer = await lab.propose(self.children_brief(lab, node))
+            found = await self.evaluate_programs(lab, known.take_unknown(answer.candidates))
+            for rollout, reward in await self.evaluate_programs(
+                lab, known.take_unknown(lab.handed())
             ):  # a person's candidates are new roots
-                tree.plant(rollout, reward)
+                tree.add_root(rollout, reward)
             if node is None:  # no program has scored yet: children that score become roots
                 for rollout, reward in found:
-                    tree.plant(rollout, reward)
+                    tree.add_root(rollout, reward)
                 continue
             kept = tree.expand(node, found)
             lab.note(
@@ -75,13 +77,15 @@ class PuctSearch:
                 states=len(tree),
             )
 
-    async def evaluate(self, lab: Lab, programs: list[Candidate]) -> list[tuple[Rollout, float]]:
+    async def evaluate_programs(
+        self, lab: Lab, programs: list[Candidate]
+    ) -> list[tuple[Rollout, float]]:
         """Evaluate all programs side by side on the same cases; those that scored."""
         cases = None if self.batch is None else lab.minibatch(self.batch)
         rollouts = await lab.gather(*(lab.evaluate(program, cases) for program in programs))
         return [(rollout, rollout.reward) for rollout in rollouts if rollout.reward is not None]
 
-    def brief(self, lab: Lab, node: TreeNode | None) -> Brief:
+    def children_brief(self, lab: Lab, node: TreeNode | None) -> Brief:
         """The request for children of a state."""
         if node is None:
             return Brief(lab.seeds[0] if lab.seeds else None, k=self.proposals, format=self.format)

@@ -41,19 +41,19 @@ class Allocation(Protocol):
 class InitialScores(Protocol):
     """Rule for the scores with which initial programs enter."""
 
-    async def elites(self, lab: Lab, judge: Judge) -> list[Elite]: ...
+    async def initial_elites(self, lab: Lab, judge: Judge) -> list[Elite]: ...
 
 
 @dataclass(frozen=True)
 class Evaluated:
     """Evaluation of all initial programs before the search; scores in the pool are ignored."""
 
-    async def elites(self, lab: Lab, judge: Judge) -> list[Elite]:
+    async def initial_elites(self, lab: Lab, judge: Judge) -> list[Elite]:
         """Elites of the initial programs that scored, in order.
 
         They pass the same feasibility checks as any candidate.
         """
-        judged = await judge.judge(lab, judge.unknown(lab.seeds))
+        judged = await judge.judge_candidates(lab, judge.take_unknown(lab.seeds))
         return [elite for _, elite in judged if elite is not None]
 
 
@@ -66,17 +66,17 @@ class Given:
     descendants.
     """
 
-    async def elites(self, lab: Lab, judge: Judge) -> list[Elite]:
+    async def initial_elites(self, lab: Lab, judge: Judge) -> list[Elite]:
         """Elites with evaluated or stated scores, in the order of the initial programs."""
-        seeds = judge.unknown(lab.seeds)
+        seeds = judge.take_unknown(lab.seeds)
         stated = {id: lab.task.objective.reward(score) for id, score in lab.task.stated.items()}
         praised = max(
             (c for c in seeds if c.id in stated), key=lambda c: stated[c.id], default=None
         )
         believed = [c for c in seeds if c.id in stated and c is not praised]
-        judged = await judge.judge(lab, [c for c in seeds if c not in believed])
+        judged = await judge.judge_candidates(lab, [c for c in seeds if c not in believed])
         found = [elite for _, elite in judged if elite is not None]
-        found += await judge.elites(lab, [Rollout(c, (), (stated[c.id],)) for c in believed])
+        found += await judge.scored_elites(lab, [Rollout(c, (), (stated[c.id],)) for c in believed])
         order = {c.id: place for place, c in enumerate(seeds)}
         return sorted(found, key=lambda elite: order[elite.rollout.candidate.id])
 
@@ -116,7 +116,7 @@ class Random:
     async def allocate(
         self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int
     ) -> Clusters:
-        return filled(dealt(lab, seeds, islands), rewards)
+        return fill_empty_clusters(random_partition(lab, seeds, islands), rewards)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Kmeans:
     async def allocate(
         self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int
     ) -> Clusters:
-        return filled(await clusters(lab, seeds, islands), rewards)
+        return fill_empty_clusters(await embedding_clusters(lab, seeds, islands), rewards)
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,8 @@ class KmeansElite:
     async def allocate(
         self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int
     ) -> Clusters:
-        found = await clusters(lab, seeds, islands)
-        return filled(mixed(found, rewards, self.d, self.rho, lab.rng), rewards)
+        found = await embedding_clusters(lab, seeds, islands)
+        return fill_empty_clusters(copy_and_mix(found, rewards, self.d, self.rho, lab.rng), rewards)
 
 
 @dataclass(frozen=True)
@@ -162,8 +162,9 @@ class RandomElite(KmeansElite):
     async def allocate(
         self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int
     ) -> Clusters:
-        return filled(
-            mixed(dealt(lab, seeds, islands), rewards, self.d, self.rho, lab.rng), rewards
+        return fill_empty_clusters(
+            copy_and_mix(random_partition(lab, seeds, islands), rewards, self.d, self.rho, lab.rng),
+            rewards,
         )
 
 
@@ -176,13 +177,13 @@ Allocate = Annotated[
 ]
 
 
-def dealt(lab: Lab, seeds: Sequence[Candidate], islands: int) -> Clusters:
+def random_partition(lab: Lab, seeds: Sequence[Candidate], islands: int) -> Clusters:
     """A random partition into parts of equal size."""
     order = lab.rng.sample(range(len(seeds)), len(seeds))
     return [order[i::islands] for i in range(islands)]
 
 
-async def clusters(lab: Lab, seeds: Sequence[Candidate], k: int) -> Clusters:
+async def embedding_clusters(lab: Lab, seeds: Sequence[Candidate], k: int) -> Clusters:
     """k-means over embeddings: indices of the seeds by cluster, `k` in all.
 
     There are no more non-empty clusters than seeds. Both steps are effects of the lab. Raises
@@ -214,7 +215,7 @@ async def clusters(lab: Lab, seeds: Sequence[Candidate], k: int) -> Clusters:
     )
 
 
-def mixed(
+def copy_and_mix(
     found: Clusters, rewards: Sequence[float], d: float, rho: float, rng: Generator
 ) -> Clusters:
     """Copy-and-mix (Section 3.3): clusters of unchanged sizes with some seeds exchanged.
@@ -238,7 +239,7 @@ def mixed(
     return result
 
 
-def filled(found: Clusters, rewards: Sequence[float]) -> Clusters:
+def fill_empty_clusters(found: Clusters, rewards: Sequence[float]) -> Clusters:
     """The same clusters, with the best seeds in turn in empty ones: every island has a seed."""
     best = sorted(range(len(rewards)), key=lambda i: -rewards[i])
     empty = [i for i, cluster in enumerate(found) if not cluster]

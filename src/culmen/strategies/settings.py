@@ -25,7 +25,7 @@ class About:
 
 
 @functools.cache
-def hints(cls: Any) -> dict[str, tuple[Any, About]]:
+def field_hints(cls: Any) -> dict[str, tuple[Any, About]]:
     """Type and annotation of every field of a strategy class, in order.
 
     Fields without an annotation get an empty `About`.
@@ -41,7 +41,7 @@ def hints(cls: Any) -> dict[str, tuple[Any, About]]:
 
 def check(strategy: Any) -> None:
     """Raise `UserError` for the first number out of its range; call it from `__post_init__`."""
-    for name, (_, about) in hints(strategy.__class__).items():
+    for name, (_, about) in field_hints(strategy.__class__).items():
         value = getattr(strategy, name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
@@ -54,11 +54,11 @@ def check(strategy: Any) -> None:
             raise UserError(
                 f"'{name}' is out of range: {value}",
                 where=f"strategy {type(strategy).__name__}",
-                fix=f"give {_range(low, high)}: {about.doc}",
+                fix=f"give {_range_text(low, high)}: {about.doc}",
             )
 
 
-def _range(low: float | None, high: float | None) -> str:
+def _range_text(low: float | None, high: float | None) -> str:
     if low is not None and high is not None:
         return f"a number from {low:g} to {high:g}"
     return "a finite number" if low is None else f"a number of {low:g} or more"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from culmen.core.evaluation import Case
 from culmen.core.ports import Lab
 from culmen.core.task import Objective
-from culmen.memory.priorities import Quantile, quantile
+from culmen.memory.priorities import Quantile, interpolated_quantile
 from culmen.strategies.settings import About, check
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ class Summarizer:
     @property
     def price(self) -> str:
         """Cost of one summary, in words."""
-        return (
-            f"a summary, one call with up to about {_thousands(self.chars + 1500)} tokens of prompt"
-        )
+        return f"a summary, one call with up to about {_token_count_text(self.chars + 1500)} tokens of prompt"
 
     @property
     def cost(self) -> str:
@@ -64,9 +62,9 @@ class Summarizer:
     async def summarize(self, lab: Lab, queue: PriorityQueue, tau: Tau) -> str:
         """c_history (Algorithm 3, line 3); "" without evaluations or without a usable reply."""
         objective = lab.task.objective
-        level = threshold(tau, objective, queue.rewards.ordered())
+        level = success_threshold(tau, objective, queue.rewards.sorted_values())
         cases = {case.id: case for case in lab.task.cases}
-        pairs = contrast(queue, level, self.programs, self.chars, cases, lab.rng, objective)
+        pairs = contrast_pairs(queue, level, self.programs, self.chars, cases, lab.rng, objective)
         if not pairs:
             return ""
         score = objective.score(level)
@@ -74,7 +72,7 @@ class Summarizer:
         reply = await lab.write(
             "summarizer", goal=lab.task.goal, level=score, success=success, pairs=pairs
         )
-        return guidance(reply.text)
+        return extract_guidance(reply.text)
 
 
 class RunningSummary:
@@ -97,11 +95,11 @@ class RunningSummary:
         return self._text
 
 
-def _thousands(chars: int) -> str:
+def _token_count_text(chars: int) -> str:
     return f"{round(chars / 3 / 1000):,},000"  # a token is taken as three bytes, as budgets do
 
 
-def guidance(reply: str) -> str:
+def extract_guidance(reply: str) -> str:
     """The text between <summary> tags; without tags, all except the reasoning.
 
     An unclosed tag runs to the end of the reply.
@@ -117,7 +115,7 @@ def guidance(reply: str) -> str:
 Tau = float | Quantile | None
 
 
-def threshold(tau: Tau, objective: Objective, rewards: Sequence[float]) -> float:
+def success_threshold(tau: Tau, objective: Objective, rewards: Sequence[float]) -> float:
     """The reward above which an observation is a success.
 
     `rewards` are those seen so far, lowest first. A number is a score in the task's own unit and
@@ -131,19 +129,19 @@ def threshold(tau: Tau, objective: Objective, rewards: Sequence[float]) -> float
         return objective.reward(tau)
     if not rewards:
         return 0.0
-    level = quantile(rewards, tau.q)
+    level = interpolated_quantile(rewards, tau.q)
     lower = bisect_left(rewards, rewards[-1])  # number of rewards below the highest
     return rewards[lower - 1] if level >= rewards[-1] and lower else level
 
 
-def split(traces: Sequence[Trace], level: float) -> tuple[list[Trace], list[Trace]]:
+def split_by_success(traces: Sequence[Trace], level: float) -> tuple[list[Trace], list[Trace]]:
     """Successes (reward > level) and failures (reward <= level, or no reward at all)."""
     good = [trace for trace in traces if trace.reward is not None and trace.reward > level]
     bad = [trace for trace in traces if trace.reward is None or trace.reward <= level]
     return good, bad
 
 
-def contrast(
+def contrast_pairs(
     queue: PriorityQueue,
     level: float,
     programs: int,
@@ -158,26 +156,26 @@ def contrast(
     one and None for the other. If the memory holds more programs than fit, half of the places go to
     the best by mean and half are drawn at random from the rest.
     """
-    chosen = queue.sample(programs, rng)
+    chosen = queue.sample_rows(programs, rng)
     pairs: list[dict[str, Any]] = []
     for row in chosen:
         share = chars // len(chosen)
         candidate = queue.candidates[row]
-        good, bad = split(queue.traces.of(candidate.id), level)
-        told = queue.statistics.summary(candidate.id)
+        good, bad = split_by_success(queue.traces.traces_of(candidate.id), level)
+        told = queue.statistics.entry_summary(candidate.id)
         mean = None if told.mean is None else objective.score(told.mean)
         pair: dict[str, Any] = {"id": candidate.id, "mean score": mean, "count": told.observations}
         pair["failures"] = told.failures
-        pair["program"] = clip(candidate.text, share // 2)
+        pair["program"] = shorten_middle(candidate.text, share // 2)
         for name, traces in (("success", good), ("failure", bad)):
             pair[name] = (
-                _plain(rng.choice(traces), cases, share // 4, objective) if traces else None
+                _trace_data(rng.choice(traces), cases, share // 4, objective) if traces else None
             )
         pairs.append(pair)
     return pairs
 
 
-def clip(text: str, chars: int) -> str:
+def shorten_middle(text: str, chars: int) -> str:
     """The text, its middle left out if it is longer than `chars`."""
     if len(text) <= chars:
         return text
@@ -187,7 +185,7 @@ def clip(text: str, chars: int) -> str:
     return f"{text[:head]}\n[... left out ...]\n{text[len(text) - tail :]}"
 
 
-def _plain(
+def _trace_data(
     trace: Trace, cases: Mapping[str, Case], chars: int, objective: Objective
 ) -> dict[str, Any]:
     score = None if trace.reward is None else objective.score(trace.reward)
@@ -196,9 +194,9 @@ def _plain(
     if trace.metrics:
         plain["metrics"] = dict(sorted(trace.metrics.items())[:_METRICS])
     if trace.case in cases:
-        plain["input"] = clip(
+        plain["input"] = shorten_middle(
             json.dumps(cases[trace.case].input, default=str, ensure_ascii=False), share
         )
-    plain |= {name: clip(text, share) for name, text in trace.texts}
-    plain["feedback"] = clip(trace.feedback, share)
+    plain |= {name: shorten_middle(text, share) for name, text in trace.texts}
+    plain["feedback"] = shorten_middle(trace.feedback, share)
     return plain

@@ -14,7 +14,7 @@ from culmen.core.brief import Brief, Exhibit
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
-from culmen.memory.grid import Elite, GridIsland, Placement, Selection, migrate
+from culmen.memory.grid import Elite, GridIsland, Placement, Selection, migrate_to_next
 from culmen.strategies.judging import Judge
 from culmen.strategies.seed_pool import Allocate, Evaluated, KmeansElite, PoolScores
 from culmen.strategies.settings import About, Cases, Format, check
@@ -92,32 +92,38 @@ class TurboEvolve:
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
         judge = Judge(lab, self.features, self.bins, self.batch)
-        islands = self.populations(judge, self.selection)
-        await self.settle(lab, judge, islands)  # 3.3
-        clocks = [IslandClock(self.width.begin()) for _ in islands]
-        own = (self.evolve(lab, judge, islands, clocks, repeat(i)) for i in range(self.islands))
+        islands = self.make_islands(judge, self.selection)
+        await self.insert_initial_programs(lab, judge, islands)  # 3.3
+        clocks = [IslandClock(self.width.begin_counter()) for _ in islands]
+        own = (
+            self.evolve_islands(lab, judge, islands, clocks, repeat(i)) for i in range(self.islands)
+        )
         more = range(self.islands, self.lanes or 0)
         rounds = (
             chain(range(i % self.islands, self.islands), cycle(range(self.islands))) for i in more
         )
-        await lab.gather(*own, *(self.evolve(lab, judge, islands, clocks, each) for each in rounds))
+        await lab.gather(
+            *own, *(self.evolve_islands(lab, judge, islands, clocks, each) for each in rounds)
+        )
 
     @property
     def selection(self) -> Selection:
         """Rule by which islands choose parents and inspirations."""
         return Selection(self.exploration, self.exploitation, self.elites, self.top, self.diverse)
 
-    def populations(self, judge: Judge, chosen: Selection) -> list[GridIsland]:
+    def make_islands(self, judge: Judge, chosen: Selection) -> list[GridIsland]:
         """The islands, empty."""
-        return [GridIsland(judge.grid(), chosen) for _ in range(self.islands)]
+        return [GridIsland(judge.empty_grid(), chosen) for _ in range(self.islands)]
 
-    def exchange(self, islands: list[GridIsland], i: int, turn: int) -> list[Placement]:
+    def migrate_if_due(self, islands: list[GridIsland], i: int, turn: int) -> list[Placement]:
         """Migrate after a turn of one island, if it is due."""
-        return migrate(islands, i, self.rate) if turn % self.interval == 0 else []
+        return migrate_to_next(islands, i, self.rate) if turn % self.interval == 0 else []
 
-    async def settle(self, lab: Lab, judge: Judge, islands: list[GridIsland]) -> None:
+    async def insert_initial_programs(
+        self, lab: Lab, judge: Judge, islands: list[GridIsland]
+    ) -> None:
         """Divide the feasible seeds, ranked by score, among islands and insert them (3.3)."""
-        seeds = await self.pool_scores.elites(lab, judge)
+        seeds = await self.pool_scores.initial_elites(lab, judge)
         clusters = await self.allocation.allocate(
             lab,
             [seed.rollout.candidate for seed in seeds],
@@ -125,11 +131,11 @@ class TurboEvolve:
             len(islands),
         )
         for i, (island, cluster) in enumerate(zip(islands, clusters)):
-            placed = [(seeds[n], island.grid.offer(seeds[n])) for n in cluster]
-            fates = [{**_told(island, elite), "outcome": at.outcome} for elite, at in placed]
+            placed = [(seeds[n], island.grid.offer_elite(seeds[n])) for n in cluster]
+            fates = [{**_elite_data(island, elite), "outcome": at.outcome} for elite, at in placed]
             lab.note("seeded", island=i, seeds=fates)
 
-    async def evolve(
+    async def evolve_islands(
         self,
         lab: Lab,
         judge: Judge,
@@ -143,20 +149,20 @@ class TurboEvolve:
         """
         for i in places:
             island, width, turn = islands[i], clocks[i].width, next(clocks[i].turns)
-            parent = island.parent(lab.rng)
-            inspirations = island.inspirations(parent, lab.rng) if parent else []
-            brief = self.brief(lab, i, parent, inspirations, width.k)
-            candidates, faults = await self.requery.propose(lab, brief)  # 3.1
+            parent = island.draw_parent(lab.rng)
+            inspirations = island.draw_inspirations(parent, lab.rng) if parent else []
+            brief = self.turn_brief(lab, i, parent, inspirations, width.k)
+            candidates, faults = await self.requery.propose_with_retries(lab, brief)  # 3.1
             candidates = [*candidates, *lab.handed()]  # a person's candidates count like a model's
-            judged = await judge.judge(lab, judge.unknown(candidates))
+            judged = await judge.judge_candidates(lab, judge.take_unknown(candidates))
             placed = {
-                r.candidate.id: island.grid.offer(elite) for r, elite in judged if elite
+                r.candidate.id: island.grid.offer_elite(elite) for r, elite in judged if elite
             }  # in the reply's order
             fates = {at.outcome for at in placed.values()}
-            width.record(
+            width.record_iteration(
                 bool(fates & {"new", "replaced"}), "replaced" in fates
             )  # 3.2, u of this iteration
-            migrants = self.exchange(islands, i, turn)
+            migrants = self.migrate_if_due(islands, i, turn)
             lab.note(
                 "event",
                 island=i,
@@ -166,14 +172,14 @@ class TurboEvolve:
                 cells=len(island),
                 quality=island.grid.quality,
                 best=island.best.reward if island.best else None,
-                parent=_told(island, parent) if parent else None,
-                inspirations=[_told(island, elite) for elite in inspirations],
-                candidates=_children(island, candidates, judged, placed),
+                parent=_elite_data(island, parent) if parent else None,
+                inspirations=[_elite_data(island, elite) for elite in inspirations],
+                candidates=_candidate_outcomes(island, candidates, judged, placed),
                 faults=faults,
                 migrated=sum(at.entered for at in migrants),
             )
 
-    def brief(
+    def turn_brief(
         self, lab: Lab, i: int, parent: Elite | None, inspirations: Sequence[Elite], k: int
     ) -> Brief:
         """The request of one turn.
@@ -199,7 +205,7 @@ class IslandClock:
     turns: Iterator[int] = field(default_factory=lambda: count(1))
 
 
-def _children(
+def _candidate_outcomes(
     island: GridIsland,
     candidates: Sequence[Candidate],
     judged: Judged,
@@ -210,7 +216,8 @@ def _children(
     Rank, status, reward and cell (Section 6).
     """
     known = {
-        rollout.candidate.id: _outcome(island, rollout, elite, placed) for rollout, elite in judged
+        rollout.candidate.id: _candidate_outcome(island, rollout, elite, placed)
+        for rollout, elite in judged
     }
     repeat = {"status": "known"}  # judged before, on this island or another
     return [
@@ -219,20 +226,24 @@ def _children(
     ]
 
 
-def _outcome(
+def _candidate_outcome(
     island: GridIsland, rollout: Rollout, elite: Elite | None, placed: dict[str, Placement]
 ) -> dict[str, Any]:
     if elite is None:
         return {"status": next((o.status.value for o in rollout.observations if not o.ok), "lost")}
-    return {"status": "ok", **_told(island, elite), "outcome": placed[rollout.candidate.id].outcome}
+    return {
+        "status": "ok",
+        **_elite_data(island, elite),
+        "outcome": placed[rollout.candidate.id].outcome,
+    }
 
 
-def _told(island: GridIsland, elite: Elite) -> dict[str, Any]:
+def _elite_data(island: GridIsland, elite: Elite) -> dict[str, Any]:
     """Id, reward, features, and present cell of an elite, for the journal.
 
     All cells within one note belong to one layout of the grid.
     """
-    cell = list(island.grid.cell(elite.features))
+    cell = list(island.grid.cell_of(elite.features))
     return {
         "id": elite.rollout.candidate.id,
         "reward": elite.reward,

@@ -26,13 +26,13 @@ class WidthCounter(Protocol):
 
     k: int
 
-    def record(self, took: bool, replaced: bool) -> None: ...
+    def record_iteration(self, took: bool, replaced: bool) -> None: ...
 
 
 class Width(Protocol):
     """A rule for the width; every island begins a counter of its own."""
 
-    def begin(self) -> WidthCounter: ...
+    def begin_counter(self) -> WidthCounter: ...
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Fixed:
     def __post_init__(self) -> None:
         check(self)
 
-    def begin(self) -> WidthCounter:
+    def begin_counter(self) -> WidthCounter:
         return _Constant(self.k)
 
 
@@ -80,7 +80,7 @@ class Adaptive:
                 fix="choose start and most from least, least + step, least + 2 step, ...",
             )
 
-    def begin(self) -> WidthCounter:
+    def begin_counter(self) -> WidthCounter:
         return _Windowed(self)
 
 
@@ -88,7 +88,7 @@ class _Constant:
     def __init__(self, k: int) -> None:
         self.k = k
 
-    def record(self, took: bool, replaced: bool) -> None: ...
+    def record_iteration(self, took: bool, replaced: bool) -> None: ...
 
 
 class _Windowed:
@@ -96,7 +96,7 @@ class _Windowed:
         self.k, self._rule = rule.start, rule
         self._seen, self._count = -rule.warmup, 0
 
-    def record(self, took: bool, replaced: bool) -> None:
+    def record_iteration(self, took: bool, replaced: bool) -> None:
         self._seen += 1
         if self._seen <= 0:
             return
@@ -124,7 +124,9 @@ class Requery:
     def __post_init__(self) -> None:
         check(self)
 
-    async def propose(self, lab: Lab, brief: Brief) -> tuple[list[Candidate], list[str]]:
+    async def propose_with_retries(
+        self, lab: Lab, brief: Brief
+    ) -> tuple[list[Candidate], list[str]]:
         """The candidates, each content once, and the faults of requests."""
         found: dict[str, Candidate] = {}
         faults: list[str] = []

@@ -103,18 +103,18 @@ async def check_backend(make: Callable[[Task, int], Backend], folder: Path) -> N
     try:
         level = await backend.start()
         assert level in LEVELS, f"start() must return a level, not {level!r}"
-        await _scores(backend, task)
-        await _failures(backend, task)
-        await _keys(backend, task)
-        await _certificates(backend, task)
-        await _seal(backend, task, folder)
+        await _check_scores(backend, task)
+        await _check_failures(backend, task)
+        await _check_keys(backend, task)
+        await _check_certificates(backend, task)
+        await _check_seal(backend, task, folder)
     finally:
         os.environ.pop(KEY, None)
         await backend.close()
     await backend.close()  # a second time is no mistake
 
 
-async def _scores(backend: Backend, task: Task) -> None:
+async def _check_scores(backend: Backend, task: Task) -> None:
     programs = [candidate(f"def run(x):\n    return 2 * x + {n}\n") for n in range(12)]
     asked = [(each, case, seed) for seed, each in enumerate(programs) for case in task.cases]
     seen = await asyncio.gather(*(backend.evaluate(*each) for each in asked))
@@ -131,7 +131,7 @@ async def _scores(backend: Backend, task: Task) -> None:
         assert found.seconds >= 0.0
 
 
-async def _failures(backend: Backend, task: Task) -> None:
+async def _check_failures(backend: Backend, task: Task) -> None:
     seen = await asyncio.gather(
         *(backend.evaluate(candidate(text), task.cases[0], 1) for text in WRONG)
     )
@@ -139,7 +139,7 @@ async def _failures(backend: Backend, task: Task) -> None:
         assert found.status in statuses and found.score is None, f"{text!r} came to {found}"
 
 
-async def _keys(backend: Backend, task: Task) -> None:
+async def _check_keys(backend: Backend, task: Task) -> None:
     found = await backend.evaluate(candidate(ENVIRONMENT), task.cases[0], 1)
     assert found.score == 0.0, f"a key of the driver is in the candidate's environment: {found}"
     assert found.metrics.get("leaks") == 0.0, (
@@ -147,7 +147,7 @@ async def _keys(backend: Backend, task: Task) -> None:
     )
 
 
-async def _certificates(backend: Backend, task: Task) -> None:
+async def _check_certificates(backend: Backend, task: Task) -> None:
     found: Observation = await backend.evaluate(candidate(PROGRAM), task.cases[1], 1, certify=True)
     assert found.strict is True and found.certified == 0.0, f"the verifier was not asked: {found}"
     await backend.renew()
@@ -156,7 +156,7 @@ async def _certificates(backend: Backend, task: Task) -> None:
     )
 
 
-async def _seal(backend: Backend, task: Task, folder: Path) -> None:
+async def _check_seal(backend: Backend, task: Task, folder: Path) -> None:
     (folder / "evaluator.py").write_text(EVALUATOR.replace("-abs", "abs"))
     case: Case = task.cases[0]
     try:
@@ -178,7 +178,7 @@ def run(x):
 """
 
 
-def called(name: str) -> list[int]:
+def processes_called(name: str) -> list[int]:
     """Processes of this machine with this name."""
     found: list[int] = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -191,7 +191,9 @@ def called(name: str) -> list[int]:
     return found
 
 
-async def until(condition: Callable[[], bool], what: str, patience: float = 90.0) -> None:
+async def wait_for_condition(
+    condition: Callable[[], bool], what: str, patience: float = 90.0
+) -> None:
     """Wait until a condition holds."""
     for _ in range(int(patience / 0.05)):
         if condition():
@@ -214,12 +216,14 @@ async def check_cancel(make: Callable[[Task, int], Backend], folder: Path) -> No
             )
             for name in names
         ]
-        await until(lambda: all(map(called, names)), "both candidates run")
+        await wait_for_condition(lambda: all(map(processes_called, names)), "both candidates run")
         running[0].cancel()
-        await until(lambda: not called(names[0]), "the cancelled evaluation has ended")
-        assert called(names[1]), "another evaluation than the cancelled one was ended"
+        await wait_for_condition(
+            lambda: not processes_called(names[0]), "the cancelled evaluation has ended"
+        )
+        assert processes_called(names[1]), "another evaluation than the cancelled one was ended"
         running[1].cancel()
     finally:
         await backend.close()
-    await until(lambda: not called(names[1]), "nothing runs after close()")
+    await wait_for_condition(lambda: not processes_called(names[1]), "nothing runs after close()")
     await asyncio.gather(*running, return_exceptions=True)

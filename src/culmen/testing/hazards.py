@@ -25,9 +25,9 @@ from culmen.testing.worlds import (
     Genome,
     Shape,
     SimulatedWorld,
-    deceptive,
-    genome,
-    smooth,
+    candidate_genome,
+    deceptive_shape,
+    smooth_shape,
 )
 
 FRAGILE = 1
@@ -77,18 +77,20 @@ class HazardWorld(SimulatedWorld):
             direction="max" if self.sign > 0 else "min",
             bounds=(0.0, 1.0) if self.coin else (self.floor, None),
         )
-        first = Genome(self.start).parts(0)
+        first = Genome(self.start).genome_parts(0)
         return Task("hazard", goal="climb", seeds=(first,), cases=tuple(cases), objective=objective)
 
     def truth(self, candidate: Candidate) -> float:
         """The expected score over evaluations and cases, a candidate's failures at the floor."""
         split, size = ("test", self.test) if self.test else ("train", self.train)
         names = [f"{split}{n}" for n in range(size)] or [""]
-        return self.sign * fmean(self._expected(candidate, name) for name in names)
+        return self.sign * fmean(self._expected_reward(candidate, name) for name in names)
 
     def is_fragile(self, candidate: Candidate) -> bool:
         """True if its evaluations may fail, through its own fault."""
-        return genome(candidate).genes == FRAGILE and (self.failing > 0 or self.crashing > 0)
+        return candidate_genome(candidate).genes == FRAGILE and (
+            self.failing > 0 or self.crashing > 0
+        )
 
     def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
         """The duration and the result of an effect."""
@@ -112,49 +114,51 @@ class HazardWorld(SimulatedWorld):
             return 0 < self.made[0] - round(self.outage * self.evaluations) <= OUTAGE
         return Random(f"away/{request.seed}/{request.candidate.digest}").random() < self.away
 
-    def _crashes(self, candidate: Candidate, case: str) -> bool:
+    def _is_crashing(self, candidate: Candidate, case: str) -> bool:
         struck = {f"train{n}" for n in range(self.crashing)}
         return case in struck and self.is_fragile(candidate)
 
-    def _level(self, candidate: Candidate, case: str) -> float:
+    def _uncut_reward(self, candidate: Candidate, case: str) -> float:
         """The expected reward without a failure, before it is cut at the floor."""
-        value = self.reward(genome(candidate).quality) + self.bonus * self.is_fragile(candidate)
-        return value + (self._shift(candidate, case) if case else 0.0)
+        value = self.reward(candidate_genome(candidate).quality) + self.bonus * self.is_fragile(
+            candidate
+        )
+        return value + (self._case_shift(candidate, case) if case else 0.0)
 
-    def _expected(self, candidate: Candidate, case: str) -> float:
+    def _expected_reward(self, candidate: Candidate, case: str) -> float:
         """The exact expected reward of an evaluation."""
-        value, lowest = self._level(candidate, case), self.floor
+        value, lowest = self._uncut_reward(candidate, case), self.floor
         if lowest is not None:
-            value = _cut(value, 0.0 if self._is_clean(candidate) else self.noise, lowest)
+            value = _floored_mean(value, 0.0 if self._is_clean(candidate) else self.noise, lowest)
         rate = self.failing * self.is_fragile(candidate)
-        rate = 1.0 if self._crashes(candidate, case) else rate
+        rate = 1.0 if self._is_crashing(candidate, case) else rate
         failed = self.reward(self.start) if lowest is None else lowest
         return (1 - rate) * value + rate * failed
 
     def _is_clean(self, candidate: Candidate) -> bool:
-        first = genome(candidate).quality == self.start
+        first = candidate_genome(candidate).quality == self.start
         return self.clean and (first or self.is_fragile(candidate))
 
-    def _noise(self, candidate: Candidate, draws: Random) -> float:
+    def _draw_noise(self, candidate: Candidate, draws: Random) -> float:
         if self._is_clean(candidate):
             return 0.0
         wide = 10.0 if self.gross and draws.random() < self.gross else 1.0
-        return wide * super()._noise(candidate, draws)
+        return wide * super()._draw_noise(candidate, draws)
 
-    def _score(self, candidate: Candidate, case: str, draws: Random) -> float | None:
+    def _draw_score(self, candidate: Candidate, case: str, draws: Random) -> float | None:
         rate = self.failing * self.is_fragile(candidate)
-        if self._crashes(candidate, case) or (rate and draws.random() < rate):
+        if self._is_crashing(candidate, case) or (rate and draws.random() < rate):
             return None
-        level = self._level(candidate, case)
+        level = self._uncut_reward(candidate, case)
         if self.coin:
             return float(draws.random() < level)
-        value = level + self._noise(candidate, draws)
+        value = level + self._draw_noise(candidate, draws)
         if self.skew:
             value *= math.exp(self.skew * draws.gauss(0, 1) - self.skew**2 / 2)
         return self.sign * (value if self.floor is None else max(self.floor, value))
 
 
-def _cut(mean: float, sd: float, lowest: float) -> float:
+def _floored_mean(mean: float, sd: float, lowest: float) -> float:
     """The mean of a normal value, with values below `lowest` replaced by `lowest`."""
     if not sd:
         return max(mean, lowest)
@@ -169,49 +173,49 @@ class TwoObjectives(FrontWorld):
     evaluations: int = 100
 
 
-def blind(parent: Genome, rng: Random, world: int) -> Genome:
+def blind_shape(parent: Genome, rng: Random, world: int) -> Genome:
     """A program of 1.0 that is fragile, or one of 0.8 that is steady, whatever the parent."""
     return Genome(1.0, FRAGILE) if rng.random() < 0.5 else Genome(0.8)
 
 
-def inherited(parent: Genome, rng: Random, world: int) -> Genome:
+def inherited_shape(parent: Genome, rng: Random, world: int) -> Genome:
     """As in `smooth`; one child in ten becomes fragile, or steady if its parent was fragile."""
-    child = smooth(parent, rng, world)
+    child = smooth_shape(parent, rng, world)
     return replace(child, genes=parent.genes ^ FRAGILE) if rng.random() < 0.1 else child
 
 
-def own(parent: Genome, rng: Random, world: int) -> Genome:
+def own_shape(parent: Genome, rng: Random, world: int) -> Genome:
     """As in `smooth`; every second child is fragile, whatever its parent."""
-    return replace(smooth(parent, rng, world), genes=FRAGILE * (rng.random() < 0.5))
+    return replace(smooth_shape(parent, rng, world), genes=FRAGILE * (rng.random() < 0.5))
 
 
-def equal(parent: Genome, rng: Random, world: int) -> Genome:
+def equal_shape(parent: Genome, rng: Random, world: int) -> Genome:
     """Every child is as good as the initial program."""
     return parent
 
 
-def ten_points(parent: Genome, rng: Random, world: int) -> Genome:
+def ten_points_shape(parent: Genome, rng: Random, world: int) -> Genome:
     """Three children in twenty are better by 0.1, once; the others equal their parents."""
     if parent.genes or rng.random() >= 0.15:
         return parent
     return Genome(min(1.0, parent.quality + 0.1), 1)
 
 
-def deficit(value: float) -> float:
+def deficit_reward(value: float) -> float:
     """Distance to quality 1 as a reward, at most 0."""
     return value - 1.0
 
 
-def energy(value: float) -> float:
+def energy_reward(value: float) -> float:
     """1.2 for the initial program, 2 for the best."""
     return 1.2 + 0.8 * (value - START) / (1.0 - START)
 
 
-def _fragile(shape: Shape, rate: float) -> HazardWorld:
+def _fragile_world(shape: Shape, rate: float) -> HazardWorld:
     return HazardWorld(shape=shape, noise=0.05, failing=rate, bonus=0.15, floor=0.0)
 
 
-def _answered(shape: Shape, rate: float) -> HazardWorld:
+def _pass_fail_world(shape: Shape, rate: float) -> HazardWorld:
     """Pass/fail on 20 training and 20 test cases."""
     return HazardWorld(shape=shape, coin=True, start=rate, train=20, test=20, evaluations=400)
 
@@ -220,20 +224,22 @@ _SMOOTH = HazardWorld(noise=0.1)
 _RATES = (0.1, 0.3, 0.5, 0.7)
 HAZARDS: dict[str, HazardWorld | TwoObjectives] = {
     "smooth, noise 2 steps": _SMOOTH,
-    "smooth, minimised": replace(_SMOOTH, reward=deficit, sign=-1),
+    "smooth, minimised": replace(_SMOOTH, reward=deficit_reward, sign=-1),
     "exact": HazardWorld(),
-    "deceptive": HazardWorld(shape=deceptive),
-    "flaky": HazardWorld(shape=blind, noise=0.02, clean=True, start=0.3, failing=0.5),
-    **{f"fragile {rate}, inherited": _fragile(inherited, rate) for rate in _RATES},
-    **{f"fragile {rate}, own": _fragile(own, rate) for rate in _RATES},
+    "deceptive": HazardWorld(shape=deceptive_shape),
+    "flaky": HazardWorld(shape=blind_shape, noise=0.02, clean=True, start=0.3, failing=0.5),
+    **{f"fragile {rate}, inherited": _fragile_world(inherited_shape, rate) for rate in _RATES},
+    **{f"fragile {rate}, own": _fragile_world(own_shape, rate) for rate in _RATES},
     "outage in the middle": HazardWorld(noise=0.05, outage=0.4),
     "outage at the end": HazardWorld(noise=0.05, outage=0.8),
     "Student t, 2 df": HazardWorld(noise=0.1, tails=2),
     "5 % gross errors": HazardWorld(noise=0.05, gross=0.05),
     "log-normal": HazardWorld(skew=0.7),
-    "time-outs": HazardWorld(shape=own, noise=0.05, failing=0.3, status=Status.TIMEOUT, floor=0.0),
+    "time-outs": HazardWorld(
+        shape=own_shape, noise=0.05, failing=0.3, status=Status.TIMEOUT, floor=0.0
+    ),
     "crashing cases": HazardWorld(
-        shape=own,
+        shape=own_shape,
         noise=0.05,
         effect=0.05,
         train=40,
@@ -241,15 +247,21 @@ HAZARDS: dict[str, HazardWorld | TwoObjectives] = {
         floor=0.0,
         evaluations=300,
     ),
-    **{f"pass/fail {rate}, all equal": _answered(equal, rate) for rate in (0.5, 0.7, 0.9, 0.97)},
-    **{f"pass/fail {rate}, some +0.1": _answered(ten_points, rate) for rate in (0.5, 0.7, 0.9)},
-    "simulator lost, minimised": HazardWorld(noise=0.05, reward=energy, sign=-1, away=0.3),
+    **{
+        f"pass/fail {rate}, all equal": _pass_fail_world(equal_shape, rate)
+        for rate in (0.5, 0.7, 0.9, 0.97)
+    },
+    **{
+        f"pass/fail {rate}, some +0.1": _pass_fail_world(ten_points_shape, rate)
+        for rate in (0.5, 0.7, 0.9)
+    },
+    "simulator lost, minimised": HazardWorld(noise=0.05, reward=energy_reward, sign=-1, away=0.3),
     "two objectives": TwoObjectives(noise=0.05),
 }
 """Every world by name."""
 
 
-def hazard(name: str, seed: int, evaluations: int = 0) -> HazardWorld | TwoObjectives:
+def hazard_world(name: str, seed: int, evaluations: int = 0) -> HazardWorld | TwoObjectives:
     """The world of this name for one run; `evaluations` 0: the world's own number."""
     world = HAZARDS[name]
     many = evaluations or world.evaluations

@@ -33,7 +33,16 @@ from culmen.core.event import (
     Vectors,
     WriteRequest,
 )
-from culmen.core.session import REPLIES, Ended, Experiment, ToolOutput, Wait, Waited, plain, read
+from culmen.core.session import (
+    REPLIES,
+    Ended,
+    Experiment,
+    ToolOutput,
+    Wait,
+    Waited,
+    from_plain_data,
+    to_plain_data,
+)
 from culmen.core.task import Task
 from culmen.core.usage import Usage
 from culmen.strategies.pacevolve.advisor import from_menu
@@ -41,12 +50,12 @@ from culmen.strategies.pacevolve.advisor import from_menu
 PART = "program"
 
 
-def program(mu: float, serial: int = 0) -> dict[str, str]:
+def landscape_program(mu: float, serial: int = 0) -> dict[str, str]:
     """The parts of a candidate with true reward `mu`; `serial` makes it a text of its own."""
     return {PART: f"mu={mu!r}\nserial={serial}\n"}
 
 
-def truth(candidate: Candidate) -> float:
+def written_reward(candidate: Candidate) -> float:
     """The true reward written in a candidate."""
     return float(next(iter(candidate.parts.values())).partition("\n")[0].removeprefix("mu="))
 
@@ -56,7 +65,7 @@ def task(*, deterministic: bool | None = None, seeds: Sequence[float] = (0.0,)) 
     return Task(
         "landscape",
         goal="climb",
-        seeds=tuple(program(mu) for mu in seeds),
+        seeds=tuple(landscape_program(mu) for mu in seeds),
         deterministic=deterministic,
     )
 
@@ -65,7 +74,7 @@ def task(*, deterministic: bool | None = None, seeds: Sequence[float] = (0.0,)) 
 class Restart:
     """A failed proposal starts from nothing (the worst case in the proof of Theorem 2)."""
 
-    def fall(self, mu: float, rng: Random) -> float:
+    def fallen_reward(self, mu: float, rng: Random) -> float:
         return 0.0
 
 
@@ -75,7 +84,7 @@ class Slip:
 
     depth: float = 0.2
 
-    def fall(self, mu: float, rng: Random) -> float:
+    def fallen_reward(self, mu: float, rng: Random) -> float:
         return max(0.0, mu - self.depth * rng.random())
 
 
@@ -137,7 +146,7 @@ class Landscape:
             )
         if isinstance(request, CustomRequest) and request.kind.startswith("session."):
             return perform_session(
-                request, rng, self.anything, max(self.faults.empty, self.faults.repeat)
+                request, rng, self.any_program, max(self.faults.empty, self.faults.repeat)
             )
         if isinstance(request, CustomRequest) and request.kind.startswith("train."):
             return 1.0, self.train(request)
@@ -156,9 +165,9 @@ class Landscape:
         )
         return Text(text, usage=Usage(calls=1))
 
-    def anything(self, draw: Random) -> dict[str, str]:
+    def any_program(self, draw: Random) -> dict[str, str]:
         """A program of any reward, like those of agents."""
-        return program(self.bound * draw.random(), draw.getrandbits(40))
+        return landscape_program(self.bound * draw.random(), draw.getrandbits(40))
 
     def train(self, request: CustomRequest) -> Custom:
         """A policy that never learns: menu replies, and updates that only count the version."""
@@ -202,7 +211,7 @@ class Landscape:
                     candidate.id, status, reason="injected", seed=seed, feedback="it failed"
                 )
             level -= chance
-        score = truth(candidate) + (rng.gauss(0.0, self.sigma) if self.sigma else 0.0)
+        score = written_reward(candidate) + (rng.gauss(0.0, self.sigma) if self.sigma else 0.0)
         return Observation(
             candidate.id,
             Status.OK,
@@ -223,24 +232,24 @@ class Landscape:
         """One proposal; without a parent it starts at 0."""
         if parent is None:
             return Candidate.of(
-                program(0.0, rng.getrandbits(40)), (), Origin("landscape", rank=rank)
+                landscape_program(0.0, rng.getrandbits(40)), (), Origin("landscape", rank=rank)
             )
         if rng.random() < self.faults.repeat:
             return Candidate.of(parent.parts, (parent.id,), Origin("landscape", rank=rank))
-        mu = truth(parent)
+        mu = written_reward(parent)
         if rng.random() < self.delta0:
             mu = min(self.bound, mu + self.gamma * (1.0 + 1e-6 + 1e-3 * rng.random()))
         else:
-            mu = self.failure.fall(mu, rng)
+            mu = self.failure.fallen_reward(mu, rng)
         return Candidate.of(
-            program(mu, rng.getrandbits(40)), (parent.id,), Origin("landscape", rank=rank)
+            landscape_program(mu, rng.getrandbits(40)), (parent.id,), Origin("landscape", rank=rank)
         )
 
     def embed(self, candidates: Sequence[Candidate]) -> Vectors:
         """Points on a quarter of a great circle, at the angle of mu, moved off it by the blur."""
         flat: list[float] = []
         for candidate in candidates:
-            along = math.pi / 2 * truth(candidate) / self.bound
+            along = math.pi / 2 * written_reward(candidate) / self.bound
             aside = self.blur * (2.0 * int(candidate.digest[:8], 16) / 0xFFFFFFFF - 1.0)
             flat += (
                 math.cos(along) * math.cos(aside),
@@ -249,7 +258,7 @@ class Landscape:
             )
         return Vectors(len(candidates), 3, struct.pack(f"<{len(flat)}f", *flat), "landscape")
 
-    def distance(self, gap: float) -> float:
+    def embedding_distance(self, gap: float) -> float:
         """Embedding distance, without blur, of two candidates with a `gap` of true rewards."""
         return 2.0 * math.sin(math.pi / 4 * gap / self.bound)
 
@@ -277,21 +286,23 @@ def perform_session(
     """
     if request.kind == "session.wait":
         draw = Random(f"{request.seed}/wait")
-        waited, usage = _wait(read(request.payload, Wait), draw, programs, empty)
-        return rng.expovariate(0.2), Custom(plain(waited), usage)
+        waited, usage = _draw_wait(from_plain_data(request.payload, Wait), draw, programs, empty)
+        return rng.expovariate(0.2), Custom(to_plain_data(waited), usage)
     if request.kind == "session.tool":
         return 0.01, Custom(
-            plain(ToolOutput("Breadth at the end: 3." if request.payload["tool"] == "read" else ""))
+            to_plain_data(
+                ToolOutput("Breadth at the end: 3." if request.payload["tool"] == "read" else "")
+            )
         )
     if request.kind == "session.end":
         return 0.1, Custom(
-            plain(Ended(reflections="nothing new", transcript="transcripts/none.jsonl"))
+            to_plain_data(Ended(reflections="nothing new", transcript="transcripts/none.jsonl"))
         )
     kinds = {kind: reply for kind, reply in REPLIES.values()}
-    return 0.1, Custom(plain(kinds[request.kind]()))
+    return 0.1, Custom(to_plain_data(kinds[request.kind]()))
 
 
-def _wait(asked: Wait, draw: Random, programs: Programs, empty: float) -> tuple[Waited, Usage]:
+def _draw_wait(asked: Wait, draw: Random, programs: Programs, empty: float) -> tuple[Waited, Usage]:
     chance = draw.random()
     if asked.nth >= TURNS or chance < 0.05:
         return Waited(
@@ -304,11 +315,11 @@ def _wait(asked: Wait, draw: Random, programs: Programs, empty: float) -> tuple[
         return Waited(reports=reports), Usage(calls=1, input_tokens=900, output_tokens=90)
     count = draw.randint(1, 4)
     return Waited(
-        tuple(_experiment(asked, asked.seen + n, draw, programs) for n in range(count))
+        tuple(_draw_experiment(asked, asked.seen + n, draw, programs) for n in range(count))
     ), Usage()
 
 
-def _experiment(asked: Wait, n: int, draw: Random, programs: Programs) -> Experiment:
+def _draw_experiment(asked: Wait, n: int, draw: Random, programs: Programs) -> Experiment:
     ticket = f"a{asked.agent:02d}-{n}"
     if draw.random() < 0.1:
         return Experiment(ticket, "evaluator.py", fault="outside_candidates")

@@ -25,25 +25,25 @@ class PlainRule:
         seen: dict[str, list[float]] = {}
         known: dict[str, Candidate] = {}
         for candidate in lab.seeds:
-            await self.look(lab, candidate, seen, known)
-        await lab.gather(*(self.lane(lab, seen, known) for _ in range(lab.workers)))
+            await self.evaluate_once(lab, candidate, seen, known)
+        await lab.gather(*(self.run_lane(lab, seen, known) for _ in range(lab.workers)))
 
-    async def lane(
+    async def run_lane(
         self, lab: Lab, seen: dict[str, list[float]], known: dict[str, Candidate]
     ) -> None:
         """One child after another."""
         while True:
             total = sum(len(scores) for scores in seen.values())
             parent = (
-                known[max(seen, key=lambda name: self.index(seen[name], total))]
+                known[max(seen, key=lambda name: self.candidate_index(seen[name], total))]
                 if seen
                 else lab.seeds[0]
             )
             answer = await lab.propose(Brief(parent))
             for candidate in (*answer.candidates, *((parent,) if self.again else ())):
-                await self.look(lab, candidate, seen, known)
+                await self.evaluate_once(lab, candidate, seen, known)
 
-    async def look(
+    async def evaluate_once(
         self,
         lab: Lab,
         candidate: Candidate,
@@ -57,7 +57,7 @@ class PlainRule:
         if scores:
             seen.setdefault(candidate.id, []).extend(scores)
 
-    def index(self, scores: list[float], total: int) -> float:
+    def candidate_index(self, scores: list[float], total: int) -> float:
         """The index of a candidate, by its scores and the number of all scores."""
         return sum(scores) / len(scores)
 
@@ -66,7 +66,7 @@ class PlainRule:
 class Greedy(PlainRule):
     """The parent is the candidate with the highest score ever seen."""
 
-    def index(self, scores: list[float], total: int) -> float:
+    def candidate_index(self, scores: list[float], total: int) -> float:
         return max(scores)
 
 
@@ -87,8 +87,8 @@ class UpperBound(PlainRule):
     again: bool = True
     width: float = 0.1
 
-    def index(self, scores: list[float], total: int) -> float:
-        return super().index(scores, total) + self.width * math.sqrt(
+    def candidate_index(self, scores: list[float], total: int) -> float:
+        return super().candidate_index(scores, total) + self.width * math.sqrt(
             math.log(max(total, 2)) / len(scores)
         )
 

@@ -43,19 +43,21 @@ class ScriptedModel:
             await self._sleep(self._latency)
         choices: list[Completion] = []
         for _ in range(call.samples):
-            answer = self._answer(call)
+            answer = self._next_answer(call)
             if isinstance(answer, Reply):
                 return answer
             choices.append(answer if isinstance(answer, Completion) else Completion(answer))
-        counted = Tokens(_tokens(call.prompt), sum(_tokens(choice.text) for choice in choices))
+        counted = Tokens(
+            _token_estimate(call.prompt), sum(_token_estimate(choice.text) for choice in choices)
+        )
         return Reply(tuple(choices), counted, dollars=0.0)
 
-    def _answer(self, call: Call) -> str | Completion | Reply:
+    def _next_answer(self, call: Call) -> str | Completion | Reply:
         if callable(self._script):
             return self._script(call)
         self._next += 1
         return self._script[(self._next - 1) % len(self._script)]
 
 
-def _tokens(text: str) -> int:
+def _token_estimate(text: str) -> int:
     return len(text) // 4 + 1

@@ -29,7 +29,7 @@ It has two lone surrogates, NUL and escapes.
 """
 
 
-def specimens() -> list[Entry]:
+def specimen_entries() -> list[Entry]:
     """One entry of every kind and with every result; texts are short, long, very long and odd."""
     parts = {"main.py": "x = 1\n" * 20_000, "odd.txt": ODD}
     one = Candidate.of(parts, ("aaaaaaaaaaaa",), Origin("rewrite", "a-model", 1, 0.25, 2, ODD))
@@ -97,20 +97,22 @@ class JournalContract:
 
     def test_everything_comes_back_as_it_was_given(self, tmp_path: Path) -> None:
         journal = self.make(tmp_path)
-        journal.append(specimens())
+        journal.append(specimen_entries())
         journal = self.reopen(journal, tmp_path)
-        assert self.plain(journal, journal.read()) == specimens()
+        assert self.plain(journal, journal.read()) == specimen_entries()
         journal.close()
 
     def test_append_returns_what_read_gives(self, tmp_path: Path) -> None:
         journal = self.make(tmp_path)
-        returned = [event for entry in specimens() for event in journal.append([entry])]
+        returned = [event for entry in specimen_entries() for event in journal.append([entry])]
         assert list(journal.read()) == returned
         journal.close()
 
     def test_a_replay_is_told_all_that_it_looks_at(self, tmp_path: Path) -> None:
         journal = self.make(tmp_path)
-        journal.append([*specimens(), Entry("held", 9, "0f", "propose", {"most": {"calls": 2}})])
+        journal.append(
+            [*specimen_entries(), Entry("held", 9, "0f", "propose", {"most": {"calls": 2}})]
+        )
         for event, told in zip(journal.read(), journal.retrace(), strict=True):
             entry, seen = event.entry, told.entry
             assert (told.seq, told.time) == (event.seq, event.time)
@@ -123,9 +125,9 @@ class JournalContract:
 
     def test_places_are_counted_from_one_without_gaps(self, tmp_path: Path) -> None:
         journal = self.make(tmp_path)
-        journal.append(specimens()[:3])
+        journal.append(specimen_entries()[:3])
         journal = self.reopen(journal, tmp_path)
-        journal.append(specimens()[3:5])
+        journal.append(specimen_entries()[3:5])
         assert [event.seq for event in journal.read()] == [1, 2, 3, 4, 5]
         assert [event.seq for event in journal.read(after=3)] == [4, 5]
         assert list(journal.read(after=5)) == []
@@ -133,10 +135,10 @@ class JournalContract:
 
     def test_reading_sees_what_is_appended_meanwhile(self, tmp_path: Path) -> None:
         journal = self.make(tmp_path)
-        journal.append(specimens()[:2])
+        journal.append(specimen_entries()[:2])
         reader = journal.read()
         first = next(reader)
-        journal.append(specimens()[2:4])
+        journal.append(specimen_entries()[2:4])
         assert [first.seq, *(event.seq for event in reader)] == [1, 2, 3, 4]
         journal.close()
 
@@ -145,10 +147,10 @@ class JournalContract:
     ) -> None:
         journal = self.make(tmp_path)
         for score in (float("nan"), float("inf"), None):
-            self._refused(journal, Observation("c", Status.OK, score))
-        self._refused(journal, Observation("c", Status.ERROR, 1.0))
+            self._check_refused(journal, Observation("c", Status.OK, score))
+        self._check_refused(journal, Observation("c", Status.ERROR, 1.0))
         assert list(journal.read()) == []
-        assert [event.seq for event in journal.append(specimens()[:1])] == [1]
+        assert [event.seq for event in journal.append(specimen_entries()[:1])] == [1]
         journal.close()
 
     def test_a_metric_may_be_no_number(self, tmp_path: Path) -> None:
@@ -173,13 +175,13 @@ class JournalContract:
         journal.close()
         journal.close()
         try:
-            journal.append(specimens()[:1])
+            journal.append(specimen_entries()[:1])
         except ValueError:
             return
         raise AssertionError("append after close must raise ValueError")
 
-    def _refused(self, journal: Journal, observation: Observation) -> None:
-        batch = [*specimens()[:2], Entry("done", 1, "0f", "evaluate", result=observation)]
+    def _check_refused(self, journal: Journal, observation: Observation) -> None:
+        batch = [*specimen_entries()[:2], Entry("done", 1, "0f", "evaluate", result=observation)]
         try:
             journal.append(batch)
         except ValueError:

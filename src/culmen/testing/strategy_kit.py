@@ -22,9 +22,9 @@ import msgspec
 
 from culmen.core.event import at_least
 from culmen.core.ports import Journal, MinimalStrategy
-from culmen.core.task import Task, fingerprint
+from culmen.core.task import Task, digest_pieces
 from culmen.core.usage import Budget
-from culmen.engine.driver import replay
+from culmen.engine.driver import replay_journal
 from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
 from culmen.strategies import catalog
@@ -112,14 +112,14 @@ def check_kill_points(
             journal=journal,
             kill_after=point,
         )
-        before = _finished(journal)
+        before = _finished_effects(journal)
         assert len(before) == point, (
             f"killed after {point} completions, {len(before)} are journaled"
         )
         resumed = simulate(
             strategy, task, world, budget, seed=3, workers=3, order=order, journal=journal
         )
-        after = _finished(journal)
+        after = _finished_effects(journal)
         assert after[:point] == before, f"what was finished before the kill at {point} has changed"
         assert len({key for key, _ in after}) == len(after), (
             f"an effect finished twice after the kill at {point}"
@@ -129,13 +129,13 @@ def check_kill_points(
                 f"resumed after {point} completions, the run differs"
             )
         again = Search(strategy, task, budget, 3, 3)
-        replay(again, journal.read(), at_least)
-        assert again.verdict == resumed.verdict, (
+        replay_journal(again, journal.read(), at_least)
+        assert again.result_so_far == resumed.verdict, (
             f"the journal of the run killed at {point} replays to another choice"
         )
 
 
-def _finished(journal: Journal) -> list[tuple[int, bytes]]:
+def _finished_effects(journal: Journal) -> list[tuple[int, bytes]]:
     entries = (event.entry for event in journal.read())
     return [
         (entry.key, msgspec.json.encode(entry.result)) for entry in entries if entry.kind == "done"
@@ -149,7 +149,7 @@ def check_finishes(
     run = simulate(strategy, task, world, budget, seed=5, workers=4, trial=False)
     assert run.search.reason == "evaluations", f"the search ended by '{run.search.reason}'"
     assert run.verdict is not None, "nothing was reported"
-    for seed in task.candidates():
+    for seed in task.initial_candidates():
         assert run.search.evidence.account.tally(seed.id), f"the seed {seed.id} was never evaluated"
     return run
 
@@ -176,12 +176,12 @@ def check_barren(strategy: MinimalStrategy) -> None:
 
 _CHILD = """
 import json, sys
-from culmen.core.task import fingerprint
+from culmen.core.task import digest_pieces
 from culmen.strategies import catalog
 from culmen.testing.landscape import task
 from culmen.testing.strategy_kit import BUDGET, ROUGH, outcome, simulate
-run = simulate(catalog.revive(**json.loads(sys.argv[1])), task(), ROUGH, BUDGET, seed=7, workers=3)
-print(fingerprint(*outcome(run.journal)))
+run = simulate(catalog.revive_object(**json.loads(sys.argv[1])), task(), ROUGH, BUDGET, seed=7, workers=3)
+print(digest_pieces(*outcome(run.journal)))
 """
 
 
@@ -190,9 +190,9 @@ def check_hash_seeds(strategy: MinimalStrategy, seeds: Sequence[int] = (0, 1, 2)
 
     Each run is made in a process of its own.
     """
-    told = json.dumps(catalog.config(strategy))
+    told = json.dumps(catalog.strategy_config(strategy))
     here = simulate(strategy, task(), ROUGH, BUDGET, seed=7, workers=3)
-    expected = fingerprint(*outcome(here.journal))
+    expected = digest_pieces(*outcome(here.journal))
     for seed in seeds:
         environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
         answer = subprocess.run(
@@ -217,11 +217,11 @@ def impurities(path: str | Path) -> list[str]:
     membership, not iterated over.
     """
     tree = ast.parse(Path(path).read_text(encoding="utf-8"))
-    found = [complaint for node in ast.walk(tree) for complaint in _complaints(node)]
+    found = [complaint for node in ast.walk(tree) for complaint in _node_complaints(node)]
     return [f"{line}: {text}" for line, text in sorted(found)]
 
 
-def _complaints(node: ast.AST) -> list[tuple[int, str]]:
+def _node_complaints(node: ast.AST) -> list[tuple[int, str]]:
     if isinstance(node, ast.Import):
         return [
             (node.lineno, f"imports {a.name}")

@@ -22,7 +22,7 @@ from culmen.core.ports import Journal, MinimalStrategy, Proposer
 from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.engine.driver import about, replay
+from culmen.engine.driver import effect_facts, replay_journal
 from culmen.engine.search import Estimate, Search
 from culmen.store.journal import MemoryJournal
 
@@ -52,7 +52,7 @@ class Simulation:
     @property
     def verdict(self) -> RunResult | None:
         """The engine's choice."""
-        return self.search.verdict
+        return self.search.result_so_far
 
 
 def simulate(
@@ -84,7 +84,7 @@ def simulate(
     search = Search(
         strategy, task, budget, seed, workers, proposer, estimate, stop_at=stop_at, trial=trial
     )
-    replayed = replay(search, journal.retrace(), estimate)
+    replayed = replay_journal(search, journal.retrace(), estimate)
     clock = _Clock(world, {"evaluate": workers, "other": calls}, order, replayed.elapsed)
     clock.enqueue(replayed.pending)
     for entry in replayed.missing:
@@ -96,23 +96,23 @@ def simulate(
         sum(entry.kind in ("tell", "stop") and bool(entry.body.get("id")) for entry in before) :
     ]
     performed = 0
-    while not search.done:
-        while waiting and waiting[0][0] <= finished + performed and not search.done:
+    while not search.is_done:
+        while waiting and waiting[0][0] <= finished + performed and not search.is_done:
             entry = msgspec.structs.replace(waiting.pop(0)[1], elapsed=clock.now)
             entries, search.outbox = search.outbox, []
             journal.append([*entries, entry])
             clock.enqueue(search.feed(entry))
-        if search.done:
+        if search.is_done:
             break
         if kill_after is not None and performed >= kill_after:
             search.close()
             return Simulation(search, journal, clock.now, performed, True)
         entries = [
             msgspec.structs.replace(e, elapsed=clock.now)
-            for e in (*search.outbox, *clock.start(search))
+            for e in (*search.outbox, *clock.start_effects(search))
         ]
         search.outbox = []
-        entry = clock.next(search.deadline)
+        entry = clock.next_completion(search.deadline)
         journal.append([*entries, entry])
         clock.enqueue(search.feed(entry))
         performed += entry.kind == "done"
@@ -133,7 +133,7 @@ class _Clock:
         for effect in effects:
             heapq.heappush(self._waiting, (effect.key, effect))
 
-    def start(self, search: Search) -> list[Entry]:
+    def start_effects(self, search: Search) -> list[Entry]:
         """Start the effects that have a slot; the `started` entries."""
         self._running = [run for run in self._running if run[2].key in search.in_flight]
         heapq.heapify(self._running)
@@ -151,14 +151,20 @@ class _Clock:
             seconds, result = self._world.perform(effect, Random(f"{effect.mark}/{key}"))
             finish = self.now + seconds
             done = Entry(
-                "done", key, effect.mark, effect.kind, about(effect, search.purpose), result, finish
+                "done",
+                key,
+                effect.mark,
+                effect.kind,
+                effect_facts(effect, search.purpose),
+                result,
+                finish,
             )
             heapq.heappush(self._running, (key if self._order == "request" else finish, key, done))
             started.append(Entry("started", key, effect.mark, effect.kind))
         self._waiting = later
         return started
 
-    def next(self, deadline: float) -> Entry:
+    def next_completion(self, deadline: float) -> Entry:
         """The next completion, or the stop entry if the phase's time is over before it."""
         if not self._running:
             raise AssertionError("the search is not done, yet nothing runs")

@@ -21,7 +21,7 @@ from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Result
-from culmen.core.task import Objective, Task, constraint, goals
+from culmen.core.task import Objective, Task, parse_constraint, parse_metric_goals
 from culmen.core.usage import Usage
 from culmen.testing.landscape import PART, Landscape
 
@@ -43,7 +43,7 @@ class Genome:
     genes: int = 0
     broken: bool = False
 
-    def parts(self, serial: int) -> dict[str, str]:
+    def genome_parts(self, serial: int) -> dict[str, str]:
         """The text of a candidate; `serial` makes it one of its own."""
         return {
             PART: (
@@ -53,18 +53,18 @@ class Genome:
         }
 
 
-def genome(candidate: Candidate) -> Genome:
+def candidate_genome(candidate: Candidate) -> Genome:
     """The properties in a candidate's text."""
     lines = dict(line.split("=") for line in candidate.text.splitlines())
     return Genome(float(lines["mu"]), int(lines["genes"]), lines["broken"] == "1")
 
 
-def quality(candidate: Candidate) -> float:
+def hidden_quality(candidate: Candidate) -> float:
     """The hidden quality of a candidate, 0..1."""
-    return genome(candidate).quality
+    return candidate_genome(candidate).quality
 
 
-def _moved(
+def _moved_genome(
     parent: Genome, rng: Random, better: float, same: float, gain: float = STEP, most: float = 1.0
 ) -> Genome:
     """Better by `gain` with probability `better`, the same with `same`, else worse.
@@ -79,61 +79,61 @@ def _moved(
     return replace(parent, quality=min(most, max(0.0, value)))
 
 
-def smooth(parent: Genome, rng: Random, world: int) -> Genome:
+def smooth_shape(parent: Genome, rng: Random, world: int) -> Genome:
     """A child is a step better with probability 0.15, the same with 0.21, else worse.
 
     The mean loss is 0.06.
     """
-    return _moved(parent, rng, 0.15, 0.21)
+    return _moved_genome(parent, rng, 0.15, 0.21)
 
 
-def flat(parent: Genome, rng: Random, world: int) -> Genome:
+def flat_shape(parent: Genome, rng: Random, world: int) -> Genome:
     """Gains are rare (0.05) and most children are the same."""
-    return _moved(parent, rng, 0.05, 0.70)
+    return _moved_genome(parent, rng, 0.05, 0.70)
 
 
-def needle(parent: Genome, rng: Random, world: int) -> Genome:
+def needle_shape(parent: Genome, rng: Random, world: int) -> Genome:
     """One child in fifty is far better (0.15), no other child is better at all."""
-    return _moved(parent, rng, 0.02, 0.28, gain=0.15)
+    return _moved_genome(parent, rng, 0.02, 0.28, gain=0.15)
 
 
-def ruins(parent: Genome, rng: Random, world: int) -> Genome:
+def ruins_shape(parent: Genome, rng: Random, world: int) -> Genome:
     """Half of the children are ruined: they run, and score a fifth of their parent.
 
     The others are as in `smooth`.
     """
     if rng.random() < 0.5:
         return replace(parent, quality=0.2 * parent.quality)
-    return smooth(parent, rng, world)
+    return smooth_shape(parent, rng, world)
 
 
-def deceptive(parent: Genome, rng: Random, world: int) -> Genome:
+def deceptive_shape(parent: Genome, rng: Random, world: int) -> Genome:
     """A first basin that ends at 0.5, and another, 0.1 to 0.2 lower, that ends at 1.
 
     One child in ten falls into the other basin.
     """
     if not parent.genes and rng.random() < 0.1:
         return Genome(max(0.0, parent.quality - 0.1 - 0.1 * rng.random()), 1)
-    return _moved(parent, rng, 0.15, 0.21, most=1.0 if parent.genes else 0.5)
+    return _moved_genome(parent, rng, 0.15, 0.21, most=1.0 if parent.genes else 0.5)
 
 
-def rugged(parent: Genome, rng: Random, world: int) -> Genome:
+def rugged_shape(parent: Genome, rng: Random, world: int) -> Genome:
     """One or two of 20 genes change, each of which depends on four others."""
     genes = parent.genes
     for _ in range(1 if rng.random() < 0.7 else 2):
         genes ^= 1 << rng.randrange(GENES)
-    return Genome(_fitness(genes, world), genes)
+    return Genome(_gene_fitness(genes, world), genes)
 
 
 @cache
-def _tables(world: int) -> list[list[float]]:
+def _gene_tables(world: int) -> list[list[float]]:
     rng = Random(f"nk/{world}")
     return [[rng.random() for _ in range(2 ** (LINKS + 1))] for _ in range(GENES)]
 
 
-def _fitness(genes: int, world: int) -> float:
+def _gene_fitness(genes: int, world: int) -> float:
     total = 0.0
-    for i, table in enumerate(_tables(world)):
+    for i, table in enumerate(_gene_tables(world)):
         place = 0
         for j in range(LINKS + 1):
             place = 2 * place + (genes >> ((i + j) % GENES) & 1)
@@ -141,7 +141,7 @@ def _fitness(genes: int, world: int) -> float:
     return total / GENES
 
 
-def plain(value: float) -> float:
+def plain_reward(value: float) -> float:
     """The reward is the quality."""
     return value
 
@@ -161,13 +161,13 @@ class SimulatedWorld(Landscape):
     children in ten are of one inspiration, too.
     """
 
-    shape: Shape = smooth
+    shape: Shape = smooth_shape
     noise: float = 0.0
     tails: int = 0
     unequal: float = 0.0
     coin: bool = False
     unit: float = 1.0
-    reward: Callable[[float], float] = plain
+    reward: Callable[[float], float] = plain_reward
     broken: float = 0.0
     absurd: float | None = None
     flaky: float = 0.0
@@ -187,29 +187,32 @@ class SimulatedWorld(Landscape):
         Its initial program has quality 0.1 (rugged: that of random genes).
         """
         first = Genome(START)
-        if self.shape is rugged:
+        if self.shape is rugged_shape:
             genes = Random(f"start/{self.number}").getrandbits(GENES)
-            first = Genome(_fitness(genes, self.number), genes)
+            first = Genome(_gene_fitness(genes, self.number), genes)
         cases = tuple(Case(f"case-{k}", k) for k in range(self.cases))
         bounds = (0.0, 1.0) if self.coin or self.answers else (0.0 if self.flaky else None, None)
         return Task(
             "world",
             goal="climb",
-            seeds=(first.parts(0),),
+            seeds=(first.genome_parts(0),),
             cases=cases,
             objective=Objective(bounds=bounds),
         )
 
     def truth(self, candidate: Candidate) -> float:
         """The expected score of a candidate over evaluations and cases, failures at 0."""
-        found = genome(candidate)
+        found = candidate_genome(candidate)
         if found.broken:
             return 0.0
         value = self.unit * self.reward(found.quality)
         if self.answers:
-            return sum(self._answer(candidate, f"case-{k}") for k in range(self.cases)) / self.cases
+            return (
+                sum(self._case_answer(candidate, f"case-{k}") for k in range(self.cases))
+                / self.cases
+            )
         if self.cases:
-            shifts = [self._shift(candidate, f"case-{k}") for k in range(self.cases)]
+            shifts = [self._case_shift(candidate, f"case-{k}") for k in range(self.cases)]
             value += self.unit * sum(shifts) / len(shifts)
         return value * (1.0 - self.flaky)
 
@@ -219,7 +222,7 @@ class SimulatedWorld(Landscape):
         if isinstance(request, EvaluateRequest):
             case = request.case.id if request.case else ""
             draws = Random(f"{request.seed}/{request.candidate.digest}/{case}")
-            found = self._score(request.candidate, case, draws)
+            found = self._draw_score(request.candidate, case, draws)
             status = Status.ERROR if found is None else Status.OK
             told = Observation(
                 request.candidate.id, status, found, case, seed=request.seed, trust="verified"
@@ -233,20 +236,20 @@ class SimulatedWorld(Landscape):
 
     def propose(self, brief: Brief, rng: Random) -> Proposal:
         """`brief.k` children."""
-        children = tuple(self._born(brief, rank, rng) for rank in range(brief.k))
+        children = tuple(self._born_child(brief, rank, rng) for rank in range(brief.k))
         return Proposal(
             children,
             model="world",
             usage=Usage(calls=1, input_tokens=2000, output_tokens=800 * brief.k),
         )
 
-    def _born(self, brief: Brief, rank: int, rng: Random) -> Candidate:
+    def _born_child(self, brief: Brief, rank: int, rng: Random) -> Candidate:
         assert brief.parent is not None
-        parent, parents = genome(brief.parent), (brief.parent.id,)
+        parent, parents = candidate_genome(brief.parent), (brief.parent.id,)
         if self.cross and brief.inspirations and rng.random() < 0.3:
             other = brief.inspirations[0].candidate
             parent, parents = (
-                replace(parent, quality=(parent.quality + quality(other)) / 2),
+                replace(parent, quality=(parent.quality + hidden_quality(other)) / 2),
                 (*parents, other.id),
             )
         child = self.shape(parent, rng, self.number)
@@ -255,27 +258,29 @@ class SimulatedWorld(Landscape):
         serial = rng.getrandbits(40)
         if self.twins and rng.random() < 1 / 3:
             child, serial = replace(child, quality=round(child.quality / STEP) * STEP), 0
-        return Candidate.of(child.parts(serial), parents, Origin("world", rank=rank))
+        return Candidate.of(child.genome_parts(serial), parents, Origin("world", rank=rank))
 
-    def _score(self, candidate: Candidate, case: str, draws: Random) -> float | None:
-        found = genome(candidate)
+    def _draw_score(self, candidate: Candidate, case: str, draws: Random) -> float | None:
+        found = candidate_genome(candidate)
         if found.broken:
             return self.absurd
         if self.flaky and draws.random() < self.flaky:
             return None
         if self.answers:
-            return self._answer(candidate, case)
+            return self._case_answer(candidate, case)
         if self.coin:
             return float(draws.random() < found.quality)
-        value = self.reward(found.quality) + (self._shift(candidate, case) if case else 0.0)
-        return self.unit * (value + self._noise(candidate, draws))
+        value = self.reward(found.quality) + (self._case_shift(candidate, case) if case else 0.0)
+        return self.unit * (value + self._draw_noise(candidate, draws))
 
-    def _answer(self, candidate: Candidate, case: str) -> float:
+    def _case_answer(self, candidate: Candidate, case: str) -> float:
         """1.0 if the candidate's answer to a case is right, else 0.0."""
         difficulty = Random(f"difficulty/{self.number}/{case}").random()
-        return float(genome(candidate).quality + self._shift(candidate, case) > difficulty)
+        return float(
+            candidate_genome(candidate).quality + self._case_shift(candidate, case) > difficulty
+        )
 
-    def _noise(self, candidate: Candidate, draws: Random) -> float:
+    def _draw_noise(self, candidate: Candidate, draws: Random) -> float:
         if not self.noise:
             return 0.0
         own = (
@@ -290,18 +295,18 @@ class SimulatedWorld(Landscape):
         )
         return self.noise * own * wide * draws.gauss(0, 1)
 
-    def _shift(self, candidate: Candidate, case: str) -> float:
+    def _case_shift(self, candidate: Candidate, case: str) -> float:
         """Effect of the case, and of this case on this candidate."""
         common = self.effect * Random(f"effect/{self.number}/{case}").gauss(0, 1)
         return common + self.interaction * Random(f"shift/{candidate.digest}/{case}").gauss(0, 1)
 
 
-def decades(value: float) -> float:
+def decades_reward(value: float) -> float:
     """A loss that falls from 1000 to 0.1 as quality rises, as a reward."""
     return -(10.0 ** (3.0 - 4.0 * value))
 
 
-def ceiling(value: float) -> float:
+def ceiling_reward(value: float) -> float:
     """Nothing above 0.6 pays."""
     return min(value, 0.6)
 
@@ -310,39 +315,39 @@ TUNED: dict[str, SimulatedWorld] = {
     "smooth": SimulatedWorld(),
     "smooth, noise 2 steps": SimulatedWorld(noise=0.1),
     "smooth, noise 6 steps": SimulatedWorld(noise=0.3),
-    "flat": SimulatedWorld(shape=flat),
-    "flat, noise 2 steps": SimulatedWorld(shape=flat, noise=0.1),
-    "rugged": SimulatedWorld(shape=rugged),
-    "rugged, noise 1 step": SimulatedWorld(shape=rugged, noise=0.05),
-    "needle": SimulatedWorld(shape=needle),
-    "deceptive": SimulatedWorld(shape=deceptive),
-    "deceptive, noise 1 step": SimulatedWorld(shape=deceptive, noise=0.05),
+    "flat": SimulatedWorld(shape=flat_shape),
+    "flat, noise 2 steps": SimulatedWorld(shape=flat_shape, noise=0.1),
+    "rugged": SimulatedWorld(shape=rugged_shape),
+    "rugged, noise 1 step": SimulatedWorld(shape=rugged_shape, noise=0.05),
+    "needle": SimulatedWorld(shape=needle_shape),
+    "deceptive": SimulatedWorld(shape=deceptive_shape),
+    "deceptive, noise 1 step": SimulatedWorld(shape=deceptive_shape, noise=0.05),
     "Student noise": SimulatedWorld(noise=0.05, tails=2),
     "0/1 scores": SimulatedWorld(coin=True),
     "data set": SimulatedWorld(noise=0.05, cases=30, effect=0.3, interaction=0.1),
     "broken children": SimulatedWorld(noise=0.1, broken=0.3),
-    "ruined children": SimulatedWorld(shape=ruins, noise=0.05),
+    "ruined children": SimulatedWorld(shape=ruins_shape, noise=0.05),
     "right answers": SimulatedWorld(cases=24, interaction=0.2, answers=True),
 }
 HELD_OUT: dict[str, SimulatedWorld] = {
     "smooth, noise 1 step": SimulatedWorld(noise=0.05),
     "smooth, noise 4 steps": SimulatedWorld(noise=0.2),
-    "needle, noise 2 steps": SimulatedWorld(shape=needle, noise=0.1),
-    "rugged, noise 2 steps": SimulatedWorld(shape=rugged, noise=0.1),
-    "deceptive, noise 2 steps": SimulatedWorld(shape=deceptive, noise=0.1),
+    "needle, noise 2 steps": SimulatedWorld(shape=needle_shape, noise=0.1),
+    "rugged, noise 2 steps": SimulatedWorld(shape=rugged_shape, noise=0.1),
+    "deceptive, noise 2 steps": SimulatedWorld(shape=deceptive_shape, noise=0.1),
     "unequal noise": SimulatedWorld(noise=0.05, unequal=1.0),
     "exact data set": SimulatedWorld(cases=20, effect=0.3, interaction=0.1),
-    "ceiling": SimulatedWorld(noise=0.1, reward=ceiling),
+    "ceiling": SimulatedWorld(noise=0.1, reward=ceiling_reward),
     "unit 1e6": SimulatedWorld(noise=0.1, unit=1e6),
     "unit 1e-6": SimulatedWorld(unit=1e-6),
-    "losses over decades": SimulatedWorld(reward=decades),
+    "losses over decades": SimulatedWorld(reward=decades_reward),
     "scores of -1e9": SimulatedWorld(noise=0.05, broken=0.2, absurd=-1e9),
     "flaky": SimulatedWorld(noise=0.05, flaky=0.2),
     "twins": SimulatedWorld(noise=0.1, twins=True),
     "crossovers": SimulatedWorld(noise=0.1, cross=True),
-    "ruined children, noise 2 steps": SimulatedWorld(shape=ruins, noise=0.1),
+    "ruined children, noise 2 steps": SimulatedWorld(shape=ruins_shape, noise=0.1),
     "right answers, ruined children": SimulatedWorld(
-        shape=ruins, cases=24, interaction=0.1, answers=True
+        shape=ruins_shape, cases=24, interaction=0.1, answers=True
     ),
 }
 FAMILY = {**TUNED, **HELD_OUT}
@@ -369,9 +374,11 @@ class FrontWorld(Landscape):
 
     def task(self) -> Task:
         """The task of this world; its initial program has quality 0.1, halfway."""
-        limits = tuple(map(constraint, self.constraints))
-        objective = Objective(metrics=goals(self.objectives), constraints=limits)
-        return Task("front", goal="climb", seeds=(_placed(START, 0.5, 0),), objective=objective)
+        limits = tuple(map(parse_constraint, self.constraints))
+        objective = Objective(metrics=parse_metric_goals(self.objectives), constraints=limits)
+        return Task(
+            "front", goal="climb", seeds=(_placed_parts(START, 0.5, 0),), objective=objective
+        )
 
     @property
     def objectives(self) -> dict[str, Any]:
@@ -383,7 +390,7 @@ class FrontWorld(Landscape):
 
     def truth(self, candidate: Candidate) -> tuple[float, float]:
         """Accuracy, and one minus the speed in thousandths: both 0..1, higher is better."""
-        quality, place = _place(candidate)
+        quality, place = _candidate_place(candidate)
         angle = place * math.pi / 2
         return quality * math.cos(angle) ** self.bend, quality * math.sin(angle) ** self.bend
 
@@ -395,18 +402,22 @@ class FrontWorld(Landscape):
             return rng.expovariate(1.0) * self.evaluate_seconds, self._seen(request, draws)
         if isinstance(request, ProposeRequest):
             draws = Random(request.seed)
-            children = tuple(self._child(request.brief, draws) for _ in range(request.brief.k))
+            children = tuple(
+                self._front_child(request.brief, draws) for _ in range(request.brief.k)
+            )
             usage = Usage(calls=1, input_tokens=2000, output_tokens=800 * request.brief.k)
             return rng.expovariate(1.0) * self.propose_seconds, Proposal(
                 children, model="world", usage=usage
             )
         return super().perform(effect, rng)
 
-    def _child(self, brief: Brief, rng: Random) -> Candidate:
+    def _front_child(self, brief: Brief, rng: Random) -> Candidate:
         assert brief.parent is not None
-        quality, place = _place(brief.parent)
-        moved = _moved(Genome(quality), rng, 0.15, 0.21).quality
-        parts = _placed(moved, min(1.0, max(0.0, place + rng.gauss(0, 0.15))), rng.getrandbits(40))
+        quality, place = _candidate_place(brief.parent)
+        moved = _moved_genome(Genome(quality), rng, 0.15, 0.21).quality
+        parts = _placed_parts(
+            moved, min(1.0, max(0.0, place + rng.gauss(0, 0.15))), rng.getrandbits(40)
+        )
         return Candidate.of(parts, (brief.parent.id,), Origin("world"))
 
     def _seen(self, request: EvaluateRequest, draws: Random) -> Observation:
@@ -425,10 +436,10 @@ class FrontWorld(Landscape):
         return replaced(told, score=(first + second) / 2, metrics=metrics)
 
 
-def _placed(quality: float, place: float, serial: int) -> dict[str, str]:
+def _placed_parts(quality: float, place: float, serial: int) -> dict[str, str]:
     return {PART: f"mu={quality!r}\nplace={place!r}\nserial={serial}\n"}
 
 
-def _place(candidate: Candidate) -> tuple[float, float]:
+def _candidate_place(candidate: Candidate) -> tuple[float, float]:
     lines = dict(line.split("=") for line in candidate.text.splitlines())
     return float(lines["mu"]), float(lines["place"])

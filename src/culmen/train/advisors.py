@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from culmen.core.errors import UserError
-from culmen.core.task import fingerprint
-from culmen.train.craft import DONE, SETTINGS, Persona, restore
+from culmen.core.task import digest_pieces
+from culmen.train.craft import DONE, SETTINGS, Persona, restore_checkpoint
 from culmen.train.engine import BATCH, PolicyEngine
 from culmen.train.models import (
     ChatPersona,
@@ -20,7 +20,7 @@ from culmen.train.models import (
     MenuPersona,
     Render,
     WordTokenizer,
-    adapted,
+    adapted_model,
     load_model,
     load_tokenizer,
     tiny_model,
@@ -30,7 +30,7 @@ from culmen.train.torch_engine import TorchEngine
 Messages = list[dict[str, str]]
 
 
-def settings(run: Path) -> dict[str, Any]:
+def policy_settings(run: Path) -> dict[str, Any]:
     """The payload of the run's `train.open`. Raises `UserError` for a run without one."""
     file = run / "policy" / SETTINGS
     if not file.is_file():
@@ -42,19 +42,19 @@ def settings(run: Path) -> dict[str, Any]:
     return json.loads(file.read_text())
 
 
-def versions(run: Path) -> list[int]:
+def kept_versions(run: Path) -> list[int]:
     """The kept versions, the first one and the latest ones, ascending."""
     found = (path.parent.name for path in (run / "policy").glob(f"*/{DONE}"))
     return sorted(int(name) for name in found if name.isdigit())
 
 
-def opened(run: Path, version: int | None = None) -> PolicyEngine:
+def open_policy(run: Path, version: int | None = None) -> PolicyEngine:
     """The policy at a version (None: the latest one).
 
     A policy that a server only sampled is loaded in this process. Raises `UserError` for a version
     that is not kept.
     """
-    payload, known = settings(run), versions(run)
+    payload, known = policy_settings(run), kept_versions(run)
     wanted = version if version is not None else max(known, default=0)
     if wanted not in known:
         raise UserError(
@@ -64,16 +64,16 @@ def opened(run: Path, version: int | None = None) -> PolicyEngine:
         )
     if (payload.get("engine") or {}).get("kind") != "tinker":
         payload.pop("engine", None)
-    engine, _ = maker(lambda role, slots: ("", ""))(payload)
-    restore(
+    engine, _ = policy_maker(lambda role, slots: ("", ""))(payload)
+    restore_checkpoint(
         engine,
         run / "policy" / f"{wanted:05d}",
-        fingerprint((run / "policy" / SETTINGS).read_text()),
+        digest_pieces((run / "policy" / SETTINGS).read_text()),
     )
     return engine
 
 
-def export(run: Path, version: int | None, out: Path) -> dict[str, Any]:
+def export_advisor(run: Path, version: int | None, out: Path) -> dict[str, Any]:
     """Export an advisor for other programs; return a description of the files.
 
     They are an adapter of a base model, or a whole model. Raises `UserError` if `out` is not an
@@ -83,14 +83,14 @@ def export(run: Path, version: int | None, out: Path) -> dict[str, Any]:
         raise UserError(
             "this path exists already", where=str(out), fix="name a new folder with --out"
         )
-    engine = opened(run, version)
+    engine = open_policy(run, version)
     out.mkdir(parents=True, exist_ok=True)
     engine.export(out)
     adapter = engine.capabilities.adapter
     about = {
         "version": engine.version,
         "form": "adapter" if adapter else "model",
-        "base": settings(run)["policy"],
+        "base": policy_settings(run)["policy"],
     }
     return {**about, "out": str(out), "files": sorted(path.name for path in out.iterdir())}
 
@@ -102,19 +102,19 @@ class AdvisorChat:
     """
 
     def __init__(self, run: Path, version: int | None, system: str = "", seed: int = 0) -> None:
-        self._asked, self._seed = settings(run), seed
-        self._engine = opened(run, version)
+        self._asked, self._seed = policy_settings(run), seed
+        self._engine = open_policy(run, version)
         self.version = self._engine.version
         self.messages: Messages = [{"role": "system", "content": system}] if system else []
 
-    def say(self, text: str) -> str:
+    def send_message(self, text: str) -> str:
         """The advisor's reply to one more message."""
         engine = self._engine
         self.messages.append({"role": "user", "content": text})
         tokenizer = getattr(engine, "tokenizer", None)
         if isinstance(tokenizer, ChatTokenizer):
             prompt, most, among = (
-                engine.encode(tokenizer.chat(self.messages)),
+                engine.encode(tokenizer.chat_prompt(self.messages)),
                 self._asked["most"],
                 (),
             )
@@ -133,7 +133,7 @@ class AdvisorChat:
 Make = Callable[[dict[str, Any]], tuple[PolicyEngine, Persona]]
 
 
-def maker(render: Render, folder: Path | None = None) -> Make:
+def policy_maker(render: Render, folder: Path | None = None) -> Make:
     """The builder of policies for `train.open`.
 
     `render` fills a step's template; `folder` is the run's.
@@ -141,23 +141,23 @@ def maker(render: Render, folder: Path | None = None) -> Make:
 
     def make(payload: dict[str, Any]) -> tuple[PolicyEngine, Persona]:
         if payload["policy"] == "tiny":
-            return _tiny(payload)
+            return _tiny_policy(payload)
         spec = payload.get("engine") or {}
         tokenizer = load_tokenizer(spec.get("tokenizer") or payload["policy"])
         persona = ChatPersona(tokenizer, render, payload["most"])
         if spec.get("kind") == "tinker":
             from culmen.train.tinker_engine import TinkerEngine
 
-            return TinkerEngine.open(payload, tokenizer), persona
-        engine = _local(payload, tokenizer)
+            return TinkerEngine.from_payload(payload, tokenizer), persona
+        engine = _local_engine(payload, tokenizer)
         if spec.get("kind") in ("vllm", "sglang"):
-            return _served(engine, spec, folder), persona
+            return _served_engine(engine, spec, folder), persona
         return engine, persona
 
     return make
 
 
-def _tiny(payload: dict[str, Any]) -> tuple[PolicyEngine, Persona]:
+def _tiny_policy(payload: dict[str, Any]) -> tuple[PolicyEngine, Persona]:
     if payload.get("engine"):
         raise UserError(
             "the tiny policy runs in this process only",
@@ -168,24 +168,26 @@ def _tiny(payload: dict[str, Any]) -> tuple[PolicyEngine, Persona]:
     tokenizer = WordTokenizer(list(menu))
     model = tiny_model(len(tokenizer), seed)
     if payload.get("head"):
-        model = adapted(model, payload["rank"], seed, head=True)
+        model = adapted_model(model, payload["rank"], seed, head=True)
     return TorchEngine(model, tokenizer, seed, anchored=bool(payload.get("anchored"))), MenuPersona(
         menu
     )
 
 
-def _local(payload: dict[str, Any], tokenizer: ChatTokenizer) -> TorchEngine:
+def _local_engine(payload: dict[str, Any], tokenizer: ChatTokenizer) -> TorchEngine:
     model = load_model(payload["policy"])
     if payload["rank"]:
-        model = adapted(model, payload["rank"], payload["seed"], head=bool(payload.get("head")))
+        model = adapted_model(
+            model, payload["rank"], payload["seed"], head=bool(payload.get("head"))
+        )
     batch = (payload.get("engine") or {}).get("batch", BATCH)
     return TorchEngine(
         model, tokenizer, payload["seed"], anchored=bool(payload.get("anchored")), batch=batch
     )
 
 
-def _served(engine: TorchEngine, spec: dict[str, Any], folder: Path | None) -> PolicyEngine:
-    from culmen.train.served import ServedEngine, connect
+def _served_engine(engine: TorchEngine, spec: dict[str, Any], folder: Path | None) -> PolicyEngine:
+    from culmen.train.served import ServedEngine, make_sampling_client
 
     if not engine.capabilities.adapter:
         raise UserError("a server takes adapters only", where="rank", fix="--set rank=32")
@@ -193,4 +195,4 @@ def _served(engine: TorchEngine, spec: dict[str, Any], folder: Path | None) -> P
         raise UserError(
             "adapters for a server need a folder", where="engine", fix="open the policy of a run"
         )
-    return ServedEngine(engine, connect(spec["kind"], spec["url"]), folder / "served")
+    return ServedEngine(engine, make_sampling_client(spec["kind"], spec["url"]), folder / "served")

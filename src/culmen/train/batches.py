@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Any
 
-from culmen.train.engine import Ask, Progress, require
+from culmen.train.engine import Ask, Progress, import_extra
 
 Drawn = tuple[list[int], list[float]]  # tokens and a log-probability each
 _WORTH = 16  # least common beginning of prompts, in tokens, that is read once
 
 
-def able(model: Any) -> bool:
+def can_batch(model: Any) -> bool:
     """True if rows of the model can be padded and dropped.
 
     It has attention layers only, and its positions can be given.
@@ -30,7 +30,7 @@ def able(model: Any) -> bool:
     return known and "position_ids" in inspect.signature(base.forward).parameters
 
 
-def draw(
+def draw_replies(
     model: Any, asked: Sequence[Ask], closing: int, normal: Callable[[Any], Any], told: Progress
 ) -> list[Drawn]:
     """A reply for each request, in their order.
@@ -38,18 +38,18 @@ def draw(
     `normal` turns logits (rows, vocabulary) into log-probabilities. Progress is reported after each
     token.
     """
-    torch = require("torch", "train")
+    torch = import_extra("torch", "train")
     drawn: list[Drawn] = [([], []) for _ in asked]
     chances = [torch.Generator().manual_seed(one.seed) for one in asked]
     going, tokens = list(range(len(asked))), 0
     with torch.no_grad():
         rows = _Rows(model, [one.prompt for one in asked])
         while going:
-            levels = normal(_limited(rows.logits, [asked[n].among for n in going]))
+            levels = normal(_limited_logits(rows.logits, [asked[n].among for n in going]))
             ahead = torch.cat(
                 [torch.rand(1, generator=chances[n], dtype=torch.float64) for n in going]
             )
-            chosen = _chosen(levels, ahead.to(levels.device))
+            chosen = _tokens_at_share(levels, ahead.to(levels.device))
             for n, token, level in zip(
                 going,
                 chosen.tolist(),
@@ -60,20 +60,22 @@ def draw(
                 drawn[n][1].append(level)
             tokens += len(going)
             left = [
-                at for at, n in enumerate(going) if _goes_on(drawn[n][0], closing, asked[n].most)
+                at
+                for at, n in enumerate(going)
+                if _is_unfinished(drawn[n][0], closing, asked[n].most)
             ]
             going = [going[at] for at in left]
             told(len(asked) - len(going), tokens)
             if going:
-                rows.step(chosen, left)
+                rows.append_tokens(chosen, left)
     return drawn
 
 
-def _goes_on(response: list[int], closing: int, most: int) -> bool:
+def _is_unfinished(response: list[int], closing: int, most: int) -> bool:
     return response[-1] != closing and len(response) < most
 
 
-def _limited(logits: Any, among: Sequence[Sequence[int]]) -> Any:
+def _limited_logits(logits: Any, among: Sequence[Sequence[int]]) -> Any:
     """Logits of rows; a row limited to some tokens has -inf for the others."""
     if not any(among):
         return logits
@@ -83,7 +85,7 @@ def _limited(logits: Any, among: Sequence[Sequence[int]]) -> Any:
     return logits + kept
 
 
-def _chosen(levels: Any, ahead: Any) -> Any:
+def _tokens_at_share(levels: Any, ahead: Any) -> Any:
     """The token of each row at a share `ahead` (0 <= ahead < 1) of its cumulative probability."""
     upto = levels.double().exp().cumsum(-1)
     found = (upto <= ahead[:, None] * upto[:, -1:]).sum(-1)
@@ -94,39 +96,39 @@ class _Rows:
     """The rows' cache and masks, and the logits of their next tokens, (rows, vocabulary)."""
 
     def __init__(self, model: Any, prompts: Sequence[Sequence[int]]) -> None:
-        self._torch, self._model = require("torch", "train"), model
+        self._torch, self._model = import_extra("torch", "train"), model
         self._device = next(model.parameters()).device
-        alike = _alike(prompts) if _sees_all(model.config) else 0
+        alike = _shared_prefix_length(prompts) if _sees_all(model.config) else 0
         rest = [list(prompt[alike:]) for prompt in prompts]
         wide = max(map(len, rest))
         pads = [wide - len(one) for one in rest]
-        self._mask = self._tensor([[1] * alike + [0] * p + [1] * (wide - p) for p in pads])
-        self._at = self._tensor(
+        self._mask = self._to_tensor([[1] * alike + [0] * p + [1] * (wide - p) for p in pads])
+        self._at = self._to_tensor(
             [[len(prompt)] for prompt in prompts]
         )  # positions of the next tokens
         self._cache: Any = None
         if alike:
-            self._cache = self._read(self._tensor([list(prompts[0][:alike])]))
+            self._cache = self._prefix_cache(self._to_tensor([list(prompts[0][:alike])]))
             self._cache.batch_repeat_interleave(len(prompts))
         positions = (self._mask.cumsum(-1) - 1).clamp(min=0)[:, alike:]
-        self._pass(
-            self._tensor([[0] * p + one for p, one in zip(pads, rest, strict=True)]), positions
+        self._forward_pass(
+            self._to_tensor([[0] * p + one for p, one in zip(pads, rest, strict=True)]), positions
         )
 
-    def step(self, chosen: Any, left: Sequence[int]) -> None:
+    def append_tokens(self, chosen: Any, left: Sequence[int]) -> None:
         """Append the tokens of the remaining rows `left`; drop the other rows."""
         if len(left) < len(chosen):
-            keep = self._tensor(list(left))
+            keep = self._to_tensor(list(left))
             self._cache.batch_select_indices(keep)
             chosen, self._mask, self._at = chosen[keep], self._mask[keep], self._at[keep]
         self._mask = self._torch.cat([self._mask, self._torch.ones_like(self._at)], -1)
-        self._pass(chosen[:, None], self._at)
+        self._forward_pass(chosen[:, None], self._at)
         self._at = self._at + 1
 
-    def _read(self, ids: Any) -> Any:
+    def _prefix_cache(self, ids: Any) -> Any:
         return self._model(ids, use_cache=True, logits_to_keep=1).past_key_values
 
-    def _pass(self, ids: Any, positions: Any) -> None:
+    def _forward_pass(self, ids: Any, positions: Any) -> None:
         given = {
             "past_key_values": self._cache,
             "attention_mask": self._mask,
@@ -135,11 +137,11 @@ class _Rows:
         out = self._model(ids, use_cache=True, logits_to_keep=1, **given)
         self._cache, self.logits = out.past_key_values, out.logits[:, -1].float()
 
-    def _tensor(self, numbers: list[Any]) -> Any:
+    def _to_tensor(self, numbers: list[Any]) -> Any:
         return self._torch.tensor(numbers, device=self._device)
 
 
-def _alike(prompts: Sequence[Sequence[int]]) -> int:
+def _shared_prefix_length(prompts: Sequence[Sequence[int]]) -> int:
     """Length of the prompts' common beginning in tokens; 0 if it is shorter than `_WORTH`.
 
     At least one token is left to each prompt.

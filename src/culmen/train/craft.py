@@ -30,7 +30,7 @@ import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.event import Custom, CustomRequest
-from culmen.core.task import fingerprint
+from culmen.core.task import digest_pieces
 from culmen.core.usage import Usage
 from culmen.store.sidecar import SamplingNote
 from culmen.train.engine import Ask, Datum, PolicyEngine, PolicySample, Rules
@@ -45,11 +45,11 @@ class Persona(Protocol):
     `grammar` returns the most tokens of a reply, and the words it may use (none: any text).
     """
 
-    def prompt(self, step: str, slots: dict[str, Any]) -> str: ...
+    def step_prompt(self, step: str, slots: dict[str, Any]) -> str: ...
 
-    def grammar(self, step: str, slots: dict[str, Any]) -> tuple[int, tuple[str, ...]]: ...
+    def reply_limits(self, step: str, slots: dict[str, Any]) -> tuple[int, tuple[str, ...]]: ...
 
-    def reply(self, step: str, text: str, slots: dict[str, Any], seed: int) -> str: ...
+    def step_answer(self, step: str, text: str, slots: dict[str, Any], seed: int) -> str: ...
 
 
 class TrainCraft:
@@ -72,8 +72,10 @@ class TrainCraft:
     async def perform(self, request: CustomRequest) -> Custom:
         """Perform one effect. Raises `UserError` for a model that cannot be loaded."""
         if request.kind == "train.sample":
-            return await self._sampled(request)
-        doing = {"train.open": self._open, "train.update": self._update}.get(request.kind)
+            return await self._perform_sample(request)
+        doing = {"train.open": self._perform_open, "train.update": self._perform_update}.get(
+            request.kind
+        )
         if doing is None:
             raise UserError(
                 f"nothing here performs the effect '{request.kind}'",
@@ -85,13 +87,13 @@ class TrainCraft:
         """Wait for running work."""
         await asyncio.to_thread(self._thread.shutdown)
 
-    def _open(self, request: CustomRequest) -> Custom:
+    def _perform_open(self, request: CustomRequest) -> Custom:
         self._folder.mkdir(parents=True, exist_ok=True)
-        _write(self._folder / SETTINGS, request.payload)
-        engine, _ = self._at(0)
+        _write_json(self._folder / SETTINGS, request.payload)
+        engine, _ = self._policy_at(0)
         return Custom({"version": engine.version, **msgspec.to_builtins(engine.capabilities)})
 
-    async def _sampled(self, request: CustomRequest) -> Custom:
+    async def _perform_sample(self, request: CustomRequest) -> Custom:
         """One reply of a batch: concurrent requests are drawn and returned together."""
         if self._gathered is None:
             self._gathered = ([], asyncio.create_task(self._draw_gathered()))
@@ -105,58 +107,67 @@ class TrainCraft:
             gathered, self._gathered = self._gathered, None
             assert gathered is not None
             return await asyncio.get_running_loop().run_in_executor(
-                self._thread, self._sample, gathered[0]
+                self._thread, self._draw_batch, gathered[0]
             )
 
-    def _sample(self, requests: Sequence[CustomRequest]) -> list[Custom]:
+    def _draw_batch(self, requests: Sequence[CustomRequest]) -> list[Custom]:
         versions = [int(request.payload["version"]) for request in requests]
         replies = dict[int, Custom]()
         for version in dict.fromkeys(versions):
-            engine, persona = self._at(version)
+            engine, persona = self._policy_at(version)
             these = [n for n, its in enumerate(versions) if its == version]
-            asked = [_asked(engine, persona, requests[n]) for n in these]
+            asked = [_reply_request(engine, persona, requests[n]) for n in these]
             with SamplingNote(self._folder, len(these)) as note:
-                samples = engine.sample_many(asked, note.tell)
+                samples = engine.sample_many(asked, note.record_progress)
             replies |= {
-                n: _custom(engine, persona, requests[n], sample)
+                n: _sample_result(engine, persona, requests[n], sample)
                 for n, sample in zip(these, samples, strict=True)
             }
         return [replies[n] for n in range(len(requests))]
 
-    def _update(self, request: CustomRequest) -> Custom:
+    def _perform_update(self, request: CustomRequest) -> Custom:
         payload = request.payload
-        version, digest = int(payload["version"]), fingerprint(json.dumps(payload, sort_keys=True))
-        done = self._checkpoint(version + 1) / DONE
+        version, digest = (
+            int(payload["version"]),
+            digest_pieces(json.dumps(payload, sort_keys=True)),
+        )
+        done = self._checkpoint_folder(version + 1) / DONE
         if done.is_file():
             kept = json.loads(done.read_text())
             if kept["digest"] == digest:
                 return Custom(kept["result"])
-        engine, _ = self._at(version)
+        engine, _ = self._policy_at(version)
         self._loaded = False  # if this is interrupted, the next attempt begins from the checkpoint
         began, rules = time.monotonic(), msgspec.convert(payload["rules"], Rules)
         data = [
             Datum(msgspec.convert(one["sample"], PolicySample), one["advantage"])
             for one in payload["batch"]
         ]
-        told = steps(engine, data, rules)
-        result = {**told, "version": engine.publish(), **_pace(told, time.monotonic() - began)}
-        self._keep(engine, {"digest": digest, "result": result, "plan": payload.get("plan", {})})
+        told = run_update_steps(engine, data, rules)
+        result = {
+            **told,
+            "version": engine.publish(),
+            **_update_speed(told, time.monotonic() - began),
+        }
+        self._write_checkpoint(
+            engine, {"digest": digest, "result": result, "plan": payload.get("plan", {})}
+        )
         self._loaded = True
         return Custom(result)
 
-    def _at(self, version: int) -> tuple[PolicyEngine, Persona]:
+    def _policy_at(self, version: int) -> tuple[PolicyEngine, Persona]:
         """The policy at a version, in memory or from its checkpoint.
 
         A new run begins with version 0. Raises `UserError` for a version that is no longer kept.
         """
         self._made = self._made or self._make(json.loads((self._folder / SETTINGS).read_text()))
-        engine, folder = self._made[0], self._checkpoint(version)
+        engine, folder = self._made[0], self._checkpoint_folder(version)
         if self._loaded and engine.version == version:
             return self._made
         if (folder / DONE).is_file():
-            restore(engine, folder, self._mark())
+            restore_checkpoint(engine, folder, self._settings_fingerprint())
         elif version == engine.version == 0:
-            self._keep(engine, {"digest": "", "result": {}, "plan": {}})
+            self._write_checkpoint(engine, {"digest": "", "result": {}, "plan": {}})
         else:
             raise UserError(
                 f"the policy's version {version} is no longer kept",
@@ -166,27 +177,27 @@ class TrainCraft:
         self._loaded = True
         return self._made
 
-    def _keep(self, engine: PolicyEngine, done: dict[str, Any]) -> None:
+    def _write_checkpoint(self, engine: PolicyEngine, done: dict[str, Any]) -> None:
         """Write a checkpoint beside its place, move it there, and drop those no longer needed."""
-        final = self._checkpoint(engine.version)
+        final = self._checkpoint_folder(engine.version)
         partial = final.with_name(f"{final.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         engine.save(partial)
-        _write(partial / DONE, {**done, "settings": self._mark()})
+        _write_json(partial / DONE, {**done, "settings": self._settings_fingerprint()})
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
         for version in range(max(1, engine.version - 2 * KEPT), engine.version - KEPT + 1):
-            if (old := self._checkpoint(version)).is_dir():
+            if (old := self._checkpoint_folder(version)).is_dir():
                 engine.discard(old)
 
-    def _mark(self) -> str:
-        return fingerprint((self._folder / SETTINGS).read_text())
+    def _settings_fingerprint(self) -> str:
+        return digest_pieces((self._folder / SETTINGS).read_text())
 
-    def _checkpoint(self, version: int) -> Path:
+    def _checkpoint_folder(self, version: int) -> Path:
         return self._folder / f"{version:05d}"
 
 
-def steps(engine: PolicyEngine, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
+def run_update_steps(engine: PolicyEngine, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
     """Make an update: `rules.epochs` passes over a barrier's samples; return the diagnostics.
 
     Each pass takes `rules.minibatches` steps, each on every n-th sample. Diagnostics are means over
@@ -194,7 +205,7 @@ def steps(engine: PolicyEngine, data: Sequence[Datum], rules: Rules) -> dict[str
     """
     parts = [part for n in range(rules.minibatches) if (part := data[n :: rules.minibatches])]
     if rules.epochs * len(parts) > 1:
-        engine.hold([datum.sample for datum in data])
+        engine.hold_logprobs([datum.sample for datum in data])
     told = [
         engine.forward_backward(part, rules) | engine.optim_step(rules)
         for part in parts * rules.epochs
@@ -211,12 +222,12 @@ def steps(engine: PolicyEngine, data: Sequence[Datum], rules: Rules) -> dict[str
     }
 
 
-def _asked(engine: PolicyEngine, persona: Persona, request: CustomRequest) -> Ask:
+def _reply_request(engine: PolicyEngine, persona: Persona, request: CustomRequest) -> Ask:
     step, slots = request.payload["step"], request.payload["slots"]
-    text, (most, words) = persona.prompt(step, slots), persona.grammar(step, slots)
+    text, (most, words) = persona.step_prompt(step, slots), persona.reply_limits(step, slots)
     limited = words if engine.capabilities.grammar else ()
     return Ask(
-        fitted(engine, text, most),
+        fitted_prompt(engine, text, most),
         request.seed,
         most,
         engine.encode(" ".join(limited))[1:] if limited else (),
@@ -226,7 +237,7 @@ def _asked(engine: PolicyEngine, persona: Persona, request: CustomRequest) -> As
 _LEAST = 64  # tokens of the shortest useful prompt
 
 
-def fitted(engine: PolicyEngine, text: str, most: int) -> tuple[int, ...]:
+def fitted_prompt(engine: PolicyEngine, text: str, most: int) -> tuple[int, ...]:
     """The prompt's tokens, shortened if they leave no room for a reply of `most` tokens.
 
     A prompt that is too long for the model's context loses its middle, and a line in it states so:
@@ -254,32 +265,32 @@ def fitted(engine: PolicyEngine, text: str, most: int) -> tuple[int, ...]:
     return tokens
 
 
-def _custom(
+def _sample_result(
     engine: PolicyEngine, persona: Persona, request: CustomRequest, sample: PolicySample
 ) -> Custom:
     step, slots = request.payload["step"], request.payload["slots"]
-    text = persona.reply(step, sample.text, slots, request.seed)
+    text = persona.step_answer(step, sample.text, slots, request.seed)
     usage = Usage(calls=1, input_tokens=len(sample.prompt), output_tokens=len(sample.response))
     known = engine.capabilities.context is not None
     cut = (
         {"cut": True}
-        if known and sample.prompt != engine.encode(persona.prompt(step, slots))
+        if known and sample.prompt != engine.encode(persona.step_prompt(step, slots))
         else {}
     )
     return Custom({"sample": msgspec.to_builtins(sample), "text": text, **cut}, usage)
 
 
-def _pace(told: dict[str, float], seconds: float) -> dict[str, float]:
+def _update_speed(told: dict[str, float], seconds: float) -> dict[str, float]:
     return {"seconds": seconds, "tokens_per_second": told.get("tokens", 0.0) / max(seconds, 1e-9)}
 
 
-def _write(path: Path, data: dict[str, Any]) -> None:
+def _write_json(path: Path, data: dict[str, Any]) -> None:
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(data))
     partial.rename(path)
 
 
-def restore(engine: PolicyEngine, folder: Path, mark: str) -> None:
+def restore_checkpoint(engine: PolicyEngine, folder: Path, mark: str) -> None:
     """Load a checkpoint. Raises `UserError` if it was made under other settings."""
     if json.loads((folder / DONE).read_text()).get("settings", mark) != mark:
         raise UserError(

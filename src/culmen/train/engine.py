@@ -142,7 +142,7 @@ class PolicyEngine(Protocol):
 
     def logprobs(self, sample: PolicySample) -> list[float]: ...
 
-    def hold(self, samples: Sequence[PolicySample]) -> None: ...
+    def hold_logprobs(self, samples: Sequence[PolicySample]) -> None: ...
 
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]: ...
 
@@ -159,7 +159,7 @@ class PolicyEngine(Protocol):
     def export(self, folder: Path) -> None: ...
 
 
-def require(module: str, extra: str) -> ModuleType:
+def import_extra(module: str, extra: str) -> ModuleType:
     """The imported module.
 
     Raises `UserError` with the command that installs it.
@@ -184,7 +184,7 @@ class UpdateDiagnostics:
         self._sums = dict.fromkeys(("entropy", "gap_mean", "clip_low", "clip_high", "loss"), 0.0)
         self._gap = self._ratio = 0.0
 
-    def add(
+    def add_response(
         self,
         recomputed: Sequence[float],
         drawn: Sequence[float],
@@ -212,7 +212,7 @@ class UpdateDiagnostics:
             self._sums["clip_high"] += float(ratio > 1 + rules.high and advantage > 0)
             self._gap, self._ratio = max(self._gap, abs(was - old)), max(self._ratio, ratio)
 
-    def told(self) -> dict[str, float]:
+    def means_and_maxima(self) -> dict[str, float]:
         """Means over tokens, and maxima.
 
         `gap_*` is between sampled and recomputed log-probabilities; clips count only the side on
@@ -227,7 +227,7 @@ class UpdateDiagnostics:
         }
 
 
-def divergence(before: Sequence[float], after: Sequence[float]) -> float:
+def kl_estimate(before: Sequence[float], after: Sequence[float]) -> float:
     """Sum over tokens of the k3 estimate of KL(before || after).
 
     Both are log-probabilities of tokens that were drawn from `before`.

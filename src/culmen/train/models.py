@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from culmen.core.errors import UserError
-from culmen.train.engine import require
+from culmen.train.engine import import_extra
 
 Render = Callable[[str, dict[str, Any]], tuple[str, str]]
 
@@ -32,7 +32,7 @@ class ChatTokenizer:
         """The tokens' text."""
         return self.inner.decode(list(ids))
 
-    def chat(self, messages: list[dict[str, str]]) -> str:
+    def chat_prompt(self, messages: list[dict[str, str]]) -> str:
         """Messages in the model's own format, up to the beginning of its reply."""
         return self.inner.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
@@ -50,18 +50,18 @@ class ChatPersona:
     def __init__(self, tokenizer: ChatTokenizer, render: Render, most: int) -> None:
         self._tokenizer, self._render, self._most = tokenizer, render, most
 
-    def prompt(self, step: str, slots: dict[str, Any]) -> str:
+    def step_prompt(self, step: str, slots: dict[str, Any]) -> str:
         """Both messages in the chat format."""
         system, user = self._render(f"advisor.{step}", slots)
-        return self._tokenizer.chat(
+        return self._tokenizer.chat_prompt(
             [{"role": "system", "content": system}, {"role": "user", "content": user}]
         )
 
-    def grammar(self, step: str, slots: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
+    def reply_limits(self, step: str, slots: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
         """The most tokens of a reply, without a limit on its words."""
         return self._most, ()
 
-    def reply(self, step: str, text: str, slots: dict[str, Any], seed: int) -> str:
+    def step_answer(self, step: str, text: str, slots: dict[str, Any], seed: int) -> str:
         """The text without a reasoning section."""
         return text.rpartition("</think>")[2]
 
@@ -70,11 +70,11 @@ def load_tokenizer(path: str) -> ChatTokenizer:
     """The tokenizer of a model folder, a GGUF file, or of a name that transformers knows."""
     if is_gguf(path):
         return ChatTokenizer(gguf_tokenizer(path))
-    transformers = require("transformers", "train")
+    transformers = import_extra("transformers", "train")
     try:
         return ChatTokenizer(transformers.AutoTokenizer.from_pretrained(path))
     except (OSError, ValueError) as error:
-        raise _missing("tokenizer", path, error) from error
+        raise _loading_error("tokenizer", path, error) from error
 
 
 def load_model(path: str) -> Any:
@@ -82,31 +82,31 @@ def load_model(path: str) -> Any:
 
     On the GPU its activations are recomputed, not kept. Raises `UserError` if it cannot be loaded.
     """
-    torch, transformers = require("torch", "train"), require("transformers", "train")
+    torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
     transformers.utils.logging.disable_progress_bar()  # the terminal shows that of the run
-    model = gguf_model(path) if is_gguf(path) else _of_folder(path)
+    model = gguf_model(path) if is_gguf(path) else _folder_model(path)
     if not torch.cuda.is_available():
         return model
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return model.to("cuda")
 
 
-def _of_folder(path: str) -> Any:
+def _folder_model(path: str) -> Any:
     try:
-        return require("transformers", "train").AutoModelForCausalLM.from_pretrained(
+        return import_extra("transformers", "train").AutoModelForCausalLM.from_pretrained(
             path, dtype="auto"
         )
     except (OSError, ValueError) as error:
-        raise _missing("model", path, error) from error
+        raise _loading_error("model", path, error) from error
 
 
-def adapted(model: Any, rank: int, seed: int, head: bool = False) -> Any:
+def adapted_model(model: Any, rank: int, seed: int, head: bool = False) -> Any:
     """The model with a LoRA adapter on all linear layers, at first equal to the model itself.
 
     `head` includes the output layer. The random half of the adapter depends on the seed alone;
     alpha is twice the rank.
     """
-    torch, peft = require("torch", "train"), require("peft", "train")
+    torch, peft = import_extra("torch", "train"), import_extra("peft", "train")
     linear = {
         name.rpartition(".")[2]
         for name, one in model.named_modules()
@@ -126,7 +126,7 @@ def adapted(model: Any, rank: int, seed: int, head: bool = False) -> Any:
             return peft.get_peft_model(model, settings)
 
 
-def _missing(what: str, path: str, error: Exception) -> UserError:
+def _loading_error(what: str, path: str, error: Exception) -> UserError:
     said = (str(error).splitlines() or [""])[0]
     return UserError(
         f"the advisor's {what} '{path}' cannot be loaded", where=said, fix="check the path"
@@ -178,7 +178,7 @@ class WordTokenizer:
 
 def tiny_model(vocabulary: int, seed: int, width: int = 32, layers: int = 2) -> Any:
     """A randomly initialised causal language model of transformers (Llama's architecture)."""
-    torch, transformers = require("torch", "train"), require("transformers", "train")
+    torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
     config = transformers.LlamaConfig(
         vocab_size=vocabulary,
         hidden_size=width,
@@ -201,26 +201,26 @@ class MenuPersona:
     def __init__(self, menu: dict[str, str]) -> None:
         self._menu = menu
 
-    def prompt(self, step: str, slots: dict[str, Any]) -> str:
+    def step_prompt(self, step: str, slots: dict[str, Any]) -> str:
         """The latest failures by kind of edit, the options if there are any, and the step."""
         failed = [
             name
             for f in slots.get("failures", ())
-            if (name := _name(f["experiment"])) in self._menu
+            if (name := _edit_kind(f["experiment"])) in self._menu
         ]
-        options = [_name(o["hypothesis"]) for o in slots.get("options", ())]
+        options = [_edit_kind(o["hypothesis"]) for o in slots.get("options", ())]
         return " ".join(["failed", *failed[:3], *(["among", *options] if options else []), step])
 
-    def grammar(self, step: str, slots: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
+    def reply_limits(self, step: str, slots: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
         """The most words of a reply, and the words it may use.
 
         To generate: one word of the menu per hypothesis. To select: one word of the options.
         """
         if step == "select":
-            return 1, tuple(_name(o["hypothesis"]) for o in slots["options"])
+            return 1, tuple(_edit_kind(o["hypothesis"]) for o in slots["options"])
         return int(slots.get("count", 1)), tuple(self._menu)
 
-    def reply(self, step: str, text: str, slots: dict[str, Any], seed: int) -> str:
+    def step_answer(self, step: str, text: str, slots: dict[str, Any], seed: int) -> str:
         """JSON in the form of a larger model's reply; words that form no answer stay unchanged.
 
         The same kind of edit is another experiment each time it is drawn, so choices carry a
@@ -230,7 +230,7 @@ class MenuPersona:
         if step == "generate" and words:
             lines = [f"{word}: {self._menu[word]}" for word in words[: int(slots["count"])]]
             return json.dumps({"hypotheses": [{"hypothesis": line} for line in lines]})
-        options = {_name(o["hypothesis"]): o for o in slots.get("options", ())}
+        options = {_edit_kind(o["hypothesis"]): o for o in slots.get("options", ())}
         chosen = next((options[word] for word in words if word in options), None)
         if step == "select" and chosen is not None:
             return json.dumps(
@@ -242,7 +242,7 @@ class MenuPersona:
         return text
 
 
-def _name(line: str) -> str:
+def _edit_kind(line: str) -> str:
     return line.partition(":")[0]
 
 
@@ -263,17 +263,17 @@ def is_gguf(path: str) -> bool:
 
 def gguf_tokenizer(path: str) -> Any:
     """transformers' tokenizer of a GGUF file."""
-    return _load("AutoTokenizer", path)
+    return _load_gguf("AutoTokenizer", path)
 
 
 def gguf_model(path: str) -> Any:
     """The model of a GGUF file: float32 on a CPU, bfloat16 for a GPU."""
-    torch, transformers = require("torch", "train"), require("transformers", "train")
+    torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
     dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
     packed = {"dtype": dtype}
     if hasattr(transformers, "GgufConfig"):  # newer versions may leave weights packed
         packed["quantization_config"] = transformers.GgufConfig(dequantize=True)
-    read = _load("AutoModelForCausalLM", path, **packed)
+    read = _load_gguf("AutoModelForCausalLM", path, **packed)
     config = read.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config
@@ -283,7 +283,7 @@ def gguf_model(path: str) -> Any:
     return model
 
 
-def _load(kind: str, path: str, **more: Any) -> Any:
+def _load_gguf(kind: str, path: str, **more: Any) -> Any:
     """A GGUF file loaded by the class `kind` of transformers.
 
     Raises `UserError` if the file, its architecture or a package is missing.
@@ -295,9 +295,9 @@ def _load(kind: str, path: str, **more: Any) -> Any:
             where=str(file),
             fix="--set policy=FILE.gguf, or a model folder",
         )
-    require("gguf", _EXTRA)
-    require("accelerate", _EXTRA)
-    loader = getattr(require("transformers", "train"), kind)
+    import_extra("gguf", _EXTRA)
+    import_extra("accelerate", _EXTRA)
+    loader = getattr(import_extra("transformers", "train"), kind)
     try:
         return loader.from_pretrained(str(file.parent), gguf_file=file.name, **more)
     except (OSError, ValueError, KeyError, NotImplementedError, struct.error) as error:

@@ -54,28 +54,28 @@ def progress_reward(
     return scale * min(1.0, max(0.0, way / (high - low))) ** power
 
 
-def centred(rewards: ArrayLike) -> Floats:
+def centred_advantages(rewards: ArrayLike) -> Floats:
     """Group-relative advantages A_i = R_i - mean(R) (Section 3.3; Dr. GRPO).
 
     They depend on the rewards' scale.
     """
-    group = _group(rewards)
+    group = _checked_group(rewards)
     return group - group.mean()
 
 
-def standardised(values: ArrayLike, eps: float = EPS_NUM) -> Floats:
+def standardised_values(values: ArrayLike, eps: float = EPS_NUM) -> Floats:
     """Standardised values Phi(B)_i = (B_i - mean) / (std + eps) (Theorem 1).
 
     std is the population's standard deviation. The squared norm is at most n. A constant group
     gives zeros.
     """
-    group = _group(values)
+    group = _checked_group(values)
     return (group - group.mean()) / (group.std() + eps)
 
 
-def grpo(rewards: ArrayLike, eps: float = EPS_NUM) -> Floats:
+def grpo_advantages(rewards: ArrayLike, eps: float = EPS_NUM) -> Floats:
     """GRPO's advantages (R_i - mean) / (std + eps) (Section 2.2; ThetaEvolve)."""
-    return standardised(rewards, eps)
+    return standardised_values(rewards, eps)
 
 
 def max_at_k(rewards: ArrayLike, k: int) -> Floats:
@@ -86,16 +86,19 @@ def max_at_k(rewards: ArrayLike, k: int) -> Floats:
     larger j is the best of C(j-1, k-2) that also hold i. `k` beyond n counts as n; raises
     `ValueError` below 1.
     """
-    group, k, order = _ranked(rewards, k)
+    group, k, order = _ranked_group(rewards, k)
     n, ascending = len(group), group[order]
-    own = _ratios((math.comb(i, k - 1) for i in range(n)), n, k) * ascending
+    own = _subset_shares((math.comb(i, k - 1) for i in range(n)), n, k) * ascending
     if k >= 2:
-        above = _ratios((math.comb(j - 1, k - 2) if j else 0 for j in range(n)), n, k) * ascending
+        above = (
+            _subset_shares((math.comb(j - 1, k - 2) if j else 0 for j in range(n)), n, k)
+            * ascending
+        )
         own += np.concatenate([np.cumsum(above[::-1])[::-1][1:], [0.0]])
-    return _unranked(own, order, group)
+    return _original_order(own, order, group)
 
 
-def sloo(rewards: ArrayLike, k: int) -> Floats:
+def sloo_weights(rewards: ArrayLike, k: int) -> Floats:
     """SLOO k-1 weights (equation 3): the gain of the best of k by i; never negative.
 
     The gain is averaged over the subsets that hold i. Only subsets whose best is i count. Of these,
@@ -104,20 +107,22 @@ def sloo(rewards: ArrayLike, k: int) -> Floats:
     zeros. Shifting by the largest reward first leaves the weights unchanged and small differences
     exact.
     """
-    group, k, order = _ranked(rewards, k)
+    group, k, order = _ranked_group(rewards, k)
     n = len(group)
     if k < 2:
         return np.zeros(n)
     ascending = group[order] - group.max()
-    best = _ratios((math.comb(i, k - 1) for i in range(n)), n, k) * ascending
-    second = _ratios((math.comb(j, k - 2) for j in range(n)), n, k) * ascending
+    best = _subset_shares((math.comb(i, k - 1) for i in range(n)), n, k) * ascending
+    second = _subset_shares((math.comb(j, k - 2) for j in range(n)), n, k) * ascending
     weights = np.maximum(0.0, best - np.concatenate([[0.0], np.cumsum(second)[:-1]]))
     # too few rewards below these for them to be the best of any k
     weights[np.searchsorted(ascending, ascending) < k - 1] = 0.0
-    return _unranked(weights, order, group)
+    return _original_order(weights, order, group)
 
 
-def entropic(rewards: ArrayLike, gamma: float = math.log(2), beta: float | None = None) -> Floats:
+def entropic_advantages(
+    rewards: ArrayLike, gamma: float = math.log(2), beta: float | None = None
+) -> Floats:
     """TTT-Discover's advantages (Section 2.2).
 
     A_i = exp(beta (R_i - max)) / mean over j != i of the same, minus 1. `beta` is given, or found
@@ -126,18 +131,18 @@ def entropic(rewards: ArrayLike, gamma: float = math.log(2), beta: float | None 
     so two candidates do not give an advantage of 10^12. Solved on rewards divided by their span:
     free of shift and scale. Constant groups and groups of one give zeros.
     """
-    group = _group(rewards)
+    group = _checked_group(rewards)
     n, span = len(group), float(np.ptp(group))
     if n < 2 or span == 0.0:
         return np.zeros(n)
     below = (group - group.max()) / span  # -1..0
-    tilt = beta * span if beta is not None else _temperature(below, gamma)
+    tilt = beta * span if beta is not None else _inverse_temperature(below, gamma)
     weights = np.exp(tilt * below)
     others = (weights.sum() - weights) / (n - 1)
     return weights / (others + 1e-12) - 1.0
 
 
-def phase(step: int, steps: int) -> float:
+def mixing_weight(step: int, steps: int) -> float:
     """alpha_t: 0 at the first of `steps` planned barriers, 1 at the last, linear.
 
     See Section 3.3.
@@ -145,7 +150,7 @@ def phase(step: int, steps: int) -> float:
     return 0.0 if steps <= 1 else min(1.0, max(0.0, step / (steps - 1)))
 
 
-def collapsed(branch: ArrayLike, floor: float = EPS_SKIP) -> bool:
+def is_collapsed(branch: ArrayLike, floor: float = EPS_SKIP) -> bool:
     """True if a branch is numerical noise, which allows no update.
 
     Its standard deviation is not finite, or below `floor`.
@@ -154,7 +159,7 @@ def collapsed(branch: ArrayLike, floor: float = EPS_SKIP) -> bool:
     return not math.isfinite(spread) or spread < floor
 
 
-def mixed(
+def mixed_advantages(
     group_branch: ArrayLike, frontier_branch: ArrayLike, alpha: float, eps: float = EPS_NUM
 ) -> Floats:
     """Mixed advantages (1 - alpha) Phi(group) + alpha Phi(frontier) (equation 4).
@@ -163,7 +168,7 @@ def mixed(
     """
     if not 0.0 <= alpha <= 1.0:
         raise ValueError(f"alpha must be in 0..1, not {alpha}")
-    return (1.0 - alpha) * standardised(group_branch, eps) + alpha * standardised(
+    return (1.0 - alpha) * standardised_values(group_branch, eps) + alpha * standardised_values(
         frontier_branch, eps
     )
 
@@ -185,7 +190,7 @@ def clipped_loss(
     may hold anything, also NaN. `aggregate`: token_mean (the paper's), or seq_mean (the mean of
     each response's mean, responses without a token left out). 0 if no token is valid.
     """
-    surrogate, valid = _surrogate(new, old, advantages, mask, low, high)
+    surrogate, valid = _clipped_surrogate(new, old, advantages, mask, low, high)
     if aggregate == "token_mean":
         return -float(surrogate.sum() / valid.sum()) if valid.any() else 0.0
     if aggregate == "seq_mean":
@@ -208,7 +213,7 @@ def clip_fractions(
 
     A side counts only if it is active.
     """
-    ratio, weight, valid = _ratio(new, old, advantages, mask)
+    ratio, weight, valid = _importance_ratios(new, old, advantages, mask)
     if not valid.any():
         return 0.0, 0.0
     count = valid.sum()
@@ -217,16 +222,18 @@ def clip_fractions(
     return float(below.sum() / count), float(above.sum() / count)
 
 
-def _surrogate(
+def _clipped_surrogate(
     new: Any, old: Any, advantages: Any, mask: Any, low: float, high: float
 ) -> tuple[Floats, Any]:
-    ratio, weight, valid = _ratio(new, old, advantages, mask)
+    ratio, weight, valid = _importance_ratios(new, old, advantages, mask)
     return np.where(
         valid, np.minimum(ratio * weight, np.clip(ratio, 1 - low, 1 + high) * weight), 0.0
     ), valid
 
 
-def _ratio(new: Any, old: Any, advantages: Any, mask: Any) -> tuple[Floats, Floats, Any]:
+def _importance_ratios(
+    new: Any, old: Any, advantages: Any, mask: Any
+) -> tuple[Floats, Floats, Any]:
     """Importance ratios (1 if masked), advantages per token, and the mask of valid tokens."""
     valid = np.asarray(mask).astype(bool)
     weight = np.asarray(advantages, dtype=np.float64)
@@ -237,20 +244,20 @@ def _ratio(new: Any, old: Any, advantages: Any, mask: Any) -> tuple[Floats, Floa
     return np.exp(gap), np.where(valid, weight, 0.0), valid
 
 
-def _temperature(below: Floats, gamma: float) -> float:
+def _inverse_temperature(below: Floats, gamma: float) -> float:
     """Inverse temperature of a tilted distribution `gamma` nats from uniform, by bisection."""
     n, top = len(below), int((below == 0.0).sum())
     goal = min(gamma, 0.9 * math.log(n / top))
     low, high = 0.0, 1.0
-    while _divergence(below, high) < goal and high < 1e12:
+    while _tilted_divergence(below, high) < goal and high < 1e12:
         high *= 2.0
     for _ in range(200):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if _divergence(below, middle) < goal else (low, middle)
+        low, high = (middle, high) if _tilted_divergence(below, middle) < goal else (low, middle)
     return high
 
 
-def _divergence(below: Floats, beta: float) -> float:
+def _tilted_divergence(below: Floats, beta: float) -> float:
     """KL(q_beta || uniform) in nats."""
     logits = beta * below
     total = np.exp(logits).sum()
@@ -258,27 +265,27 @@ def _divergence(below: Floats, beta: float) -> float:
     return float((share * (logits - math.log(total))).sum() + math.log(len(below)))
 
 
-def _group(values: ArrayLike) -> Floats:
+def _checked_group(values: ArrayLike) -> Floats:
     group = np.asarray(values, dtype=np.float64)
     if group.ndim != 1 or not len(group) or not np.isfinite(group).all():
         raise ValueError("a group is a non-empty list of finite numbers")
     return group
 
 
-def _ranked(rewards: ArrayLike, k: int) -> tuple[Floats, int, NDArray[np.intp]]:
-    group = _group(rewards)
+def _ranked_group(rewards: ArrayLike, k: int) -> tuple[Floats, int, NDArray[np.intp]]:
+    group = _checked_group(rewards)
     if k < 1:
         raise ValueError(f"k must be at least 1, not {k}")
     return group, min(k, len(group)), np.argsort(group, kind="stable")
 
 
-def _ratios(counts: Any, n: int, k: int) -> Floats:
+def _subset_shares(counts: Any, n: int, k: int) -> Floats:
     """Counts over C(n, k), divided as exact integers: the counts alone would overflow a float."""
     total = math.comb(n, k)
     return np.array([count / total for count in counts])
 
 
-def _unranked(weights: Floats, order: NDArray[np.intp], group: Floats) -> Floats:
+def _original_order(weights: Floats, order: NDArray[np.intp], group: Floats) -> Floats:
     """Weights in the original order; equal rewards share theirs.
 
     Their order among each other is arbitrary.
@@ -331,7 +338,7 @@ class AdvantageRule:
                 fix=f"one of {', '.join(OBJECTIVES)}",
             )
 
-    def signal(self, rewards: Sequence[float], alpha: float) -> Signal:
+    def training_signal(self, rewards: Sequence[float], alpha: float) -> Signal:
         """Signal of one group at mixing weight `alpha` (used by phase_adaptive alone)."""
         if self.objective == "none":
             return Signal(skip="not_training")
@@ -340,31 +347,36 @@ class AdvantageRule:
         if not all(map(math.isfinite, rewards)):
             return Signal(skip="rewards_not_finite")
         weight = {"phase_adaptive": alpha, "max_at_k": 1.0, "pkpo": 1.0}.get(self.objective, 0.0)
-        branches = self._branches(rewards, weight)
+        branches = self._active_branches(rewards, weight)
         spreads = [("rewards", float(np.std(rewards)))]
         spreads += [(name, float(np.std(branch))) for name, branch in branches.items()]
         floor = max(self.floor, self.noise)
         for name, branch in branches.items():
-            if collapsed(branch, floor):
+            if is_collapsed(branch, floor):
                 return Signal(skip=f"{name}_collapsed", alpha=weight, spreads=tuple(spreads))
         return Signal(
-            tuple(map(float, self._combined(rewards, weight))), "", weight, tuple(spreads)
+            tuple(map(float, self._combined_advantages(rewards, weight))),
+            "",
+            weight,
+            tuple(spreads),
         )
 
-    def _branches(self, rewards: Sequence[float], weight: float) -> dict[str, Floats]:
+    def _active_branches(self, rewards: Sequence[float], weight: float) -> dict[str, Floats]:
         """Branches active at this weight, by name."""
-        branches = {"group": centred(rewards)} if weight < 1.0 else {}
-        return branches | ({"frontier": sloo(rewards, self.k)} if weight > 0.0 else {})
+        branches = {"group": centred_advantages(rewards)} if weight < 1.0 else {}
+        return branches | ({"frontier": sloo_weights(rewards, self.k)} if weight > 0.0 else {})
 
-    def _combined(self, rewards: Sequence[float], weight: float) -> Floats:
+    def _combined_advantages(self, rewards: Sequence[float], weight: float) -> Floats:
         match self.objective:
             case "grpo":
-                return grpo(rewards)
+                return grpo_advantages(rewards)
             case "dr_grpo":
-                return centred(rewards)
+                return centred_advantages(rewards)
             case "pkpo":
-                return sloo(rewards, self.k)
+                return sloo_weights(rewards, self.k)
             case "entropic":
-                return entropic(rewards, self.gamma)
+                return entropic_advantages(rewards, self.gamma)
             case _:
-                return mixed(centred(rewards), sloo(rewards, self.k), weight)
+                return mixed_advantages(
+                    centred_advantages(rewards), sloo_weights(rewards, self.k), weight
+                )

@@ -60,18 +60,18 @@ class ServedEngine:
 
     def sample_many(self, asked: Sequence[Ask], told: Progress) -> list[PolicySample]:
         """Replies to concurrent requests; the server batches them."""
-        self._serve()
+        self._serve_adapter()
         tokens = 0
         with ThreadPoolExecutor(min(_TOGETHER, max(1, len(asked)))) as pool:
-            going = [pool.submit(self._draw, one) for one in asked]
+            going = [pool.submit(self._draw_sample, one) for one in asked]
             for done, reply in enumerate(as_completed(going), 1):
                 tokens += len(reply.result().response)
                 told(done, tokens)
         return [reply.result() for reply in going]
 
-    def _draw(self, asked: Ask) -> PolicySample:
+    def _draw_sample(self, asked: Ask) -> PolicySample:
         prompt, seed, most, among = asked
-        drawn = self._sampler.draw(self._name, prompt, seed % (2**31 - 1), most, among)
+        drawn = self._sampler.draw_reply(self._name, prompt, seed % (2**31 - 1), most, among)
         closed = drawn.tokens[-1] == self.tokenizer.eos_token_id
         text = self.tokenizer.decode(drawn.tokens[:-1] if closed else drawn.tokens)
         return PolicySample(
@@ -82,9 +82,9 @@ class ServedEngine:
         """The response's log-probabilities, recomputed by the trainer."""
         return self.trainer.logprobs(sample)
 
-    def hold(self, samples: Sequence[PolicySample]) -> None:
+    def hold_logprobs(self, samples: Sequence[PolicySample]) -> None:
         """Hold the trainer's log-probabilities of the samples."""
-        self.trainer.hold(samples)
+        self.trainer.hold_logprobs(samples)
 
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
         """Accumulate the trainer's gradient.
@@ -100,7 +100,7 @@ class ServedEngine:
     def publish(self) -> int:
         """Give the server the adapter of the new version, then unload the old one."""
         self.trainer.publish()
-        self._serve()
+        self._serve_adapter()
         return self.version
 
     def save(self, folder: Path) -> None:
@@ -120,7 +120,7 @@ class ServedEngine:
         """Write the trainer's adapter."""
         self.trainer.export(folder)
 
-    def _serve(self) -> None:
+    def _serve_adapter(self) -> None:
         if self._served == self.version:
             return
         partial = self._folder / "partial"
@@ -131,10 +131,10 @@ class ServedEngine:
         place = self._folder / self._name
         shutil.rmtree(place, ignore_errors=True)
         partial.rename(place)
-        self._sampler.load(self._name, str(place.resolve()))
+        self._sampler.load_adapter(self._name, str(place.resolve()))
         self._served = self.version
         if old and old != self._name:
-            self._sampler.unload(old)
+            self._sampler.unload_adapter(old)
             shutil.rmtree(self._folder / old, ignore_errors=True)
 
 
@@ -163,16 +163,16 @@ class SamplingServer(Protocol):
 
     grammar: bool
 
-    def load(self, name: str, path: str) -> None: ...
+    def load_adapter(self, name: str, path: str) -> None: ...
 
-    def unload(self, name: str) -> None: ...
+    def unload_adapter(self, name: str) -> None: ...
 
-    def draw(
+    def draw_reply(
         self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]
     ) -> Drawn: ...
 
 
-def connect(kind: str, url: str) -> SamplingServer:
+def make_sampling_client(kind: str, url: str) -> SamplingServer:
     """The client of a `vllm` or `sglang` server."""
     return {"vllm": VllmServer, "sglang": SglangServer}[kind](url)
 
@@ -230,17 +230,17 @@ class VllmServer:
     def __init__(self, url: str) -> None:
         self._http = _Http(url)
 
-    def load(self, name: str, path: str) -> None:
+    def load_adapter(self, name: str, path: str) -> None:
         """Register an adapter's folder under a name."""
         self._http.post(
             "/v1/load_lora_adapter", {"lora_name": name, "lora_path": path}, "already been loaded"
         )
 
-    def unload(self, name: str) -> None:
+    def unload_adapter(self, name: str) -> None:
         """Unload an adapter."""
         self._http.post("/v1/unload_lora_adapter", {"lora_name": name}, "cannot be found")
 
-    def draw(
+    def draw_reply(
         self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]
     ) -> Drawn:
         """Draw one reply.
@@ -258,13 +258,15 @@ class VllmServer:
         body |= {"return_token_ids": True} | ({"allowed_token_ids": list(among)} if among else {})
         answer = self._http.post("/v1/completions", body)
         if answer.get("model") != name:
-            raise _useless(f"it was asked for {name} and answered as {answer.get('model')}")
+            raise _unusable_server_error(
+                f"it was asked for {name} and answered as {answer.get('model')}"
+            )
         choice = answer["choices"][0]
         tokens, logprobs = (
             choice.get("token_ids"),
             (choice.get("logprobs") or {}).get("token_logprobs"),
         )
-        return _drawn(tokens, logprobs, choice.get("finish_reason") == "stop")
+        return _checked_reply(tokens, logprobs, choice.get("finish_reason") == "stop")
 
 
 class SglangServer:
@@ -278,17 +280,17 @@ class SglangServer:
     def __init__(self, url: str) -> None:
         self._http = _Http(url)
 
-    def load(self, name: str, path: str) -> None:
+    def load_adapter(self, name: str, path: str) -> None:
         """Register an adapter's folder under a name."""
         self._http.post(
             "/load_lora_adapter", {"lora_name": name, "lora_path": path}, "already loaded"
         )
 
-    def unload(self, name: str) -> None:
+    def unload_adapter(self, name: str) -> None:
         """Unload an adapter."""
         self._http.post("/unload_lora_adapter", {"lora_name": name}, "not found")
 
-    def draw(
+    def draw_reply(
         self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]
     ) -> Drawn:
         """Draw one reply.
@@ -308,16 +310,16 @@ class SglangServer:
         told = answer.get("meta_info", {})
         pairs = told.get("output_token_logprobs") or []
         ended = (told.get("finish_reason") or {}).get("type") == "stop"
-        return _drawn([pair[1] for pair in pairs], [pair[0] for pair in pairs], ended)
+        return _checked_reply([pair[1] for pair in pairs], [pair[0] for pair in pairs], ended)
 
 
-def _drawn(tokens: list[int] | None, logprobs: list[float] | None, ended: bool) -> Drawn:
+def _checked_reply(tokens: list[int] | None, logprobs: list[float] | None, ended: bool) -> Drawn:
     if not tokens or not logprobs or len(tokens) != len(logprobs):
-        raise _useless("its reply has no token ids with a log-probability each")
+        raise _unusable_server_error("its reply has no token ids with a log-probability each")
     return Drawn(tuple(tokens), tuple(logprobs), ended)
 
 
-def _useless(why: str) -> UserError:
+def _unusable_server_error(why: str) -> UserError:
     return UserError(
         f"the sampling server cannot be trained with: {why}",
         where="engine",

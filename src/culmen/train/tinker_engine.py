@@ -29,8 +29,8 @@ from culmen.train.engine import (
     Progress,
     Rules,
     UpdateDiagnostics,
-    divergence,
-    require,
+    import_extra,
+    kl_estimate,
 )
 from culmen.train.models import ChatTokenizer
 from culmen.train.torch_engine import check_version
@@ -56,27 +56,27 @@ class TinkerEngine:
         head: bool,
         aggregate: str,
     ) -> None:
-        self._sdk, self._url = require("tinker", "train-tinker"), url.rstrip("/")
+        self._sdk, self._url = import_extra("tinker", "train-tinker"), url.rstrip("/")
         self.tokenizer, self.version, self._aggregate = tokenizer, 0, aggregate
         self._settings = {"base_model": base, "rank": rank, "seed": seed, "train_unembed": head}
         self._before: list[tuple[PolicySample, list[float]]] = []
         self._held: dict[PolicySample, list[float]] = {}
         self._pending = False  # a gradient on the server that no step has used
         if self._url:
-            _reachable(self._url)
-        with self._reached():
+            _check_server_answers(self._url)
+        with self._translate_errors():
             own = os.environ.get("TINKER_API_KEY") or ("tml-self-hosted" if self._url else None)
             self._service = self._sdk.ServiceClient(base_url=self._url or None, api_key=own)
-            self._trainer = self._create()
-            self._publish()
-            clip = self._clips()
+            self._trainer = self._create_trainer()
+            self._publish_weights()
+            clip = self._has_clip_bounds()
         norm = aggregate == "token_sum"  # SkyRL does not cut the gradient
         self.capabilities = Capabilities(
             clip=clip, norm=norm, grammar=False, entropy=False, adapter=True
         )
 
     @classmethod
-    def open(cls, payload: dict[str, Any], tokenizer: ChatTokenizer) -> TinkerEngine:
+    def from_payload(cls, payload: dict[str, Any], tokenizer: ChatTokenizer) -> TinkerEngine:
         """The engine for the payload of `train.open`.
 
         Raises `UserError` for unsupported settings.
@@ -121,14 +121,14 @@ class TinkerEngine:
     def sample_many(self, asked: Sequence[Ask], told: Progress) -> list[PolicySample]:
         """Replies to concurrent requests; the server batches them."""
         replies, tokens = list[PolicySample](), 0
-        with self._reached():
-            for one, reply in [(one, self._ask(one)) for one in asked]:
-                replies.append(self._reply(one, reply.result(_PATIENCE).sequences[0]))
+        with self._translate_errors():
+            for one, reply in [(one, self._send_request(one)) for one in asked]:
+                replies.append(self._policy_sample(one, reply.result(_PATIENCE).sequences[0]))
                 tokens += len(replies[-1].response)
                 told(len(replies), tokens)
         return replies
 
-    def _ask(self, asked: Ask) -> Any:
+    def _send_request(self, asked: Ask) -> Any:
         """Send a request; return its future."""
         prompt, seed, most, among = asked
         if among:
@@ -144,13 +144,13 @@ class TinkerEngine:
         )
         return self._sampler.sample(types.ModelInput.from_ints(list(prompt)), 1, params)
 
-    def _reply(self, asked: Ask, drawn: Any) -> PolicySample:
+    def _policy_sample(self, asked: Ask, drawn: Any) -> PolicySample:
         eos = self.tokenizer.eos_token_id
         tokens, ended = list(drawn.tokens), drawn.stop_reason == "stop"
         text = self.tokenizer.decode(tokens[:-1] if tokens and tokens[-1] == eos else tokens)
         if drawn.logprobs is None or len(drawn.logprobs) != len(tokens):
             raise UserError(
-                "the server gives no log-probabilities with its samples", where=self._where
+                "the server gives no log-probabilities with its samples", where=self._server_name
             )
         return PolicySample(
             asked.prompt, tuple(tokens), tuple(drawn.logprobs), self.version, text, ended
@@ -158,16 +158,16 @@ class TinkerEngine:
 
     def logprobs(self, sample: PolicySample) -> list[float]:
         """The response's log-probabilities, by a forward pass of the trainer."""
-        with self._reached():
-            return self._recomputed([sample])[0]
+        with self._translate_errors():
+            return self._trainer_logprobs([sample])[0]
 
-    def hold(self, samples: Sequence[PolicySample]) -> None:
+    def hold_logprobs(self, samples: Sequence[PolicySample]) -> None:
         """Hold the samples' log-probabilities for the diagnostics alone.
 
         The server takes its ratios against the log-probabilities as drawn.
         """
-        with self._reached():
-            self._held = dict(zip(samples, self._recomputed(samples), strict=True))
+        with self._translate_errors():
+            self._held = dict(zip(samples, self._trainer_logprobs(samples), strict=True))
 
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
         """Accumulate the gradient of the server's `ppo` loss; return the diagnostics.
@@ -177,20 +177,24 @@ class TinkerEngine:
         check_version(data, self.version)
         tokens = sum(len(datum.sample.response) for datum in data)
         batch = [
-            self._datum(one.sample, one.advantage * self._scale(one.sample, tokens, len(data)))
+            self._sdk_datum(
+                one.sample, one.advantage * self._advantage_scale(one.sample, tokens, len(data))
+            )
             for one in data
         ]
         bounds = {"clip_low_threshold": 1 - rules.low, "clip_high_threshold": 1 + rules.high}
         self._pending = True
-        with self._reached():
+        with self._translate_errors():
             out = self._trainer.forward_backward(batch, "ppo", bounds).result(_PATIENCE)
         tally, self._before = UpdateDiagnostics(), []
         for one, told in zip(data, out.loss_fn_outputs, strict=True):
-            new = _response(told, one.sample)
+            new = _response_logprobs(told, one.sample)
             held, entropies = self._held.get(one.sample, new), [-x for x in new]
-            tally.add(new, one.sample.logprobs, entropies, [one.advantage] * len(new), rules, held)
+            tally.add_response(
+                new, one.sample.logprobs, entropies, [one.advantage] * len(new), rules, held
+            )
             self._before.append((one.sample, held))
-        return tally.told()
+        return tally.means_and_maxima()
 
     def optim_step(self, rules: Rules) -> dict[str, float]:
         """Take one step of the server's AdamW.
@@ -205,10 +209,12 @@ class TinkerEngine:
             weight_decay=rules.decay,
             grad_clip_norm=rules.norm,
         )
-        with self._reached():
+        with self._translate_errors():
             metrics = self._trainer.optim_step(adam).result(_PATIENCE).metrics or {}
-            after = self._recomputed([sample for sample, _ in self._before])
-        total = sum(divergence(old, new) for (_, old), new in zip(self._before, after, strict=True))
+            after = self._trainer_logprobs([sample for sample, _ in self._before])
+        total = sum(
+            kl_estimate(old, new) for (_, old), new in zip(self._before, after, strict=True)
+        )
         count = sum(len(old) for _, old in self._before)
         self._before, self._pending = [], False
         norms = [value for name, value in metrics.items() if name.endswith("grad_norm")]
@@ -216,17 +222,17 @@ class TinkerEngine:
 
     def publish(self) -> int:
         """Save the new weights for sampling, under a unique name."""
-        with self._reached():
+        with self._translate_errors():
             self.version += 1
-            self._publish()
+            self._publish_weights()
         self._held = {}
         return self.version
 
     def save(self, folder: Path) -> None:
         """Have the server save weights and optimiser state; the folder holds the paths."""
         folder.mkdir(parents=True, exist_ok=True)
-        with self._reached():
-            state = self._trainer.save_state(self._name()).result(_PATIENCE).path
+        with self._translate_errors():
+            state = self._trainer.save_state(self._unique_name()).result(_PATIENCE).path
         paths = {
             "version": self.version,
             "state": state,
@@ -238,12 +244,14 @@ class TinkerEngine:
     def load(self, folder: Path) -> None:
         """Continue from a kept state. An unused gradient is dropped with its training client."""
         paths = json.loads((folder / _PATHS).read_text())
-        with self._reached():
+        with self._translate_errors():
             if self._pending:
-                self._trainer, self._pending = self._create(), False
+                self._trainer, self._pending = self._create_trainer(), False
             self._trainer.load_state_with_optimizer(paths["state"]).result(_PATIENCE)
             self.version, self._path = paths["version"], paths["sampler"]
-            self._sampler = _settled(self._service.create_sampling_client(model_path=self._path))
+            self._sampler = _resolved_client(
+                self._service.create_sampling_client(model_path=self._path)
+            )
 
     def discard(self, folder: Path) -> None:
         """Remove a checkpoint, on the server too if it allows that."""
@@ -260,35 +268,39 @@ class TinkerEngine:
         """Write the adapter in use for sampling, as the server packs it, and the tokenizer."""
         pass
 
-        download(self._url, self._path, folder)
+        download_adapter(self._url, self._path, folder)
         self.tokenizer.save_pretrained(str(folder))
 
     @property
-    def _where(self) -> str:
+    def _server_name(self) -> str:
         return self._url or "the managed Tinker service"
 
     @contextmanager
-    def _reached(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Convert errors of the SDK into `Unavailable`, so that the run can be resumed."""
         try:
             yield
         except (self._sdk.TinkerError, TimeoutError) as error:
             said = (str(error).splitlines() or [type(error).__name__])[0]
             raise Unavailable(
-                f"the advisor's server: {said}", where=self._where, fix="culmen resume RUN"
+                f"the advisor's server: {said}", where=self._server_name, fix="culmen resume RUN"
             ) from error
 
-    def _create(self) -> Any:
-        return _settled(self._service.create_lora_training_client(**self._settings))
+    def _create_trainer(self) -> Any:
+        return _resolved_client(self._service.create_lora_training_client(**self._settings))
 
-    def _name(self) -> str:
+    def _unique_name(self) -> str:
         return f"v{self.version:05d}-{uuid.uuid4().hex[:12]}"
 
-    def _publish(self) -> None:
-        self._path = self._trainer.save_weights_for_sampler(self._name()).result(_PATIENCE).path
-        self._sampler = _settled(self._service.create_sampling_client(model_path=self._path))
+    def _publish_weights(self) -> None:
+        self._path = (
+            self._trainer.save_weights_for_sampler(self._unique_name()).result(_PATIENCE).path
+        )
+        self._sampler = _resolved_client(
+            self._service.create_sampling_client(model_path=self._path)
+        )
 
-    def _scale(self, sample: PolicySample, tokens: int, count: int) -> float:
+    def _advantage_scale(self, sample: PolicySample, tokens: int, count: int) -> float:
         """Factor of an advantage that makes the server's sum a mean over tokens.
 
         The clipped loss is homogeneous in the advantage.
@@ -297,7 +309,7 @@ class TinkerEngine:
             return 1.0 / tokens
         return len(sample.response) * count / tokens
 
-    def _datum(self, sample: PolicySample, advantage: float = 0.0, loss: str = "ppo") -> Any:
+    def _sdk_datum(self, sample: PolicySample, advantage: float = 0.0, loss: str = "ppo") -> Any:
         """A datum of the SDK: inputs and targets shifted by one.
 
         Tokens of the prompt do not count.
@@ -314,23 +326,23 @@ class TinkerEngine:
             model_input=types.ModelInput.from_ints(sequence[:-1]), loss_fn_inputs=inputs
         )
 
-    def _recomputed(self, samples: Sequence[PolicySample]) -> list[list[float]]:
-        batch = [self._datum(sample, loss="cross_entropy") for sample in samples]
+    def _trainer_logprobs(self, samples: Sequence[PolicySample]) -> list[list[float]]:
+        batch = [self._sdk_datum(sample, loss="cross_entropy") for sample in samples]
         out = self._trainer.forward(batch, "cross_entropy").result(_PATIENCE)
         return [
-            _response(told, sample)
+            _response_logprobs(told, sample)
             for told, sample in zip(out.loss_fn_outputs, samples, strict=True)
         ]
 
-    def _clips(self) -> bool:
+    def _has_clip_bounds(self) -> bool:
         """True if the server applies culmen's bounds of the ratio.
 
         Tested with one token whose ratio lies between the server's bounds and culmen's; assumed if
         the server does not report its loss.
         """
         token = self.tokenizer.eos_token_id
-        [now] = self._recomputed([PolicySample((token,), (token,), (0.0,), 0)])[0]
-        datum = self._datum(PolicySample((token,), (token,), (now - math.log(_PROBE),), 0), 1.0)
+        [now] = self._trainer_logprobs([PolicySample((token,), (token,), (0.0,), 0)])[0]
+        datum = self._sdk_datum(PolicySample((token,), (token,), (now - math.log(_PROBE),), 0), 1.0)
         bounds = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.28}
         loss = (
             self._trainer.forward([datum], "ppo", bounds).result(_PATIENCE).metrics.get("loss:sum")
@@ -338,18 +350,18 @@ class TinkerEngine:
         return loss is None or math.isclose(loss, -_PROBE, abs_tol=0.01)
 
 
-def _settled(client: Any) -> Any:
+def _resolved_client(client: Any) -> Any:
     """The client from the SDK's constructor, which in newer versions returns a future."""
     return client.result(_PATIENCE) if hasattr(client, "result") else client
 
 
-def _response(told: Any, sample: PolicySample) -> list[float]:
+def _response_logprobs(told: Any, sample: PolicySample) -> list[float]:
     """The log-probabilities of a response among those of all targets."""
     begin = len(sample.prompt) - 1
     return [float(x) for x in told["logprobs"].data[begin : begin + len(sample.response)]]
 
 
-def _reachable(url: str) -> None:
+def _check_server_answers(url: str) -> None:
     """Raise `Unavailable` at once if no server answers: the SDK would try for minutes."""
     import httpx2
 
@@ -366,7 +378,7 @@ def _reachable(url: str) -> None:
 _ADAPTER = "adapter_config.json"
 
 
-def download(url: str, path: str, folder: Path) -> None:
+def download_adapter(url: str, path: str, folder: Path) -> None:
     """Unpack the checkpoint `tinker://RUN/KIND/NAME` of the server at `url` into `folder`.
 
     The archive's own top folders are left out. Raises `UserError` for the managed service, whose

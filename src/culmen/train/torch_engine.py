@@ -23,8 +23,8 @@ from culmen.train.engine import (
     Progress,
     Rules,
     UpdateDiagnostics,
-    divergence,
-    require,
+    import_extra,
+    kl_estimate,
 )
 
 _STATE, _WEIGHTS, ADAPTER = "state.pt", "weights.pt", "adapter"
@@ -65,7 +65,7 @@ class TorchEngine:
         anchored: bool = False,
         batch: int = 1,
     ) -> None:
-        self.torch = require("torch", "train")
+        self.torch = import_extra("torch", "train")
         self.model, self.tokenizer, self.version = model.eval(), tokenizer, 0
         adapter = hasattr(model, "peft_config")
         cpu = next(model.parameters()).device.type == "cpu"
@@ -73,7 +73,7 @@ class TorchEngine:
         self.capabilities = Capabilities(
             anchor=anchored, adapter=adapter, exact=cpu, context=context
         )
-        self._batch = batch if batches.able(model) else 1
+        self._batch = batch if batches.can_batch(model) else 1
         self._first = copy.deepcopy(self.model) if anchored and not adapter else None
         self._held: dict[PolicySample, Any] = {}
         self._optimiser: Any = None
@@ -104,14 +104,14 @@ class TorchEngine:
         with torch.no_grad():
             while len(response) < most:
                 out = self.model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-                cache, levels = out.past_key_values, self._normal(out.logits[0, -1], among)
+                cache, levels = out.past_key_values, self._masked_logprobs(out.logits[0, -1], among)
                 token = int(torch.multinomial(levels.exp().cpu(), 1, generator=chance))
                 response.append(token)
                 logprobs.append(float(levels[token]))
                 if token == self.tokenizer.eos_token_id:
                     break
                 ids = torch.tensor([[token]], device=self._device)
-        return self._reply(Ask(tuple(prompt), seed, most, tuple(among)), response, logprobs)
+        return self._policy_sample(Ask(tuple(prompt), seed, most, tuple(among)), response, logprobs)
 
     def sample_many(self, asked: Sequence[Ask], told: Progress) -> list[PolicySample]:
         """Replies to all requests, drawn in parallel up to the engine's batch."""
@@ -123,17 +123,19 @@ class TorchEngine:
                 replies.append(self.sample(*part[0]))
                 told(begin + 1, tokens + len(replies[-1].response))
                 continue
-            drawn = batches.draw(
+            drawn = batches.draw_replies(
                 self.model,
                 part,
                 self.tokenizer.eos_token_id,
-                lambda logits: self._normal(logits, ()),
+                lambda logits: self._masked_logprobs(logits, ()),
                 lambda done, new, before=begin, tokens=tokens: told(before + done, tokens + new),
             )
-            replies += [self._reply(one, *reply) for one, reply in zip(part, drawn, strict=True)]
+            replies += [
+                self._policy_sample(one, *reply) for one, reply in zip(part, drawn, strict=True)
+            ]
         return replies
 
-    def _reply(
+    def _policy_sample(
         self, asked: Ask, response: Sequence[int], logprobs: Sequence[float]
     ) -> PolicySample:
         ended = bool(response) and response[-1] == self.tokenizer.eos_token_id
@@ -144,12 +146,12 @@ class TorchEngine:
     def logprobs(self, sample: PolicySample) -> list[float]:
         """The response's log-probabilities under the current weights, from one forward pass."""
         with self.torch.no_grad():
-            return self._levels(sample)[0].tolist()
+            return self._logprobs_and_entropies(sample)[0].tolist()
 
-    def hold(self, samples: Sequence[PolicySample]) -> None:
+    def hold_logprobs(self, samples: Sequence[PolicySample]) -> None:
         """Hold the current log-probabilities of the samples, by one forward pass each."""
         with self.torch.no_grad():
-            self._held = {sample: self._levels(sample)[0] for sample in samples}
+            self._held = {sample: self._logprobs_and_entropies(sample)[0] for sample in samples}
 
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
         """Accumulate the gradient, sample by sample; return the diagnostics.
@@ -160,16 +162,16 @@ class TorchEngine:
         check_version(data, self.version)
         tally = UpdateDiagnostics()
         self._before = []
-        for datum, advantages in zip(data, self._advantages(data, rules.anchor), strict=True):
-            with self._drawing():
-                new, entropy = self._levels(datum.sample)
+        for datum, advantages in zip(data, self._token_advantages(data, rules.anchor), strict=True):
+            with self._training_pass():
+                new, entropy = self._logprobs_and_entropies(datum.sample)
                 held = self._held.get(datum.sample, new.detach())
-                self._surrogate(new, held, datum.sample, advantages, rules, tokens).backward()
+                self._surrogate_loss(new, held, datum.sample, advantages, rules, tokens).backward()
             old = held.tolist()
             self._before.append((datum.sample, old))
             drawn, gaps = datum.sample.logprobs, entropy.detach().tolist()
-            tally.add(new.detach().tolist(), drawn, gaps, advantages.tolist(), rules, old)
-        return tally.told()
+            tally.add_response(new.detach().tolist(), drawn, gaps, advantages.tolist(), rules, old)
+        return tally.means_and_maxima()
 
     def optim_step(self, rules: Rules) -> dict[str, float]:
         """Take one step of AdamW.
@@ -177,12 +179,12 @@ class TorchEngine:
         Returns the gradient's norm before the cut, and kl (k3) between the weights before and
         after.
         """
-        optimiser = self._adam(rules)
+        optimiser = self._configured_adam(rules)
         trained = [p for p in self.model.parameters() if p.requires_grad]
         norm = float(self.torch.nn.utils.clip_grad_norm_(trained, rules.norm))
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
-        total = sum(divergence(old, self.logprobs(sample)) for sample, old in self._before)
+        total = sum(kl_estimate(old, self.logprobs(sample)) for sample, old in self._before)
         count = sum(len(old) for _, old in self._before)
         self._before = []
         return {"grad_norm": norm, "kl": total / max(1, count)}
@@ -208,16 +210,16 @@ class TorchEngine:
         """Load a checkpoint, bit for bit on a CPU; a gradient that was not applied is dropped."""
         state = self.torch.load(folder / _STATE, weights_only=True)
         if self.capabilities.adapter:
-            weights = require("safetensors.torch", "train").load_file(
+            weights = import_extra("safetensors.torch", "train").load_file(
                 folder / ADAPTER / "adapter_model.safetensors"
             )
-            require("peft", "train").set_peft_model_state_dict(self.model, weights)
+            import_extra("peft", "train").set_peft_model_state_dict(self.model, weights)
         else:
             self.model.load_state_dict(self.torch.load(folder / _WEIGHTS, weights_only=True))
         self.model.zero_grad(set_to_none=True)
         self.version, self._optimiser, self._before, self._held = state["version"], None, [], {}
         if state["optimiser"]:
-            self._adam(Rules()).load_state_dict(state["optimiser"])
+            self._configured_adam(Rules()).load_state_dict(state["optimiser"])
         self._random = state["random"]
 
     def discard(self, folder: Path) -> None:
@@ -237,7 +239,7 @@ class TorchEngine:
         return next(self.model.parameters()).device
 
     @contextmanager
-    def _drawing(self) -> Iterator[None]:
+    def _training_pass(self) -> Iterator[None]:
         """Run a pass with a gradient whose randomness comes from the policy's generator.
 
         This covers dropout and the noise of experts.
@@ -255,7 +257,7 @@ class TorchEngine:
             self.model.eval()
             self._random = random.get_rng_state()
 
-    def _adam(self, rules: Rules) -> Any:
+    def _configured_adam(self, rules: Rules) -> Any:
         """The optimiser, made when first needed; its settings follow the rules."""
         if self._optimiser is None:
             trained = [p for p in self.model.parameters() if p.requires_grad]
@@ -264,7 +266,7 @@ class TorchEngine:
             group.update(lr=rules.rate, betas=rules.betas, weight_decay=rules.decay)
         return self._optimiser
 
-    def _levels(self, sample: PolicySample, model: Any = None) -> tuple[Any, Any]:
+    def _logprobs_and_entropies(self, sample: PolicySample, model: Any = None) -> tuple[Any, Any]:
         """Log-probabilities of the response's tokens, and entropies of their distributions."""
         ids, begin = (
             self.torch.tensor([[*sample.prompt, *sample.response]], device=self._device),
@@ -272,11 +274,11 @@ class TorchEngine:
         )
         # no logits of the prompt, which may be long
         out = (model or self.model)(ids, use_cache=False, logits_to_keep=len(sample.response) + 1)
-        levels = self._normal(out.logits[0, :-1], sample.among)
+        levels = self._masked_logprobs(out.logits[0, :-1], sample.among)
         entropy = -(levels.exp() * levels.clamp(min=-1e9)).sum(-1)
         return levels.gather(-1, ids[0, begin:, None])[:, 0], entropy
 
-    def _advantages(self, data: Sequence[Datum], anchor: float) -> list[Any]:
+    def _token_advantages(self, data: Sequence[Datum], anchor: float) -> list[Any]:
         """An advantage for each token of each response, shape (tokens,) each.
 
         Those of an anchored update pull towards the first weights.
@@ -291,24 +293,25 @@ class TorchEngine:
         if not self.capabilities.anchor:
             raise ValueError("this engine was not made to keep its first weights")
         apart = [
-            torch.tensor(one.sample.logprobs, device=self._device) - self._at_first(one.sample)
+            torch.tensor(one.sample.logprobs, device=self._device)
+            - self._initial_logprobs(one.sample)
             for one in data
         ]
         mean = torch.cat(apart).mean()
         return [each + anchor * (mean - gap) for each, gap in zip(plain, apart, strict=True)]
 
-    def _at_first(self, sample: PolicySample) -> Any:
+    def _initial_logprobs(self, sample: PolicySample) -> Any:
         """The response's log-probabilities under the first weights.
 
         These are the weights without the adapter, or the copy.
         """
         with self.torch.no_grad():
             if self._first is not None:
-                return self._levels(sample, self._first)[0]
+                return self._logprobs_and_entropies(sample, self._first)[0]
             with self.model.disable_adapter():
-                return self._levels(sample)[0]
+                return self._logprobs_and_entropies(sample)[0]
 
-    def _surrogate(
+    def _surrogate_loss(
         self, new: Any, held: Any, sample: PolicySample, advantages: Any, rules: Rules, tokens: int
     ) -> Any:
         """Equation 6 of one response: its share of the mean over all `tokens` of the batch."""
@@ -318,7 +321,7 @@ class TorchEngine:
         clipped = ratio.clamp(1 - rules.low, 1 + rules.high)
         return -torch.minimum(ratio * advantages, clipped * advantages).sum() / tokens
 
-    def _normal(self, logits: Any, among: Sequence[int]) -> Any:
+    def _masked_logprobs(self, logits: Any, among: Sequence[int]) -> Any:
         """Log-probabilities over the whole vocabulary, or over some of its tokens."""
         logits = logits.float()
         if among:

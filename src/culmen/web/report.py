@@ -27,13 +27,13 @@ from urllib.parse import quote
 import msgspec
 
 from culmen.core.errors import UserError
-from culmen.core.pictures import picture
+from culmen.core.pictures import is_picture
 from culmen.store import views
 from culmen.store.views import CandidateQuery
 from culmen.web.pages import PAGES
-from culmen.web.pages.candidates import listed
+from culmen.web.pages.candidates import candidate_table_rows
 from culmen.web.runs import Digest
-from culmen.web.server import STATIC, encoded
+from culmen.web.server import STATIC, encode_document
 
 _PAGE = Template("""<!doctype html>
 <html lang="en">
@@ -67,7 +67,7 @@ def report_page(gathered: Gathered) -> str:
         raise ValueError("the front end's own sources hold markup that would end their element")
     icon = base64.b64encode((STATIC / "icon.svg").read_bytes()).decode()
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        f"default-src 'none'; script-src '{_csp_hash(script)}'; style-src '{_csp_hash(style)}'; "
         "img-src data:; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; "
         "trusted-types 'none'"
@@ -78,14 +78,16 @@ def report_page(gathered: Gathered) -> str:
         title=html.escape(f"{name} · culmen"),
         icon=f"data:image/svg+xml;base64,{icon}",
         style=style,
-        plain=html.escape(_plain(gathered)),
+        plain=html.escape(_noscript_text(gathered)),
         form=_PACKED if gathered.packed else "application/json",
-        documents=_packed(gathered.documents) if gathered.packed else embedded(gathered.documents),
+        documents=_pack_document(gathered.documents)
+        if gathered.packed
+        else embed_json(gathered.documents),
         script=script,
     )
 
 
-def _plain(gathered: Gathered) -> str:
+def _noscript_text(gathered: Gathered) -> str:
     """The text shown if scripts are switched off."""
     head, told = (gathered.documents["pages"][name] for name in ("head", "overview"))
     lines = ". ".join(told["summary"]["lines"])
@@ -95,22 +97,22 @@ def _plain(gathered: Gathered) -> str:
     )
 
 
-def embedded(document: object) -> str:
+def embed_json(document: object) -> str:
     """JSON without `<`, so that it contains neither `</script` nor `<!--`.
 
     The parsed document is unchanged.
     """
-    return encoded(document).decode("utf-8").replace("<", "\\u003c")
+    return encode_document(document).decode("utf-8").replace("<", "\\u003c")
 
 
 _PACKED = "application/gzip"  # form of the documents' JSON, in base64; the browser unpacks it
 
 
-def _packed(document: object) -> str:
-    return base64.b64encode(gzip.compress(encoded(document), 6, mtime=0)).decode()
+def _pack_document(document: object) -> str:
+    return base64.b64encode(gzip.compress(encode_document(document), 6, mtime=0)).decode()
 
 
-def _hash(text: str) -> str:
+def _csp_hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
@@ -151,11 +153,11 @@ def bundle_modules(entry: Path) -> str:
     circles.
     """
     modules: dict[Path, str] = {}
-    _add(entry.resolve(), entry.resolve().parent, modules, ())
+    _add_module(entry.resolve(), entry.resolve().parent, modules, ())
     return '"use strict";\n' + "".join(modules.values())
 
 
-def _add(path: Path, root: Path, modules: dict[Path, str], above: tuple[Path, ...]) -> None:
+def _add_module(path: Path, root: Path, modules: dict[Path, str], above: tuple[Path, ...]) -> None:
     if path in modules:
         return
     if path in above:
@@ -165,8 +167,8 @@ def _add(path: Path, root: Path, modules: dict[Path, str], above: tuple[Path, ..
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if found := _IMPORT.match(line):
             other = (path.parent / found["path"]).resolve()
-            _add(other, root, modules, (*above, path))
-            body.append(_binding(found, _name(other, root)))
+            _add_module(other, root, modules, (*above, path))
+            body.append(_import_binding(found, _module_name(other, root)))
         elif found := _EXPORT.match(line):
             exports.append(found["name"])
             body.append(found["rest"])
@@ -176,12 +178,12 @@ def _add(path: Path, root: Path, modules: dict[Path, str], above: tuple[Path, ..
             body.append(line)
     text = "\n".join(body)
     modules[path] = (
-        f"const {_name(path, root)} = (() => {{\n{text}\nreturn Object.freeze({{ "
+        f"const {_module_name(path, root)} = (() => {{\n{text}\nreturn Object.freeze({{ "
         f"{', '.join(exports)} }});\n}})();\n"
     )
 
 
-def _binding(found: re.Match[str], module: str) -> str:
+def _import_binding(found: re.Match[str], module: str) -> str:
     if found["whole"]:
         return f"const {found['whole']} = {module};"
     if found["names"]:
@@ -189,7 +191,7 @@ def _binding(found: re.Match[str], module: str) -> str:
     return ""
 
 
-def _name(path: Path, root: Path) -> str:
+def _module_name(path: Path, root: Path) -> str:
     """Name of a module in the script: `pages/calls.js` -> `$pages_calls`."""
     return "$" + re.sub(r"\W", "_", str(path.relative_to(root).with_suffix("")))
 
@@ -232,7 +234,7 @@ def print_pdf(gathered: Gathered, path: Path) -> int:
         source, made = Path(folder) / "report.html", Path(folder) / "report.pdf"
         write_report(gathered, source)
         address = f"{source.as_uri()}#/r/{quote(str(gathered.documents['run']), safe='')}/print"
-        _run(program, address, made, folder)
+        _run_browser(program, address, made, folder)
         if not made.is_file() or not made.read_bytes().startswith(b"%PDF"):
             raise UserError(
                 f"{program} made no PDF", where="--pdf", fix="print the report from your browser"
@@ -247,7 +249,7 @@ def print_pdf(gathered: Gathered, path: Path) -> int:
         return path.stat().st_size
 
 
-def _run(program: str, address: str, made: Path, folder: str) -> None:
+def _run_browser(program: str, address: str, made: Path, folder: str) -> None:
     command = [
         program,
         "--headless",
@@ -301,7 +303,7 @@ class Gathered(msgspec.Struct):
     packed: bool = False
 
 
-def gather(run: Digest, full: int | None = FULL, rows: int = ROWS) -> Gathered:
+def gather_report(run: Digest, full: int | None = FULL, rows: int = ROWS) -> Gathered:
     """Read all pages of a run.
 
     Complete are the lineage of the best, the finalists, the `full` best candidates and their
@@ -316,21 +318,21 @@ def gather(run: Digest, full: int | None = FULL, rows: int = ROWS) -> Gathered:
         if name not in ("candidate", "candidates")
     }
     for name, page in pages.items():
-        pages[name], kept = _bounded(page, _PAGE_BYTES)
+        pages[name], kept = _bound_document(page, _PAGE_BYTES)
         if kept:
             left_out.append(f"{name.capitalize()}: the ends of texts beyond {kept:,} characters.")
-    table = _table(run, rows)
+    table = _candidate_table(run, rows)
     if len(table["rows"]) < table["all"]:
         left_out.append(
             f"Candidates, the table: all but the best {len(table['rows']):,} of {table['all']:,}."
         )
-    whole = _whole(run, [row["id"] for row in table["rows"][:full]], left_out)
+    whole = _full_candidates(run, [row["id"] for row in table["rows"][:full]], left_out)
     if len(whole) < table["all"]:
         missing = table["all"] - len(whole)
         left_out.append(
             f"Texts, evaluations and prompts of {missing:,} of {table['all']:,} candidates."
         )
-    documents = _documents(run, pages, table, whole, left_out)
+    documents = _report_documents(run, pages, table, whole, left_out)
     return Gathered(documents, table["all"], len(table["rows"]), len(whole), left_out)
 
 
@@ -341,13 +343,13 @@ def _gather_all(run: Digest) -> Gathered:
         for name, make in PAGES.items()
         if name not in ("candidate", "candidates")
     }
-    table = _table(run, views.status(run.run).candidates)
+    table = _candidate_table(run, views.run_status(run.run).candidates)
     whole = {row["id"]: PAGES["candidate"](run, {"id": row["id"]}) for row in table["rows"]}
-    documents = _documents(run, pages, table, whole, [])
+    documents = _report_documents(run, pages, table, whole, [])
     return Gathered(documents, table["all"], len(table["rows"]), len(whole), [], packed=True)
 
 
-def _documents(
+def _report_documents(
     run: Digest,
     pages: dict[str, Any],
     table: dict[str, Any],
@@ -356,13 +358,13 @@ def _documents(
 ) -> dict[str, Any]:
     for name in ("head", "overview"):
         pages[name] |= {"path": "", "owner": None}  # private to the machine it was made on
-    best = views.best(run.run)
+    best = views.best_result(run.run)
     return {
         "run": run.name,
-        "runs": _line(run),
+        "runs": _single_run_list(run),
         "pages": {**pages, "candidates": table},
         "candidates": whole,
-        "names": {"best": best.id if best else "", "seed": _seed(run)},
+        "names": {"best": best.id if best else "", "seed": _initial_program_id(run)},
         "made": {
             "time": time.time(),
             "event": run.last,
@@ -372,18 +374,20 @@ def _documents(
     }
 
 
-def _table(run: Digest, rows: int) -> dict[str, Any]:
-    found = listed(run, views.table(run.run, CandidateQuery(limit=rows)).rows)
+def _candidate_table(run: Digest, rows: int) -> dict[str, Any]:
+    found = candidate_table_rows(
+        run, views.candidate_page(run.run, CandidateQuery(limit=rows)).rows
+    )
     return PAGES["candidates"](run, {"limit": "1"}) | {"rows": found, "limit": rows}
 
 
-def _whole(run: Digest, leaders: list[str], left_out: list[str]) -> dict[str, Any]:
+def _full_candidates(run: Digest, leaders: list[str], left_out: list[str]) -> dict[str, Any]:
     """Candidates by id, the most informative first, up to `_ALL` bytes in total."""
     found: dict[str, Any] = {}
     size, cut = 0, 0
-    for name in _wanted(run, leaders):
-        document, kept = _bounded(PAGES["candidate"](run, {"id": name}), _CANDIDATE)
-        size += len(encoded(document))
+    for name in _candidates_to_include(run, leaders):
+        document, kept = _bound_document(PAGES["candidate"](run, {"id": name}), _CANDIDATE)
+        size += len(encode_document(document))
         if size > _ALL:
             left_out.append(
                 f"Texts of candidates beyond {_ALL // 1_000_000} MB in all, the less telling "
@@ -400,60 +404,62 @@ def _whole(run: Digest, leaders: list[str], left_out: list[str]) -> dict[str, An
     return found
 
 
-def _wanted(run: Digest, leaders: list[str]) -> list[str]:
+def _candidates_to_include(run: Digest, leaders: list[str]) -> list[str]:
     """Ids of the candidates to include, each once.
 
     Best, initial program, the lineage between, finalists, leaders, and the first parents of all
     these.
     """
-    best, seed = views.best(run.run), _seed(run)
+    best, seed = views.best_result(run.run), _initial_program_id(run)
     names = [best.id] if best else []
     names += [seed] if seed else []
-    names += [step.row.id for step in reversed(views.lineage(run.run, best.id))] if best else []
-    names += (views.verdict(run.run) or {}).get("finalists") or []
+    names += (
+        [step.row.id for step in reversed(views.lineage_steps(run.run, best.id))] if best else []
+    )
+    names += (views.final_choice(run.run) or {}).get("finalists") or []
     names += leaders
-    parents = {node.id: node.parent for node in views.family(run.run)}
+    parents = {node.id: node.parent for node in views.family_tree(run.run)}
     names += [parents[name] for name in names if parents.get(name)]
     return [name for name in dict.fromkeys(names) if name in parents]
 
 
-def _seed(run: Digest) -> str:
-    seeds = views.candidates(run.run, "old", operator="seed", limit=1)
+def _initial_program_id(run: Digest) -> str:
+    seeds = views.candidate_rows(run.run, "old", operator="seed", limit=1)
     return seeds[0].id if seeds else ""
 
 
-def _line(run: Digest) -> dict[str, Any]:
+def _single_run_list(run: Digest) -> dict[str, Any]:
     """The list of runs with only this one: the front end then shows no other."""
     return {"runs": [{"name": run.name}], "single": True, "folder": ""}
 
 
-def _bounded(document: dict[str, Any], most: int) -> tuple[dict[str, Any], int]:
+def _bound_document(document: dict[str, Any], most: int) -> tuple[dict[str, Any], int]:
     """The document with its longest texts cut until it has at most `most` bytes.
 
     The second value is the length of cut texts in characters, 0 if none was cut.
     """
-    if len(encoded(document)) <= most:
+    if len(encode_document(document)) <= most:
         return document, 0
     shorter: dict[str, Any] = document
     for kept in _TEXTS:
-        shorter = _cut(
-            msgspec.to_builtins(document), lambda text, kept=kept: _shortened(text, kept)
+        shorter = _map_texts(
+            msgspec.to_builtins(document), lambda text, kept=kept: _shorten_text(text, kept)
         )
-        if len(encoded(shorter)) <= most:
+        if len(encode_document(shorter)) <= most:
             return shorter, kept
     return shorter, _TEXTS[-1]
 
 
-def _cut(value: Any, cut: Callable[[str], str]) -> Any:
+def _map_texts(value: Any, cut: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return cut(value)
     if isinstance(value, dict):
-        return {name: _cut(each, cut) for name, each in value.items()}
-    return [_cut(each, cut) for each in value] if isinstance(value, list | tuple) else value
+        return {name: _map_texts(each, cut) for name, each in value.items()}
+    return [_map_texts(each, cut) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _shortened(text: str, kept: int) -> str:
-    if picture(text):
+def _shorten_text(text: str, kept: int) -> str:
+    if is_picture(text):
         return text if len(text) <= kept else "a picture that is not in this report"
     return (
         text

@@ -15,9 +15,9 @@ import msgspec
 from culmen.core.errors import CulmenError, UserError
 from culmen.core.usage import Usage
 from culmen.store import views
-from culmen.store.address import has_run, journal_file, pointer
+from culmen.store.address import has_run, journal_file, read_pointer
 from culmen.store.database import RunMeta, run_folders
-from culmen.store.lease import signature
+from culmen.store.lease import run_signature
 from culmen.store.views import RunLine, StrategyNote
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Digest:
 
         Facts that change while it runs (the isolation found) are in its status.
         """
-        self._meta = self._meta or views.meta(self.run)
+        self._meta = self._meta or views.run_meta(self.run)
         return self._meta
 
     def refresh(self) -> Digest:
@@ -80,46 +80,46 @@ class Digest:
     @property
     def spans(self) -> list[TimelineSpan]:
         """All effects, in the order of their starts."""
-        self._bring("marks", self._read_marks)
+        self._read_new_events("marks", self._read_marks)
         return self._spans
 
     @property
     def sessions(self) -> list[float]:
         """Active seconds at which a process started or resumed the run."""
-        self._bring("marks", self._read_marks)
+        self._read_new_events("marks", self._read_marks)
         return self._sessions
 
     @property
     def costs(self) -> list[tuple[int, Usage]]:
         """Pairs of event and everything spent up to it."""
-        self._bring("costs", self._read_costs)
+        self._read_new_events("costs", self._read_costs)
         return self._costs
 
     @property
     def shares(self) -> dict[tuple[str, str], list[tuple[int, Usage]]]:
         """The same pairs by role and model."""
-        self._bring("costs", self._read_costs)
+        self._read_new_events("costs", self._read_costs)
         return self._shares
 
     @property
     def faults(self) -> Counter[str]:
         """Faults of calls by kind, including those that a retry resolved."""
-        self._bring("costs", self._read_costs)
+        self._read_new_events("costs", self._read_costs)
         return self._faults
 
     @property
     def evaluations(self) -> list[int]:
         """Events of all observations."""
-        self._bring("evaluations", self._read_evaluations)
+        self._read_new_events("evaluations", self._read_evaluations)
         return self._evaluations
 
     @property
     def notes(self) -> list[StrategyNote]:
         """The strategy's notes."""
-        self._bring("notes", self._read_notes)
+        self._read_new_events("notes", self._read_notes)
         return self._notes
 
-    def between(self, after: int, last: int) -> list[TimelineSpan]:
+    def spans_between(self, after: int, last: int) -> list[TimelineSpan]:
         """The effects started among these events; they are not cached."""
         part = Digest(self.run)
         part._read_marks(after, last)
@@ -141,14 +141,14 @@ class Digest:
         path = str(self.meta.strategy.get("path", ""))
         return self._names.get(path) or path.rpartition(":")[2]
 
-    def memo(self, name: str, state: int, make: Callable[[], T]) -> T:
+    def memoise_result(self, name: str, state: int, make: Callable[[], T]) -> T:
         """The result of `make`, cached while `state` (a seq, a count) is unchanged."""
         kept = self._memos.get(name)
         if kept is None or kept[0] != state:
             kept = self._memos[name] = (state, make())
         return kept[1]
 
-    def _bring(self, part: str, read: Callable[[int, int], None]) -> None:
+    def _read_new_events(self, part: str, read: Callable[[int, int], None]) -> None:
         """Read the new events of a part, up to `last`."""
         if self._read_to.get(part, 0) == self.last:
             return
@@ -160,11 +160,11 @@ class Digest:
 
     def _read_marks(self, after: int, last: int) -> None:
         for mark in views.effect_marks(self.run, after, last):
-            self._mark(mark)
+            self._apply_mark(mark)
 
     def _read_costs(self, after: int, last: int) -> None:
         spent = self._costs[-1][1] if self._costs else Usage()
-        for cost in views.costs(self.run, after, last):
+        for cost in views.effect_costs(self.run, after, last):
             spent = spent + cost.usage
             self._costs.append((cost.seq, spent))
             self._faults.update(cost.faults)
@@ -173,25 +173,25 @@ class Digest:
                 course.append((cost.seq, usage + course[-1][1] if course else usage))
 
     def _read_evaluations(self, after: int, last: int) -> None:
-        self._evaluations += views.evaluated(self.run, after, last)
+        self._evaluations += views.evaluation_seqs(self.run, after, last)
 
     def _read_notes(self, after: int, last: int) -> None:
         self._notes += views.strategy_notes(self.run, after, last)
 
-    def _mark(self, mark: views.EffectMark) -> None:
+    def _apply_mark(self, mark: views.EffectMark) -> None:
         if mark.kind == "started":
-            self._end(mark.key, mark.elapsed, "torn")  # left by an earlier session
+            self._end_span(mark.key, mark.elapsed, "torn")  # left by an earlier session
             self._open[mark.key] = len(self._spans)
             self._spans.append(TimelineSpan(mark.key, mark.effect, mark.elapsed, None, ""))
         elif mark.kind in ("done", "torn"):
-            self._end(mark.key, mark.elapsed, mark.kind)
+            self._end_span(mark.key, mark.elapsed, mark.kind)
         else:
             if mark.kind == "state" and mark.elapsed not in self._sessions:
                 self._sessions.append(mark.elapsed)
             for key in list(self._open):
-                self._end(key, mark.elapsed, "abandoned")
+                self._end_span(key, mark.elapsed, "abandoned")
 
-    def _end(self, key: int, elapsed: float, outcome: str) -> None:
+    def _end_span(self, key: int, elapsed: float, outcome: str) -> None:
         place = self._open.pop(key, None)
         if place is not None:
             self._spans[place] = self._spans[place]._replace(end=elapsed, outcome=outcome)
@@ -226,18 +226,18 @@ class RunCatalog:
         self._lock = threading.Lock()
 
     @property
-    def place(self) -> str:
+    def display_place(self) -> str:
         """The folder or database of the runs, for display."""
-        return str(pointer(self.folder) or self.folder)
+        return str(read_pointer(self.folder) or self.folder)
 
-    def lines(self) -> list[tuple[str, RunLine]]:
+    def list_lines(self) -> list[tuple[str, RunLine]]:
         """All runs with their names, newest first.
 
         Runs deleted in the meantime are left out.
         """
         called = {path.rpartition(":")[2]: name for path, name in self._names.items()}
         known = {path: name for name, path in self.paths().items()}
-        there = [line for path in known if (line := self._line(path)).task or has_run(path)]
+        there = [line for path in known if (line := self._cached_line(path)).task or has_run(path)]
         lines = sorted(there, key=lambda line: (-line.created, line.run))
         return [
             (
@@ -247,18 +247,18 @@ class RunCatalog:
             for line in lines
         ]
 
-    def curve(self, line: RunLine) -> list[tuple[int, float]]:
+    def progress_curve(self, line: RunLine) -> list[tuple[int, float]]:
         """Evaluations and the best so far, thinned for a row of a table.
 
         Empty for a run that cannot be read or was deleted in the meantime.
         """
         if not line.task:
             return []
-        path, state = Path(line.path), seen(Path(line.path))
+        path, state = Path(line.path), change_signature(Path(line.path))
         kept = self._curves.get(path)
         if kept is None or kept[0] != state or state is None:
             try:
-                points = thin(views.progress(path, views.LISTED), _SMALL)
+                points = thin_points(views.progress_points(path, views.LISTED), _SMALL)
             except UserError:
                 if has_run(path):
                     raise
@@ -269,9 +269,9 @@ class RunCatalog:
             )
         return kept[1]
 
-    def _line(self, path: Path) -> RunLine:
+    def _cached_line(self, path: Path) -> RunLine:
         """The line of a run, cached while its files are unchanged."""
-        state = seen(path)
+        state = change_signature(path)
         kept = self._lines.get(path)
         if kept is None or kept[0] != state or state is None:
             kept = self._lines[path] = (state, views.run_lines([path])[0])
@@ -281,8 +281,10 @@ class RunCatalog:
         """Folders of runs by name."""
         if self._only is not None:
             return {self._only.name: self._only}
-        deeper = self.folder.is_dir() and pointer(self.folder) is None  # a database lists its runs
-        found = {*run_folders(self.folder), *_below(self.folder, _BELOW if deeper else 0)}
+        deeper = (
+            self.folder.is_dir() and read_pointer(self.folder) is None
+        )  # a database lists its runs
+        found = {*run_folders(self.folder), *_runs_below(self.folder, _BELOW if deeper else 0)}
         inside = {
             path: path.relative_to(self.folder) if self.folder in path.parents else path
             for path in found
@@ -294,7 +296,7 @@ class RunCatalog:
         self._found = dict(sorted(named.items()))
         return self._found
 
-    def path(self, name: str) -> Path:
+    def find_path(self, name: str) -> Path:
         """The folder of a run; raises `UserError` for an unknown name."""
         path = self._found.get(name)
         if path is None or not has_run(path):
@@ -307,7 +309,7 @@ class RunCatalog:
 
     def digest(self, name: str) -> Digest:
         """The digest of a run; pages refresh it as needed."""
-        path = self.path(name)
+        path = self.find_path(name)
         file = journal_file(path).stat().st_ino  # another run may have replaced a deleted one
         with self._lock:
             known = self._digests.get(name)
@@ -316,7 +318,7 @@ class RunCatalog:
             return known[1]
 
 
-def _below(folder: Path, deep: int) -> Iterator[Path]:
+def _runs_below(folder: Path, deep: int) -> Iterator[Path]:
     """Runs in a folder and the folders in it, level by level.
 
     Links are not followed, and runs are not searched. Stops after `_SEEN` folders: the folder is
@@ -340,13 +342,13 @@ def _below(folder: Path, deep: int) -> Iterator[Path]:
         level = inside
 
 
-def seen(run: Path) -> object:
+def change_signature(run: Path) -> object:
     """A value that changes when the run does.
 
     None if it cannot be read: the run may just be appearing or disappearing.
     """
     try:
-        return signature(run)
+        return run_signature(run)
     except CulmenError:
         return None
 
@@ -354,7 +356,7 @@ def seen(run: Path) -> object:
 # Series short enough to draw.
 
 
-def thin(points: Sequence[T], most: int) -> list[T]:
+def thin_points(points: Sequence[T], most: int) -> list[T]:
     """At most `most` of the points, evenly spread, the first and the last among them."""
     if len(points) <= most:
         return list(points)
@@ -362,7 +364,9 @@ def thin(points: Sequence[T], most: int) -> list[T]:
     return [points[round(place * step)] for place in range(most)]
 
 
-def buckets(points: Sequence[tuple[float, float]], most: int) -> list[tuple[float, float]]:
+def thin_with_extremes(
+    points: Sequence[tuple[float, float]], most: int
+) -> list[tuple[float, float]]:
     """At most `most` points of a series in order of x, keeping its lows and highs.
 
     Two points for each bucket.

@@ -23,9 +23,9 @@ from starlette.routing import Route
 
 from culmen.core.errors import CulmenError, UserError
 from culmen.store import inbox, sidecar, views
-from culmen.store.archive import archive, delete
-from culmen.web.pages import PAGES, compare
-from culmen.web.runs import RunCatalog, seen
+from culmen.store.archive import archive_run, delete_run
+from culmen.web.pages import PAGES, compare_page
+from culmen.web.runs import RunCatalog, change_signature
 
 STATIC = Path(__file__).parent / "static"
 _TYPES = {
@@ -52,15 +52,15 @@ class Dashboard:
         self.runs, self.token = RunCatalog(place, names), token or secrets.token_urlsafe(24)
         self._streams: dict[str, ChangeStream] = {}
         routes = [
-            Route("/", self._file),
-            Route("/static/{path:path}", self._file),
-            Route("/api/runs", self._runs),
-            Route("/api/stream", self._stream),
-            Route("/api/compare", self._compare),
-            Route("/api/runs/{run}/stream", self._stream),
-            Route("/api/runs/{run}/{page}", self._page),
-            Route("/api/token", self._token, methods=["POST"]),
-            Route("/api/runs/{run}/{what}", self._write, methods=["POST"]),
+            Route("/", self._serve_file),
+            Route("/static/{path:path}", self._serve_file),
+            Route("/api/runs", self._serve_runs),
+            Route("/api/stream", self._serve_stream),
+            Route("/api/compare", self._serve_comparison),
+            Route("/api/runs/{run}/stream", self._serve_stream),
+            Route("/api/runs/{run}/{page}", self._serve_page),
+            Route("/api/token", self._serve_token_check, methods=["POST"]),
+            Route("/api/runs/{run}/{what}", self._serve_action, methods=["POST"]),
         ]
         self.app = Starlette(
             routes=routes,
@@ -68,39 +68,39 @@ class Dashboard:
             exception_handlers={CulmenError: _error_response},  # pyright: ignore[reportArgumentType]
         )
 
-    async def _file(self, request: Request) -> Response:
+    async def _serve_file(self, request: Request) -> Response:
         name = request.path_params.get("path", "index.html")
         path = (STATIC / name).resolve()
         if STATIC.resolve() not in path.parents or path.suffix not in _TYPES or not path.is_file():
-            return _json({"error": {"what": "there is no such file"}}, 404)
+            return _json_response({"error": {"what": "there is no such file"}}, 404)
         return FileResponse(path, media_type=_TYPES[path.suffix])
 
-    async def _runs(self, request: Request) -> Response:
+    async def _serve_runs(self, request: Request) -> Response:
         def make() -> dict[str, Any]:
             lines = [
                 msgspec.to_builtins(line)
-                | {"name": name, "curve": self.runs.curve(line) if n < _DRAWN else []}
-                | _labels(Path(line.path))
-                for n, (name, line) in enumerate(self.runs.lines())
+                | {"name": name, "curve": self.runs.progress_curve(line) if n < _DRAWN else []}
+                | _read_labels(Path(line.path))
+                for n, (name, line) in enumerate(self.runs.list_lines())
             ]
-            return {"runs": lines, "single": self.runs.single, "folder": self.runs.place}
+            return {"runs": lines, "single": self.runs.single, "folder": self.runs.display_place}
 
-        return await self._answer(make)
+        return await self._answer_json(make)
 
-    async def _page(self, request: Request) -> Response:
+    async def _serve_page(self, request: Request) -> Response:
         name, page = request.path_params["run"], request.path_params["page"]
         make = PAGES.get(page)
         if make is None:
-            return _json({"error": {"what": f"there is no page '{page}'"}}, 404)
+            return _json_response({"error": {"what": f"there is no page '{page}'"}}, 404)
         params = dict(request.query_params)
-        return await self._answer(lambda: make(self.runs.digest(name), params))
+        return await self._answer_json(lambda: make(self.runs.digest(name), params))
 
-    async def _compare(self, request: Request) -> Response:
+    async def _serve_comparison(self, request: Request) -> Response:
         names = request.query_params.getlist("run")
         params = dict(request.query_params)
 
         def make() -> dict[str, Any]:
-            lines = dict(self.runs.lines())
+            lines = dict(self.runs.list_lines())
             readable = sorted(name for name, line in lines.items() if line.task)
             chosen = [name for name in readable if name in names or not names]
             shown = [self.runs.digest(name) for name in chosen[:_COMPARED]]
@@ -108,52 +108,56 @@ class Dashboard:
                 {"name": name, "why": line.why} for name, line in sorted(lines.items()) if line.why
             ]
             return {
-                **compare(shown, params),
+                **compare_page(shown, params),
                 "names": readable,
                 "unread": unread,
                 "chosen": len(chosen),
             }
 
-        return await self._answer(make)
+        return await self._answer_json(make)
 
-    async def _stream(self, request: Request) -> Response:
+    async def _serve_stream(self, request: Request) -> Response:
         name = request.path_params.get("run", "")
         if name:
-            await run_in_threadpool(self.runs.path, name)
+            await run_in_threadpool(self.runs.find_path, name)
         changes = self._streams.get(name)
         if changes is None:
             changes = self._streams[name] = self._change_stream(name)
-        return StreamingResponse(changes.stream(), media_type="text/event-stream")
+        return StreamingResponse(changes.stream_events(), media_type="text/event-stream")
 
     def _change_stream(self, name: str) -> ChangeStream:
         if name:
-            path = self.runs.path(name)
+            path = self.runs.find_path(name)
             return ChangeStream(
-                lambda: (seen(path), _asked(path)), lambda: {"seq": views.last_seq(path)}
+                lambda: (change_signature(path), _waiting_prompts(path)),
+                lambda: {"seq": views.last_seq(path)},
             )
         paths = self.runs.paths
         return ChangeStream(
-            lambda: [(n, seen(path)) for n, path in paths().items()], lambda: {"runs": len(paths())}
+            lambda: [(n, change_signature(path)) for n, path in paths().items()],
+            lambda: {"runs": len(paths())},
         )
 
-    async def _token(self, request: Request) -> Response:
-        return _json({"writing": True})
+    async def _serve_token_check(self, request: Request) -> Response:
+        return _json_response({"writing": True})
 
-    async def _write(self, request: Request) -> Response:
+    async def _serve_action(self, request: Request) -> Response:
         name, what = request.path_params["run"], request.path_params["what"]
-        message = await _message(request)
-        return await self._answer(lambda: write(self.runs.path(name), what, message))
+        message = await _read_message(request)
+        return await self._answer_json(
+            lambda: perform_action(self.runs.find_path(name), what, message)
+        )
 
-    async def _answer(self, make: Callable[[], Any]) -> Response:
-        return _json(await run_in_threadpool(make))
+    async def _answer_json(self, make: Callable[[], Any]) -> Response:
+        return _json_response(await run_in_threadpool(make))
 
 
-def _asked(run: Path) -> list[str]:
+def _waiting_prompts(run: Path) -> list[str]:
     """Numbers of the prompts that wait for a person; prompts are not events."""
-    return [question.number for question in sidecar.questions(run)]
+    return [question.number for question in sidecar.waiting_questions(run)]
 
 
-async def _message(request: Request) -> Any:
+async def _read_message(request: Request) -> Any:
     """The JSON of a request's body, which is never stored beyond the limit.
 
     A little more is read and dropped, so that the sender gets an answer; a larger body is not read
@@ -173,34 +177,34 @@ async def _message(request: Request) -> Any:
         raise UserError("the message is no JSON, or nested too deeply") from None
 
 
-def _json(document: Any, status: int = 200) -> Response:
-    return Response(encoded(document), status, media_type="application/json")
+def _json_response(document: Any, status: int = 200) -> Response:
+    return Response(encode_document(document), status, media_type="application/json")
 
 
-def encoded(document: Any) -> bytes:
+def encode_document(document: Any) -> bytes:
     """A document as JSON; NaN and infinities become null, lone surrogates stay as escapes."""
     try:
         return msgspec.json.encode(document)
     except UnicodeEncodeError:
-        return json.dumps(_finite(msgspec.to_builtins(document))).encode()
+        return json.dumps(_finite_numbers(msgspec.to_builtins(document))).encode()
 
 
-def _finite(value: Any) -> Any:
+def _finite_numbers(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, list) else value
+        return {key: _finite_numbers(each) for key, each in value.items()}
+    return [_finite_numbers(each) for each in value] if isinstance(value, list) else value
 
 
 def _error_response(request: Request, error: CulmenError) -> Response:
     told = {"what": str(error), "where": "", "next": ""}
     if isinstance(error, UserError):
         told = {"what": error.what, "where": error.where, "next": error.fix}
-    return _json({"error": told}, 404 if "there is no" in told["what"] else 400)
+    return _json_response({"error": told}, 404 if "there is no" in told["what"] else 400)
 
 
-def bind(port: int) -> socket.socket:
+def bind_port(port: int) -> socket.socket:
     """A listening socket on 127.0.0.1; port 0 selects any free port.
 
     Raises `UserError` if the port cannot be used.
@@ -219,7 +223,9 @@ def bind(port: int) -> socket.socket:
     return found
 
 
-def serve(dashboard: Dashboard, listening: socket.socket, ready: Callable[[], None]) -> None:
+def serve_dashboard(
+    dashboard: Dashboard, listening: socket.socket, ready: Callable[[], None]
+) -> None:
     """Serve until interrupted; `ready` is called once requests are answered."""
     import uvicorn
 
@@ -262,17 +268,17 @@ class ChangeStream:
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def listeners(self) -> int:
+    def listener_count(self) -> int:
         """Number of listeners."""
         return len(self._listeners)
 
-    async def stream(self) -> AsyncIterator[str]:
+    async def stream_events(self) -> AsyncIterator[str]:
         """Events for one listener: the state now, then each change."""
         queue: asyncio.Queue[str] = asyncio.Queue(1)
-        queue.put_nowait(await self._event())
+        queue.put_nowait(await self._format_event())
         self._listeners.add(queue)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._watch())
+            self._task = asyncio.create_task(self._watch_changes())
         try:
             while True:
                 try:
@@ -282,7 +288,7 @@ class ChangeStream:
         finally:
             self._listeners.discard(queue)
 
-    async def _watch(self) -> None:
+    async def _watch_changes(self) -> None:
         seen = await asyncio.to_thread(self._look)
         while self._listeners:
             await asyncio.sleep(INTERVAL)
@@ -290,13 +296,13 @@ class ChangeStream:
             if now == seen:
                 continue
             seen = now
-            event = await self._event()
+            event = await self._format_event()
             for queue in self._listeners:
                 if queue.full():  # a slow listener needs only the newest
                     queue.get_nowait()
                 queue.put_nowait(event)
 
-    async def _event(self) -> str:
+    async def _format_event(self) -> str:
         return f"data: {json.dumps(await asyncio.to_thread(self._tell))}\n\n"
 
 
@@ -304,7 +310,7 @@ class ChangeStream:
 # deletion.
 
 
-def write(run: Path, what: str, message: Any) -> dict[str, Any]:
+def perform_action(run: Path, what: str, message: Any) -> dict[str, Any]:
     """Perform an action on a run and return its result; raises `UserError`.
 
     stop: `{"pause": bool}` · hint: `{"text": "..."}` · candidate: `{"parts": {name: text}}`: these
@@ -315,21 +321,21 @@ def write(run: Path, what: str, message: Any) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise UserError("the message is no JSON object")
     if what == "labels":
-        return _labelled(run, message.get("tags"), message.get("remark"))
+        return _write_labels(run, message.get("tags"), message.get("remark"))
     if what == "answer":
-        sidecar.answer(run, str(message.get("prompt", "")), str(message.get("text", "")))
+        sidecar.answer_question(run, str(message.get("prompt", "")), str(message.get("text", "")))
         return {"taken": True}
     if what == "archive":
-        return {"file": archive(run, remove=True).file}
+        return {"file": archive_run(run, remove=True).file}
     if what == "delete":
-        delete(run)
+        delete_run(run)
         return {"deleted": str(run)}
     if what == "stop":
         sent = inbox.send_stop(run, pause=message.get("pause") is True)
     elif what == "hint":
         sent = inbox.send_hint(run, str(message.get("text", "")))
     elif what == "candidate":
-        sent = inbox.send_candidate(run, _parts(message.get("parts")))
+        sent = inbox.send_candidate(run, _checked_parts(message.get("parts")))
     else:
         raise UserError(
             f"there is no action '{what}'",
@@ -338,23 +344,23 @@ def write(run: Path, what: str, message: Any) -> dict[str, Any]:
     return {"id": sent.message.id, "taken": sent.live}
 
 
-def _labelled(run: Path, tags: Any, remark: Any) -> dict[str, Any]:
+def _write_labels(run: Path, tags: Any, remark: Any) -> dict[str, Any]:
     if (
         not isinstance(tags, list)
         or not all(isinstance(tag, str) for tag in tags)
         or not isinstance(remark, str)
     ):
         raise UserError("tags are a list of texts, the remark is a text")
-    sidecar.label(run, tags, remark)
-    return _labels(run)
+    sidecar.replace_labels(run, tags, remark)
+    return _read_labels(run)
 
 
-def _labels(run: Path) -> dict[str, Any]:
-    found = sidecar.labels(run)
+def _read_labels(run: Path) -> dict[str, Any]:
+    found = sidecar.read_labels(run)
     return {"tags": found.tags, "remark": found.remark}
 
 
-def _parts(given: Any) -> dict[str, str]:
+def _checked_parts(given: Any) -> dict[str, str]:
     if not isinstance(given, Mapping) or not all(isinstance(text, str) for text in given.values()):
         raise UserError("the candidate is no object of texts")
     return {str(name): text for name, text in given.items()}
@@ -412,21 +418,21 @@ class Guard:
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in scope["headers"]
         }
-        status, why = self._refusal(scope["method"], headers)
+        status, why = self._check_request(scope["method"], headers)
         if status:
-            await _refuse(send, status, why)
+            await _send_refusal(send, status, why)
             return
 
         async def guarded(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *_raw(HEADERS)]
+                message["headers"] = [*message["headers"], *_raw_headers(HEADERS)]
             await send(message)
 
         await self._app(scope, receive, guarded)
 
-    def _refusal(self, method: str, headers: dict[str, str]) -> tuple[int, str]:
+    def _check_request(self, method: str, headers: dict[str, str]) -> tuple[int, str]:
         host = headers.get("host", "")
-        if _name(host) not in LOCAL:
+        if _host_name(host) not in LOCAL:
             return 421, "this server answers to 127.0.0.1 and localhost only"
         origin = headers.get("origin")
         if origin is not None and origin != f"http://{host}":
@@ -445,19 +451,19 @@ class Guard:
         return 0, ""
 
 
-def _name(host: str) -> str:
+def _host_name(host: str) -> str:
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
 
 
-def _raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+def _raw_headers(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
-async def _refuse(send: Send, status: int, why: str) -> None:
-    raw = _raw(
+async def _send_refusal(send: Send, status: int, why: str) -> None:
+    raw = _raw_headers(
         {**HEADERS, "content-type": "text/plain; charset=utf-8", "content-length": str(len(why))}
     )
     await send({"type": "http.response.start", "status": status, "headers": raw})

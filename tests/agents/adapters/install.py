@@ -26,7 +26,7 @@ def pinned(*names: str) -> list[str]:
 def present(folder: Path, names: list[str]) -> list[str]:
     """Those that are there in the right version."""
     return [name for name in names if (folder / name).exists()
-            and programs.version(programs.find(str(folder / name))) == TESTED[name].versions[-1]]  # fmt: skip
+            and programs.program_version(programs.find_program(str(folder / name))) == TESTED[name].versions[-1]]  # fmt: skip
 
 
 def main(place: str, *names: str) -> int:

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from culmen import Budget, Study
-from culmen.agents.adapters.catalog import named
-from culmen.agents.sandbox.repository import git
+from culmen.agents.adapters.catalog import adapter_by_name
+from culmen.agents.sandbox.repository import run_git
 from culmen.store.journal import SqlJournal
 from culmen.strategies.cato import Cato
 from tests.agents.sandbox.grounds import need_confinement
@@ -61,7 +61,9 @@ def need(kind: str) -> None:
     """Skip a program that nobody asked for; one that was asked for must be there."""
     if kind not in WANTED:
         pytest.skip(f"to drive the real program: CULMEN_TEST_AGENTS={kind}")
-    assert shutil.which(named(kind).program), f"{named(kind).program} is to be tested and is not installed"
+    assert shutil.which(adapter_by_name(kind).program), (
+        f"{adapter_by_name(kind).program} is to be tested and is not installed"
+    )
     need_confinement()
 
 
@@ -95,7 +97,7 @@ class Ran:
 
     def git(self, *words: str) -> str:
         """Ask the shared repository."""
-        return git(self.study.path / "control" / "repo.git", *words).decode()
+        return run_git(self.study.path / "control" / "repo.git", *words).decode()
 
 
 @contextmanager

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from culmen.agents.adapters import AgentJob, Parting, acp
-from culmen.agents.adapters.catalog import named
+from culmen.agents.adapters.catalog import adapter_by_name
 from tests.agents.adapters.driving import Signs, job, python, started
 
 
 def _run(mode: str, work: AgentJob, signs: Signs) -> Parting:
     async def go() -> Parting:
         async with started(*python("fake_acp.py", mode), cwd=work.tree) as pipes:
-            return await named("acp:anything").talk(pipes, work, signs).run()
+            return await adapter_by_name("acp:anything").talk(pipes, work, signs).run()
 
     return asyncio.run(go())
 
@@ -57,12 +57,12 @@ def test_an_agent_hears_a_nudge_in_the_same_session(tmp_path: Path, mode: str) -
                 busy.set()
 
         async with started(*python("fake_acp.py", mode), cwd=work.tree) as pipes:
-            talk = named("acp:anything").talk(pipes, work, hear)
+            talk = adapter_by_name("acp:anything").talk(pipes, work, hear)
             running = asyncio.ensure_future(talk.run())
             await busy.wait()
-            heard = await talk.say("you have been silent")
+            heard = await talk.interrupt_with("you have been silent")
             parting = await running
-            assert await talk.say("too late") is False
+            assert await talk.interrupt_with("too late") is False
             return parting, heard
 
     parting, heard = asyncio.run(go())
@@ -96,7 +96,7 @@ def test_a_program_that_is_no_agent_ends_the_talk(tmp_path: Path) -> None:
     async def go() -> Parting:
         work = job(tmp_path)
         async with started("/bin/sh", "-c", "echo usage: >&2; exit 2") as pipes:
-            return await named("acp:anything").talk(pipes, work, Signs()).run()
+            return await adapter_by_name("acp:anything").talk(pipes, work, Signs()).run()
 
     parting = asyncio.run(go())
     assert parting.ended == "crashed" and "usage:" in parting.why and parting.code == 2

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from culmen.agents.sandbox.smoke import PROMPT, smoke
+from culmen.agents.sandbox.smoke import PROMPT, run_smoke_test
 from tests.agents.adapters.driving import FIXTURES
 from tests.agents.adapters.real import MODELS
 from tests.agents.sandbox.grounds import need_confinement
@@ -48,7 +48,7 @@ def test_doctor_asks_an_agent_one_thing(tmp_path: Path, monkeypatch: pytest.Monk
     with ModelServer([Turn("ready")]) as server:
         models.write_text(MODELS.format(url=server.url))
         for agent in (ASKER, "builtin"):
-            tried = asyncio.run(smoke(agent, "scripted-model", str(models)))
+            tried = asyncio.run(run_smoke_test(agent, "scripted-model", str(models)))
             assert (tried.works, tried.word.strip(), tried.usage.calls) == (True, "ready", 1), tried
         assert [PROMPT in asked.text for asked in server.asked] == [True, True]
         code, told = _doctor("--agent", ASKER, "--model", "scripted-model", "--models", str(models))

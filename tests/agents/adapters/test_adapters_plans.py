@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from culmen.agents.adapters import AgentJob, programs
-from culmen.agents.adapters.catalog import KNOWN, NATIVE, TESTED, drift, named, survey
+from culmen.agents.adapters.catalog import KNOWN, NATIVE, TESTED, adapter_by_name, survey_agents, version_drift
 from culmen.core.errors import UserError
 from tests.agents.adapters.install import pinned
 
@@ -25,7 +25,7 @@ def everything_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     """A folder with a program for every adapter, the only one on PATH."""
     folder = tmp_path / "some" / "bin"
     folder.mkdir(parents=True)
-    for name in {*(named(kind).program for kind in ALL)}:
+    for name in {*(adapter_by_name(kind).program for kind in ALL)}:
         (folder / name).write_text(f"#!{sys.executable}\nprint('{name} version v1.2.3, of today')\n")
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(folder))
@@ -42,7 +42,7 @@ def test_a_plan_leads_to_the_relay_and_holds_no_key_of_ours(
 ) -> None:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "CURSOR_API_KEY"):
         monkeypatch.setenv(name, f"sk-real-{name}")
-    adapter = named(kind)
+    adapter = adapter_by_name(kind)
     plan = adapter.plan(_job())
     given = json.dumps([plan.argv, plan.environment, plan.files])
     assert plan.argv[0] == str(everything_installed / adapter.program) and plan.network != adapter.metered
@@ -56,48 +56,48 @@ def test_a_plan_leads_to_the_relay_and_holds_no_key_of_ours(
     assert (PROMPT in plan.argv) != plan.stdin
 
 
-@pytest.mark.parametrize("kind", [kind for kind in NATIVE if named(kind).resumes])
+@pytest.mark.parametrize("kind", [kind for kind in NATIVE if adapter_by_name(kind).resumes])
 def test_a_plan_resumes_a_session(everything_installed: Path, kind: str) -> None:
-    plan = named(kind).plan(_job(resume="session-7"))
+    plan = adapter_by_name(kind).plan(_job(resume="session-7"))
     assert "session-7" in plan.argv and (PROMPT in plan.argv or plan.stdin)
-    assert "session-7" not in named(kind).plan(_job()).argv
+    assert "session-7" not in adapter_by_name(kind).plan(_job()).argv
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ALL if named(kind).metered and not kind.startswith("cmd")])
+@pytest.mark.parametrize("kind", [kind for kind in ALL if adapter_by_name(kind).metered and not kind.startswith("cmd")])
 def test_without_a_relay_nothing_is_redirected(everything_installed: Path, kind: str) -> None:
-    plan = named(kind).plan(_job(base_url="", token="", model=""))
+    plan = adapter_by_name(kind).plan(_job(base_url="", token="", model=""))
     assert URL not in json.dumps([plan.argv, plan.environment, plan.files])
 
 
 def test_settings_are_what_their_programs_read(everything_installed: Path) -> None:
     job = _job(model='odd "name"')
-    codex = tomllib.loads(named("codex").plan(job).files[".codex/config.toml"])
+    codex = tomllib.loads(adapter_by_name("codex").plan(job).files[".codex/config.toml"])
     assert codex["model"] == job.model and codex["model_providers"]["culmen"]["base_url"] == f"{URL}/v1"
-    assert named("acp:codex").plan(job).files == named("codex").plan(job).files
-    opencode = json.loads(named("opencode").plan(job).files[".config/opencode/opencode.json"])
+    assert adapter_by_name("acp:codex").plan(job).files == adapter_by_name("codex").plan(job).files
+    opencode = json.loads(adapter_by_name("opencode").plan(job).files[".config/opencode/opencode.json"])
     assert opencode["model"] == f"culmen/{job.model}" and job.model in opencode["provider"]["culmen"]["models"]
 
 
 def test_opencode_cannot_do_without_a_model(everything_installed: Path) -> None:
     for kind in ("opencode", "acp:opencode"):
         with pytest.raises(UserError, match="name of a model"):
-            named(kind).plan(_job(model=""))
+            adapter_by_name(kind).plan(_job(model=""))
 
 
 def test_a_template_is_filled_in(everything_installed: Path) -> None:
     kind = "cmd: my-agent --file={prompt_file} '{model} {tree}' {home} {base_url} {token} {other} {{prompt}}"
-    plan = named(kind).plan(_job())
+    plan = adapter_by_name(kind).plan(_job())
     assert plan.argv[1:] == (
         "--file=/home/agent/prompt.md", "big /repo", "/home/agent", URL, TOKEN, "{other}", f"{{{PROMPT}}}",
     )  # fmt: skip
     assert plan.files == {"prompt.md": PROMPT + "\n"}
-    assert named("cmd: my-agent").plan(_job()).argv[1:] == (PROMPT,)
+    assert adapter_by_name("cmd: my-agent").plan(_job()).argv[1:] == (PROMPT,)
 
 
 @pytest.mark.parametrize("kind", ["nothing", "cmd:", "cmd: 'open", "acp:", "acp: 'open", ""])
 def test_what_names_no_agent_is_refused(kind: str) -> None:
     with pytest.raises(UserError) as error:
-        named(kind)
+        adapter_by_name(kind)
     assert error.value.where or error.value.fix
 
 
@@ -116,11 +116,11 @@ def test_a_program_shows_the_folder_it_was_installed_into(tmp_path: Path, monkey
     node.write_bytes(b"\x7fELF")
     node.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'elsewhere'}:{node.parent}")
-    found = programs.find("tool")
+    found = programs.find_program("tool")
     assert found.command == (str(node), "--quiet", str(tmp_path / "elsewhere" / "tool"))
     assert found.visible == (str(tmp_path),)  # its links go through a bin folder: all that it was installed with
     assert found.path == (str(tmp_path / "elsewhere"), str(node.parent))
-    assert programs.version(found) == "4.5.6"
+    assert programs.program_version(found) == "4.5.6"
 
 
 def test_a_lone_program_shows_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,9 +129,9 @@ def test_a_lone_program_shows_itself_alone(tmp_path: Path, monkeypatch: pytest.M
     folder.mkdir(parents=True)
     (folder / "tool").write_text("#!/bin/sh\necho 1.0\n")
     (folder / "tool").chmod(0o755)
-    found = programs.find(str(folder / "tool"))
+    found = programs.find_program(str(folder / "tool"))
     assert found.visible == (str(folder / "tool"),) and found.command == (str(folder / "tool"),)
-    assert programs.version(found) == "1.0"
+    assert programs.program_version(found) == "1.0"
 
 
 def test_a_python_of_its_own_does_not_take_the_place_of_ours(tmp_path: Path) -> None:
@@ -143,9 +143,9 @@ def test_a_python_of_its_own_does_not_take_the_place_of_ours(tmp_path: Path) -> 
     points = environment / "lib" / "python3.99" / "site-packages" / "some_tool-7.8.dist-info" / "entry_points.txt"
     points.parent.mkdir(parents=True)
     points.write_text("[console_scripts]\ntool = some.tool:main\n")
-    found = programs.find(str(environment / "bin" / "tool"))
+    found = programs.find_program(str(environment / "bin" / "tool"))
     assert found.visible == (str(environment),) and found.path == ()
-    assert programs.version(found) == "7.8"
+    assert programs.program_version(found) == "7.8"
 
 
 def test_a_shim_is_looked_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,16 +157,16 @@ def test_a_shim_is_looked_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         file.write_text(f"#!/bin/sh\n{text}")
         file.chmod(0o755)
     monkeypatch.setenv("PATH", f"{shims}:{tmp_path}:/bin:/usr/bin")
-    assert programs.find("tool").command == (str(real),)
+    assert programs.find_program("tool").command == (str(real),)
     script = tmp_path / "script"
     script.write_text("#!/usr/bin/env tool\n")
     script.chmod(0o755)
-    assert programs.find("script").command == (str(real), str(script))
+    assert programs.find_program("script").command == (str(real), str(script))
     manager.rename(manager.with_name("elsewhere"))  # not on PATH, but where it is installed
     home = tmp_path / ".nodenv" / "bin"
     home.mkdir()
     (tmp_path / "elsewhere").rename(home / "nodenv")
-    assert programs.find("tool").command == (str(real),)
+    assert programs.find_program("tool").command == (str(real),)
 
 
 def test_a_shim_with_nothing_behind_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_a_shim_with_nothing_behind_it_is_said(tmp_path: Path, monkeypatch: pyte
         file.chmod(0o755)
     monkeypatch.setenv("PATH", f"{shims}:{tmp_path}:/bin:/usr/bin")
     with pytest.raises(UserError, match=r"is a shim.*version 9.9 is not installed"):
-        named("cmd: tool").plan(_job())
+        adapter_by_name("cmd: tool").plan(_job())
 
 
 def test_what_a_command_line_names_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,32 +186,34 @@ def test_what_a_command_line_names_is_visible(tmp_path: Path, monkeypatch: pytes
     script.parent.mkdir(parents=True)
     script.touch()
     words = [str(script), "relative.py", str(tmp_path / "missing"), "/", "/home", "/usr/bin/env", str(tmp_path / "me")]
-    assert programs.mentioned(words) == (str(script),)
-    assert programs.mentioned([str(script), str(script.parent)]) == (str(script.parent),)
+    assert programs.mentioned_paths(words) == (str(script),)
+    assert programs.mentioned_paths([str(script), str(script.parent)]) == (str(script.parent),)
 
 
 def test_a_program_that_is_missing_is_said() -> None:
     with pytest.raises(UserError, match="'no-such-agent' is not installed"):
-        named("cmd: no-such-agent").plan(_job())
+        adapter_by_name("cmd: no-such-agent").plan(_job())
 
 
 def test_all_known_agents_are_surveyed(everything_installed: Path) -> None:
-    rows = {row["name"]: row for row in survey()}
+    rows = {row["name"]: row for row in survey_agents()}
     assert set(rows) == {*NATIVE, *(f"acp:{name}" for name in KNOWN)}
     assert all(row["installed"] and row["version"] == "1.2.3" for row in rows.values())
     assert rows["claude"]["state"] == "older" and rows["codex"]["state"] == "newer"
     assert rows["cursor"]["state"] == "untested" and not rows["cursor"]["metered"]
     assert rows["claude"]["nudge"] == "by resuming" and rows["acp:claude"]["nudge"] == "in its session"
     (everything_installed / "codex").unlink()
-    rows = {row["name"]: row for row in survey()}
+    rows = {row["name"]: row for row in survey_agents()}
     assert rows["codex"]["state"] == "missing" and "@openai/codex" in rows["codex"]["install"]
 
 
 def test_versions_are_compared_by_number() -> None:
-    assert [drift("opencode", v) for v in ("1.18.33", "1.18.4", "1.18.100", "2.0.0-beta.1", "")] == [
+    assert [version_drift("opencode", v) for v in ("1.18.33", "1.18.4", "1.18.100", "2.0.0-beta.1", "")] == [
         "tested", "older", "newer", "newer", "untested",
     ]  # fmt: skip
-    assert all(kind.program in TESTED for kind in (named(name) for name in (*NATIVE, *(f"acp:{n}" for n in KNOWN))))
+    assert all(
+        kind.program in TESTED for kind in (adapter_by_name(name) for name in (*NATIVE, *(f"acp:{n}" for n in KNOWN)))
+    )
 
 
 def test_pinned_versions_are_printed_for_npm() -> None:
@@ -222,7 +224,7 @@ def test_the_page_on_agents_names_what_is_known_and_was_tried() -> None:
     page = (Path(__file__).parents[3] / "docs" / "agents.md").read_text()
     rows = {row.split("|")[1].strip(): row for row in page.splitlines() if row.startswith("| `")}
     for kind in (*NATIVE, *(f"acp:{name}" for name in KNOWN)):
-        adapter, row = named(kind), rows[f"`{kind}`"]
+        adapter, row = adapter_by_name(kind), rows[f"`{kind}`"]
         cells = [cell.strip() for cell in row.split("|")[1:-1]]
         nudged = "in its session" if adapter.nudges else "by resuming" if adapter.resumes else "no"
         assert cells[6] == (", ".join(TESTED[adapter.program].versions) or "none"), row

@@ -10,7 +10,7 @@ import pytest
 
 from culmen.agents.adapters import programs
 from culmen.agents.adapters.catalog import KNOWN, NATIVE, TESTED
-from culmen.agents.adapters.catalog import named as adapter
+from culmen.agents.adapters.catalog import adapter_by_name as adapter
 from culmen.strategies.cato import Cato
 from tests.agents.adapters.real import LAST, LEARNED, SECRET, need, ran
 
@@ -67,4 +67,4 @@ def test_a_real_agent_whose_model_hangs_is_nudged_by_resuming_its_session(tmp_pa
 @pytest.mark.parametrize("kind", ["claude", "codex", "opencode", "gemini"])
 def test_the_installed_version_is_the_one_that_was_tried(kind: str) -> None:
     need(kind)
-    assert programs.version(programs.find(kind)) in TESTED[kind].versions
+    assert programs.program_version(programs.find_program(kind)) in TESTED[kind].versions

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.agents.adapters import AgentJob, Parting, ProgramEvent, headless
-from culmen.agents.adapters.catalog import NATIVE, named
+from culmen.agents.adapters.catalog import NATIVE, adapter_by_name
 from culmen.agents.adapters.headless import StreamReading
 from culmen.agents.adapters.native import (
     ClaudeReading,
@@ -35,7 +35,7 @@ def _read(kind: str, script: str, work: AgentJob, signs: Signs) -> Parting:
 
     async def go() -> Parting:
         async with started("/bin/sh", "-c", script, stdin=False) as pipes:
-            return await named(kind).talk(pipes, work, signs).run()
+            return await adapter_by_name(kind).talk(pipes, work, signs).run()
 
     return asyncio.run(go())
 
@@ -161,7 +161,7 @@ def test_a_prompt_goes_through_standard_input(tmp_path: Path) -> None:
     async def go() -> Parting:
         work = job(tmp_path, prompt)
         async with started("/bin/cat") as pipes:  # ends when its input is closed
-            return await named("opencode").talk(pipes, work, Signs()).run()
+            return await adapter_by_name("opencode").talk(pipes, work, Signs()).run()
 
     assert asyncio.run(go()).word == "as it was given"
 
@@ -207,8 +207,8 @@ def test_no_event_whatever_its_shape_raises(data: st.DataObject, kind: type[Stre
         event = json.loads(json.dumps(data.draw(st.sampled_from(_EVENTS))))
         for place in data.draw(st.lists(st.sampled_from(_places(event)), max_size=3)):
             _put(event, place, data.draw(_JUNK))
-        reading.line(json.dumps(event).encode())
-    reading.finish(0)
+        reading.read_line(json.dumps(event).encode())
+    reading.on_exit(0)
     assert all(0 <= amount < 1e18 for amount in reading.claimed.values())
     assert all(isinstance(word, str) for word in (reading.word, reading.fault, reading.session))
     assert all(isinstance(sign.text, str) for sign in heard)

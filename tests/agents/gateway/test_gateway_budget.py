@@ -39,7 +39,7 @@ def test_twenty_at_once_never_exceed_a_budget(budget: Budget, tmp_path: Path) ->
             async with running({"*": model(server)}, tmp_path, budget, limits=GatewayLimits(in_flight=20)) as agent:
                 await agent.post("chat")
                 jobs = [asyncio.ensure_future(agent.post(FORMATS[i % 4])) for i in range(20)]
-                refused = agent.gateway.account(agent.token).refused  # pyright: ignore[reportOptionalMemberAccess]
+                refused = agent.gateway.account_for_token(agent.token).refused  # pyright: ignore[reportOptionalMemberAccess]
                 await until(lambda: len(server.asked) - 1 + refused["429"] == 20)
                 server.release()
                 answers = await asyncio.gather(*jobs)

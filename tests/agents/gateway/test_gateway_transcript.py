@@ -112,11 +112,11 @@ def test_an_interrupted_transcript_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     long = "y" * 500
     first = Transcript(path, GatewayLimits())
-    first.write({"a": 1}, {"messages": [long]}, "messages", {}, str)
+    first.append_row({"a": 1}, {"messages": [long]}, "messages", {}, str)
     with path.open("ab") as file:
         file.write(b'{"row": 1, "torn')
     again = Transcript(path, GatewayLimits())
-    again.write({"a": 2}, {"messages": [long]}, "messages", {}, str)
+    again.append_row({"a": 2}, {"messages": [long]}, "messages", {}, str)
     lines = path.read_text().splitlines()
     assert [json.loads(lines[i])["row"] for i in (0, 2)] == [0, 2]
     assert json.loads(lines[2])["request"]["messages"] == [long]

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from culmen.agents.gateway.account import AgentAccount
-from culmen.agents.gateway.exchange import address, credentials, most
-from culmen.agents.gateway.formats import EventSplitter, RequestRefused, route
+from culmen.agents.gateway.exchange import credential_headers, max_request_cost, provider_address
+from culmen.agents.gateway.formats import EventSplitter, RequestRefused, parse_route
 from culmen.agents.gateway.wires import FORMATS
 from culmen.core.usage import Budget, Usage
 from culmen.llm.call import Tokens
@@ -37,7 +37,7 @@ def test_events_are_the_same_however_the_stream_is_cut(sizes: list[int]) -> None
     for size in [*sizes, len(raw)]:
         found += events.feed(raw[at : at + size])
         at += size
-    found += events.rest()
+    found += events.remaining_events()
     read = [(event.name, event.data) for event in found]
     assert read == [("a", "one"), ("", ""), ("", "two\nzwei €"), ("", "three"), ("b", ""), ("", "last")]
     assert b"".join(event.raw for event in found) == raw
@@ -74,10 +74,10 @@ KINDS = (
 @given(body=bodies, kind=st.sampled_from([*KINDS, "content_block_delta"]))
 def test_nothing_that_comes_surprises_a_reader(body: dict[str, Any], kind: str) -> None:
     for form in FORMATS.values():
-        reader = form.reader()
-        reader.event({"type": kind, **body})
-        reader.whole(body)
-        json.dumps(reader.heard.plain(), default=str)
+        reader = form.new_reader()
+        reader.read_stream_event({"type": kind, **body})
+        reader.read_full_reply(body)
+        json.dumps(reader.heard.plain_reply(), default=str)
         tokens = reader.tokens
         assert tokens is None or min(tokens.input, tokens.output, tokens.cached, tokens.cache_write) >= 0
 
@@ -88,14 +88,14 @@ def test_no_request_gets_past_the_limits(body: dict[str, Any]) -> None:
     model = ModelSpec(Provider("p"), "m", max_tokens=50, price=Price(1, 1))
     for form in FORMATS.values():
         try:
-            limited, output = form.limited(form.local(body)[0], model)
+            limited, output = form.with_output_limit(form.without_hosted_tools(body)[0], model)
         except RequestRefused as refused:
             assert refused.status == 400
             continue
         assert output >= 1
-        assert "50" in json.dumps(limited, default=str) or limited == form.local(body)[0]
-        form.told(limited)
-        form.named(limited, "m")
+        assert "50" in json.dumps(limited, default=str) or limited == form.without_hosted_tools(body)[0]
+        form.with_usage_request(limited)
+        form.with_model_name(limited, "m")
 
 
 @pytest.mark.parametrize("dialect", [Chat(), Responses(), Messages(), Gemini()])
@@ -109,14 +109,14 @@ def test_what_the_scripted_model_says_is_what_the_gateway_reads(
     asked = Asked(
         name, "m", (), {"run": {}, "again": {}}, frozenset(), True, {"stream_options": {"include_usage": True}}
     )
-    whole, piecewise = FORMATS[name].reader(), FORMATS[name].reader()
-    whole.whole(json.loads(json.dumps(dialect.whole(asked, turn, turn.tokens))))
+    whole, piecewise = FORMATS[name].new_reader(), FORMATS[name].new_reader()
+    whole.read_full_reply(json.loads(json.dumps(dialect.whole(asked, turn, turn.tokens))))
     events = EventSplitter()
     for event in [e for part in dialect.events(asked, turn, turn.tokens) for e in events.feed(part)]:
         if event.data != "[DONE]":
-            piecewise.event(json.loads(event.data))
+            piecewise.read_stream_event(json.loads(event.data))
     for reader in (whole, piecewise):
-        said = json.loads(json.dumps(reader.heard.plain(), default=str))
+        said = json.loads(json.dumps(reader.heard.plain_reply(), default=str))
         assert (reader.tokens, reader.complete, said.get("text", "")) == (turn.tokens, True, text)
         calls = [(call["name"], json.loads(call.get("arguments") or "{}")) for call in said["calls"]]
         assert calls == [("run", arguments), ("again", {})]
@@ -142,20 +142,20 @@ def test_what_the_scripted_model_says_is_what_the_gateway_reads(
     ],
 )
 def test_paths(path: str, found: tuple[str, str, str] | None) -> None:
-    assert route(path) == found
+    assert parse_route(path) == found
 
 
 def test_addresses_of_the_known_providers() -> None:
     def at(provider: str, form: str) -> str:
-        return address(PROVIDERS[provider], form)
+        return provider_address(PROVIDERS[provider], form)
 
     assert at("openai", "chat") == at("openai", "responses") == "https://api.openai.com/v1"
     assert at("anthropic", "messages") == at("anthropic", "chat") == "https://api.anthropic.com/v1"
     assert at("gemini", "gemini") == "https://generativelanguage.googleapis.com/v1beta"
     assert at("gemini", "chat") == "https://generativelanguage.googleapis.com/v1beta/openai"
     mine = Provider("mine", "http://box:8000/v1", endpoints={"messages": "http://box:9000/anthropic/v1/"})
-    assert address(mine, "messages") == "http://box:9000/anthropic/v1"
-    assert address(mine, "gemini") == "http://box:8000/v1beta"
+    assert provider_address(mine, "messages") == "http://box:9000/anthropic/v1"
+    assert provider_address(mine, "gemini") == "http://box:8000/v1beta"
 
 
 def test_a_models_file_may_name_addresses_and_prices(tmp_path: Path) -> None:
@@ -165,27 +165,27 @@ def test_a_models_file_may_name_addresses_and_prices(tmp_path: Path) -> None:
         '[models.fast]\nprovider = "mine"\nmodel = "m"\nprice = { input = 1.0, output = 2.0, cache_write = 3.0 }\n'
     )
     fast = ModelBook(file).model("fast")
-    assert address(fast.provider, "messages") == "http://box/a/v1"
-    assert fast.price_list.dollars(Tokens(10, 0, 0, 10)) == pytest.approx(30 / 1e6)
+    assert provider_address(fast.provider, "messages") == "http://box/a/v1"
+    assert fast.price_list.dollars_for(Tokens(10, 0, 0, 10)) == pytest.approx(30 / 1e6)
 
 
 def test_keys_stand_where_their_inventor_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"):
         monkeypatch.setenv(name, "k")
-    assert credentials(PROVIDERS["anthropic"], "messages") == {"x-api-key": "k"}
-    assert credentials(PROVIDERS["gemini"], "gemini") == {"x-goog-api-key": "k"}
-    assert credentials(PROVIDERS["gemini"], "chat") == {"authorization": "Bearer k"}
-    assert credentials(PROVIDERS["openrouter"], "messages") == {"x-api-key": "k", "authorization": "Bearer k"}
-    assert credentials(PROVIDERS["ollama"], "chat") == {}
+    assert credential_headers(PROVIDERS["anthropic"], "messages") == {"x-api-key": "k"}
+    assert credential_headers(PROVIDERS["gemini"], "gemini") == {"x-goog-api-key": "k"}
+    assert credential_headers(PROVIDERS["gemini"], "chat") == {"authorization": "Bearer k"}
+    assert credential_headers(PROVIDERS["openrouter"], "messages") == {"x-api-key": "k", "authorization": "Bearer k"}
+    assert credential_headers(PROVIDERS["ollama"], "chat") == {}
 
 
 def test_the_estimate_is_an_upper_one() -> None:
     model = ModelSpec(Provider("p"), "m", price=Price(1.0, 2.0, 0.1, 1.25))
-    bound = most(model, 30_000, 500)
+    bound = max_request_cost(model, 30_000, 500)
     assert bound.input_tokens >= 10_000
     assert bound.dollars == pytest.approx((bound.input_tokens * 1.25 + 500 * 2.0) / 1e6)
     with pytest.raises(RequestRefused, match="price"):
-        most(ModelSpec(Provider("p"), "m"), 100, 100)
+        max_request_cost(ModelSpec(Provider("p"), "m"), 100, 100)
 
 
 amounts = st.tuples(st.integers(0, 50), st.integers(0, 50), st.booleans(), st.booleans())

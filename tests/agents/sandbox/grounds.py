@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from culmen.agents.sandbox import confinement
-from culmen.agents.sandbox.confinement import MARK, mark
+from culmen.agents.sandbox.confinement import MARK, session_mark
 from culmen.agents.sandbox.settings import SandboxSettings
 from culmen.agents.sandbox.world import SessionWorld
 from culmen.core.errors import IsolationError
@@ -32,8 +32,8 @@ from culmen.core.session import (
     Opened,
     Wait,
     Waited,
-    plain,
-    read,
+    from_plain_data,
+    to_plain_data,
 )
 from culmen.core.task import Evaluator, Task
 from culmen.evaluate.jail import procfs
@@ -61,7 +61,7 @@ def propose(name, text):
 def unconfined() -> str:
     """Why agents cannot be confined here, "" if they can."""
     try:
-        confinement.choose(SandboxSettings())
+        confinement.choose_method(SandboxSettings())
     except IsolationError as error:
         return str(error)
     return ""
@@ -99,14 +99,14 @@ class Ground:
 
     async def do(self, request: msgspec.Struct) -> Custom:
         """One effect."""
-        return await self.world.perform(CustomRequest(REPLIES[type(request)][0], plain(request), 0))
+        return await self.world.perform(CustomRequest(REPLIES[type(request)][0], to_plain_data(request), 0))
 
     def now(self, request: msgspec.Struct) -> Any:
         """One effect, its result as the struct that goes with it."""
         done = self.runner.run(asyncio.wait_for(self.do(request), PATIENCE))
         if isinstance(request, AnswerExperiments):
-            self.answers.append(plain(request))
-        return read(done.data, REPLIES[type(request)][1])
+            self.answers.append(to_plain_data(request))
+        return from_plain_data(done.data, REPLIES[type(request)][1])
 
     def open(self, program: str, agent: int = 0, **more: Any) -> Opened:
         """Open a session whose program is this text; one that is no text is opened as `kind`."""
@@ -156,13 +156,13 @@ class Ground:
 
     def processes(self, agent: int = 0) -> list[int]:
         """What lives of a session."""
-        return procfs.marked(f"{MARK}={mark(self.run_folder, agent)}\0")
+        return procfs.marked_pids(f"{MARK}={session_mark(self.run_folder, agent)}\0")
 
     def git(self, *words: str) -> str:
         """Ask the shared repository."""
-        from culmen.agents.sandbox.repository import git
+        from culmen.agents.sandbox.repository import run_git
 
-        return git(self.run_folder / "control" / "repo.git", *words).decode()
+        return run_git(self.run_folder / "control" / "repo.git", *words).decode()
 
     def tree(self, agent: int = 0) -> Path:
         """A work tree from outside."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from culmen.agents.sandbox.confinement import MARK, mark
+from culmen.agents.sandbox.confinement import MARK, session_mark
 from culmen.core.event import Custom
 from culmen.core.usage import Budget
 from culmen.evaluate.jail import procfs
@@ -70,7 +70,7 @@ def study(tmp_path: Path) -> Study:
 
 def living(run: Path) -> list[int]:
     """Processes of any agent of a run."""
-    return [pid for agent in range(8) for pid in procfs.marked(f"{MARK}={mark(run, agent)}\0")]
+    return [pid for agent in range(8) for pid in procfs.marked_pids(f"{MARK}={session_mark(run, agent)}\0")]
 
 
 def until(true: Callable[[], bool], process: subprocess.Popen[bytes] | None = None, seconds: float = 300.0) -> bool:

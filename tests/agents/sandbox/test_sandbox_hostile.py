@@ -390,10 +390,10 @@ def test_hostile_evaluator_in_a_visible_folder_is_covered(ground: Make, tmp_path
     from culmen.agents.sandbox import confinement
 
     hidden = (str(project), str(project / "evaluator.py"))
-    line = confinement._masks(hidden, [str(project)])
+    line = confinement._mask_options(hidden, [str(project)])
     assert line == ["--ro-bind", "/dev/null", str(project / "evaluator.py")]
-    assert confinement._masks(hidden, [str(tmp_path)])[:2] == ["--tmpfs", str(project)]
-    assert confinement._masks(hidden, ["/opt"]) == []
+    assert confinement._mask_options(hidden, [str(tmp_path)])[:2] == ["--tmpfs", str(project)]
+    assert confinement._mask_options(hidden, ["/opt"]) == []
     here = ground(task=Task("t", evaluator=Evaluator(path=str(project / "evaluator.py"))))
     tool = project / "bin"
     tool.mkdir()

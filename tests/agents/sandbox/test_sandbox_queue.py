@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.agents.sandbox import intake
-from culmen.agents.sandbox.intake import RequestQueue, parse, printable
+from culmen.agents.sandbox.intake import RequestQueue, parse_request, printable_text
 from culmen.agents.sandbox.safe import IntakeRefused
 from culmen.agents.sandbox.settings import BATCH, CANDIDATE_BYTES, CANDIDATE_FILES, FAULTS, NOTE_CHARS, PENDING, REPORTS
 
@@ -33,7 +33,7 @@ def ask(tree: Path, name: str, **request: Any) -> None:
 
 
 def look(tree: Path, *known: str, part: str = "main.py") -> intake.QueueScan:
-    return RequestQueue(tree, 3, part).look(known.__contains__)
+    return RequestQueue(tree, 3, part).scan_requests(known.__contains__)
 
 
 def only(tree: Path, path: str) -> tuple[str, dict[str, str]]:
@@ -177,18 +177,18 @@ def test_queue_flood_is_bounded_and_answered(tree: Path) -> None:
     for n in range(3 * PENDING):
         ask(tree, f"{n:05d}", path="candidates/a03/x.py")
     queue = RequestQueue(tree, 3, "main.py")
-    batch = queue.look(lambda _: False)
+    batch = queue.scan_requests(lambda _: False)
     assert [one.ticket for one in batch.experiments] == [f"a03-{n:05d}" for n in range(BATCH)]
     assert len(batch.refused) == 2 * PENDING and set(batch.refused.values()) == {"queue_full"}
-    queue.remove(batch.taken)
+    queue.remove_requests(batch.taken)
     assert len(list((tree / "queue").iterdir())) == PENDING - BATCH
-    assert queue.look(lambda _: False).refused == {}
+    assert queue.scan_requests(lambda _: False).refused == {}
 
 
 def test_queue_patience_turns_nothing_away(tree: Path) -> None:
     for n in range(PENDING + 10):
         ask(tree, f"{n:05d}", path="candidates/a03/x.py")
-    assert RequestQueue(tree, 3, "main.py").look(lambda _: False, patient=True).refused == {}
+    assert RequestQueue(tree, 3, "main.py").scan_requests(lambda _: False, patient=True).refused == {}
 
 
 def test_queue_endless_garbage_and_reports_are_turned_away(tree: Path) -> None:
@@ -196,13 +196,13 @@ def test_queue_endless_garbage_and_reports_are_turned_away(tree: Path) -> None:
     for turn in range(1 + (FAULTS + 50) // BATCH):
         for n in range(BATCH):
             (tree / f"queue/{turn}-{n}.json").write_text("garbage")
-        batch = queue.look(lambda _: False)
+        batch = queue.scan_requests(lambda _: False)
         on_record, refused = on_record + len(batch.experiments), refused + len(batch.refused)
-        queue.remove(batch.taken)
+        queue.remove_requests(batch.taken)
     assert on_record == FAULTS and refused > 0
     for n in range(REPORTS + 5):
         ask(tree, f"{n:05d}", report="again")
-    batch = queue.look(lambda _: False)
+    batch = queue.scan_requests(lambda _: False)
     assert len(batch.reports) == REPORTS and len(batch.refused) == 5
 
 
@@ -226,17 +226,17 @@ def test_queue_swapped_for_a_link_is_empty(tree: Path, tmp_path: Path) -> None:
     (elsewhere / "junk").write_text("")
     (tree / "queue").symlink_to(elsewhere)
     queue = RequestQueue(tree, 3, "main.py")
-    assert queue.look(lambda _: False).taken == []
-    queue.remove(["r.json"])
+    assert queue.scan_requests(lambda _: False).taken == []
+    queue.remove_requests(["r.json"])
     assert len(list(elsewhere.iterdir())) == 2
     (tree / "queue").unlink()
-    assert queue.look(lambda _: False).taken == []
+    assert queue.scan_requests(lambda _: False).taken == []
 
 
 @given(st.binary(max_size=400))
 def test_queue_parse_any_bytes(data: bytes) -> None:
     try:
-        request = parse(data)
+        request = parse_request(data)
     except IntakeRefused as refused:
         assert str(refused) in ("garbage", "bad_request")
     else:
@@ -258,7 +258,7 @@ def test_queue_parse_any_request(request_: dict[str, Any]) -> None:
     except UnicodeEncodeError:
         return
     try:
-        request = parse(data)
+        request = parse_request(data)
     except IntakeRefused:
         return
     assert len(request.note) <= NOTE_CHARS and len(request.parents) <= 16
@@ -267,7 +267,7 @@ def test_queue_parse_any_request(request_: dict[str, Any]) -> None:
 
 @given(st.text(alphabet=st.characters(), max_size=200), st.integers(0, 100))
 def test_queue_printable_texts_can_be_stored_and_shown(text: str, most: int) -> None:
-    shown = printable(text, most)
+    shown = printable_text(text, most)
     shown.encode("utf-8")
     assert len(shown) <= most
     assert not any((ord(char) < 32 and char not in "\n\t") or 127 <= ord(char) < 160 for char in shown)

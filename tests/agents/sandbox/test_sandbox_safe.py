@@ -17,13 +17,13 @@ def test_safe_read_and_walk(tmp_path: Path) -> None:
     (tmp_path / "a/b/c.txt").write_text("hello")
     (tmp_path / "a/link").symlink_to("/etc")
     (tmp_path / "a/.gitattributes").write_text("x")
-    assert safe.read(tmp_path, "a/b/c.txt", 5) == b"hello"
+    assert safe.read_regular_file(tmp_path, "a/b/c.txt", 5) == b"hello"
     with pytest.raises(IntakeRefused, match="too_large"):
-        safe.read(tmp_path, "a/b/c.txt", 4)
-    assert sorted(safe.walk(tmp_path)) == [("a/.gitattributes", False), ("a/b/c.txt", True), ("a/link", False)]
-    assert list(safe.walk(tmp_path, ("a", "b"))) == [("a/b/c.txt", True)]
-    assert ("...", False) in safe.walk(tmp_path, most=2)
-    assert list(safe.walk(tmp_path, skip=lambda way: way[-1] == "a")) == []
+        safe.read_regular_file(tmp_path, "a/b/c.txt", 4)
+    assert sorted(safe.walk_folder(tmp_path)) == [("a/.gitattributes", False), ("a/b/c.txt", True), ("a/link", False)]
+    assert list(safe.walk_folder(tmp_path, ("a", "b"))) == [("a/b/c.txt", True)]
+    assert ("...", False) in safe.walk_folder(tmp_path, most=2)
+    assert list(safe.walk_folder(tmp_path, skip=lambda way: way[-1] == "a")) == []
 
 
 def test_safe_write_goes_nowhere_else(tmp_path: Path) -> None:
@@ -31,17 +31,17 @@ def test_safe_write_goes_nowhere_else(tmp_path: Path) -> None:
     home.mkdir()
     outside.mkdir()
     (outside / "victim").write_text("precious")
-    safe.write(home, ".config/tool/settings.json", b"{}", None)
+    safe.write_regular_file(home, ".config/tool/settings.json", b"{}", None)
     assert (home / ".config/tool/settings.json").read_bytes() == b"{}"
     (home / "file").symlink_to(outside / "victim")
-    safe.write(home, "file", b"mine", None)
+    safe.write_regular_file(home, "file", b"mine", None)
     assert (home / "file").read_bytes() == b"mine" and not (home / "file").is_symlink()
     (home / "folder").symlink_to(outside)
     with pytest.raises(OSError):
-        safe.write(home, "folder/victim", b"mine", None)
+        safe.write_regular_file(home, "folder/victim", b"mine", None)
     assert (outside / "victim").read_text() == "precious"
     with pytest.raises(IntakeRefused):
-        safe.write(home, "../outside/victim", b"mine", None)
+        safe.write_regular_file(home, "../outside/victim", b"mine", None)
 
 
 def test_safe_reads_never_leave_while_links_are_swapped(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_safe_reads_never_leave_while_links_are_swapped(tmp_path: Path) -> None:
     try:
         for _ in range(3000):
             try:
-                seen.add(safe.read(root, "here/x", 100))
+                seen.add(safe.read_regular_file(root, "here/x", 100))
             except IntakeRefused as refused:
                 seen.add(str(refused).encode())
     finally:
@@ -80,5 +80,5 @@ def test_safe_reads_never_leave_while_links_are_swapped(tmp_path: Path) -> None:
 def test_names_that_would_act_on_a_terminal_are_reported_harmlessly(tmp_path: Path) -> None:
     for name in (b"\xff.py", b"\x1b[2Jx.py", b"a\nb.py"):
         Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name))).touch()
-    found = dict(safe.walk(tmp_path))
+    found = dict(safe.walk_folder(tmp_path))
     assert sorted(found) == ["?.py", "?[2Jx.py", "a?b.py"] and not any(found.values())

@@ -21,8 +21,8 @@ from .grounds import everything
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     view = SharedView(tmp_path / "view", {"task": "t", "direction": "min"})
-    view.make(ANSWERS)
-    worktree.make(tmp_path / "tree", 0, worktree.texts_of({"TASK.md": "t"}), None, tmp_path / "view")
+    view.build_from(ANSWERS)
+    worktree.create_work_tree(tmp_path / "tree", 0, worktree.tree_files({"TASK.md": "t"}), None, tmp_path / "view")
     return tmp_path / "tree"
 
 
@@ -105,24 +105,24 @@ def test_view_rows_have_every_field(tree: Path) -> None:
 
 def test_view_made_again_is_the_same(tmp_path: Path) -> None:
     one = SharedView(tmp_path / "one", {"direction": "max"})
-    one.make([])
+    one.build_from([])
     for answer in (*ANSWERS, *ANSWERS):  # a second time changes nothing
-        one.answer(answer)
+        one.publish_answer(answer)
     two = SharedView(tmp_path / "two", {"direction": "max"}, keep=True)
-    two.make(ANSWERS)
+    two.build_from(ANSWERS)
     assert everything(one.folder) == everything(two.folder)
     (two.folder / "past_experiments.jsonl").write_text("forged")
     (two.folder / "results/a00-1.json").unlink()
     (two.folder / "stranger").write_text("x")
     two.restore()
     assert everything(one.folder) == everything(two.folder)
-    assert one.answered("a00-1") and not one.answered("a00-9")
+    assert one.has_experiment("a00-1") and not one.has_experiment("a00-9")
 
 
 def test_view_odd_names_stay_inside(tmp_path: Path) -> None:
     view = SharedView(tmp_path / "view", {})
     parts = {"../c": {"main.py": "x"}, "ok": {"../y": "y", "/z": "z", "a": "1", "a/b": "2"}}
-    view.make([AnswerExperiments(0, (ExperimentRow(1, 0, "../../x", "../c"),), parts)])
+    view.build_from([AnswerExperiments(0, (ExperimentRow(1, 0, "../../x", "../c"),), parts)])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["view"]
     assert [path.name for path in (tmp_path / "view/programs").iterdir()] == ["ok"]
 
@@ -132,7 +132,7 @@ def test_view_client_asks_and_waits(tree: Path) -> None:
     for n in range(300):
         (tree / f"candidates/a00/{n:03d}.py").write_text("x")
     view = SharedView(tree.parent / "view", {"direction": "min"})
-    view.make(ANSWERS)
+    view.build_from(ANSWERS)
     most, stop = 0, threading.Event()
 
     def serve() -> None:
@@ -144,7 +144,7 @@ def test_view_client_asks_and_waits(tree: Path) -> None:
                 most = max(most, len(paths))
                 for n, path in reversed(list(enumerate(paths))):
                     status = "refused" if path.endswith("299.py") else "ok"
-                    view.answer(
+                    view.publish_answer(
                         AnswerExperiments(0, (ExperimentRow(9, 0, f"a00-{name[:-5]}.{n}", "c", path, status=status),))
                     )
 

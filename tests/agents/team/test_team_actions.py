@@ -95,8 +95,8 @@ def test_no_reply_raises(reply):
 def filled(room, turns, size=1000):
     talk = ModelConversation("system", "task", room)
     for number in range(turns):
-        talk.said(f"reply {number} " + "r" * size)
-        talk.answered(f"answer {number} " + "a" * size)
+        talk.add_reply(f"reply {number} " + "r" * size)
+        talk.add_results(f"answer {number} " + "a" * size)
     return talk
 
 
@@ -107,13 +107,13 @@ def length(talk):
 def test_a_short_conversation_is_kept_whole():
     talk = filled(100_000, 4)
     assert [message["role"] for message in talk.messages] == ["system", "user", *["assistant", "user"] * 4]
-    assert not talk.full and length(talk) > 8000
+    assert not talk.is_full and length(talk) > 8000
 
 
 def test_what_is_old_is_left_out_first():
     talk = filled(12_000, 10)
     messages = talk.messages
-    assert length(talk) <= 12_000 and not talk.full
+    assert length(talk) <= 12_000 and not talk.is_full
     assert messages[1]["content"] == "task" and messages[-1]["content"].startswith("answer 9")
     assert len(messages[-1]["content"]) > 1000 and len(messages[2]["content"]) < 300
     assert "characters left out" in messages[3]["content"]
@@ -121,11 +121,11 @@ def test_what_is_old_is_left_out_first():
 
 def test_a_conversation_that_is_too_long_all_the_same_is_summed_up():
     talk = filled(8_000, 40, 900)
-    assert talk.full
-    asked = talk.asking("sum up")
+    assert talk.is_full
+    asked = talk.messages_with_request("sum up")
     assert asked[-1]["role"] == "user" and asked[-1]["content"].endswith("sum up")
-    talk.summed_up("I tried spirals.")
-    assert not talk.full and length(talk) < 6_000
+    talk.replace_by_summary("I tried spirals.")
+    assert not talk.is_full and length(talk) < 6_000
     assert "spirals" in talk.messages[-1]["content"] and "answer 39" in talk.messages[-1]["content"]
     roles = [message["role"] for message in talk.messages]
     assert all(first != second for first, second in pairwise(roles[1:]))
@@ -133,8 +133,8 @@ def test_a_conversation_that_is_too_long_all_the_same_is_summed_up():
 
 def test_one_huge_answer_cannot_fill_it():
     talk = ModelConversation("system", "t" * 100_000, 8_000)
-    talk.said("x" * 100_000)
-    talk.answered("y" * 100_000)
+    talk.add_reply("x" * 100_000)
+    talk.add_results("y" * 100_000)
     assert length(talk) < 9_000
-    talk.summed_up("s" * 100_000)
-    assert not talk.full
+    talk.replace_by_summary("s" * 100_000)
+    assert not talk.is_full

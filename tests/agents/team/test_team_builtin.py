@@ -167,7 +167,7 @@ def test_tools():
     assert said[5].count('"score":0.4') == 2 and "not a filter" in said[5] and "no such candidate" in said[5]
     assert notes(end, "report")[0]["text"] == "the seed is weak"
     row = next(row for answer in world.of(AnswerExperiments) for row in answer.rows if row.agent == 0)
-    assert row.parents == (PLAIN.candidates()[0].id,)
+    assert row.parents == (PLAIN.initial_candidates()[0].id,)
     assert notes(end, "agent ended")[-1]["word"] == "finished"
 
 

@@ -9,10 +9,10 @@ from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Status
 from culmen.core.event import Custom, Entry
-from culmen.core.session import AnswerExperiments, Commit, Experiment, Open, Opened, Waited, plain
+from culmen.core.session import AnswerExperiments, Commit, Experiment, Open, Opened, Waited, to_plain_data
 from culmen.core.usage import Budget, Usage
 from culmen.strategies.cato import Cato
-from culmen.testing.landscape import Landscape, program
+from culmen.testing.landscape import Landscape, landscape_program
 from culmen.testing.virtual import simulate
 
 from .worlds import EXACT, PLAIN, Desks, notes
@@ -21,7 +21,7 @@ from .worlds import EXACT, PLAIN, Desks, notes
 def ask(*rewards, ended="", **more):
     """A wait in which a program asks for candidates of these true rewards."""
     wanted = tuple(
-        Experiment(f"t{reward}-{n}", f"candidates/a00/{n}.py", program(reward, n), "try")
+        Experiment(f"t{reward}-{n}", f"candidates/a00/{n}.py", landscape_program(reward, n), "try")
         for n, reward in enumerate(rewards)
     )
     return Waited(wanted, ended=ended, **more)
@@ -58,7 +58,11 @@ def test_a_program_is_served_and_its_work_committed():
 
 def test_seeds_open_the_history_and_lie_on_disk():
     world = Desks(programs=(GONE,))
-    run(Cato(agents=1, agent="cmd:x"), world, msgspec.structs.replace(PLAIN, seeds=(program(0.1), program(0.7))))
+    run(
+        Cato(agents=1, agent="cmd:x"),
+        world,
+        msgspec.structs.replace(PLAIN, seeds=(landscape_program(0.1), landscape_program(0.7))),
+    )
     answers = world.of(AnswerExperiments)
     assert {row.ticket for answer in answers for row in answer.rows} == {"seed-0", "seed-1"}
     assert all(answer.agent == -1 and answer.parts for answer in answers)
@@ -206,7 +210,7 @@ def test_only_programs_in_a_row_that_cannot_be_started_end_the_run():
         def session(self, kind, given):
             opened = super().session(kind, given)
             missing = kind == "open" and given["agent"] not in (1, 4)
-            return Custom(plain(Opened(fault="busy"))) if missing else opened
+            return Custom(to_plain_data(Opened(fault="busy"))) if missing else opened
 
     end = run(Cato(agents=9, agent="cmd:x"), Now(programs=(GONE,)))
     reasons = [note["ended"] for note in notes(end, "agent ended")]
@@ -276,14 +280,14 @@ def test_a_task_without_a_seed_is_begun_by_the_program():
 
 
 def test_parts_that_a_folder_leaves_out_are_the_seeds():
-    seeds = ({"program": program(0.1)["program"], "fixed": "x"},)
+    seeds = ({"program": landscape_program(0.1)["program"], "fixed": "x"},)
     task = msgspec.structs.replace(PLAIN, seeds=seeds)
-    asked = Experiment("t-1", "candidates/a00/dir", program(0.4), parents=("seed-0", "nobody"))
+    asked = Experiment("t-1", "candidates/a00/dir", landscape_program(0.4), parents=("seed-0", "nobody"))
     end = run(Cato(agents=1, agent="cmd:x"), Desks(programs=(Waited((asked,)), GONE)), task)
     tally = max(end.search.evidence.account.tallies(), key=lambda tally: tally.mean)
     leader = end.search.lab.find(tally.id)
-    assert leader.parts == {**program(0.4), "fixed": "x"}
-    assert leader.parents == (task.candidates()[0].id,)
+    assert leader.parts == {**landscape_program(0.4), "fixed": "x"}
+    assert leader.parents == (task.initial_candidates()[0].id,)
 
 
 def test_offline_agents_leave_true_reflections():
@@ -306,7 +310,7 @@ def world_score(world, candidate):
     )
 
 
-HANDED = Candidate.of(program(0.8, 4711), (), Origin("person"))
+HANDED = Candidate.of(landscape_program(0.8, 4711), (), Origin("person"))
 
 
 def tell(candidate=HANDED):

@@ -186,7 +186,7 @@ def test_the_built_in_agent_works_on_a_model_over_http(place: Place, model: Open
 
 def finished(run: Path) -> dict[int, str]:
     """Finished effects by key."""
-    events = (event.entry for event in views.log(run, limit=1_000_000, kinds=("done",)))
+    events = (event.entry for event in views.log_events(run, limit=1_000_000, kinds=("done",)))
     found: dict[int, str] = {}
     for entry in events:
         assert entry.key not in found, f"effect {entry.key} finished twice"
@@ -224,7 +224,7 @@ def test_killed_again_and_again_a_run_goes_on(place: Place, model: OpenAIServer,
         process = place.start("resume", "a", "--quiet")
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, out + err
-    now = views.status(run)
+    now = views.run_status(run)
     assert now.state == "finished" and now.agents is not None and now.best is not None
     assert {key: mark for key, mark in finished(run).items() if key in before} == before
     rows = place.rows("a")
@@ -243,7 +243,7 @@ def test_candidates_flow_both_ways(place: Place) -> None:
     place.culmen("pool", "build", "b", "--out", "b.json", "--best", "4")
     place.search("c", "--agent", "offline", "--set", "agents=1", "--pool", "b.json", "--budget", "evaluations=40")
     seeds = [row for row in place.rows("c") if row["agent"] == -1]
-    best = {row.id for row in views.candidates(place.root / "b", limit=4, failed=False)}
+    best = {row.id for row in views.candidate_rows(place.root / "b", limit=4, failed=False)}
     assert best <= {row["candidate"] for row in seeds}
     assert all((place.root / "c" / "view" / "programs" / name / "program.py").is_file() for name in best)
 

@@ -45,28 +45,28 @@ def check(name: str, text: str) -> None:
 
 def test_a_certified_task_in_a_sequence():
     limits = {"experiments": 20, "calls": 300, "seconds": 3600.0, "idle": 600.0}
-    check("task_sequence", texts.task(CIRCLES, 3, 10, 1, limits, 2.6358))
+    check("task_sequence", texts.task_text(CIRCLES, 3, 10, 1, limits, 2.6358))
 
 
 def test_a_task_of_several_parts_for_agents_side_by_side():
-    check("task_parallel", texts.task(PARTS, 0, 4, 2, {"dollars": 1.5, "tokens": 40000}, 0.5))
+    check("task_parallel", texts.task_text(PARTS, 0, 4, 2, {"dollars": 1.5, "tokens": 40000}, 0.5))
 
 
 def test_a_task_without_a_program_for_a_lone_agent():
-    check("task_bare", texts.task(BARE, 0, 1, 1, {}, None, "Use the tool `evaluate`."))
+    check("task_bare", texts.task_text(BARE, 0, 1, 1, {}, None, "Use the tool `evaluate`."))
 
 
 def test_what_an_agent_may_read_of_the_evaluator():
     shown = 'N = 26\nTOLERANCE = 1e-6\ndef score(output):\n    """The sum of the radii; None where circles overlap."""'
     task = msgspec.structs.replace(CIRCLES, evaluator=msgspec.structs.replace(CIRCLES.evaluator, shown=shown))
-    text = texts.task(task, 0, 1, 1, {}, None)
+    text = texts.task_text(task, 0, 1, 1, {}, None)
     assert "# The evaluator" in text and shown in text
-    assert "# The evaluator" not in texts.task(CIRCLES, 0, 1, 1, {}, None)
+    assert "# The evaluator" not in texts.task_text(CIRCLES, 0, 1, 1, {}, None)
 
 
 def test_leaderboard():
     history = History(CIRCLES.objective, exact=True)
-    assert texts.leaderboard(history).count("\n") == 6
+    assert texts.leaderboard_text(history).count("\n") == 6
     rows = [
         ExperimentRow(1, -1, "seed-0", "aa", score=1.0, certified=1.0, origin="seed"),
         ExperimentRow(2, 0, "a00-1", "bb", path="candidates/a00/x.py", score=2.5, certified=2.4999999, note="a | b\nc"),
@@ -75,13 +75,13 @@ def test_leaderboard():
         ExperimentRow(5, 1, "a01-2", "", status="refused", reason="experiments"),
     ]
     for row in rows:
-        history.add(row)
-    check("leaderboard", texts.leaderboard(history))
+        history.record_row(row)
+    check("leaderboard", texts.leaderboard_text(history))
 
 
 @pytest.mark.parametrize("name", ["builtin", "prompt", "idle", "recall"])
 def test_fixed_texts_have_no_slots(name):
-    assert "$" not in texts.fill(name)
+    assert "$" not in texts.fill_template(name)
 
 
 def test_every_template_can_be_filled():
@@ -89,4 +89,4 @@ def test_every_template_can_be_filled():
     for file in resources.files("culmen.agents.team").joinpath("templates").iterdir():
         name = file.name.removesuffix(".md")
         if slots.get(name, {}) is not None:
-            assert texts.fill(name, **slots.get(name, {})).strip()
+            assert texts.fill_template(name, **slots.get(name, {})).strip()

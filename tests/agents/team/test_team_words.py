@@ -10,13 +10,13 @@ import pytest
 from culmen.core.event import Custom, Entry
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage
-from culmen.observe.displays import costs
-from culmen.observe.words import words
+from culmen.observe.displays import usage_texts
+from culmen.observe.words import describe_entry
 from culmen.store import views
 from culmen.store.journal import SqlJournal
 from culmen.strategies.cato import Cato
 from culmen.study import Study
-from culmen.testing.landscape import program
+from culmen.testing.landscape import landscape_program
 from culmen.testing.virtual import simulate
 
 from .worlds import Desks
@@ -24,7 +24,7 @@ from .worlds import Desks
 
 def done(what: str, data: dict[str, Any], usage: Usage | None = None, **body: Any) -> str:
     result = Custom(data, usage or Usage())
-    return words(Entry("done", 1, effect=f"session.{what}", body={"agent": 3, **body}, result=result))
+    return describe_entry(Entry("done", 1, effect=f"session.{what}", body={"agent": 3, **body}, result=result))
 
 
 @pytest.mark.parametrize(
@@ -56,27 +56,31 @@ def test_effects(said: str, expected: str) -> None:
 
 
 def test_notes_of_a_whole_run(tmp_path: Path) -> None:
-    task = Task("t", "climb", seeds=(program(0.1), program(0.05)))
+    task = Task("t", "climb", seeds=(landscape_program(0.1), landscape_program(0.05)))
     strategy = Cato(agents=2, agent="offline")
     study = Study.create(task, strategy, budget=Budget(evaluations=30), run_dir=tmp_path / "run")
     journal = SqlJournal.open(study.path, write=True)
     simulate(strategy, task, Desks(), Budget(evaluations=30), journal=journal)
     journal.close()
-    lines = [words(event.entry) for event in views.log(study.path, limit=10_000)]
+    lines = [describe_entry(event.entry) for event in views.log_events(study.path, limit=10_000)]
     assert any(line.startswith("experiment 1, seed: ") for line in lines)
     assert any(line.startswith("agent a01 of 2 is at work (experiments ") for line in lines)
     assert any(line.startswith("agent a00 of 2: experiments; ") for line in lines)
-    now = views.status(study.path)
+    now = views.run_status(study.path)
     assert now.agents is not None
     told = [line for line in lines if line.startswith("experiment ")]
     assert (now.agents.begun, now.agents.of, now.agents.ended, now.agents.program) == (2, 2, 2, "offline")
     assert now.agents.experiments == len(told) and now.agents.best is not None
-    assert f"agent 2/2, {len(told)} experiments" in costs(now)
+    assert f"agent 2/2, {len(told)} experiments" in usage_texts(now)
 
 
 def test_other_strategies_have_no_agents(tmp_path: Path) -> None:
-    study = Study.create(Task("t", seeds=(program(0.1),)), "beam", run_dir=tmp_path / "run")
-    assert views.status(study.path).agents is None
-    assert words(Entry("note", body={"note": "agent", "colour": "red"})) == "agent  colour red"
-    assert words(Entry("note", body={"note": "stand-in", "agent": 1, "why": "no model"})) == "agent a01: no model"
-    assert words(Entry("note", body={"note": "report", "agent": 1, "text": "a\nb"})) == "agent a01 reports: a b"
+    study = Study.create(Task("t", seeds=(landscape_program(0.1),)), "beam", run_dir=tmp_path / "run")
+    assert views.run_status(study.path).agents is None
+    assert describe_entry(Entry("note", body={"note": "agent", "colour": "red"})) == "agent  colour red"
+    assert (
+        describe_entry(Entry("note", body={"note": "stand-in", "agent": 1, "why": "no model"})) == "agent a01: no model"
+    )
+    assert (
+        describe_entry(Entry("note", body={"note": "report", "agent": 1, "text": "a\nb"})) == "agent a01 reports: a b"
+    )

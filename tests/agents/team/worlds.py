@@ -21,20 +21,22 @@ from culmen.core.session import (
     Opened,
     ToolOutput,
     Waited,
-    plain,
-    read,
+    from_plain_data,
+    to_plain_data,
 )
 from culmen.core.task import Evaluator, Objective, Task
 from culmen.core.usage import Usage
-from culmen.testing.landscape import Landscape, program
+from culmen.testing.landscape import Landscape, landscape_program
 
-EXACT = Task("exact", "climb", seeds=(program(0.1),), evaluator=Evaluator(verifier="/v.py"), deterministic=True)
-PLAIN = Task("plain", "climb", seeds=(program(0.1),), deterministic=True, objective=Objective(target=0.95))
+EXACT = Task(
+    "exact", "climb", seeds=(landscape_program(0.1),), evaluator=Evaluator(verifier="/v.py"), deterministic=True
+)
+PLAIN = Task("plain", "climb", seeds=(landscape_program(0.1),), deterministic=True, objective=Objective(target=0.95))
 
 
 def text(mu: float, serial: int = 0) -> str:
     """A program of this true reward."""
-    return program(mu, serial)["program"]
+    return landscape_program(mu, serial)["program"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Desks(Landscape):
         usage = Usage()
         match kind:
             case "open":
-                self.asked.append(read(given, Open))
+                self.asked.append(from_plain_data(given, Open))
                 self.files.update(((agent, path), each) for path, each in given["texts"].items())
                 told: Any = Opened("base", "jailed", fault=self.fault)
             case "tool":
@@ -83,10 +85,10 @@ class Desks(Landscape):
                 told = Ended(reflections=self.files.get((agent, "reflections.md"), ""))
             case _:
                 self.asked.append(
-                    read(given, {"answer": AnswerExperiments, "commit": Commit}.get(kind, msgspec.Struct))
+                    from_plain_data(given, {"answer": AnswerExperiments, "commit": Commit}.get(kind, msgspec.Struct))
                 )
                 return Custom()
-        return Custom(plain(told), usage)
+        return Custom(to_plain_data(told), usage)
 
     def tool(self, agent: int, tool: str, given: dict[str, Any]) -> ToolOutput:
         """A tool on files in memory."""

@@ -93,7 +93,7 @@ def seen(task: Task, *programs: str, seconds: float = 60.0) -> list[Observation]
         backend = LocalBackend(task, 1)
         try:
             await backend.start()
-            tried = [*task.candidates(), *(Candidate.of({"initial.py": text}) for text in programs)]
+            tried = [*task.initial_candidates(), *(Candidate.of({"initial.py": text}) for text in programs)]
             return [await backend.evaluate(candidate, None, 0) for candidate in tried]
         finally:
             await backend.close()

@@ -83,7 +83,7 @@ def seen(folder: Path, times: int = 1) -> list[Observation]:
         try:
             await backend.start()
             cases = [*read.cases] * times
-            return [await backend.evaluate(read.candidates()[0], case, 0) for case in cases]
+            return [await backend.evaluate(read.initial_candidates()[0], case, 0) for case in cases]
         finally:
             await backend.close()
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from culmen.evaluate import certify
 from culmen.evaluate.certify import Invalid
-from culmen.evaluate.real_roots import divide, gcd, last_sign_change, multiply, odd_part
+from culmen.evaluate.real_roots import divide_exactly, last_sign_change, multiply_polynomials, odd_part, polynomial_gcd
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 COUNTS = st.lists(st.integers(0, 2**300), min_size=1, max_size=8)
@@ -117,7 +117,7 @@ ROOTS = st.fractions(min_value=-5, max_value=5, max_denominator=50)
 def product(roots: list[Fraction]) -> list[int]:
     result = [1]
     for root in roots:
-        result = multiply(result, [-root.numerator, root.denominator])
+        result = multiply_polynomials(result, [-root.numerator, root.denominator])
     return result
 
 
@@ -125,7 +125,7 @@ def product(roots: list[Fraction]) -> list[int]:
 @given(st.lists(ROOTS, min_size=1, max_size=6), st.lists(ROOTS, max_size=2), st.booleans())
 def test_the_last_sign_change_is_enclosed(simple: list[Fraction], doubled: list[Fraction], no_real: bool) -> None:
     roots = [*simple, *doubled, *doubled]
-    poly = multiply(product(roots), [7, 1, 3] if no_real else [-1])
+    poly = multiply_polynomials(product(roots), [7, 1, 3] if no_real else [-1])
     odd = [root for root in set(roots) if roots.count(root) % 2 and root > 0]
     found = last_sign_change(poly)
     if not odd:
@@ -142,17 +142,21 @@ def test_a_double_root_that_splits_by_rounding_is_not_missed() -> None:
     found = last_sign_change(split, 200)
     assert found is not None and found[0] <= 3 + Fraction(1, 10**20) <= found[1]
     assert last_sign_change([9 * tiny + 1, -6 * tiny, tiny]) is None
-    both = last_sign_change(multiply([9 * tiny + 1, -6 * tiny, tiny], [-1, 1]))
+    both = last_sign_change(multiply_polynomials([9 * tiny + 1, -6 * tiny, tiny], [-1, 1]))
     assert both is not None and both[0] <= 1 <= both[1]
 
 
 def test_factors_of_even_multiplicity_are_divided_out() -> None:
     a, b, c = [-1, 1], [-2, 1], [5, 0, 1]
-    poly = multiply(multiply(multiply(a, a), multiply(multiply(b, b), b)), c)
-    assert odd_part(poly) == multiply(b, c) and gcd(poly, multiply(a, b)) == multiply(a, b)
-    assert divide(poly, a)[-1] == 1 and last_sign_change([]) is None and last_sign_change([4]) is None
+    poly = multiply_polynomials(
+        multiply_polynomials(multiply_polynomials(a, a), multiply_polynomials(multiply_polynomials(b, b), b)), c
+    )
+    assert odd_part(poly) == multiply_polynomials(b, c) and polynomial_gcd(
+        poly, multiply_polynomials(a, b)
+    ) == multiply_polynomials(a, b)
+    assert divide_exactly(poly, a)[-1] == 1 and last_sign_change([]) is None and last_sign_change([4]) is None
     with pytest.raises(ValueError, match="not exact"):
-        divide(poly, [-7, 1])
+        divide_exactly(poly, [-7, 1])
     assert last_sign_change([0, 0, -1, 1]) == (1, 1)
 
 

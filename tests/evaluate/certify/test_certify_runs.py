@@ -16,7 +16,7 @@ from culmen.cli.pages import certified_line, trust_line
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Status
-from culmen.core.event import EvaluateRequest, mark
+from culmen.core.event import EvaluateRequest, request_mark
 from culmen.core.result import RunResult
 from culmen.core.task import Limits, Objective, Task
 from culmen.core.usage import Budget
@@ -154,8 +154,8 @@ def test_a_verifier_that_hangs_ends_and_the_evaluation_stands(tmp_path: Path) ->
 
 def test_a_certified_evaluation_is_another_effect() -> None:
     plain = EvaluateRequest(program(1.0), None, 3)
-    assert mark(plain) != mark(msgspec.structs.replace(plain, certify=True))
-    assert mark(plain) == mark(EvaluateRequest(program(1.0), None, 3, False))
+    assert request_mark(plain) != request_mark(msgspec.structs.replace(plain, certify=True))
+    assert request_mark(plain) == request_mark(EvaluateRequest(program(1.0), None, 3, False))
 
 
 def test_one_evaluation_is_kept_even_of_small_budgets(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def reported(task: Path, place: Path, *values: float, evaluations: int = 20) -> 
     assert study.run() == "finished"
     again = replay_run(place, verify=True)
     assert again.data["matches"] and again.data["finished"], again.data["differences"]
-    best = views.best(place)
+    best = views.best_result(place)
     assert best is not None and study.best is not None and study.best.certified == best.certified
     return best
 
@@ -204,7 +204,7 @@ def test_what_passes_as_given_is_verified(tmp_path: Path) -> None:
     best = reported(folder(tmp_path), tmp_path / "run", 3.0, 9.0, 55.0)
     assert (best.score, best.certified, best.strict, best.verified) == (9.0, 9.0, True, True)
     assert certified_line(best) == "yes, exactly and as given: 9.0"
-    (last,) = [o for o in views.observations(tmp_path / "run", best.id) if o.strict is not None]
+    (last,) = [o for o in views.stream_observations(tmp_path / "run", best.id) if o.strict is not None]
     assert last.certified == 9.0 and last.artifacts["certificate"] == "p/q"
 
 
@@ -243,9 +243,9 @@ def test_a_real_task_from_search_to_certificate(tmp_path: Path) -> None:
     Study.create(
         msgspec.structs.replace(task, seeds=seeds), "best_of_n", budget=Budget(evaluations=2), run_dir=place
     ).run()
-    best = views.best(place)
+    best = views.best_result(place)
     assert best is not None and best.verified and best.certified == pytest.approx(best.score, rel=1e-15)
     from tests.evaluate.certify.modules import modules
 
     assert best.certified == modules("first_autocorr_ineq")["verify"].certify([0.1, 0.7, 0.3, 0.3])["score"]
-    assert json.loads(msgspec.json.encode(views.status(place)))["best"]["certified"] == best.certified
+    assert json.loads(msgspec.json.encode(views.run_status(place)))["best"]["certified"] == best.certified

@@ -46,7 +46,7 @@ def asks_models(chosen: BackendChoice, place: Path, monkeypatch: pytest.MonkeyPa
         seen = study.evaluations()
         assert seen and all(one.score == 1.0 and one.asked[0].role == "student" for one in seen if one.ok)
         assert len(server.asked) == study.status.usage.calls <= 9 and study.status.reason == "calls"
-        assert [row.role for row in views.calls(study.path) if row.effect == "ask"] == ["student"]
+        assert [row.role for row in views.call_costs(study.path) if row.effect == "ask"] == ["student"]
         server.fail(*["401"] * 20)
         again = Study.create(task, model=models, budget=4, run_dir=place / "again", backend=chosen, random_seed=5)
         with pytest.raises(UserError, match="key"):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from culmen.testing.backend_kit import called, until
+from culmen.testing.backend_kit import processes_called, wait_for_condition
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
 HAS_SUBMITIT = importlib.util.find_spec("submitit") is not None
@@ -26,11 +26,11 @@ if HAS_RAY:  # read when Ray is imported: loopback only, a token, no telemetry
 
 async def killed(driver: subprocess.Popen[bytes], name: str) -> None:
     """Kill a driver while a candidate with this name runs, and see that it ends."""
-    await until(lambda: bool(called(name)) or driver.poll() is not None, "the candidate runs")
+    await wait_for_condition(lambda: bool(processes_called(name)) or driver.poll() is not None, "the candidate runs")
     assert driver.poll() is None
     driver.kill()
     driver.wait()
-    await until(lambda: not called(name), "the candidate has ended")
+    await wait_for_condition(lambda: not processes_called(name), "the candidate has ended")
 
 
 def patiently(start: Callable[[], Any]) -> Any:

@@ -32,14 +32,14 @@ def test_the_local_backend_ends_what_is_cancelled(tmp_path: Path):
 
 
 def test_settings_are_read_and_what_cannot_be_meant_is_said():
-    found = cluster.parse("ray", "local", "cpu=2,gpu=1,memory=2GB,custom.fpga=0.5,wait=9", {})
+    found = cluster.parse_backend_choice("ray", "local", "cpu=2,gpu=1,memory=2GB,custom.fpga=0.5,wait=9", {})
     assert found == BackendChoice("ray", "local", Needs(2, 1, 2 * 10**9, {"fpga": 0.5}), wait=9.0)
     assert cluster.as_choice(msgspec.to_builtins(found)) == found
-    assert cluster.parse(None, None, None, {}) is None
-    assert cluster.parse(None, "auto", None, {"cpu": 3.0, "memory": "1GiB"}) == BackendChoice(
+    assert cluster.parse_backend_choice(None, None, None, {}) is None
+    assert cluster.parse_backend_choice(None, "auto", None, {"cpu": 3.0, "memory": "1GiB"}) == BackendChoice(
         "ray", needs=Needs(3, memory=2**30)
     )
-    later = cluster.parse(None, None, "gpu=2", {}, found)
+    later = cluster.parse_backend_choice(None, None, "gpu=2", {}, found)
     assert later is not None and later.needs == Needs(2, 2, 2 * 10**9, {"fpga": 0.5})
     for name, settings in (
         ("moon", None),
@@ -49,7 +49,7 @@ def test_settings_are_read_and_what_cannot_be_meant_is_said():
         ("ray", "x=1"),
     ):
         with pytest.raises(UserError):
-            cluster.parse(name, None, settings, {})
+            cluster.parse_backend_choice(name, None, settings, {})
 
 
 def test_a_task_says_what_it_needs_and_a_run_remembers(tmp_path: Path):
@@ -72,13 +72,13 @@ def test_a_parcel_arrives_as_it_was_sent(tmp_path: Path):
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     task = kit_task(here)
-    sent = messages.pack(task)
-    arrived = messages.unpack(sent, messages.digest(sent), there)
+    sent = messages.pack_task(task)
+    arrived = messages.unpack_task(sent, messages.parcel_digest(sent), there)
     assert arrived.digest == task.digest and arrived.evaluator.digest == task.evaluator.digest
     assert arrived.cases == task.cases and Path(arrived.evaluator.path).is_relative_to(there)
     assert {p.name for p in Path(arrived.root).iterdir()} == {p.name for p in here.iterdir()}
     with pytest.raises(TaskError):
-        messages.unpack(sent, "0" * 64, tmp_path / "elsewhere")
+        messages.unpack_task(sent, "0" * 64, tmp_path / "elsewhere")
 
 
 def test_a_node_refuses_an_evaluator_that_is_not_the_runs(tmp_path: Path):
@@ -86,18 +86,18 @@ def test_a_node_refuses_an_evaluator_that_is_not_the_runs(tmp_path: Path):
     here.mkdir()
     task = kit_task(here)
     (here / "offset.txt").write_text("1.0")
-    sent = messages.pack(task)
+    sent = messages.pack_task(task)
     with pytest.raises(EvaluatorChanged, match=r"offset\.txt"):
-        messages.unpack(sent, messages.digest(sent), tmp_path / "there")
+        messages.unpack_task(sent, messages.parcel_digest(sent), tmp_path / "there")
 
 
 def test_odd_texts_and_numbers_cross():
     candidate = Candidate.of({"p": "\ud83d \x00 \x1b", "q": ""})
-    assert messages.load(messages.encoded(candidate, None, 2**62, True, 3), EvaluationJob) == EvaluationJob(
+    assert messages.load_struct(messages.encode_job(candidate, None, 2**62, True, 3), EvaluationJob) == EvaluationJob(
         candidate.id, candidate.parts, None, 2**62, True, 3
     )
     seen = Observation("c", Status.OK, -0.5, metrics={"a": float("inf")}, feedback="\udc00")
-    assert messages.load(messages.dump(NodeReply(observation=seen)), NodeReply).observation == seen
+    assert messages.load_struct(messages.dump_struct(NodeReply(observation=seen)), NodeReply).observation == seen
 
 
 class Unlucky:
@@ -113,8 +113,8 @@ class Unlucky:
         self.tried += 1
         if self.tried <= self._losses:
             raise Lost("node_died")
-        asked = messages.load(job, EvaluationJob)
-        return messages.dump(NodeReply(observation=Observation(asked.id, Status.OK, 1.0)))
+        asked = messages.load_struct(job, EvaluationJob)
+        return messages.dump_struct(NodeReply(observation=Observation(asked.id, Status.OK, 1.0)))
 
     def room(self) -> int:
         return 3
@@ -123,7 +123,7 @@ class Unlucky:
         return None
 
 
-READY = messages.dump(NodeReply(level="restricted"))
+READY = messages.dump_struct(NodeReply(level="restricted"))
 
 
 @pytest.mark.parametrize("losses", [0, 2, 3])
@@ -133,7 +133,9 @@ def test_what_a_node_took_down_is_tried_again_and_then_lost_not_bad(losses: int)
     async def work() -> Observation:
         backend = RemoteBackend(Task("t"), 1, carrier)
         assert await backend.start() == "restricted"
-        assert messages.load(carrier.terms, NodeTerms).level == "restricted"  # what nodes that join later must reach
+        assert (
+            messages.load_struct(carrier.terms, NodeTerms).level == "restricted"
+        )  # what nodes that join later must reach
         return await backend.evaluate(Candidate.of({"p": ""}), None, 1)
 
     seen = asyncio.run(work())

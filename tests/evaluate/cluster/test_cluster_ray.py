@@ -24,12 +24,12 @@ from culmen.study import Study
 from culmen.testing.backend_kit import (
     PROGRAM,
     SLEEPER,
-    called,
     candidate,
     check_backend,
     check_cancel,
     kit_task,
-    until,
+    processes_called,
+    wait_for_condition,
 )
 from tests.evaluate.cluster.asking import asks_models
 from tests.evaluate.cluster.conftest import Nodes, killed
@@ -87,7 +87,7 @@ def test_the_task_lies_once_on_every_node_and_nowhere_afterwards(pair: Nodes, tm
     async def work(backend: Any) -> None:
         seen = await on(backend, [WAITS.format(seconds=0.3, n=n) for n in range(12)])
         assert {each.status for each in seen} == {Status.OK}
-        await until(lambda: len(folders()) == 2, "one folder a node")
+        await wait_for_condition(lambda: len(folders()) == 2, "one folder a node")
 
     using(kit_task(tmp_path), choice(pair), work)
     assert not folders()
@@ -118,7 +118,9 @@ def test_nodes_come_and_go(pair: Nodes, tmp_path: Path):
         names = ["kitnode0001", "kitnode0002"]
         sleepers = [SLEEPER.replace("{name}", name).replace("600", "2") for name in names]
         running = asyncio.ensure_future(on(backend, sleepers + [WAITS.format(seconds=0.1, n=n) for n in range(6)]))
-        await until(lambda: bool(called(names[0]) and called(names[1])), "the first node works")
+        await wait_for_condition(
+            lambda: bool(processes_called(names[0]) and processes_called(names[1])), "the first node works"
+        )
         pair.kill(first)  # all nodes that have the resource are gone at once
         added.append(pair.add(here=4))
         return await running
@@ -134,11 +136,11 @@ def test_evaluators_without_work_leave_their_nodes_and_come_back(pair: Nodes, tm
     """So that an autoscaler may take the nodes while a model thinks."""
 
     def here() -> set[int]:
-        return set(called("ray::NodeActor")) & set(descendants(os.getpid()))
+        return set(processes_called("ray::NodeActor")) & set(descendants(os.getpid()))
 
     async def work(backend: Any) -> list[Observation]:
         first = await on(backend, [WAITS.format(seconds=0, n=n) for n in range(6)])
-        await until(lambda: not here(), "no evaluator is left")
+        await wait_for_condition(lambda: not here(), "no evaluator is left")
         return first + await on(backend, [WAITS.format(seconds=0, n=n) for n in range(6)])
 
     seen = using(kit_task(tmp_path), choice(pair, rest=1.0), work)
@@ -149,7 +151,7 @@ def test_what_kills_its_worker_every_time_is_lost_and_no_bad_candidate(pair: Nod
     async def work(backend: Any) -> Observation:
         async def killing() -> None:
             while True:
-                for pid in set(called("ray::errand")) & set(descendants(os.getpid())):
+                for pid in set(processes_called("ray::errand")) & set(descendants(os.getpid())):
                     try:
                         os.kill(pid, 9)
                     except ProcessLookupError:

@@ -14,7 +14,15 @@ import pytest
 
 from culmen.core.evaluation import Observation, Status
 from culmen.evaluate.cluster import BackendChoice, make
-from culmen.testing.backend_kit import SLEEPER, called, candidate, check_backend, check_cancel, kit_task, until
+from culmen.testing.backend_kit import (
+    SLEEPER,
+    candidate,
+    check_backend,
+    check_cancel,
+    kit_task,
+    processes_called,
+    wait_for_condition,
+)
 from tests.evaluate.cluster.conftest import Nodes, killed
 from tests.evaluate.cluster.test_cluster_ray import DRIVER, WAITS, descendants, using
 
@@ -23,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 def ours(name: str) -> list[int]:
     """Processes of this test's own cluster that are called so."""
-    return sorted(set(called(name)) & set(descendants(os.getpid())))
+    return sorted(set(processes_called(name)) & set(descendants(os.getpid())))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +58,9 @@ def test_from_outside_a_killed_worker_is_tried_again_and_a_cancel_harms_nobody(o
         case, name = backend.task.cases[0], "kitcancel01"
         long = asyncio.create_task(backend.evaluate(candidate(SLEEPER.replace("{name}", name)), case, 1))
         short = asyncio.create_task(backend.evaluate(candidate(WAITS.format(seconds=1.5, n=0)), case, 2))
-        await until(lambda: bool(called(name)) and len(ours("ray::errand")) >= 2, "both are on their way")
+        await wait_for_condition(
+            lambda: bool(processes_called(name)) and len(ours("ray::errand")) >= 2, "both are on their way"
+        )
         long.cancel()
         for pid in ours("ray::errand"):
             try:
@@ -72,7 +82,7 @@ def test_from_outside_a_killed_driver_leaves_nothing_running(outside: str, tmp_p
 
     async def watch() -> None:
         await killed(driver, name)
-        await until(lambda: not ours("ray::NodeActor"), "the evaluators have ended")
+        await wait_for_condition(lambda: not ours("ray::NodeActor"), "the evaluators have ended")
 
     asyncio.run(watch())
 

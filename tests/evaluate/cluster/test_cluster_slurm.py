@@ -16,7 +16,15 @@ from culmen.core.evaluation import Status
 from culmen.core.task import Task
 from culmen.evaluate.cluster import BackendChoice, Needs, make, slurm
 from culmen.evaluate.cluster.slurm import JobState
-from culmen.testing.backend_kit import SLEEPER, called, candidate, check_backend, check_cancel, kit_task, until
+from culmen.testing.backend_kit import (
+    SLEEPER,
+    candidate,
+    check_backend,
+    check_cancel,
+    kit_task,
+    processes_called,
+    wait_for_condition,
+)
 from tests.evaluate.cluster.asking import asks_models
 from tests.evaluate.cluster.conftest import HAS_SUBMITIT
 
@@ -57,7 +65,7 @@ def test_a_worker_that_dies_is_replaced_and_its_work_done_again(tmp_path: Path):
         await backend.start()
         try:
             running = asyncio.create_task(backend.evaluate(candidate(program), task.cases[0], 1))
-            await until(lambda: bool(called(name)), "the candidate runs")
+            await wait_for_condition(lambda: bool(processes_called(name)), "the candidate runs")
             for pid in workers_of(tmp_path / "spool"):
                 os.kill(pid, 9)
             seen = await running
@@ -107,11 +115,15 @@ def test_a_driver_that_is_killed_leaves_nothing_running(tmp_path: Path):
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path), name])
 
     async def watch() -> None:
-        await until(lambda: bool(called(name)) or driver.poll() is not None, "the candidate runs")
+        await wait_for_condition(
+            lambda: bool(processes_called(name)) or driver.poll() is not None, "the candidate runs"
+        )
         assert driver.poll() is None
         driver.kill()
         driver.wait()
-        await until(lambda: not called(name) and not workers_of(tmp_path / "spool"), "everything has ended")
+        await wait_for_condition(
+            lambda: not processes_called(name) and not workers_of(tmp_path / "spool"), "everything has ended"
+        )
 
     asyncio.run(watch())
 
@@ -126,7 +138,7 @@ def test_without_slurm_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_what_slurm_is_asked_for():
     needs = Needs(cpu=2.0, gpu=0.5, memory=10**9, custom={"fpga": 1.0})
     asked = BackendChoice("slurm", minutes=60, needs=needs, texts={"partition": "long", "folder": "/shared"})
-    assert slurm.parameters(asked, 4, "culmen-1") == {
+    assert slurm.submitit_options(asked, 4, "culmen-1") == {
         "job_name": "culmen-1",
         "time": 60,
         "cpus_per_task": 8,
@@ -137,20 +149,20 @@ def test_what_slurm_is_asked_for():
         "srun_args": ["--cpus-per-task=8"],
         "additional_parameters": {"no_requeue": True, "signal": "URG@1"},
     }
-    bare = slurm.parameters(BackendChoice("slurm", needs=Needs(cpu=0.1)), 4, "culmen-1")
+    bare = slurm.submitit_options(BackendChoice("slurm", needs=Needs(cpu=0.1)), 4, "culmen-1")
     assert not {"gpus_per_node", "mem", "gres"} & set(bare)
 
 
 def test_how_a_queue_stands_is_said_in_few_words():
     wait, runs = JobState("PENDING", "Resources"), JobState("RUNNING", "None", "n1")
-    assert slurm.summary({"a": wait}) == "1 job pending (Resources)"
-    assert slurm.summary({"a": JobState("PENDING", "None"), "b": JobState("PENDING", "None")}) == "2 jobs pending"
-    assert slurm.summary({"a": runs, "b": wait, "c": runs}) == "2 of 3 jobs run, 1 pending (Resources)"
+    assert slurm.queue_summary({"a": wait}) == "1 job pending (Resources)"
+    assert slurm.queue_summary({"a": JobState("PENDING", "None"), "b": JobState("PENDING", "None")}) == "2 jobs pending"
+    assert slurm.queue_summary({"a": runs, "b": wait, "c": runs}) == "2 of 3 jobs run, 1 pending (Resources)"
     nodes = JobState("PENDING", "ReqNodeNotAvail, UnavailableNodes:n[1-2]")
-    assert slurm.summary({"a": nodes}) == "1 job pending (ReqNodeNotAvail, UnavailableNodes)"
-    assert slurm.hopeless({"a": JobState("PENDING", "PartitionTimeLimit")}).endswith("(PartitionTimeLimit)")
-    assert not slurm.hopeless({"a": wait}) and not slurm.hopeless({})
-    assert not slurm.hopeless({"a": JobState("PENDING", "BadConstraints"), "b": wait})
+    assert slurm.queue_summary({"a": nodes}) == "1 job pending (ReqNodeNotAvail, UnavailableNodes)"
+    assert slurm.hopeless_reason({"a": JobState("PENDING", "PartitionTimeLimit")}).endswith("(PartitionTimeLimit)")
+    assert not slurm.hopeless_reason({"a": wait}) and not slurm.hopeless_reason({})
+    assert not slurm.hopeless_reason({"a": JobState("PENDING", "BadConstraints"), "b": wait})
 
 
 def test_evaluators_in_jobs_ask_models_through_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

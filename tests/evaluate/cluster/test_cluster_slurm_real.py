@@ -26,12 +26,12 @@ from culmen.study import Study
 from culmen.testing.backend_kit import (
     PROGRAM,
     SLEEPER,
-    called,
     candidate,
     check_backend,
     check_cancel,
     kit_task,
-    until,
+    processes_called,
+    wait_for_condition,
 )
 from tests.evaluate.cluster import slurm_cluster
 from tests.evaluate.cluster.conftest import HAS_SUBMITIT
@@ -177,11 +177,13 @@ def test_pending_jobs_are_told_and_waited_for(cluster: Cluster, place: Place):
     other = cluster.call("sbatch", "--parsable", "--exclusive", "-N2", "--output=/dev/null", "--wrap", "sleep 600")
 
     async def whole() -> list[Observation]:
-        await until(lambda: of_state(cluster, "RUNNING") == [other], "another job has the nodes")
+        await wait_for_condition(lambda: of_state(cluster, "RUNNING") == [other], "another job has the nodes")
         backend: Any = make(place.choice(jobs=2), place.task, 4, tell=place.told.append)
         starting = asyncio.create_task(backend.start())
         try:
-            await until(lambda: any("2 jobs pending (" in text for text in place.told), "it is said why it waits")
+            await wait_for_condition(
+                lambda: any("2 jobs pending (" in text for text in place.told), "it is said why it waits"
+            )
             assert not starting.done()
             cluster.call("scancel", other)
             await starting
@@ -238,10 +240,12 @@ def test_jobs_that_others_end_are_replaced_and_their_work_done_again(cluster: Cl
     }
 
     async def ended(job: str, state: str) -> None:
-        await until(lambda: cluster.jobs()[job][0] == state, f"a job is {state}")
+        await wait_for_condition(lambda: cluster.jobs()[job][0] == state, f"a job is {state}")
 
     async def both_run() -> None:
-        await until(lambda: bool(on_node("n1") and on_node("n2") and all(map(called, names))), "both candidates run")
+        await wait_for_condition(
+            lambda: bool(on_node("n1") and on_node("n2") and all(map(processes_called, names))), "both candidates run"
+        )
 
     async def work(backend: Any) -> list[Observation]:
         case = backend.task.cases[0]
@@ -276,11 +280,11 @@ def test_an_evaluation_that_no_job_lives_long_enough_for_is_lost(cluster: Cluste
     async def work(backend: Any) -> Observation:
         running = asyncio.create_task(backend.evaluate(candidate(sleeper(name)), backend.task.cases[0], 1))
         for _ in range(2):
-            await until(lambda: bool(called(name)) or running.done(), "the candidate runs")
+            await wait_for_condition(lambda: bool(processes_called(name)) or running.done(), "the candidate runs")
             before = of_state(cluster, "RUNNING")
             cluster.call("scancel", *before)
-            await until(lambda b=before: not set(b) & set(of_state(cluster, "RUNNING")), "its job is over")
-            await until(lambda: not called(name) or running.done(), "it has ended")
+            await wait_for_condition(lambda b=before: not set(b) & set(of_state(cluster, "RUNNING")), "its job is over")
+            await wait_for_condition(lambda: not processes_called(name) or running.done(), "it has ended")
         return await asyncio.wait_for(running, 60)
 
     seen = place.using(work, patient(place.task), retries=1)
@@ -294,12 +298,12 @@ def test_a_job_that_slurm_starts_again_is_another_worker(cluster: Cluster, place
 
     async def work(backend: Any) -> tuple[Observation, str]:
         running = asyncio.create_task(backend.evaluate(candidate(sleeper(name, 2)), backend.task.cases[0], 1))
-        await until(lambda: bool(called(name)), "the candidate runs")
+        await wait_for_condition(lambda: bool(processes_called(name)), "the candidate runs")
         (job,) = of_state(cluster, "RUNNING")
         assert cluster.shown(job)["Requeue"] == "0"
         cluster.call("scontrol", "update", f"jobid={job}", "requeue=1")
         cluster.call("scontrol", "requeue", job)
-        await until(lambda: cluster.jobs()[job][0] == "PENDING", "it waits again")
+        await wait_for_condition(lambda: cluster.jobs()[job][0] == "PENDING", "it waits again")
         cluster.call("scontrol", "update", f"jobid={job}", "starttime=now")
         return await running, cluster.shown(job)["Restarts"]
 
@@ -315,7 +319,7 @@ def test_a_node_whose_files_are_not_the_runs_ends_it(cluster: Cluster, place: Pl
         parcel.write_bytes(parcel.read_bytes().replace(b"return {", b"return  {", 1))
         (first,) = of_state(cluster, "RUNNING")
         cluster.call("scancel", first)
-        await until(lambda: cluster.jobs()[first][0] == "CANCELLED", "its job is over")
+        await wait_for_condition(lambda: cluster.jobs()[first][0] == "CANCELLED", "its job is over")
         await backend.evaluate(candidate(PROGRAM), backend.task.cases[0], 1)
 
     with pytest.raises(UserError, match="arrived damaged"):
@@ -327,7 +331,7 @@ def test_jobs_that_end_before_they_begin_end_the_session(cluster: Cluster, place
     other = cluster.call("sbatch", "--parsable", "--exclusive", "-N2", "--output=/dev/null", "--wrap", "sleep 600")
 
     async def whole() -> None:
-        await until(lambda: of_state(cluster, "RUNNING") == [other], "another job has the nodes")
+        await wait_for_condition(lambda: of_state(cluster, "RUNNING") == [other], "another job has the nodes")
         backend: Any = make(place.choice(), place.task, 1)
         starting = asyncio.create_task(backend.start())
         try:
@@ -354,7 +358,7 @@ def test_a_run_on_the_command_line_tells_how_the_queue_stands_and_leaves_nothing
     """Ctrl-C ends it, with exit code 130; everything that it started is gone; it can be resumed."""
     (place.root / "task/program.py").write_text(SLOW)
     other = cluster.call("sbatch", "--parsable", "--exclusive", "-N2", "--output=/dev/null", "--wrap", "sleep 600")
-    asyncio.run(until(lambda: of_state(cluster, "RUNNING") == [other], "another job has the nodes"))
+    asyncio.run(wait_for_condition(lambda: of_state(cluster, "RUNNING") == [other], "another job has the nodes"))
     run = subprocess.Popen(command(place, "--budget", "evaluations=100000"), stderr=subprocess.PIPE, text=True)
     assert run.stderr is not None
     told = next((line for line in run.stderr if line.startswith("Waiting for Slurm: 2 jobs pending")), "")
@@ -362,7 +366,9 @@ def test_a_run_on_the_command_line_tells_how_the_queue_stands_and_leaves_nothing
     cluster.call("scancel", other)
 
     async def watch() -> None:
-        await until(lambda: views.status(place.root / "run").evaluations > 4 or run.poll() is not None, "it evaluates")
+        await wait_for_condition(
+            lambda: views.run_status(place.root / "run").evaluations > 4 or run.poll() is not None, "it evaluates"
+        )
 
     asyncio.run(watch())
     run.send_signal(signal.SIGINT)
@@ -378,11 +384,13 @@ def test_a_driver_that_is_killed_leaves_no_job(cluster: Cluster, place: Place):
     run = subprocess.Popen(words, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
     async def watch() -> None:
-        await until(lambda: len(of_state(cluster, "RUNNING")) == 2 or run.poll() is not None, "both jobs run")
+        await wait_for_condition(
+            lambda: len(of_state(cluster, "RUNNING")) == 2 or run.poll() is not None, "both jobs run"
+        )
         assert run.poll() is None
         run.kill()
         run.wait()
-        await until(lambda: not cluster.active() and not place.spools, "no job is left, nor any file")
+        await wait_for_condition(lambda: not cluster.active() and not place.spools, "no job is left, nor any file")
 
     asyncio.run(watch())
 

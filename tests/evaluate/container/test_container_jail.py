@@ -77,7 +77,7 @@ def name_of(ground: Ground) -> str:
 
 
 def test_every_probe_of_the_doctor_is_held_but_the_total_of_files(podman: str) -> None:
-    found = probes._run(probes.probe("container", podman))
+    found = probes._run_in_thread(probes.probe_level("container", podman))
     assert {name for name, result in found.items() if result != probes.PASS} <= {"total file limit"}
 
 
@@ -91,11 +91,11 @@ def test_hostile_programs_win_nothing_and_honest_ones_score(
     try:
         arena = shared(WITH_CASE, "container", workers=1 if inner == "limits" else 2, image=podman, packages=())
         assert arena.backend._jail.inner == inner  # type: ignore[union-attr]
-        case = Case("1", decoys.target(), info={"secret": decoys.secret})
+        case = Case("1", decoys.attack_arguments(), info={"secret": decoys.secret})
         for name in TRIED if inner == "restricted" else ("kill_everyone", "read_foreign_memory", "forge_frame"):
             attack, honest = arena.one(ATTACKS[name], case), arena.one(HONEST, case)
             assert attack.score in (None, 0.0) and attack.status is not Status.LOST, (name, attack)
-            assert honest.score == 1.0 and not decoys.harm(), (name, honest, decoys.harm())
+            assert honest.score == 1.0 and not decoys.describe_harm(), (name, honest, decoys.describe_harm())
     finally:
         decoys.close()
 

@@ -24,8 +24,8 @@ async def _echoed(texts: list[bytes]) -> list[bytes]:
     for number, _ in enumerate(texts):
         mine, ours = socket.socketpair()
         theirs, other = socket.socketpair()
-        near.open(number, ours.detach())
-        far.open(number, theirs.detach())
+        near.open_stream(number, ours.detach())
+        far.open_stream(number, theirs.detach())
         ends.append((mine, other))
         mine.setblocking(False)
         other.setblocking(False)
@@ -83,7 +83,7 @@ def test_what_no_honest_side_sends_ends_the_connection(frames: bytes) -> None:
         source, sink = os.pipe(), os.pipe()
         relay = Relay(source[0], sink[1], lambda *_: None)
         ours, theirs = socket.socketpair()  # `theirs` is never read
-        relay.open(7, ours.detach())
+        relay.open_stream(7, ours.detach())
 
         def feed() -> None:
             try:

@@ -56,7 +56,7 @@ def killed(task: Path, run: Path) -> None:
 
     def evaluated(number: int) -> bool:
         assert process.poll() is None, "the run is over"
-        return (run / "journal.db").exists() and views.status(run).evaluations >= number
+        return (run / "journal.db").exists() and views.run_status(run).evaluations >= number
 
     try:
         assert wait_until(lambda: evaluated(2), 60.0)
@@ -72,7 +72,7 @@ def test_a_killed_run_is_resumed_and_forked_as_if_nothing_had_been(task: Path, t
     ran = culmen("run", str(task), "--run-dir", str(whole), *WORDS, "--budget", "evaluations=8", folder=tmp_path)
     assert ran.returncode == 0, ran.stderr
     killed(task, broken)
-    assert views.status(broken).state == "interrupted" and 4 <= views.status(broken).evaluations < 8
+    assert views.run_status(broken).state == "interrupted" and 4 <= views.run_status(broken).evaluations < 8
     resumed = culmen("resume", str(broken), "--isolation", "container", "--quiet", folder=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
     assert results(broken) == results(whole)
@@ -80,5 +80,5 @@ def test_a_killed_run_is_resumed_and_forked_as_if_nothing_had_been(task: Path, t
 
     forked = culmen("fork", str(broken), "--run-dir", str(fork), *WORDS, folder=tmp_path)
     assert forked.returncode == 0, forked.stderr
-    assert results(fork) == results(whole) and views.meta(fork).isolation == "container"
+    assert results(fork) == results(whole) and views.run_meta(fork).isolation == "container"
     assert wait_until(lambda: orphans() == [], 60.0)

@@ -11,7 +11,7 @@ import pytest
 from culmen.core.candidate import Candidate
 from culmen.evaluate.integrity import inserted, signs
 from culmen.evaluate.taskfiles import example_path, load
-from culmen.offline.tools import vary
+from culmen.offline.tools import vary_candidate
 
 TASK = load(example_path("circle_packing"))
 LOOP = inspect.getsource(inserted.refine_by_gradient)
@@ -19,13 +19,13 @@ PLAYS = "import sys\n\n\ndef run():\n    return sys._getframe(1).f_locals\n"
 
 
 def found(text: str) -> set[str]:
-    return {each.name for each in signs.of_parts({"pack.py": text}, TASK, signs.ScanContext.of(TASK))}
+    return {each.name for each in signs.of_parts({"pack.py": text}, TASK, signs.ScanContext.from_task(TASK))}
 
 
 def test_loops_that_the_offline_proposer_inserts_are_no_signs() -> None:
     weights = {"refine": 3.0, "method": 1.0, "statements": 1.0, "bounds": 1.0}
     seed, rng = Candidate.of(TASK.seeds[0]), Random(1)
-    made = [vary((seed,), {"weights": weights, "count": 1, "again": 0.6}, rng).parts for _ in range(60)]
+    made = [vary_candidate((seed,), {"weights": weights, "count": 1, "again": 0.6}, rng).parts for _ in range(60)]
     texts = [parts[0]["pack.py"] for parts in made if parts]
     assert sum("def refine_by_" in text for text in texts) > 20
     assert [name for text in texts for name in found(text)] == []

@@ -13,7 +13,7 @@ import pytest
 
 from culmen.cli.audit import find_signs
 from culmen.cli.keep import replay_run
-from culmen.cli.pages import document, exit_code
+from culmen.cli.pages import exit_code, status_document
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Sign, Status
@@ -21,7 +21,7 @@ from culmen.core.event import at_least
 from culmen.core.ports import Backend
 from culmen.core.task import Evaluator, Objective, Task
 from culmen.core.usage import Budget
-from culmen.engine.driver import replay
+from culmen.engine.driver import replay_journal
 from culmen.engine.search import Search
 from culmen.evaluate.integrity.guard import IntegrityBackend, apply_policy, reapply_policy
 from culmen.store import views
@@ -64,7 +64,7 @@ def made(folder: Path, *texts: str, policy: str | None = None, budget: int = 20,
 
 def rows(run: Path) -> Mapping[str, views.CandidateRow]:
     """Rows by the text they stand for."""
-    listed = {row.id: row for row in views.candidates(run, "best", limit=None)}
+    listed = {row.id: row for row in views.candidate_rows(run, "best", limit=None)}
     return {
         text: listed[Candidate.of({"pack.py": text}).id]
         for text in (HONEST, BETTER, CHEAT, LATER)
@@ -78,13 +78,13 @@ def ident(text: str, name: str = "pack.py") -> str:
 
 def test_warn_notes_and_counts(tmp_path: Path) -> None:
     run = made(tmp_path / "run", HONEST, BETTER, CHEAT, LATER)
-    status = views.status(run)
+    status = views.run_status(run)
     assert (status.integrity, status.findings, status.reason) == ("warn", 1, "strategy_done")
     assert status.best is not None and status.best.id == ident(CHEAT)  # a warning changes nothing
     before = status.best_before_first_finding
     assert before is not None and (before.id, before.score) == (ident(BETTER), 5.0)
     assert json.loads(msgspec.json.encode(status))["best_before_first_finding"]["score"] == 5.0
-    (seen,) = [o for o in views.observations(run, ident(CHEAT))][:1]
+    (seen,) = [o for o in views.stream_observations(run, ident(CHEAT))][:1]
     assert [s.name for s in seen.signs] == ["frames"] and seen.ok and seen.signs[0].line == 5
     assert rows(run)[CHEAT].grave and not rows(run)[CHEAT].barred
     assert replay_run(run, verify=True).data["matches"]
@@ -92,24 +92,24 @@ def test_warn_notes_and_counts(tmp_path: Path) -> None:
 
 def test_reject_keeps_the_row_and_tells_why(tmp_path: Path) -> None:
     run = made(tmp_path / "run", HONEST, CHEAT, BETTER, policy="reject")
-    status = views.status(run)
+    status = views.run_status(run)
     assert status.best is not None and status.best.id == ident(BETTER)
     assert status.failures == {"integrity_frames": 1} and status.findings == 1
-    (seen,) = views.observations(run, ident(CHEAT))
+    (seen,) = views.stream_observations(run, ident(CHEAT))
     assert (seen.status, seen.reason, seen.score) == (Status.REJECTED, "integrity_frames", None)
     assert "looks into call frames" in seen.feedback and "pack.py:5" in seen.feedback
     assert rows(run)[CHEAT].barred and list(rows(run))  # the row is there
-    assert views.candidates(run, "best", limit=1)[0].id == ident(BETTER)
+    assert views.candidate_rows(run, "best", limit=1)[0].id == ident(BETTER)
     assert replay_run(run, verify=True).data["matches"]
 
 
 def test_stop_ends_the_search_and_says_what_to_type(tmp_path: Path) -> None:
     run = made(tmp_path / "run", HONEST, BETTER, CHEAT, LATER, policy="stop")
-    status = views.status(run)
+    status = views.run_status(run)
     assert (status.state, status.reason) == ("finished", "integrity") and exit_code(status) == 1
     assert status.best is not None and (status.best.id, status.best.confirmed) == (ident(BETTER), True)
-    assert ident(LATER) not in {row.id for row in views.candidates(run, limit=None)} or rows(run)[LATER].count == 0
-    told = document(status, run)
+    assert ident(LATER) not in {row.id for row in views.candidate_rows(run, limit=None)} or rows(run)[LATER].count == 0
+    told = status_document(status, run)
     commands = [*told["next"], *told["also"]]
     assert any(" audit " in f" {command} " for command in commands)
     assert any("--integrity reject" in command for command in commands)
@@ -119,7 +119,7 @@ def test_stop_ends_the_search_and_says_what_to_type(tmp_path: Path) -> None:
 def test_the_policy_is_kept_by_resume(tmp_path: Path) -> None:
     """Ended by its budget before the cheat; a fork with more keeps the policy and meets it."""
     run = made(tmp_path / "run", HONEST, BETTER, CHEAT, policy="reject", budget=2)
-    assert views.meta(run).integrity == "reject"
+    assert views.run_meta(run).integrity == "reject"
     forked = Study.fork(
         run,
         tmp_path / "fork",
@@ -128,8 +128,8 @@ def test_the_policy_is_kept_by_resume(tmp_path: Path) -> None:
         strategy=Programs((HONEST, BETTER, CHEAT)),
     )
     forked.run()
-    assert views.meta(forked.path).integrity == "reject"
-    assert views.status(forked.path).failures == {"integrity_frames": 1}
+    assert views.run_meta(forked.path).integrity == "reject"
+    assert views.run_status(forked.path).failures == {"integrity_frames": 1}
 
 
 def test_a_killed_run_resumes_under_its_policy(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_killed_run_resumes_under_its_policy(tmp_path: Path) -> None:
     copy.close()
     study = Study.resume(tmp_path / "copy", evaluator=value, strategy=Programs((HONEST, BETTER, CHEAT, LATER)))
     assert study.run() == "finished"
-    now = views.status(tmp_path / "copy")
+    now = views.run_status(tmp_path / "copy")
     assert (now.reason, now.integrity, now.best and now.best.id) == ("integrity", "stop", ident(BETTER))
 
 
@@ -153,7 +153,7 @@ def test_a_fork_may_change_the_policy(tmp_path: Path, first: str, second: str, s
     run = made(tmp_path / "run", *texts, policy=first)
     forked = Study.fork(run, tmp_path / "fork", integrity=second, evaluator=value, strategy=Programs(texts))
     forked.run()
-    best = views.status(forked.path).best
+    best = views.run_status(forked.path).best
     assert best is not None and best.score == score
     assert replay_run(forked.path, verify=True).data["matches"]
 
@@ -168,7 +168,7 @@ def test_a_score_beyond_the_best_known_is_a_finding(tmp_path: Path) -> None:
     run = made(tmp_path / "run", HONEST, BETTER, LATER, objective=Objective(known=5.5))
     (finding,) = [each for each in find_signs(run) if each.grave]
     assert (finding.sign, finding.candidate, finding.score) == ("beyond_known", ident(LATER), 6.0)
-    status = views.status(run)
+    status = views.run_status(run)
     assert status.best_before_first_finding is not None and status.best_before_first_finding.id == ident(BETTER)
 
 
@@ -214,13 +214,13 @@ def test_what_is_beyond_the_known_is_certified_at_once() -> None:
     assert asked == [False, False, True]
     assert plain.signs == () and plain.certified is None
     assert (jump.score, jump.certified, [s.name for s in jump.signs]) == (3.0, 2.0, ["certified_gap"])
-    assert EXACT.worth(jump) == 2.0 and EXACT.reward(jump) == 3.0
+    assert EXACT.effective_reward(jump) == 2.0 and EXACT.reward(jump) == 3.0
 
 
 def test_a_gap_rejects_where_it_should() -> None:
     (seen,), _ = guarded("reject", "3.0")
     assert (seen.reason, seen.score, seen.metrics["claimed_score"]) == ("integrity_certified_gap", None, 3.0)
-    assert seen.barred and seen.certified == 2.0 and EXACT.worth(seen) is None
+    assert seen.bars_candidate and seen.certified == 2.0 and EXACT.effective_reward(seen) is None
 
 
 def test_lost_evaluations_and_refusals_stay_what_they_are() -> None:
@@ -235,7 +235,7 @@ def test_lost_evaluations_and_refusals_stay_what_they_are() -> None:
 
 def test_only_barred_observations_stop_a_search() -> None:
     """The state machine alone: the same entries lead to the same end."""
-    from culmen.engine.driver import graft
+    from culmen.engine.driver import graft_results
 
     def fed(policy: str, status: Status, reason: str) -> Search:
         search = Search(Programs((HONEST, BETTER)), EXACT, Budget(evaluations=9), 0, integrity=policy)
@@ -245,7 +245,7 @@ def test_only_barred_observations_stop_a_search() -> None:
         seen = Observation(
             "c", status, 1.0 if status is Status.OK else None, reason=reason, signs=(Sign("frames", "x", True),)
         )
-        graft(search, {first.mark: seen})
+        graft_results(search, {first.mark: seen})
         search.close()
         return search
 
@@ -272,9 +272,9 @@ def test_the_papers_examples_are_caught(tmp_path: Path, task: Any, name: str, ho
     assert study.run() == "finished"
 
     fair, false = ident(honest, name), ident(gamed, name)
-    listed = {row.id: row for row in views.candidates(run, "best", limit=None)}
+    listed = {row.id: row for row in views.candidate_rows(run, "best", limit=None)}
     assert listed[false].mean > listed[fair].mean  # the plain score believes it
-    best = views.status(run).best
+    best = views.run_status(run).best
     assert best is not None and best.id == fair and best.certified is not None
     assert listed[false].certified is not None and listed[false].certified < best.certified
     assert next(iter(listed)) == fair  # the leaderboard as well
@@ -284,7 +284,7 @@ def test_the_papers_examples_are_caught(tmp_path: Path, task: Any, name: str, ho
     assert finding.grave and finding.score is not None and finding.certified is not None
     assert finding.score > best.certified > finding.certified  # the honest certified score beside the claimed one
     assert (false, "tolerance") in found and (fair, "certified_gap") not in found
-    status = views.status(run)
+    status = views.run_status(run)
     assert status.best_before_first_finding is not None and status.best_before_first_finding.id == fair
     assert replay_run(run, verify=True).data["matches"]
 
@@ -296,11 +296,11 @@ def test_rejected_for_the_gap_the_search_goes_on_with_the_honest_one(tmp_path: P
     Study.create(
         folder, Programs((PACK, PUSHED)), budget=Budget(evaluations=12), run_dir=run, workers=2, integrity="reject"
     ).run()
-    best = views.status(run).best
+    best = views.run_status(run).best
     assert best is not None and best.id == ident(PACK) and best.certified is not None
     assert (best.trust, best.strict, best.verified) == ("certified", False, False)  # its repair was certified
     assert best.margin == 0.0  # a rejection of another makes no exact score doubtful
-    last = list(views.observations(run, ident(PUSHED)))[-1]
+    last = list(views.stream_observations(run, ident(PUSHED)))[-1]
     assert last.reason == "integrity_certified_gap" and last.metrics["claimed_score"] > best.certified
 
 
@@ -308,7 +308,7 @@ def test_who_asks_for_the_best_again_looks_at_nothing_but_what_is_new(tmp_path: 
     """Every status asks for it: what was judged is found by its index, and no table is gone through."""
     from sqlalchemy import event
 
-    from culmen.store.database import reading
+    from culmen.store.database import open_snapshot
     from culmen.store.evidence import evidence_of
     from tests.store.runs import new_run, observed, program, proposed
 
@@ -319,7 +319,7 @@ def test_who_asks_for_the_best_again_looks_at_nothing_but_what_is_new(tmp_path: 
     for key, score in ((40, 1.0), (41, 2.0)):
         journal.append([observed(key, program(29), score, certified=score, strict=False)])
         asked.clear()
-        with reading(journal.run_dir) as connection:
+        with open_snapshot(journal.run_dir) as connection:
             event.listen(connection, "before_cursor_execute", lambda *each: asked.append((each[2], each[3])))
             with evidence_of(connection, journal.run_dir) as known:
                 tally = known.evidence.account.tally(program(29).id)
@@ -350,20 +350,20 @@ def test_certified_values_rank_and_refused_outputs_come_last(tmp_path: Path) -> 
     barred = {"reason": "integrity_frames", "signs": (Sign("frames", "x", True),)}
     journal.append([observed(9, program(3), None, Status.REJECTED, **barred)])
     journal.append([observed(10, program(4), None, Status.ERROR)])
-    listed = views.candidates(journal.run_dir, "best", limit=None)
+    listed = views.candidate_rows(journal.run_dir, "best", limit=None)
     order = [1, 4, 0, 2, 3]
     assert [row.id for row in listed] == [program(key).id for key in order]
     assert [row.search_mean for row in listed] == [5.0, 4.5, 3.0, 9.0, 8.0]
     assert (listed[0].mean, listed[0].margin, listed[0].certified) == (4.0, 0.0, 4.0)
     assert listed[1].mean is not None and 3.0 < listed[1].mean < 4.0  # it fails at times
-    best = views.status(journal.run_dir).best
+    best = views.run_status(journal.run_dir).best
     assert best is not None and (best.id, best.score, best.certified) == (program(1).id, 4.0, 4.0)
     assert (best.value, best.strict, best.verified) == (4.0, False, False)
-    assert views.progress(journal.run_dir)[-1].mean == 4.0
-    page = views.table(journal.run_dir, views.CandidateQuery(sort="best"))
+    assert views.progress_points(journal.run_dir)[-1].mean == 4.0
+    page = views.candidate_page(journal.run_dir, views.CandidateQuery(sort="best"))
     assert [line.row for line in page.rows] == listed
     journal.append([observed(11, program(1), 5.0, certified=2.0, strict=False)])  # the worst certified value counts
-    listed = views.candidates(journal.run_dir, "best", limit=None)
+    listed = views.candidate_rows(journal.run_dir, "best", limit=None)
     assert [row.id for row in listed] == [program(key).id for key in (4, 0, 1, 2, 3)]
     assert (listed[2].mean, listed[2].certified) == (2.0, 2.0)
     journal.close()
@@ -386,7 +386,7 @@ def test_what_an_agent_admits_is_a_finding_of_its_candidates(tmp_path: Path) -> 
     budget = Budget(evaluations=20)
     study = Study.create(task, Admitting(), budget=budget, run_dir=tmp_path / "run", workers=1, evaluator=value)
     assert study.run() == "finished"
-    status = views.status(tmp_path / "run")
+    status = views.run_status(tmp_path / "run")
     assert status.findings == 1
     before = status.best_before_first_finding
     assert before is not None and before.id == ident(HONEST)
@@ -413,13 +413,13 @@ def test_what_an_agent_admits_bars_its_candidates_where_findings_do(tmp_path: Pa
     options: dict[str, Any] = {"budget": Budget(evaluations=20), "workers": 1, "evaluator": value, "integrity": policy}
     study = Study.create(task, Owning(), run_dir=tmp_path / "run", **options)
     assert study.run() == "finished"
-    status = views.status(tmp_path / "run")
+    status = views.run_status(tmp_path / "run")
     assert status.best is not None and status.best.id == ident(best)
     assert (status.reason == "integrity") is (policy == "stop")
     assert status.best.tolerance.startswith("not checked: the evaluator is a Python function")
     with SqlJournal.open(tmp_path / "run") as journal:
         search = Search(Owning(), task, Budget(evaluations=20), journal.meta.seed, 1, integrity=policy)
-        replay(search, journal.read(), at_least)
-    assert search.done and search.verdict is not None and search.verdict.id == ident(best)
+        replay_journal(search, journal.read(), at_least)
+    assert search.is_done and search.result_so_far is not None and search.result_so_far.id == ident(best)
     assert search.reason == status.reason
     search.close()

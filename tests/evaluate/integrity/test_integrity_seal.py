@@ -36,19 +36,19 @@ def test_files_that_are_touched_are_read_again_and_only_other_contents_count(tmp
     task = load(place)
     assert set(task.evaluator.files) == {"evaluator.py", "helper.py", "data__csv"}
     seal = EvaluatorSeal(task.evaluator)
-    seal.check()
+    seal.require_unchanged()
     text = (place / "helper.py").read_text()
     (place / "helper.py").unlink()
     with pytest.raises(EvaluatorChanged, match=r"helper\.py is gone"):
-        seal.check()
+        seal.require_unchanged()
     (place / "helper.py").write_text(text)
     os.utime(place / "evaluator.py", ns=(1, 1))
     (place / "p.py").write_text("def run(): return 2\n")  # a seed is copied into the journal, not read again
     (place / "new.txt").write_text("a file that was not there")
-    seal.check()
+    seal.require_unchanged()
     (place / "data__csv").write_text("1,3\n")
     with pytest.raises(EvaluatorChanged, match="data__csv was changed") as caught:
-        seal.check()
+        seal.require_unchanged()
     assert "culmen resume" in caught.value.fix and "culmen fork" in caught.value.fix
 
 
@@ -94,12 +94,12 @@ def test_a_run_halts_stays_halted_and_goes_on_when_the_file_is_back(tmp_path: Pa
     )
     with pytest.raises(EvaluatorChanged, match=r"helper\.py was changed"):
         study.run()
-    status = views.status(run)
+    status = views.run_status(run)
     assert status.state == "paused" and "helper.py was changed" in status.error
     assert all(o.score < 50 for o in study.observations() if o.score is not None)
     with pytest.raises(EvaluatorChanged):
         Study.resume(run).run()
-    before = views.status(run).evaluations
+    before = views.run_status(run).evaluations
 
     forked = Study.fork(run, tmp_path / "fork")
     assert forked.meta.task.evaluator.digest != study.meta.task.evaluator.digest
@@ -107,7 +107,7 @@ def test_a_run_halts_stays_halted_and_goes_on_when_the_file_is_back(tmp_path: Pa
     assert all(o.score > 50 for o in forked.observations() if o.score is not None)
 
     (place / "helper.py").write_text("BONUS = 1.0\n")
-    assert Study.resume(run).run() == "finished" and views.status(run).evaluations > before
+    assert Study.resume(run).run() == "finished" and views.run_status(run).evaluations > before
     assert Study.fork(run, tmp_path / "again").meta.task == study.meta.task
 
 
@@ -133,7 +133,7 @@ def test_finalists_run_in_fresh_processes_with_fresh_seeds_before_fresh_scorers(
             (final if entry.body.get("phase") == "final" else search).append(result)
     assert final and search
     assert not {o.seed for o in final} & {o.seed for o in search} and len({o.seed for o in final}) > 1
-    (seed,) = study.meta.task.candidates()
+    (seed,) = study.meta.task.initial_candidates()
     again = [o.score for o in (*search, *final) if o.candidate == seed.id]
     assert all(1.0 <= score < 1.2 for score in again)  # nothing is left of an earlier evaluation
     assert not {o.metrics["process"] for o in final} & {o.metrics["process"] for o in search}

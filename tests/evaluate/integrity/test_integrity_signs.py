@@ -20,7 +20,7 @@ TASK = Task("t", seeds=({"program.py": "def run():\n    return 1\n"},), evaluato
 
 def found(text: str, task: Task = TASK) -> dict[str, Sign]:
     part = next(iter(task.seeds[0]))
-    return {each.name: each for each in signs.of_parts({part: text}, task, signs.ScanContext.of(task))}
+    return {each.name: each for each in signs.of_parts({part: text}, task, signs.ScanContext.from_task(task))}
 
 
 BAD = {
@@ -100,7 +100,7 @@ def test_ordinary_programs_have_no_grave_signs() -> None:
     for name, _ in examples():
         task = load(example_path(name))
         bare = Task("bare", evaluator=task.evaluator, surface=task.surface)
-        names = signs.ScanContext.of(bare)
+        names = signs.ScanContext.from_task(bare)
         for seed in task.seeds:
             assert not [s for s in signs.of_parts(seed, bare, names) if s.grave], name
 
@@ -241,7 +241,7 @@ def test_a_share_of_something_is_no_tolerance() -> None:
 
 def test_a_statement_seen_before_is_judged_by_the_program_it_stands_in() -> None:
     def found(text: str) -> list[tuple[str, int]]:
-        return [(name, line) for name, _, line in signs.scan(text, frozenset(), frozenset(), False)]
+        return [(name, line) for name, _, line in signs.scan_syntax(text, frozenset(), frozenset(), False)]
 
     for _ in range(2):
         assert found("import os as m\nm._exit(0)\n") == [("exit", 2)]
@@ -264,5 +264,5 @@ LINES = (
 def test_a_program_is_read_in_pieces_as_it_is_whole(lines: str, ended: bool) -> None:
     text = lines + "\n" * ended
     whole = "#\f\n" + text  # with such a character in it a program is not taken apart
-    read = [(name, evidence, line) for name, evidence, line in signs.scan(text, frozenset(), frozenset(), False)]
-    assert read == [(n, e, line - 1) for n, e, line in signs.scan(whole, frozenset(), frozenset(), False)]
+    read = [(name, evidence, line) for name, evidence, line in signs.scan_syntax(text, frozenset(), frozenset(), False)]
+    assert read == [(n, e, line - 1) for n, e, line in signs.scan_syntax(whole, frozenset(), frozenset(), False)]

@@ -19,7 +19,7 @@ from culmen.cli.main import main
 from culmen.core.evaluation import Case, Status
 from culmen.core.task import Evaluator, Task
 from culmen.evaluate.jail import attack_suite
-from culmen.evaluate.jail.attack_suite import ATTACKS, FAKE_KEY, HONEST, JUDGE, Decoys, header
+from culmen.evaluate.jail.attack_suite import ATTACKS, FAKE_KEY, HONEST, JUDGE, Decoys, header_words
 from tests.evaluate.conftest import LIMITS, Ground, need, texts, wait_until
 
 SOURCES = {
@@ -58,7 +58,7 @@ PAIRS = [
     pytest.param(place, name, id=f"{place}-{name}")
     for place in GROUNDS
     for name, text in ATTACKS.items()
-    if not header(text, "not") & {*place.split("@")}
+    if not header_words(text, "not") & {*place.split("@")}
 ]
 
 
@@ -79,8 +79,8 @@ def enter(arena: dict[str, tuple[Ground, Decoys]], place: str, folder: Path) -> 
         os.environ["OPENAI_API_KEY"] = FAKE_KEY
         around = Decoys(folder, SOURCES[form])
         if form in ("legacy", "shared"):
-            (around.task_folder / "target.json").write_text(json.dumps(around.target()))
-            around.before = around.state()
+            (around.task_folder / "target.json").write_text(json.dumps(around.attack_arguments()))
+            around.before = around.file_states()
         evaluator = Evaluator(
             form="legacy" if form == "shared" else form,  # type: ignore[arg-type]
             proxy="never" if form == "shared" else "always",
@@ -100,21 +100,21 @@ def test_attack_fails(
 ) -> None:
     ground, around = enter(arena, place, tmp_path_factory.mktemp("arena"))
     tail = TAILS.get(place.split("@")[0], "")
-    case = Case("1", around.target(), info={"secret": around.secret})
+    case = Case("1", around.attack_arguments(), info={"secret": around.secret})
     attacks = [ATTACKS[name] + tail] * (2 if name == "leftovers" else 1)
 
     *hostile, beside = ground.evaluate(*attacks, HONEST + tail, case=case)
 
     for observation in hostile:
         outcome = "ok" if observation.ok else observation.reason
-        assert outcome in header(ATTACKS[name], "expect") | also(place), (outcome, observation.feedback)
+        assert outcome in header_words(ATTACKS[name], "expect") | also(place), (outcome, observation.feedback)
         assert observation.status is not Status.LOST
         assert observation.score in (None, 0.0)
         assert FAKE_KEY not in texts(observation)
     assert beside.score == 1.0, beside
     after = ground.one(HONEST + tail, case=case)
     assert after.score == 1.0, after
-    around.untouched()
+    around.assert_untouched()
     assert wait_until(lambda: ground.processes() == [])
 
 
@@ -128,7 +128,7 @@ def test_patched_clocks_do_not_shorten_the_time_taken(
     arena: dict[str, tuple[Ground, Decoys]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     ground, around = enter(arena, "call@namespaces", tmp_path_factory.mktemp("arena"))
-    observation = ground.one(ATTACKS["patch_clocks"], case=Case("1", around.target()))
+    observation = ground.one(ATTACKS["patch_clocks"], case=Case("1", around.attack_arguments()))
     assert observation.seconds >= 0.25
 
 

@@ -32,7 +32,7 @@ DAEMON = (
 def zygote(arena: Ground) -> int:
     jail = arena.backend._jail
     assert jail is not None and jail._process is not None
-    children = procfs.children(jail._process.pid) if arena.level == "namespaces" else []
+    children = procfs.child_pids(jail._process.pid) if arena.level == "namespaces" else []
     return children[0] if children else jail._process.pid
 
 
@@ -161,7 +161,7 @@ def test_killing_the_orchestrator_ends_everything(kind: str, tmp_path: Path) -> 
         stdout=subprocess.PIPE, env={**os.environ, "CULMEN_TEST": mark.partition("=")[2], "TMPDIR": str(tmp_path)},
     )  # fmt: skip
     assert process.stdout is not None and process.stdout.readline() == b"running\n"
-    family = descendants(process.pid) | set(procfs.marked(mark))
+    family = descendants(process.pid) | set(procfs.marked_pids(mark))
     assert len(family) > 3
     process.kill()
     process.wait()
@@ -173,7 +173,7 @@ def test_killing_the_orchestrator_ends_everything(kind: str, tmp_path: Path) -> 
 def descendants(pid: int) -> set[int]:
     found, new = set(), {pid}
     while new:
-        new = {child for parent in new for child in procfs.children(parent)} - found
+        new = {child for parent in new for child in procfs.child_pids(parent)} - found
         found |= new
     return found
 
@@ -245,7 +245,7 @@ def test_closing_leaves_no_process_and_no_file(tmp_path: Path, level: str) -> No
     arena.runner.run(cut_short())
     arena.close()
     assert not os.path.exists(jail.scratch)
-    assert wait_until(lambda: procfs.marked(f"{MARK}={os.path.basename(jail.scratch)}") == [])
+    assert wait_until(lambda: procfs.marked_pids(f"{MARK}={os.path.basename(jail.scratch)}") == [])
 
 
 DEEP = """

@@ -16,7 +16,7 @@ from culmen.core.errors import IsolationError, TaskError
 from culmen.core.evaluation import Case, Status
 from culmen.core.task import Evaluator, Limits, Objective, Task
 from culmen.evaluate import outcome
-from culmen.evaluate.jail.plain import number
+from culmen.evaluate.jail.plain import number_or_type
 from culmen.evaluate.local import LocalBackend
 from tests.evaluate.conftest import LIMITS, Ground, Grounds
 
@@ -45,7 +45,7 @@ def ground(shared: Grounds) -> Grounds:
 def test_call_sends_plain_data(ground: Make, program: str, value: str) -> None:
     observation = ground(ECHO).one(program, case=Case("c", {"a": 1}))
     assert (observation.status, observation.feedback) == (Status.OK, value)
-    assert observation.verified and observation.case == "c" and observation.evaluator == "d" * 8
+    assert observation.is_verified and observation.case == "c" and observation.evaluator == "d" * 8
 
 
 @pytest.mark.parametrize(
@@ -383,12 +383,12 @@ def test_an_evaluator_whose_provider_is_away_loses_the_evaluation_and_blames_nob
     [
         (12.0, "returned 12.0 as the score, outside the bounds of the task (0 to 10)"),
         (True, "returned True as the score, which is not a number"),
-        (number("2.5"), "returned <str: '2.5'> as the score, which is not a number"),
+        (number_or_type("2.5"), "returned <str: '2.5'> as the score, which is not a number"),
         (math.inf, "returned inf as the score, which is not finite"),
     ],
 )
 def test_a_score_that_is_none_is_said_with_its_value_and_whose_it_is(score: object, words: str) -> None:
-    found = outcome.scored({"score": score}, Objective(bounds=(0.0, 10.0)), "and more")
+    found = outcome.scored_outcome({"score": score}, Objective(bounds=(0.0, 10.0)), "and more")
     assert (
         found.status is Status.INVALID and f"the evaluator {words}" in found.feedback and "and more" in found.feedback
     )

@@ -22,7 +22,7 @@ import pytest
 from culmen.core.errors import IsolationError
 from culmen.core.evaluation import Status
 from culmen.core.task import Evaluator, Limits, Task
-from culmen.evaluate.jail.portable import PortableJail, profile
+from culmen.evaluate.jail.portable import PortableJail, sandbox_profile
 from culmen.evaluate.local import LocalBackend
 from tests.evaluate.conftest import Ground, wait_until
 
@@ -138,7 +138,7 @@ def test_sandbox_exec_is_asked_for_on_a_mac_only_and_its_profile_names_the_folde
 
     with pytest.raises(IsolationError, match="seatbelt"):
         asyncio.run(start())
-    text = profile(str(tmp_path), ('/a "quoted" place',))
+    text = sandbox_profile(str(tmp_path), ('/a "quoted" place',))
     assert text.count("(") == text.count(")") and '(subpath "/a \\"quoted\\" place")' in text
     assert "network" not in text and "(deny default)" in text
 

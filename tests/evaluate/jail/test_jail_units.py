@@ -21,8 +21,8 @@ from culmen.evaluate.adapters.openevolve.proxy import connection
 from culmen.evaluate.jail import probes, procfs, wire
 from culmen.evaluate.jail import probes as levels
 from culmen.evaluate.jail.evaluation import candidate_seed
-from culmen.evaluate.jail.fork_server import OutputLog, clean
-from culmen.evaluate.jail.runner import arguments
+from culmen.evaluate.jail.fork_server import OutputLog, storable_text
+from culmen.evaluate.jail.runner import entry_arguments
 from culmen.evaluate.jail.seccomp import SyscallFilter
 from tests.evaluate.conftest import need
 
@@ -186,8 +186,8 @@ def test_frames_have_a_limit() -> None:
     ],
 )
 def test_how_an_entry_gets_its_case(entry: Any, value: Any, expected: Any) -> None:
-    assert arguments(entry, True, value) == expected
-    assert arguments(entry, False, value) == ([], {})
+    assert entry_arguments(entry, True, value) == expected
+    assert entry_arguments(entry, False, value) == ([], {})
 
 
 NUMBERS = {
@@ -309,9 +309,9 @@ def test_an_unknown_machine_has_no_filter() -> None:
 
 def test_census_sees_this_process() -> None:
     pid = os.getpid()
-    assert pid in procfs.children(os.getppid())
-    assert procfs.memory([pid], lambda _: 1)[pid] > 1000
-    assert procfs.threads() >= 1 and procfs.data_bytes() > 1 << 20
+    assert pid in procfs.child_pids(os.getppid())
+    assert procfs.tree_kb([pid], lambda _: 1)[pid] > 1000
+    assert procfs.thread_count() >= 1 and procfs.data_bytes() > 1 << 20
 
 
 def test_logs_are_cut_not_lost() -> None:
@@ -330,13 +330,13 @@ def test_logs_are_cut_not_lost() -> None:
 
 @given(st.text(), st.integers(40, 100))
 def test_clean_text_is_safe_and_bounded(text: str, limit: int) -> None:
-    kept = clean(text + "\ud800\0", limit)
+    kept = storable_text(text + "\ud800\0", limit)
     kept.encode("utf-8")
     assert "\0" not in kept and len(kept) <= limit
 
 
 def test_levels_are_ordered() -> None:
-    assert [levels.rank(name) for name in levels.LEVELS] == list(range(len(levels.LEVELS)))
+    assert [levels.level_rank(name) for name in levels.LEVELS] == list(range(len(levels.LEVELS)))
     levels.require_level("namespaces", "restricted", {})
     with pytest.raises(IsolationError, match="apt install bubblewrap"):
         levels.require_level("limits", "restricted", {"restricted": "no Landlock"})
@@ -345,16 +345,16 @@ def test_levels_are_ordered() -> None:
 @pytest.mark.jail
 def test_the_doctor_finds_every_probe_held_at_namespaces() -> None:
     need("namespaces")
-    report = probes.report()
-    assert report["level"] == probes.level() == "namespaces"
+    report = probes.isolation_report()
+    assert report["level"] == probes.strongest_level() == "namespaces"
     assert set(report["levels"]["namespaces"]["probes"].values()) == {probes.PASS}
 
 
 @pytest.mark.jail
 def test_the_doctor_says_what_the_weaker_levels_lose() -> None:
     need("restricted")
-    weak = {name for name, held in asyncio.run(probes.probe("restricted")).items() if held != probes.PASS}
-    weaker = {name for name, held in asyncio.run(probes.probe("limits")).items() if held != probes.PASS}
+    weak = {name for name, held in asyncio.run(probes.probe_level("restricted")).items() if held != probes.PASS}
+    weaker = {name for name, held in asyncio.run(probes.probe_level("limits")).items() if held != probes.PASS}
     assert weak == {"total file limit"}
     assert weaker > weak | {"TCP", "reading files of the user"}
     assert not weaker & {"time limit", "memory limit", "process limit", "file size limit"}

@@ -124,7 +124,7 @@ class ProgramDialogue(Protocol):
 
     async def run(self) -> Parting: ...
 
-    async def say(self, text: str) -> bool:
+    async def interrupt_with(self, text: str) -> bool:
         """Interrupt the program with a message in the same session, while `run` goes on.
 
         Return False if the program does not support it. Then end it and, if `Adapter.resumes`,
@@ -137,7 +137,7 @@ class Adapter(Protocol):
     """Adapter for one kind of agent program.
 
     metered   its model calls go through the relay
-    nudges    `ProgramDialogue.say` works
+    nudges    `ProgramDialogue.interrupt_with` works
     resumes   `AgentJob.resume` works
     wires     wire formats it uses at the relay: chat | responses | messages | gemini
     """

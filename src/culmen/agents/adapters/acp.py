@@ -23,14 +23,14 @@ from culmen.agents.adapters.headless import (
     LEAVE_SECONDS,
     LineReader,
     StreamTail,
-    at,
-    explain,
-    follow,
-    items,
-    number,
-    parse,
-    short,
-    text,
+    failure_summary,
+    number_at,
+    objects_at,
+    parse_json_line,
+    short_line,
+    text_at,
+    value_at,
+    wait_for_exit,
 )
 
 OPEN_SECONDS = 300.0  # some programs load for a minute from a cold disk
@@ -71,7 +71,7 @@ class ProgramTransport:
             self._heard(ProgramEvent("life"))
             if self.why:
                 break
-            if (message := _well_formed(parse(line))) is not None:
+            if (message := _well_formed(parse_json_line(line))) is not None:
                 return message
         self.over.set()
         return None
@@ -92,8 +92,11 @@ def _well_formed(message: dict[str, Any] | None) -> dict[str, Any] | None:
         return None
     if "error" not in message:
         return {"id": which, "result": message.get("result")}
-    code = at(message, "error", "code")
-    error = {"message": text(message, "error", "message"), "data": at(message, "error", "data")}
+    code = value_at(message, "error", "code")
+    error = {
+        "message": text_at(message, "error", "message"),
+        "data": value_at(message, "error", "data"),
+    }
     return {"id": which, "error": {"code": code if isinstance(code, int) else 0, **error}}
 
 
@@ -113,7 +116,7 @@ class AcpDialogue:
         self._claimed: dict[str, float] = {}
         self._tools: dict[str, str] = {}
 
-    async def say(self, text: str) -> bool:
+    async def interrupt_with(self, text: str) -> bool:
         """Cancel the current turn and queue a message as the next; False if the session is over."""
         if self._over:
             return False
@@ -129,12 +132,14 @@ class AcpDialogue:
         """Open the session, send the prompt and queued messages, and return when none is left."""
         transport = ProgramTransport(self._pipes, self._heard)
         gone, complaints = asyncio.Event(), StreamTail()
-        leaving = asyncio.ensure_future(follow(self._pipes.wait(), gone))
+        leaving = asyncio.ensure_future(wait_for_exit(self._pipes.wait(), gone))
         leaving.add_done_callback(lambda _: transport.over.set())
-        aside = asyncio.ensure_future(complaints.collect(LineReader(self._pipes.stderr, gone)))
-        self._connection = Connection(self._asked, transport)
+        aside = asyncio.ensure_future(
+            complaints.collect_lines(LineReader(self._pipes.stderr, gone))
+        )
+        self._connection = Connection(self._on_message, transport)
         try:
-            ended, fault = await self._turns(transport)
+            ended, fault = await self._run_turns(transport)
             if ended == "crashed" and transport.over.is_set() and not transport.why:
                 await asyncio.wait((leaving,), timeout=LEAVE_SECONDS)
             if gone.is_set():
@@ -145,19 +150,19 @@ class AcpDialogue:
                 task.cancel()
             await self._connection.close()
         code = leaving.result() if leaving.done() and not leaving.cancelled() else None
-        why = explain(fault, code, complaints.text if ended == "crashed" else "")
+        why = failure_summary(fault, code, complaints.text if ended == "crashed" else "")
         return Parting(ended, self._last_word(), why, self.session, self._claimed, code)
 
-    async def _turns(self, transport: ProgramTransport) -> tuple[str, str]:
+    async def _run_turns(self, transport: ProgramTransport) -> tuple[str, str]:
         try:
             async with asyncio.timeout(OPEN_SECONDS):
-                await self._start()
+                await self._open_session()
             # messages may have been queued during the start
             said = "\n\n".join((self._job.prompt, *self._waiting))
             self._waiting.clear()
             while True:
                 try:
-                    stop = await self._prompt(said)
+                    stop = await self._send_prompt(said)
                 except RequestError:  # some programs answer a cancelled prompt with an error
                     if not self._waiting:
                         raise
@@ -170,12 +175,12 @@ class AcpDialogue:
         except ConnectionError:
             return "crashed", transport.why or "it left in the middle of its work"
         except RequestError as error:
-            return "crashed", f"{error} {short(error.data)}".strip()
+            return "crashed", f"{error} {short_line(error.data)}".strip()
         if stop in ("end_turn", "cancelled"):
             return "finished", ""
         return _STOPS.get(stop, "crashed"), f"it stopped: {stop or 'no reason given'}"
 
-    async def _ask(self, method: str, **params: Any) -> Any:
+    async def _send_request(self, method: str, **params: Any) -> Any:
         """Send a request and return its result.
 
         Raises RequestError for an error answer, ConnectionError if an answer can no longer come.
@@ -183,84 +188,87 @@ class AcpDialogue:
         assert self._connection is not None
         return await self._connection.send_request(AGENT_METHODS[method], params)
 
-    async def _start(self) -> None:
+    async def _open_session(self) -> None:
         capabilities = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
         client = {"name": "culmen", "title": "culmen", "version": "1"}
-        hello = await self._ask(
+        hello = await self._send_request(
             "initialize",
             protocolVersion=PROTOCOL_VERSION,
             clientCapabilities=capabilities,
             clientInfo=client,
         )
         try:
-            opened = await self._session(hello)
+            opened = await self._load_or_create_session(hello)
         except RequestError as error:
-            method = self._method(hello)
+            method = self._login_method(hello)
             if error.code != _AUTH_REQUIRED or not method:
                 raise
-            await self._ask("authenticate", methodId=method)
-            opened = await self._session(hello)
+            await self._send_request("authenticate", methodId=method)
+            opened = await self._load_or_create_session(hello)
         self._open = True
         self._heard(ProgramEvent("session", self.session))
-        await self._free(opened)
+        await self._switch_to_free_mode(opened)
 
-    async def _session(self, hello: Any) -> Any:
+    async def _load_or_create_session(self, hello: Any) -> Any:
         where: dict[str, Any] = {"cwd": self._job.tree, "mcpServers": []}
-        if self._job.resume and at(hello, "agentCapabilities", "loadSession") is True:
-            return await self._ask("session_load", sessionId=self._job.resume, **where)
-        opened = await self._ask("session_new", **where)
-        self.session = text(opened, "sessionId")
+        if self._job.resume and value_at(hello, "agentCapabilities", "loadSession") is True:
+            return await self._send_request("session_load", sessionId=self._job.resume, **where)
+        opened = await self._send_request("session_new", **where)
+        self.session = text_at(opened, "sessionId")
         if not self.session:
             raise RequestError(0, "it opened a session without an id")
         return opened
 
-    def _method(self, hello: Any) -> str:
+    def _login_method(self, hello: Any) -> str:
         """Method of authentication that takes a key from the environment; "" if there is none."""
-        known = [text(method, "id") for method in items(hello, "authMethods")]
+        known = [text_at(method, "id") for method in objects_at(hello, "authMethods")]
         return (
             self._login
             if self._login in known
             else next((name for name in known if "key" in name.lower()), "")
         )
 
-    async def _free(self, opened: Any) -> None:
+    async def _switch_to_free_mode(self, opened: Any) -> None:
         """Switch to the mode with the fewest permission prompts; the sandbox is the protection."""
-        modes = {text(mode, "id") for mode in items(opened, "modes", "availableModes")}
+        modes = {text_at(mode, "id") for mode in objects_at(opened, "modes", "availableModes")}
         wanted = next((mode for mode in _FREE_MODES if mode in modes), "")
-        if wanted and wanted != text(opened, "modes", "currentModeId"):
+        if wanted and wanted != text_at(opened, "modes", "currentModeId"):
             try:
-                await self._ask("session_set_mode", sessionId=self.session, modeId=wanted)
+                await self._send_request("session_set_mode", sessionId=self.session, modeId=wanted)
             except RequestError as error:
                 self._heard(
                     ProgramEvent(
-                        "refused", f"mode {wanted}: {short(f'{error} {short(error.data)}'.strip())}"
+                        "refused",
+                        f"mode {wanted}: {short_line(f'{error} {short_line(error.data)}'.strip())}",
                     )
                 )
 
-    async def _prompt(self, said: str) -> str:
+    async def _send_prompt(self, said: str) -> str:
         self._prompting = True
         try:
             words = [{"type": "text", "text": said}]
-            reply = await self._ask("session_prompt", sessionId=self.session, prompt=words)
+            reply = await self._send_request("session_prompt", sessionId=self.session, prompt=words)
         finally:
             self._prompting = False
-        usage = at(reply, "usage") or at(reply, "_meta", "quota", "token_count")
+        usage = value_at(reply, "usage") or value_at(reply, "_meta", "quota", "token_count")
         for name, theirs in _TOKENS.items():
-            amount = max(number(usage, key) for key in theirs)
+            amount = max(number_at(usage, key) for key in theirs)
             if amount:
                 self._claimed[name] = self._claimed.get(name, 0.0) + amount
-        return text(reply, "stopReason")
+        return text_at(reply, "stopReason")
 
-    async def _asked(self, method: str, params: Any, notification: bool) -> dict[str, Any] | None:
+    async def _on_message(
+        self, method: str, params: Any, notification: bool
+    ) -> dict[str, Any] | None:
         """Handle a message from the agent; every permission is granted."""
         if notification:
             # updates before `_open` replay the messages of a loaded session
             if method == CLIENT_METHODS["session_update"] and self._open:
-                self._update(at(params, "update"))
+                self._on_session_update(value_at(params, "update"))
             return None
         if method != CLIENT_METHODS["session_request_permission"]:
             raise RequestError.method_not_found(method)
-        options = items(params, "options")
+        options = objects_at(params, "options")
         chosen = next(
             (
                 o
@@ -272,28 +280,30 @@ class AcpDialogue:
         )
         if chosen is None:
             self._heard(
-                ProgramEvent("refused", short(text(params, "toolCall", "title") or "a tool call"))
+                ProgramEvent(
+                    "refused", short_line(text_at(params, "toolCall", "title") or "a tool call")
+                )
             )
             return {"outcome": {"outcome": "cancelled"}}
         return {"outcome": {"outcome": "selected", "optionId": chosen.get("optionId")}}
 
-    def _update(self, update: Any) -> None:
-        kind = text(update, "sessionUpdate")
+    def _on_session_update(self, update: Any) -> None:
+        kind = text_at(update, "sessionUpdate")
         if kind == "agent_message_chunk":
-            self._pieces = (self._pieces + text(update, "content", "text"))[-BOUND:]
+            self._pieces = (self._pieces + text_at(update, "content", "text"))[-BOUND:]
             return
         if kind != "usage_update":
             self._last_word()
-        if kind == "usage_update" and text(update, "cost", "currency") == "USD":
-            self._claimed["dollars"] = number(update, "cost", "amount")  # a running sum
+        if kind == "usage_update" and text_at(update, "cost", "currency") == "USD":
+            self._claimed["dollars"] = number_at(update, "cost", "amount")  # a running sum
         elif kind == "agent_thought_chunk":
-            self._heard(ProgramEvent("thought", text(update, "content", "text")[:BOUND]))
+            self._heard(ProgramEvent("thought", text_at(update, "content", "text")[:BOUND]))
         elif kind in ("tool_call", "tool_call_update"):
-            self._tool(update)
+            self._report_tool_call(update)
 
-    def _tool(self, update: Any) -> None:
+    def _report_tool_call(self, update: Any) -> None:
         """Report a tool call; some programs send its argument only in a later update."""
-        which, detail = text(update, "toolCallId"), short(at(update, "rawInput"))
+        which, detail = text_at(update, "toolCallId"), short_line(value_at(update, "rawInput"))
         if (
             (which in self._tools and not detail)
             or self._tools.get(which) == detail
@@ -303,7 +313,8 @@ class AcpDialogue:
         self._tools[which] = detail
         self._heard(
             ProgramEvent(
-                "tool", f"{short(text(update, 'title') or text(update, 'kind'))} {detail}".strip()
+                "tool",
+                f"{short_line(text_at(update, 'title') or text_at(update, 'kind'))} {detail}".strip(),
             )
         )
 

@@ -83,20 +83,20 @@ class AcpAdapter:
         known = KNOWN.get(command.strip())
         if known is None:
             wires = ("chat", "responses", "messages", "gemini")
-            known = _AcpProgram(tuple(_split(command)), wires, native.relay_environment)
+            known = _AcpProgram(tuple(_command_words(command)), wires, native.relay_environment)
         self._known, self.program = known, known.command[0]
         self.metered, self.wires = known.metered, known.wires
 
     def plan(self, job: AgentJob) -> Plan:
         """Plan of the start; the prompt goes through the protocol, not onto the command line."""
-        known, found = self._known, programs.find(self.program)
+        known, found = self._known, programs.find_program(self.program)
         model = (known.model_flag, job.model) if known.model_flag and job.model else ()
         return Plan(
             (*found.command, *known.command[1:], *model),
             known.environment(job),
             found.path,
             known.files(job),
-            (*found.visible, *programs.mentioned(known.command[1:])),
+            (*found.visible, *programs.mentioned_paths(known.command[1:])),
             stdin=True,
             network=not known.metered,
         )
@@ -108,7 +108,7 @@ class AcpAdapter:
         return AcpDialogue(pipes, job, heard, self._known.login)
 
 
-def _split(command: str) -> list[str]:
+def _command_words(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -121,7 +121,7 @@ def _split(command: str) -> list[str]:
     return words
 
 
-def named(kind: str) -> Adapter:
+def adapter_by_name(kind: str) -> Adapter:
     """Adapter by name: "claude", "acp:opencode", "cmd: my-agent {prompt}".
 
     Raises UserError for an unknown name.
@@ -167,47 +167,47 @@ TESTED = {
 """Tested versions by program; the options of these programs change from month to month."""
 
 
-def drift(program: str, version: str) -> str:
+def version_drift(program: str, version: str) -> str:
     """Installed version relative to those tested: tested | untested | newer | older."""
     known = TESTED.get(program, TestedVersions()).versions
     if not known or not version:
         return "untested"
     if version in known:
         return "tested"
-    return "newer" if _order(version) > _order(known[-1]) else "older"
+    return "newer" if _version_key(version) > _version_key(known[-1]) else "older"
 
 
-def _order(version: str) -> tuple[int, ...]:
+def _version_key(version: str) -> tuple[int, ...]:
     return tuple(
         int("".join(filter(str.isdigit, piece)) or 0) for piece in version.split("-")[0].split(".")
     )
 
 
-def survey() -> list[dict[str, Any]]:
+def survey_agents() -> list[dict[str, Any]]:
     """One row per known agent, as plain data; versions are queried in parallel."""
-    agents = [named(kind) for kind in (*NATIVE, *(f"acp:{name}" for name in KNOWN))]
+    agents = [adapter_by_name(kind) for kind in (*NATIVE, *(f"acp:{name}" for name in KNOWN))]
     names = list(dict.fromkeys(agent.program for agent in agents))
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 2) as pool:
         versions = dict(zip(names, pool.map(_installed_version, names)))
-    return [_row(agent, versions[agent.program]) for agent in agents]
+    return [_agent_row(agent, versions[agent.program]) for agent in agents]
 
 
 def _installed_version(program: str) -> str | None:
     """Version of an installed program; "" if unknown, None if it is not installed."""
     try:
-        return programs.version(programs.find(program))
+        return programs.program_version(programs.find_program(program))
     except UserError:
         return None
 
 
-def _row(agent: Adapter, version: str | None) -> dict[str, Any]:
+def _agent_row(agent: Adapter, version: str | None) -> dict[str, Any]:
     known = TESTED.get(agent.program, TestedVersions())
     return {
         "name": agent.name,
         "program": agent.program,
         "installed": version is not None,
         "version": version or "",
-        "state": "missing" if version is None else drift(agent.program, version),
+        "state": "missing" if version is None else version_drift(agent.program, version),
         "tested": list(known.versions),
         "metered": agent.metered,
         "nudge": "in its session" if agent.nudges else "by resuming" if agent.resumes else "",

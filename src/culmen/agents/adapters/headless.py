@@ -45,7 +45,7 @@ class LineReader:
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         rest, skipping = bytearray(), False
-        while chunk := await self._chunk():
+        while chunk := await self._next_chunk():
             *whole, tail = chunk.split(b"\n")
             for piece in whole:
                 if not skipping:
@@ -60,9 +60,9 @@ class LineReader:
         if rest and not skipping:
             yield bytes(rest)
 
-    async def _chunk(self) -> bytes:
+    async def _next_chunk(self) -> bytes:
         """The next bytes; b"" at the end."""
-        reading = asyncio.ensure_future(self._read())
+        reading = asyncio.ensure_future(self._read_chunk())
         gone = asyncio.ensure_future(self._gone.wait())
         try:
             await asyncio.wait(
@@ -75,7 +75,7 @@ class LineReader:
             gone.cancel()
             reading.cancel()
 
-    async def _read(self) -> bytes:
+    async def _read_chunk(self) -> bytes:
         try:
             return await self._stream.read(_CHUNK)
         except OSError:  # a broken pipe has ended
@@ -88,15 +88,15 @@ class StreamTail:
     def __init__(self, size: int = BOUND) -> None:
         self._kept, self._size = bytearray(), size
 
-    def add(self, piece: bytes) -> None:
+    def add_line(self, piece: bytes) -> None:
         """Add a line."""
         self._kept += piece[-4 * self._size :] + b"\n"
         del self._kept[: -4 * self._size]
 
-    async def collect(self, lines: LineReader) -> None:
+    async def collect_lines(self, lines: LineReader) -> None:
         """Add all lines, to the end."""
         async for line in lines:
-            self.add(line)
+            self.add_line(line)
 
     @property
     def text(self) -> str:
@@ -104,7 +104,7 @@ class StreamTail:
         return self._kept.decode("utf-8", "replace").strip()[-self._size :]
 
 
-async def follow(wait: Awaitable[int], gone: asyncio.Event) -> int:
+async def wait_for_exit(wait: Awaitable[int], gone: asyncio.Event) -> int:
     """Set `gone` when the process has ended; return its exit code.
 
     `wait` may be shared: it is not cancelled.
@@ -115,7 +115,7 @@ async def follow(wait: Awaitable[int], gone: asyncio.Event) -> int:
         gone.set()
 
 
-def parse(line: bytes) -> dict[str, Any] | None:
+def parse_json_line(line: bytes) -> dict[str, Any] | None:
     """The JSON object on a line; None for anything else."""
     line = line.strip()
     if not line.startswith(b"{"):
@@ -127,7 +127,7 @@ def parse(line: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def at(value: Any, *path: str | int) -> Any:
+def value_at(value: Any, *path: str | int) -> Any:
     """The value at a path of keys and indices; None if the path does not exist."""
     for step in path:
         if isinstance(step, str):
@@ -141,26 +141,26 @@ def at(value: Any, *path: str | int) -> Any:
     return value
 
 
-def text(value: Any, *path: str | int) -> str:
+def text_at(value: Any, *path: str | int) -> str:
     """The string at a path; "" if there is none."""
-    found = at(value, *path)
+    found = value_at(value, *path)
     return found if isinstance(found, str) else ""
 
 
-def number(value: Any, *path: str | int) -> float:
+def number_at(value: Any, *path: str | int) -> float:
     """The number at a path if it is finite and not negative; else 0."""
-    found = at(value, *path)
+    found = value_at(value, *path)
     good = isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found < 1e15
     return float(found) if good else 0.0
 
 
-def items(value: Any, *path: str | int) -> list[dict[str, Any]]:
+def objects_at(value: Any, *path: str | int) -> list[dict[str, Any]]:
     """The objects in the list at a path."""
-    found = at(value, *path)
+    found = value_at(value, *path)
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
-def short(value: Any, size: int = 300) -> str:
+def short_line(value: Any, size: int = 300) -> str:
     """The value on one line of at most `size` characters."""
     words = (
         value if isinstance(value, str) else msgspec.json.encode(value).decode() if value else ""
@@ -184,50 +184,52 @@ class StreamReading:
         self.over = self.stuck = False
         self.claimed: dict[str, float] = {}
 
-    def line(self, line: bytes) -> None:
+    def read_line(self, line: bytes) -> None:
         """Read one line of output."""
-        event = parse(line)
+        event = parse_json_line(line)
         if event is None:
-            return self.hear("life")
+            return self.report_event("life")
         self.over = self.stuck = False
-        self.take(event)
+        self.read_event(event)
         if not self.stuck:
-            self.hear("life")
+            self.report_event("life")
 
-    def take(self, event: dict[str, Any]) -> None:
+    def read_event(self, event: dict[str, Any]) -> None:
         """Read one event; it must not raise, whatever the event holds."""
         raise NotImplementedError
 
-    def finish(self, code: int | None) -> None:
+    def on_exit(self, code: int | None) -> None:
         """Draw conclusions from the program's exit code."""
 
-    def hear(self, kind: str, text: str = "") -> None:
+    def report_event(self, kind: str, text: str = "") -> None:
         """Report an event to the host."""
         self._heard(
             ProgramEvent(
                 kind,
-                text if kind in ("text", "session") and len(text) <= BOUND else short(text, BOUND),
+                text
+                if kind in ("text", "session") and len(text) <= BOUND
+                else short_line(text, BOUND),
             )
         )
 
-    def known_as(self, session: str) -> None:
+    def note_session(self, session: str) -> None:
         """Note the program's id of the session."""
         if session and session != self.session and len(session) <= 200:
             self.session = session
-            self.hear("session", session)
+            self.report_event("session", session)
 
-    def failed(self, fault: str) -> None:
+    def note_failure(self, fault: str) -> None:
         """Note a failure; the program may retry."""
         self.fault, self.stuck = fault, True
-        self.hear("trouble", fault)
+        self.report_event("trouble", fault)
 
-    def said(self, text: str) -> None:
+    def note_message(self, text: str) -> None:
         """Note a text meant for people; the last one is the program's final message."""
         if text.strip():
             self.word = text.strip()[-BOUND:]
-            self.hear("text", text)
+            self.report_event("text", text)
 
-    def count(self, **amounts: float) -> None:
+    def add_claimed_usage(self, **amounts: float) -> None:
         """Add to the program's claimed usage."""
         for name, amount in amounts.items():
             if amount:
@@ -248,7 +250,7 @@ class HeadlessDialogue:
         """The program's own id of the session; "" until it is known."""
         return self._reading.session
 
-    async def say(self, text: str) -> bool:
+    async def interrupt_with(self, text: str) -> bool:
         """False: a headless program takes no message while it runs."""
         return False
 
@@ -258,41 +260,45 @@ class HeadlessDialogue:
             self._pipes.stdin.write(self._feed.encode("utf-8", "replace"))
             self._pipes.stdin.close()  # once it is written
         gone = asyncio.Event()
-        leaving = asyncio.ensure_future(follow(self._pipes.wait(), gone))
+        leaving = asyncio.ensure_future(wait_for_exit(self._pipes.wait(), gone))
         complaints = StreamTail()
-        aside = asyncio.ensure_future(complaints.collect(LineReader(self._pipes.stderr, gone)))
+        aside = asyncio.ensure_future(
+            complaints.collect_lines(LineReader(self._pipes.stderr, gone))
+        )
         try:
-            await self._events(LineReader(self._pipes.stdout, gone))
+            await self._read_events(LineReader(self._pipes.stdout, gone))
             await asyncio.wait((leaving,), timeout=LEAVE_SECONDS)
             if leaving.done():
                 await aside
-            return self._parting(leaving.result() if leaving.done() else None, complaints.text)
+            return self._make_parting(leaving.result() if leaving.done() else None, complaints.text)
         finally:
             aside.cancel()
             leaving.cancel()
 
-    async def _events(self, lines: LineReader) -> None:
+    async def _read_events(self, lines: LineReader) -> None:
         async for line in lines:
-            self._reading.line(line)
+            self._reading.read_line(line)
             lines.patience = LEAVE_SECONDS if self._reading.over else None
 
-    def _parting(self, code: int | None, complaint: str) -> Parting:
+    def _make_parting(self, code: int | None, complaint: str) -> Parting:
         reading = self._reading
-        reading.finish(code)
+        reading.on_exit(code)
         ended, fault = reading.ended, reading.fault
         if not ended:
             ended = "crashed" if fault or code or not reading.over else "finished"
-        why = "" if ended == "finished" else explain(fault, code, complaint)
+        why = "" if ended == "finished" else failure_summary(fault, code, complaint)
         if ended == "crashed" and any(sign in why.lower() for sign in _UNREACHABLE):
             ended = "unavailable"
         return Parting(ended, reading.word, why or fault, reading.session, reading.claimed, code)
 
 
-def explain(fault: str, code: int | None, complaint: str) -> str:
+def failure_summary(fault: str, code: int | None, complaint: str) -> str:
     """One bounded text: the reported fault, the exit code, the end of the error output."""
     left = "" if code in (0, None) else f"exit code {code}"
     return "; ".join(
-        part for part in (short(fault, 1000), left, short(complaint[-1000:], 1000)) if part
+        part
+        for part in (short_line(fault, 1000), left, short_line(complaint[-1000:], 1000))
+        if part
     )
 
 

@@ -18,11 +18,11 @@ from culmen.agents.adapters.headless import (
     HeadlessAdapter,
     HeadlessDialogue,
     StreamReading,
-    at,
-    items,
-    number,
-    short,
-    text,
+    number_at,
+    objects_at,
+    short_line,
+    text_at,
+    value_at,
 )
 from culmen.core.errors import UserError
 
@@ -65,56 +65,65 @@ class ClaudeReading(StreamReading):
         self._tools: set[str] = set()
         self._done: set[str] = set()
 
-    def take(self, event: dict[str, Any]) -> None:
-        kind = text(event, "type")
-        self.known_as(text(event, "session_id"))
+    def read_event(self, event: dict[str, Any]) -> None:
+        kind = text_at(event, "type")
+        self.note_session(text_at(event, "session_id"))
         if kind == "assistant":
-            self._assistant(event)
+            self._read_assistant_message(event)
         elif kind == "user":
-            for part in items(event, "message", "content"):
-                if text(part, "type") == "tool_result" and at(part, "is_error") is not True:
-                    self._done.add(text(part, "tool_use_id"))
+            for part in objects_at(event, "message", "content"):
+                if (
+                    text_at(part, "type") == "tool_result"
+                    and value_at(part, "is_error") is not True
+                ):
+                    self._done.add(text_at(part, "tool_use_id"))
         elif kind == "result":
-            self._result(event)
-        elif kind == "system" and text(event, "subtype") == "api_retry":
-            status = at(event, "error_status")
-            self.failed(
-                f"a model call failed ({status or text(event, 'error')}), attempt "
-                f"{number(event, 'attempt'):g}"
+            self._read_result(event)
+        elif kind == "system" and text_at(event, "subtype") == "api_retry":
+            status = value_at(event, "error_status")
+            self.note_failure(
+                f"a model call failed ({status or text_at(event, 'error')}), attempt "
+                f"{number_at(event, 'attempt'):g}"
             )
 
-    def _assistant(self, event: dict[str, Any]) -> None:
-        for part in items(event, "message", "content"):
-            which = text(part, "type")
+    def _read_assistant_message(self, event: dict[str, Any]) -> None:
+        for part in objects_at(event, "message", "content"):
+            which = text_at(part, "type")
             if which == "text":
-                self.said(text(part, "text"))
+                self.note_message(text_at(part, "text"))
             elif which == "thinking":
-                self.hear("thought", text(part, "thinking"))
+                self.report_event("thought", text_at(part, "thinking"))
             elif which == "tool_use":
-                self._tools.add(text(part, "id"))
-                self.hear("tool", f"{text(part, 'name')} {short(at(part, 'input'))}")
+                self._tools.add(text_at(part, "id"))
+                self.report_event(
+                    "tool", f"{text_at(part, 'name')} {short_line(value_at(part, 'input'))}"
+                )
 
-    def _result(self, event: dict[str, Any]) -> None:
+    def _read_result(self, event: dict[str, Any]) -> None:
         self.over, self.fault = True, ""
-        subtype, said = text(event, "subtype"), text(event, "result")
+        subtype, said = text_at(event, "subtype"), text_at(event, "result")
         self.word = said.strip() or self.word
-        usage = at(event, "usage")
+        usage = value_at(event, "usage")
         inputs = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-        self.count(
-            input_tokens=sum(number(usage, name) for name in inputs),
-            output_tokens=number(usage, "output_tokens"),
-            dollars=number(event, "total_cost_usd"),
-            calls=number(event, "num_turns"),
+        self.add_claimed_usage(
+            input_tokens=sum(number_at(usage, name) for name in inputs),
+            output_tokens=number_at(usage, "output_tokens"),
+            dollars=number_at(event, "total_cost_usd"),
+            calls=number_at(event, "num_turns"),
         )
-        refused = [text(denial, "tool_name") for denial in items(event, "permission_denials")]
+        refused = [
+            text_at(denial, "tool_name") for denial in objects_at(event, "permission_denials")
+        ]
         for tool in refused:
-            self.hear("refused", tool)
+            self.report_event("refused", tool)
         if subtype in _CLAUDE_LIMITS:
             self.ended, self.fault = _CLAUDE_LIMITS[subtype], subtype
-        elif at(event, "is_error") is True or subtype not in ("", "success"):
-            self.fault = said or short(at(event, "errors")) or subtype or "error"
+        elif value_at(event, "is_error") is True or subtype not in ("", "success"):
+            self.fault = said or short_line(value_at(event, "errors")) or subtype or "error"
         elif refused and not self._tools & self._done:
-            self.fault = f"its own permissions refused every tool call: {short(', '.join(refused))}"
+            self.fault = (
+                f"its own permissions refused every tool call: {short_line(', '.join(refused))}"
+            )
 
 
 class ClaudeCode(HeadlessAdapter):
@@ -125,7 +134,7 @@ class ClaudeCode(HeadlessAdapter):
     reading = ClaudeReading
 
     def plan(self, job: AgentJob) -> Plan:
-        found = programs.find(self.program)
+        found = programs.find_program(self.program)
         argv = [*found.command, "-p", job.prompt, "--output-format", "stream-json", "--verbose"]
         argv += ["--dangerously-skip-permissions"]
         argv += ["--model", job.model] if job.model else []
@@ -175,36 +184,42 @@ class CodexReading(StreamReading):
     Its usage counts the whole thread, so the claims of earlier processes are subtracted.
     """
 
-    def take(self, event: dict[str, Any]) -> None:
-        kind = text(event, "type")
-        self.known_as(text(event, "thread_id"))
+    def read_event(self, event: dict[str, Any]) -> None:
+        kind = text_at(event, "type")
+        self.note_session(text_at(event, "thread_id"))
         if kind in ("item.started", "item.completed"):
-            self._item(kind, at(event, "item"))
+            self._read_item(kind, value_at(event, "item"))
         elif kind == "turn.completed":
             self.over, self.fault = True, ""
             for name in ("input_tokens", "output_tokens"):
-                amount = number(event, "usage", name) - self.job.claimed.get(name, 0.0)
+                amount = number_at(event, "usage", name) - self.job.claimed.get(name, 0.0)
                 self.claimed[name] = max(0.0, amount)
         elif kind in ("turn.failed", "error"):  # a retry may follow an error
             self.over = kind == "turn.failed"
-            self.failed(text(event, "error", "message") or text(event, "message") or kind)
+            self.note_failure(
+                text_at(event, "error", "message") or text_at(event, "message") or kind
+            )
 
-    def _item(self, kind: str, item: Any) -> None:
-        which, done = text(item, "type"), kind == "item.completed"
+    def _read_item(self, kind: str, item: Any) -> None:
+        which, done = text_at(item, "type"), kind == "item.completed"
         if which == "agent_message" and done:
-            self.said(text(item, "text"))
+            self.note_message(text_at(item, "text"))
         elif which == "reasoning" and done:
-            self.hear("thought", text(item, "text"))
+            self.report_event("thought", text_at(item, "text"))
         elif which == "command_execution" and not done:
-            self.hear("tool", f"command {short(text(item, 'command'))}")
+            self.report_event("tool", f"command {short_line(text_at(item, 'command'))}")
         elif which == "file_change" and done:
-            self.hear(
+            self.report_event(
                 "tool",
                 "edit "
-                + short(", ".join(text(change, "path") for change in items(item, "changes"))),
+                + short_line(
+                    ", ".join(text_at(change, "path") for change in objects_at(item, "changes"))
+                ),
             )
         elif which in ("mcp_tool_call", "web_search") and not done:
-            self.hear("tool", f"{which} {short(at(item, 'tool') or at(item, 'query'))}")
+            self.report_event(
+                "tool", f"{which} {short_line(value_at(item, 'tool') or value_at(item, 'query'))}"
+            )
 
 
 class Codex(HeadlessAdapter):
@@ -215,7 +230,7 @@ class Codex(HeadlessAdapter):
     reading = CodexReading
 
     def plan(self, job: AgentJob) -> Plan:
-        found = programs.find(self.program)
+        found = programs.find_program(self.program)
         argv = [
             *found.command,
             "exec",
@@ -290,29 +305,33 @@ class OpenCodeReading(StreamReading):
     The last call is the one that did not end in a tool call.
     """
 
-    def take(self, event: dict[str, Any]) -> None:
-        kind = text(event, "type")
-        self.known_as(text(event, "sessionID"))
-        part = at(event, "part")
+    def read_event(self, event: dict[str, Any]) -> None:
+        kind = text_at(event, "type")
+        self.note_session(text_at(event, "sessionID"))
+        part = value_at(event, "part")
         if kind == "text":
-            self.said(text(part, "text"))
+            self.note_message(text_at(part, "text"))
         elif kind == "reasoning":
-            self.hear("thought", text(part, "text"))
+            self.report_event("thought", text_at(part, "text"))
         elif kind == "tool_use":
-            self.hear("tool", f"{text(part, 'tool')} {short(at(part, 'state', 'input'))}")
+            self.report_event(
+                "tool", f"{text_at(part, 'tool')} {short_line(value_at(part, 'state', 'input'))}"
+            )
         elif kind == "step_finish":
-            self.over, self.fault = text(part, "reason") not in ("tool-calls", "unknown"), ""
-            tokens = at(part, "tokens")
-            cached = number(tokens, "cache", "read") + number(tokens, "cache", "write")
-            self.count(
+            self.over, self.fault = text_at(part, "reason") not in ("tool-calls", "unknown"), ""
+            tokens = value_at(part, "tokens")
+            cached = number_at(tokens, "cache", "read") + number_at(tokens, "cache", "write")
+            self.add_claimed_usage(
                 calls=1,
-                input_tokens=number(tokens, "input") + cached,
-                output_tokens=number(tokens, "output") + number(tokens, "reasoning"),
-                dollars=number(part, "cost"),
+                input_tokens=number_at(tokens, "input") + cached,
+                output_tokens=number_at(tokens, "output") + number_at(tokens, "reasoning"),
+                dollars=number_at(part, "cost"),
             )
         elif kind == "error":
-            self.failed(
-                text(event, "error", "data", "message") or text(event, "error", "name") or "error"
+            self.note_failure(
+                text_at(event, "error", "data", "message")
+                or text_at(event, "error", "name")
+                or "error"
             )
 
 
@@ -326,7 +345,7 @@ class OpenCode(HeadlessAdapter):
     wires = ("chat",)
 
     def plan(self, job: AgentJob) -> Plan:
-        found = programs.find(self.program)
+        found = programs.find_program(self.program)
         argv = [*found.command, "run", "--format", "json"]
         argv += ["--model", _opencode_model(job)] if job.model else []
         argv += ["--session", job.resume] if job.resume else []
@@ -371,38 +390,41 @@ class GeminiReading(StreamReading):
 
     _pieces = ""
 
-    def take(self, event: dict[str, Any]) -> None:
-        kind = text(event, "type")
-        self.known_as(text(event, "session_id"))
-        if kind == "message" and text(event, "role") == "assistant":
-            whole = at(event, "delta") is not True
-            self._pieces = (("" if whole else self._pieces) + text(event, "content"))[-BOUND:]
+    def read_event(self, event: dict[str, Any]) -> None:
+        kind = text_at(event, "type")
+        self.note_session(text_at(event, "session_id"))
+        if kind == "message" and text_at(event, "role") == "assistant":
+            whole = value_at(event, "delta") is not True
+            self._pieces = (("" if whole else self._pieces) + text_at(event, "content"))[-BOUND:]
             return
-        self._flush()
+        self._flush_message()
         if kind == "tool_use":
-            self.hear("tool", f"{text(event, 'tool_name')} {short(at(event, 'parameters'))}")
-        elif kind == "error" and text(event, "severity") != "warning":
-            self.failed(text(event, "message"))
+            self.report_event(
+                "tool", f"{text_at(event, 'tool_name')} {short_line(value_at(event, 'parameters'))}"
+            )
+        elif kind == "error" and text_at(event, "severity") != "warning":
+            self.note_failure(text_at(event, "message"))
         elif kind == "result":
-            self._result(event)
+            self._read_result(event)
 
-    def _flush(self) -> None:
+    def _flush_message(self) -> None:
         pieces, self._pieces = self._pieces, ""
-        self.said(pieces)
+        self.note_message(pieces)
 
-    def _result(self, event: dict[str, Any]) -> None:
+    def _read_result(self, event: dict[str, Any]) -> None:
         self.over = True
-        stats = at(event, "stats")
-        self.count(
-            input_tokens=number(stats, "input_tokens"), output_tokens=number(stats, "output_tokens")
+        stats = value_at(event, "stats")
+        self.add_claimed_usage(
+            input_tokens=number_at(stats, "input_tokens"),
+            output_tokens=number_at(stats, "output_tokens"),
         )
-        if text(event, "status") == "success":
+        if text_at(event, "status") == "success":
             self.fault = ""
         else:
-            self.fault = text(event, "error", "message") or self.fault or "error"
+            self.fault = text_at(event, "error", "message") or self.fault or "error"
 
-    def finish(self, code: int | None) -> None:
-        self._flush()
+    def on_exit(self, code: int | None) -> None:
+        self._flush_message()
 
 
 class GeminiCli(HeadlessAdapter):
@@ -413,7 +435,7 @@ class GeminiCli(HeadlessAdapter):
     reading = GeminiReading
 
     def plan(self, job: AgentJob) -> Plan:
-        found = programs.find(self.program)
+        found = programs.find_program(self.program)
         argv = [*found.command, "-p", job.prompt, "--yolo", "--skip-trust", "-o", "stream-json"]
         argv += ["-m", job.model] if job.model else []
         argv += ["--resume", job.resume] if job.resume else []
@@ -434,27 +456,29 @@ def cursor_environment() -> dict[str, str]:
 class CursorReading(StreamReading):
     """Reader of Cursor's events: Claude Code's shape, with separate events for tool calls."""
 
-    def take(self, event: dict[str, Any]) -> None:
-        kind = text(event, "type")
-        self.known_as(text(event, "session_id"))
+    def read_event(self, event: dict[str, Any]) -> None:
+        kind = text_at(event, "type")
+        self.note_session(text_at(event, "session_id"))
         if kind == "assistant":
-            self.said("".join(text(part, "text") for part in items(event, "message", "content")))
+            self.note_message(
+                "".join(text_at(part, "text") for part in objects_at(event, "message", "content"))
+            )
         elif kind == "thinking":
-            self.hear("thought", text(event, "text"))
-        elif kind == "tool_call" and text(event, "subtype") == "started":
-            call = at(event, "tool_call")
+            self.report_event("thought", text_at(event, "text"))
+        elif kind == "tool_call" and text_at(event, "subtype") == "started":
+            call = value_at(event, "tool_call")
             name = next(iter(call), "") if isinstance(call, dict) else ""
-            self.hear("tool", f"{name} {short(at(call, name, 'args'))}")
+            self.report_event("tool", f"{name} {short_line(value_at(call, name, 'args'))}")
         elif kind == "result":
             self.over = True
-            self.word = text(event, "result").strip()[-4000:] or self.word
-            usage = at(event, "usage")
-            self.count(
-                input_tokens=number(usage, "inputTokens"),
-                output_tokens=number(usage, "outputTokens"),
+            self.word = text_at(event, "result").strip()[-4000:] or self.word
+            usage = value_at(event, "usage")
+            self.add_claimed_usage(
+                input_tokens=number_at(usage, "inputTokens"),
+                output_tokens=number_at(usage, "outputTokens"),
             )
-            if at(event, "is_error") is True:
-                self.fault = self.word or text(event, "subtype")
+            if value_at(event, "is_error") is True:
+                self.fault = self.word or text_at(event, "subtype")
 
 
 class Cursor(HeadlessAdapter):
@@ -469,7 +493,7 @@ class Cursor(HeadlessAdapter):
     reading = CursorReading
 
     def plan(self, job: AgentJob) -> Plan:
-        found = programs.find(self.program)
+        found = programs.find_program(self.program)
         argv = [
             *found.command,
             "-p",
@@ -515,15 +539,15 @@ def relay_environment(job: AgentJob) -> dict[str, str]:
 class PlainReading(StreamReading):
     """Reader of plain output: every line is a text; exit code 0 is success."""
 
-    def line(self, line: bytes) -> None:
+    def read_line(self, line: bytes) -> None:
         words = _ESCAPES.sub("", line.decode("utf-8", "replace"))
-        self.print(words) if words.strip() else self.hear("life")
+        self.read_text_line(words) if words.strip() else self.report_event("life")
 
-    def print(self, words: str) -> None:
+    def read_text_line(self, words: str) -> None:
         """Read a line that is not empty."""
-        self.said(words)
+        self.note_message(words)
 
-    def finish(self, code: int | None) -> None:
+    def on_exit(self, code: int | None) -> None:
         self.over = code == 0
 
 
@@ -558,13 +582,15 @@ class AnyCommand(HeadlessAdapter):
         self.program = self._words[0]
 
     def plan(self, job: AgentJob) -> Plan:
-        found = programs.find(self.program, fix="name a program that is installed, or its path")
+        found = programs.find_program(
+            self.program, fix="name a program that is installed, or its path"
+        )
         values = {name: getattr(job, name, "") for name in _PLACES} | {
             "prompt_file": f"{job.home}/prompt.md"
         }
         places = re.compile(r"\{(" + "|".join(_PLACES) + r")\}")
         words = [places.sub(lambda match: values[match[1]], word) for word in self._words[1:]]
-        visible = (*found.visible, *programs.mentioned(self._words[1:]))
+        visible = (*found.visible, *programs.mentioned_paths(self._words[1:]))
         files = {"prompt.md": job.prompt + "\n"}
         return Plan((*found.command, *words), relay_environment(job), found.path, files, visible)
 
@@ -578,9 +604,9 @@ class MiniReading(PlainReading):
 
     _part = _said = ""
 
-    def print(self, words: str) -> None:
+    def read_text_line(self, words: str) -> None:
         words = words.strip()
-        self.hear("life")
+        self.report_event("life")
         if re.match(r"mini-swe-agent \(step \d+", words):
             self._part, self._said = "model", ""
         elif words.startswith(("```", "Tool:", "User:", "Exit:", "\u2500\u2500\u2500")):
@@ -588,7 +614,7 @@ class MiniReading(PlainReading):
         elif self._part == "model":
             self._said = f"{self._said}\n{words}".strip()[-BOUND:]
             self.word = self._said
-            self.hear("text", words)
+            self.report_event("text", words)
         elif self._part == "exit" and re.fullmatch(r"[A-Z]\w*(Error|Exceeded|Interruption)", words):
             self.fault = words
 
@@ -605,7 +631,7 @@ class Mini(HeadlessAdapter):
     reading = MiniReading
 
     def plan(self, job: AgentJob) -> Plan:
-        found = programs.find(self.program)
+        found = programs.find_program(self.program)
         argv = [*found.command, "-y", "--exit-immediately", "-o", f"{job.home}/trajectory.json"]
         argv += ["-m", f"openai/{job.model}"] if job.model else []
         environment = {

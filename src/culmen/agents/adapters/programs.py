@@ -34,78 +34,88 @@ class InstalledProgram:
     path: tuple[str, ...]
 
 
-def find(name: str, fix: str = "") -> InstalledProgram:
+def find_program(name: str, fix: str = "") -> InstalledProgram:
     """Program by name or path. Raises UserError if it is not installed."""
     found = shutil.which(os.path.expanduser(name))
     if found is None:
         raise UserError(f"the program '{name}' is not installed", fix=fix or "culmen doctor")
-    file = _behind_shim(os.path.abspath(found))
-    command, visible, folders = (file,), _roots(file), [os.path.dirname(file)]
-    interpreter, start = _interpreter(os.path.realpath(file))
+    file = _program_behind_shim(os.path.abspath(found))
+    command, visible, folders = (file,), _install_roots(file), [os.path.dirname(file)]
+    interpreter, start = _script_interpreter(os.path.realpath(file))
     if interpreter:
         command = (*start, file)
-        visible |= _roots(interpreter)
+        visible |= _install_roots(interpreter)
         folders.append(os.path.dirname(interpreter))
     # a Python in the program's folder would replace the one that runs candidates
     path = [folder for folder in folders if not os.path.exists(os.path.join(folder, "python3"))]
-    return InstalledProgram(command, file, _outermost(visible), tuple(dict.fromkeys(path)))
+    return InstalledProgram(command, file, _outermost_paths(visible), tuple(dict.fromkeys(path)))
 
 
-def mentioned(words: Iterable[str]) -> tuple[str, ...]:
+def mentioned_paths(words: Iterable[str]) -> tuple[str, ...]:
     """Existing paths that a command line names absolutely, to be made visible.
 
     HOME and folders at the top of the file system are left out: they hold other things.
     """
     found = {word for word in words if os.path.isabs(word) and os.path.exists(word)}
     found = {os.path.normpath(word) for word in found if not word.startswith(_SYSTEM)}
-    return _outermost(
-        {word for word in found if len(Path(word).parts) > 2 and Path(word) not in _shared()}
+    return _outermost_paths(
+        {
+            word
+            for word in found
+            if len(Path(word).parts) > 2 and Path(word) not in _shared_folders()
+        }
     )
 
 
-def version(found: InstalledProgram) -> str:
+def program_version(found: InstalledProgram) -> str:
     """Version of an installed program; "" if unknown.
 
     Read from its npm or Python package, else from the output of `--version`.
     """
     return (
-        _packaged(os.path.realpath(found.file)) or _distributed(found.file) or _asked(found.command)
+        _npm_package_version(os.path.realpath(found.file))
+        or _python_package_version(found.file)
+        or _reported_version(found.command)
     )
 
 
-def _roots(file: str) -> set[str]:
+def _install_roots(file: str) -> set[str]:
     """Paths that must be visible for every step of a chain of links to work."""
     roots: set[str] = set()
     for _ in range(20):
-        roots.add(_root(file))
+        roots.add(_install_root(file))
         if not os.path.islink(file):
             break
         file = os.path.normpath(os.path.join(os.path.dirname(file), os.readlink(file)))
-    roots.add(_root(os.path.realpath(file)))
+    roots.add(_install_root(os.path.realpath(file)))
     return {root for root in roots if not f"{root}/".startswith(_SYSTEM)}
 
 
-def _root(file: str) -> str:
+def _install_root(file: str) -> str:
     """Folder into which a program was installed, or only its file if the folder is shared."""
     parts = Path(file).parts
     if "node_modules" in parts:
         return str(Path(*parts[: parts.index("node_modules") + 1]))
     folder = Path(file).parent
-    if folder.name == "bin" and folder.parent not in _shared() and (folder.parent / "lib").exists():
+    if (
+        folder.name == "bin"
+        and folder.parent not in _shared_folders()
+        and (folder.parent / "lib").exists()
+    ):
         return str(folder.parent)
     return file
 
 
-def _shared() -> set[Path]:
+def _shared_folders() -> set[Path]:
     """Folders with too many other things to be made visible as a whole."""
     return {Path.home(), Path.home() / ".local", Path("/"), Path("/opt")}
 
 
-def _outermost(paths: set[str]) -> tuple[str, ...]:
+def _outermost_paths(paths: set[str]) -> tuple[str, ...]:
     return tuple(p for p in sorted(paths) if not any(p.startswith(other + "/") for other in paths))
 
 
-def _interpreter(file: str) -> tuple[str, tuple[str, ...]]:
+def _script_interpreter(file: str) -> tuple[str, tuple[str, ...]]:
     """Interpreter of a script ("" for a binary), and the start of its command line.
 
     The second item is empty unless the script finds its interpreter on PATH (`env`).
@@ -122,11 +132,11 @@ def _interpreter(file: str) -> tuple[str, tuple[str, ...]]:
     found = shutil.which(words[0]) if words else None
     if not found:
         return "", ()
-    found = _behind_shim(found)
+    found = _program_behind_shim(found)
     return found, (found, *words[1:]) if by_path else ()
 
 
-def _behind_shim(file: str) -> str:
+def _program_behind_shim(file: str) -> str:
     """The program behind a version manager's shim; any other file is returned unchanged.
 
     Version managers (pyenv, nodenv, asdf, mise) put scripts on PATH that look for the program in
@@ -161,7 +171,7 @@ def _behind_shim(file: str) -> str:
     )
 
 
-def _packaged(file: str) -> str:
+def _npm_package_version(file: str) -> str:
     """The version in the package.json above a file in node_modules."""
     for folder in Path(file).parents:
         if folder.name == "node_modules":
@@ -179,10 +189,10 @@ def _packaged(file: str) -> str:
     return ""
 
 
-def _distributed(file: str) -> str:
+def _python_package_version(file: str) -> str:
     """The version of the Python package that a script in an environment's bin belongs to."""
     name, root = os.path.basename(file), Path(file).parent.parent
-    if Path(file).parent.name != "bin" or root in _shared() or str(root) == "/usr":
+    if Path(file).parent.name != "bin" or root in _shared_folders() or str(root) == "/usr":
         return ""
     for points in root.glob("lib/python3*/site-packages/*.dist-info/entry_points.txt"):
         lines = points.read_text(errors="replace").splitlines()
@@ -191,7 +201,7 @@ def _distributed(file: str) -> str:
     return ""
 
 
-def _asked(command: tuple[str, ...]) -> str:
+def _reported_version(command: tuple[str, ...]) -> str:
     """First word of the output of `--version` that looks like a version; "" if none does."""
     with tempfile.TemporaryDirectory() as home:
         environment = {"HOME": home, "PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}

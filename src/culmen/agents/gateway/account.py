@@ -105,11 +105,11 @@ class AgentAccount:
                     f"{unit(flight)} in flight, it may cost {unit(need)}"
                 )
                 if final:
-                    self.stop(name)
+                    self.mark_budget_spent(name)
                 return why, final
         return "", False
 
-    def stop(self, name: str) -> None:
+    def mark_budget_spent(self, name: str) -> None:
         """Note that the budget `name` is spent."""
         self.stopped = self.stopped or name
         self.ended.set()
@@ -130,7 +130,7 @@ class AgentAccount:
                 calls=max(0, rest.calls),
             )
 
-    def pending(self) -> Usage:
+    def pending_usage(self) -> Usage:
         """Upper bound on the cost since the last `take`: spent, held and in flight."""
         return self.spent + self.held + self.flight - self.taken
 
@@ -184,7 +184,7 @@ class Transcript:
         self._rows, self._bytes = len(old.splitlines()), len(old)
         self._torn = b"\n" if old and not old.endswith(b"\n") else b""
 
-    def write(
+    def append_row(
         self,
         facts: dict[str, Any],
         request: dict[str, Any],
@@ -196,21 +196,22 @@ class Transcript:
 
         `listed` is the field of `request` whose items are compared with earlier rows one by one.
         """
-        facts = self._plain(facts, scrub, 0)
+        facts = self._scrubbed_value(facts, scrub, 0)
         row = {"row": self._rows, **facts}
         if self._bytes < self._limits.transcript:
             short = {
-                name: self._value(value, name == listed, scrub) for name, value in request.items()
+                name: self._value_or_reference(value, name == listed, scrub)
+                for name, value in request.items()
             }
-            row |= {"request": short, "reply": self._plain(reply, scrub, 0)}
+            row |= {"request": short, "reply": self._scrubbed_value(reply, scrub, 0)}
         line = json.dumps(row).encode() + b"\n"
         if len(line) > self._limits.row:
             line = json.dumps({"row": self._rows, **facts, "omitted": len(line)}).encode() + b"\n"
         if self._bytes + len(line) > 2 * self._limits.transcript:
             return False
-        return self._append(self._torn + line)
+        return self._append_line(self._torn + line)
 
-    def _append(self, line: bytes) -> bool:
+    def _append_line(self, line: bytes) -> bool:
         try:
             with self.path.open("ab") as file:
                 file.write(line)
@@ -225,19 +226,19 @@ class Transcript:
         self._bytes, self._rows, self._torn = self._bytes + len(line), self._rows + 1, b""
         return True
 
-    def _value(self, value: Any, listed: bool, scrub: Callable[[str], str]) -> Any:
+    def _value_or_reference(self, value: Any, listed: bool, scrub: Callable[[str], str]) -> Any:
         if listed and isinstance(value, list):
-            return [self._value(item, False, scrub) for item in value]
+            return [self._value_or_reference(item, False, scrub) for item in value]
         text = json.dumps(value)
         if len(text) < _LARGE:
-            return self._plain(value, scrub, 0)
+            return self._scrubbed_value(value, scrub, 0)
         mark = hashlib.blake2b(text.encode(), digest_size=16).digest()
         if mark in self._seen:
             return {"as_in_row": self._seen[mark]}
         self._seen[mark] = self._rows
-        return self._plain(value, scrub, 0)
+        return self._scrubbed_value(value, scrub, 0)
 
-    def _plain(self, value: Any, scrub: Callable[[str], str], depth: int) -> Any:
+    def _scrubbed_value(self, value: Any, scrub: Callable[[str], str], depth: int) -> Any:
         if isinstance(value, str | ClippedText):
             text = scrub(str(value))
             most, whole = self._limits.text, max(len(text), len(value))
@@ -246,8 +247,9 @@ class Transcript:
             return "…"
         if isinstance(value, dict):
             return {
-                scrub(name): self._plain(item, scrub, depth + 1) for name, item in value.items()
+                scrub(name): self._scrubbed_value(item, scrub, depth + 1)
+                for name, item in value.items()
             }
         if isinstance(value, list):
-            return [self._plain(item, scrub, depth + 1) for item in value]
+            return [self._scrubbed_value(item, scrub, depth + 1) for item in value]
         return value

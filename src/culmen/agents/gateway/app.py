@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from culmen.agents.gateway.account import AgentAccount, GatewayLimits
 from culmen.agents.gateway.exchange import ANY, AgentRequest, Exchange, ProviderConnections, Send
-from culmen.agents.gateway.formats import RequestRefused, WireFormat, route
+from culmen.agents.gateway.formats import RequestRefused, WireFormat, parse_route
 from culmen.agents.gateway.wires import FORMATS
 from culmen.core.errors import UserError
 from culmen.core.usage import Usage
@@ -31,15 +31,15 @@ class GatewayState(Protocol):
     hosted_tools: bool
     lines: ProviderConnections
 
-    def account(self, token: str) -> AgentAccount | None: ...
+    def account_for_token(self, token: str) -> AgentAccount | None: ...
 
-    def permitted(self, extra: Usage) -> tuple[str, bool]: ...
+    def run_budget_refusal(self, extra: Usage) -> tuple[str, bool]: ...
 
-    def record(self, account: AgentAccount, exchange: Exchange) -> None: ...
+    def record_exchange(self, account: AgentAccount, exchange: Exchange) -> None: ...
 
 
 class GatewayApp:
-    """ASGI application for agents' requests; see `culmen.agents.gateway.formats.route`."""
+    """ASGI application for agents' requests; see `culmen.agents.gateway.formats.parse_route`."""
 
     def __init__(self, gateway: GatewayState) -> None:
         self._gateway = gateway
@@ -51,30 +51,30 @@ class GatewayApp:
             return
         request = Request(scope)
         path = request.url.path
-        name, action, model = route(path) or (_guess(path), "", "")
+        name, action, model = parse_route(path) or (_error_format(path), "", "")
         form = FORMATS[name]
         ask = AgentRequest(
             form, action, model, dict(request.headers), request.query_params.multi_items()
         )
         try:
             if path == "/" and request.method in ("GET", "HEAD"):
-                await reply(200, {"culmen": "metering gateway"}, scope, send)
+                await send_json(200, {"culmen": "metering gateway"}, scope, send)
                 return
-            account = self._account(ask)
+            account = self._requesting_account(ask)
             if not action:
                 raise RequestRefused(
                     404, f"{request.method} {path[:200]} is not served by this gateway"
                 )
             if action == "models":
-                await reply(200, _listed(account, ask), scope, send)
+                await send_json(200, _model_list(account, ask), scope, send)
                 return
             if request.method != "POST":
                 raise RequestRefused(405, f"{path[:200]} wants POST")
-            await self._exchange(ask, account, receive, send)
+            await self._serve_request(ask, account, receive, send)
         except RequestRefused as refused:
-            await refuse(refused, form, scope, send)
+            await send_refusal(refused, form, scope, send)
 
-    def _account(self, ask: AgentRequest) -> AgentAccount:
+    def _requesting_account(self, ask: AgentRequest) -> AgentAccount:
         """Account of the token in a request.
 
         Raises `RequestRefused` (401 for an unknown token, 403 for a closed session).
@@ -84,39 +84,43 @@ class GatewayApp:
         shown += [ask.headers.get(name, "") for name in ("x-api-key", "x-goog-api-key")]
         shown += [value for name, value in ask.query if name == "key"]
         ask.query = [(name, value) for name, value in ask.query if name != "key"]
-        account = next((a for a in map(self._gateway.account, shown) if a is not None), None)
+        account = next(
+            (a for a in map(self._gateway.account_for_token, shown) if a is not None), None
+        )
         if account is None:
             raise RequestRefused(401, "no session of this gateway has this token", kind="token")
         if account.closed:
             raise RequestRefused(403, "this agent's session is closed", kind="closed")
         return account
 
-    async def _exchange(
+    async def _serve_request(
         self, ask: AgentRequest, account: AgentAccount, receive: Receive, send: Send
     ) -> None:
         gateway, limits = self._gateway, self._gateway.limits
         exchange = Exchange(
-            ask, account, gateway.lines, limits, gateway.permitted, gateway.hosted_tools
+            ask, account, gateway.lines, limits, gateway.run_budget_refusal, gateway.hosted_tools
         )
         try:
             if len(account.jobs) >= limits.in_flight:
                 raise RequestRefused(
                     429, f"more than {limits.in_flight} requests at the same time", kind="in_flight"
                 )
-            await self._within(account, limits.seconds, self._job(exchange, ask, receive, send))
+            await self._run_while_open(
+                account, limits.seconds, self._run_until_disconnect(exchange, ask, receive, send)
+            )
         except RequestRefused as refused:
             account.refused[str(refused.status)] += 1
-            exchange.ended(refused.kind, 200 if exchange.started else refused.status)
+            exchange.record_outcome(refused.kind, 200 if exchange.has_started else refused.status)
             exchange.facts["refusal"] = refused.message
             if refused.kind == "budget":
-                account.stop("run")  # no effect if the agent's own budget refused
-            if not exchange.started:
+                account.mark_budget_spent("run")  # no effect if the agent's own budget refused
+            if not exchange.has_started:
                 raise
         finally:
-            exchange.ended("ok" if exchange.complete else "left")
-            gateway.record(account, exchange)
+            exchange.record_outcome("ok" if exchange.is_complete else "left")
+            gateway.record_exchange(account, exchange)
 
-    async def _within(
+    async def _run_while_open(
         self, account: AgentAccount, seconds: float, work: Coroutine[Any, Any, None]
     ) -> None:
         """Do the work within `seconds` and while the account is open. Raises `RequestRefused`."""
@@ -125,7 +129,7 @@ class GatewayApp:
         try:
             done, _ = await asyncio.wait({job}, timeout=seconds)
         finally:
-            await _end(job)
+            await _cancel_and_wait(job)
             account.jobs.discard(job)
         if not done:
             raise RequestRefused(504, f"no whole reply in {seconds:g} s", kind="deadline")
@@ -136,34 +140,34 @@ class GatewayApp:
         except UserError as error:  # a key that was removed during the run
             raise RequestRefused(502, " ".join(str(error).split()), kind="key") from None
 
-    async def _job(
+    async def _run_until_disconnect(
         self, exchange: Exchange, ask: AgentRequest, receive: Receive, send: Send
     ) -> None:
         """Run the exchange; cancel it if the agent disconnects."""
-        ask.raw = await _body(ask, receive, self._gateway.limits.body)
+        ask.raw = await _read_request_body(ask, receive, self._gateway.limits.body)
         work = asyncio.ensure_future(exchange.run(send))
-        left = asyncio.ensure_future(_left(receive))
+        left = asyncio.ensure_future(_wait_for_disconnect(receive))
         try:
             await asyncio.wait({work, left}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await _end(left)
-            await _end(work)
+            await _cancel_and_wait(left)
+            await _cancel_and_wait(work)
         if not work.cancelled():
             work.result()
 
 
-async def _end(job: asyncio.Future[None]) -> None:
+async def _cancel_and_wait(job: asyncio.Future[None]) -> None:
     """Cancel a job and wait until it has ended; its result or error is ignored."""
     job.cancel()
     await asyncio.wait({job})
 
 
-async def _left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def _body(ask: AgentRequest, receive: Receive, longest: int) -> bytes:
+async def _read_request_body(ask: AgentRequest, receive: Receive, longest: int) -> bytes:
     if ask.headers.get("content-encoding", "identity") != "identity":
         raise RequestRefused(
             415, "compressed requests are not read here; switch the compression off"
@@ -180,7 +184,7 @@ async def _body(ask: AgentRequest, receive: Receive, longest: int) -> bytes:
             return bytes(body)
 
 
-def _listed(account: AgentAccount, ask: AgentRequest) -> dict[str, Any]:
+def _model_list(account: AgentAccount, ask: AgentRequest) -> dict[str, Any]:
     """The models that this agent may name, in OpenAI's, Anthropic's or Google's format."""
     names = sorted(
         entry.model if name == ANY and isinstance(entry, ModelSpec) else name
@@ -221,7 +225,7 @@ def _listed(account: AgentAccount, ask: AgentRequest) -> dict[str, Any]:
     return both[0] if ask.model else {"object": "list", "data": both, **ends}
 
 
-def _guess(path: str) -> str:
+def _error_format(path: str) -> str:
     """Format for the errors of an unknown path."""
     return (
         "gemini"
@@ -232,16 +236,16 @@ def _guess(path: str) -> str:
     )
 
 
-async def refuse(
+async def send_refusal(
     refused: RequestRefused, form: WireFormat, scope: dict[str, Any], send: Send
 ) -> None:
     """Send a refusal; clients are asked not to retry a final one, such as a spent budget."""
-    headers = {"x-should-retry": "false" if refused.final else "true"}
+    headers = {"x-should-retry": "false" if refused.is_final else "true"}
     headers |= {"retry-after": "2"} if refused.kind in ("busy", "in_flight") else {}
-    await reply(refused.status, form.error(refused), scope, send, headers)
+    await send_json(refused.status, form.error_body(refused), scope, send, headers)
 
 
-async def reply(
+async def send_json(
     status: int,
     body: dict[str, Any],
     scope: dict[str, Any],
@@ -251,10 +255,10 @@ async def reply(
     """Send a JSON object."""
     from starlette.responses import JSONResponse
 
-    await JSONResponse(body, status, headers)(scope, _nothing, send)
+    await JSONResponse(body, status, headers)(scope, _receive_disconnect, send)
 
 
-async def _nothing() -> dict[str, Any]:
+async def _receive_disconnect() -> dict[str, Any]:
     return {"type": "http.disconnect"}
 
 
@@ -326,7 +330,7 @@ class GatewayServer:
             listener.close()
 
 
-def on_loopback(port: int) -> socket.socket:
+def listen_on_loopback(port: int) -> socket.socket:
     """A socket listening on 127.0.0.1; the system chooses port 0.
 
     Raises `UserError` if the port is taken.
@@ -340,10 +344,10 @@ def on_loopback(port: int) -> socket.socket:
         raise UserError(
             f"cannot listen on 127.0.0.1:{port}: {error.strerror}", fix="choose another port, or 0"
         ) from None
-    return _ready(listener)
+    return _start_listening(listener)
 
 
-def on_path(path: Path) -> socket.socket:
+def listen_on_path(path: Path) -> socket.socket:
     """A Unix socket listening at `path`, for this user alone.
 
     A socket without a server is replaced. Raises `UserError` if the path is too long or taken, or
@@ -355,7 +359,7 @@ def on_path(path: Path) -> socket.socket:
             where=str(path),
             fix="use a shorter one",
         )
-    if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and not _served(path):
+    if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and not _has_server(path):
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -372,16 +376,16 @@ def on_path(path: Path) -> socket.socket:
             where=str(path),
             fix="choose another path" if taken else "make its folder first",
         ) from None
-    return _ready(listener)
+    return _start_listening(listener)
 
 
-def _ready(listener: socket.socket) -> socket.socket:
+def _start_listening(listener: socket.socket) -> socket.socket:
     listener.listen(256)
     listener.setblocking(False)
     return listener
 
 
-def _served(path: Path) -> bool:
+def _has_server(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:

@@ -18,7 +18,7 @@ from culmen.agents.gateway.formats import (
     StreamEvent,
     WireFormat,
 )
-from culmen.agents.gateway.wires import only_usage
+from culmen.agents.gateway.wires import is_usage_event
 from culmen.core.errors import UserError
 from culmen.core.usage import Usage
 from culmen.llm.call import Tokens
@@ -78,7 +78,7 @@ class Exchange:
         self._ask, self._account, self._lines, self._limits = ask, account, lines, limits
         self._permit, self._hosted = permit, hosted
         self._began, self._started, self._billable = time.monotonic(), False, False
-        self._reader: ReplyReader = ask.form.reader()
+        self._reader: ReplyReader = ask.form.new_reader()
         self._model: ModelSpec | None = None
         self.request: dict[str, Any] = {}
         self.facts: dict[str, Any] = {
@@ -89,26 +89,26 @@ class Exchange:
         }
 
     @property
-    def started(self) -> bool:
+    def has_started(self) -> bool:
         """True if the agent has received the head of a reply."""
         return self._started
 
     @property
     def reply(self) -> dict[str, Any]:
         """The content of the reply, as far as it was received."""
-        return self._reader.heard.plain()
+        return self._reader.heard.plain_reply()
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """True if the reply is complete and reported its usage."""
         return self._reader.complete
 
     @property
-    def listed(self) -> str:
+    def conversation_field(self) -> str:
         """The field of the request that holds the conversation."""
         return self._ask.form.conversation
 
-    def ended(self, outcome: str, status: int | None = None) -> None:
+    def record_outcome(self, outcome: str, status: int | None = None) -> None:
         """Record the outcome and the status that the agent received, unless they are recorded."""
         self.facts.setdefault("outcome", outcome)
         if status is not None:
@@ -121,48 +121,50 @@ class Exchange:
         Raises `RequestRefused` for an error that the agent must receive; the reply may have begun.
         """
         ask, account = self._ask, self._account
-        body, drop = self._prepared()
+        body, drop = self._prepare_body()
         assert self._model is not None
-        line = self._lines.to(self._model.provider)
+        line = self._lines.connection_to(self._model.provider)
         content = json.dumps(body).encode()
         if ask.action == "count":
-            await self._pass_on(line, content, False, send)
+            await self._send_upstream(line, content, False, send)
             return
-        reserved = most(self._model, len(content), self._most_output)
-        self._admit(reserved)
+        reserved = max_request_cost(self._model, len(content), self._most_output)
+        self._check_budgets(reserved)
         account.reserve(reserved)
         spent = Usage()
         try:
             async with line.lanes:
                 slot = await line.limiter.acquire(reserved.tokens)
                 try:
-                    await self._pass_on(line, content, drop, send)
+                    await self._send_upstream(line, content, drop, send)
                 finally:
                     if self._billable:
-                        spent = cost(self._model, self._reader.tokens, self._reader.complete)
+                        spent = request_cost(
+                            self._model, self._reader.tokens, self._reader.complete
+                        )
                     slot.tokens = slot.tokens if spent.unpriced else spent.tokens
         finally:
             account.settle(reserved, spent)
             self.facts["usage"] = msgspec.to_builtins(spent)
 
-    def _admit(self, reserved: Usage) -> None:
+    def _check_budgets(self, reserved: Usage) -> None:
         """Raise `RequestRefused` if the agent's budget or the run's does not hold the request."""
         for refusal in (self._account.refusal, self._permit):
             why, final = refusal(reserved)
             if why:
                 raise RequestRefused(429, why, kind="budget" if final else "busy")
 
-    def _prepared(self) -> tuple[dict[str, Any], bool]:
+    def _prepare_body(self) -> tuple[dict[str, Any], bool]:
         """The body for the provider, and True if culmen added the request for a usage event."""
         ask = self._ask
-        body = self.request = _object(ask.raw)
+        body = self.request = _json_body(ask.raw)
         asked = ask.model or str(body.get("model") or "")
         self.facts["asked"] = asked
-        self._model = chosen(self._account.models, asked)
+        self._model = requested_model(self._account.models, asked)
         self.facts["model"] = self._model.name
         # `extra` is defined for chat completions alone
         extra = self._model.extra if ask.form.name == "chat" else {}
-        body = ask.form.named({**body, **extra}, self._model.model)
+        body = ask.form.with_model_name({**body, **extra}, self._model.model)
         if ask.action == "count":
             return body, False
         for name in ask.form.elsewhere:
@@ -173,29 +175,31 @@ class Exchange:
                 )
         body = {name: value for name, value in body.items() if name not in ask.form.dearer}
         if not self._hosted:
-            body, removed = ask.form.local(body)
+            body, removed = ask.form.without_hosted_tools(body)
             if removed:
                 self.facts["removed"] = removed
-        body, self._most_output = ask.form.limited(body, self._model)
-        return ask.form.told(body)
+        body, self._most_output = ask.form.with_output_limit(body, self._model)
+        return ask.form.with_usage_request(body)
 
-    async def _pass_on(
+    async def _send_upstream(
         self, line: ProviderConnection, content: bytes, drop: bool, send: Send
     ) -> None:
         import httpx2
 
         ask, model = self._ask, self._model
         assert model is not None
-        url = address(model.provider, ask.form.name) + ask.form.path(model.model, ask.action)
+        url = provider_address(model.provider, ask.form.name) + ask.form.request_path(
+            model.model, ask.action
+        )
         headers = {name: ask.headers[name] for name in _TO_UPSTREAM if name in ask.headers}
         headers |= {"accept-encoding": "identity", "content-type": "application/json"}
-        headers |= credentials(model.provider, ask.form.name)
+        headers |= credential_headers(model.provider, ask.form.name)
         self._billable = ask.action != "count"
         try:
             async with line.client.stream(
                 "POST", url, content=content, headers=headers, params=ask.query or None
             ) as response:
-                await self._pass_back(response, drop, send)
+                await self._return_reply(response, drop, send)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
             self._billable = False
             raise RequestRefused(
@@ -210,36 +214,40 @@ class Exchange:
                 502, f"the provider's reply broke off ({type(error).__name__})", kind="cut"
             ) from None
 
-    async def _pass_back(self, response: Any, drop: bool, send: Send) -> None:
-        headers = {name: value for name, value in response.headers.items() if _shown(name)}
+    async def _return_reply(self, response: Any, drop: bool, send: Send) -> None:
+        headers = {
+            name: value for name, value in response.headers.items() if _is_returned_header(name)
+        }
         if response.status_code >= 300:
             self._billable = False
-            body = await self._read(response)
+            body = await self._read_reply_body(response)
             self._account.failed[str(response.status_code)] += 1
             self.facts["error"] = body.decode("utf-8", "replace")
-            await self._answer(response.status_code, headers, self._without_key(body), send)
+            await self._return_body(response.status_code, headers, self._without_key(body), send)
         elif "text/event-stream" in response.headers.get("content-type", ""):
-            await self._stream(response, headers, drop, send)
+            await self._return_stream(response, headers, drop, send)
         else:
-            body = await self._read(response)
-            self._note(body)
-            await self._answer(response.status_code, headers, body, send)
-        self.ended("ok" if response.status_code < 300 else "error", response.status_code)
+            body = await self._read_reply_body(response)
+            self._read_full_reply(body)
+            await self._return_body(response.status_code, headers, body, send)
+        self.record_outcome("ok" if response.status_code < 300 else "error", response.status_code)
 
-    async def _stream(self, response: Any, headers: dict[str, str], drop: bool, send: Send) -> None:
+    async def _return_stream(
+        self, response: Any, headers: dict[str, str], drop: bool, send: Send
+    ) -> None:
         events = EventSplitter()
-        await self._start(response.status_code, headers, send)
+        await self._return_head(response.status_code, headers, send)
         async for chunk in response.aiter_bytes():
             found = events.feed(chunk)
-            kept = [event.raw for event in found if not (self._hear(event) and drop)]
+            kept = [event.raw for event in found if not (self._read_stream_event(event) and drop)]
             out = b"".join(kept) if drop and not events.lost else chunk
             if out:
                 await send({"type": "http.response.body", "body": out, "more_body": True})
-        rest = events.rest()
-        kept = [event.raw for event in rest if not self._hear(event)] if drop else []
+        rest = events.remaining_events()
+        kept = [event.raw for event in rest if not self._read_stream_event(event)] if drop else []
         await send({"type": "http.response.body", "body": b"".join(kept), "more_body": False})
 
-    def _hear(self, event: StreamEvent) -> bool:
+    def _read_stream_event(self, event: StreamEvent) -> bool:
         """Read one event; True if it holds nothing except the usage."""
         try:
             body = json.loads(event.data)
@@ -247,23 +255,23 @@ class Exchange:
             return False
         if not isinstance(body, dict):
             return False
-        self._reader.event(body)
-        return only_usage(body)
+        self._reader.read_stream_event(body)
+        return is_usage_event(body)
 
-    def _note(self, raw: bytes) -> None:
+    def _read_full_reply(self, raw: bytes) -> None:
         """Read a reply that came in one piece; Gemini's streams without SSE are lists."""
         try:
             body = json.loads(raw)
         except (ValueError, RecursionError):
             return
         if isinstance(body, dict):
-            self._reader.whole(body)
+            self._reader.read_full_reply(body)
         elif isinstance(body, list):
             for item in body:
                 if isinstance(item, dict):
-                    self._reader.event(item)
+                    self._reader.read_stream_event(item)
 
-    async def _read(self, response: Any) -> bytes:
+    async def _read_reply_body(self, response: Any) -> bytes:
         body = bytearray()
         async for chunk in response.aiter_bytes():
             body += chunk
@@ -279,14 +287,16 @@ class Exchange:
         """An error's body without the key, which some providers repeat."""
         assert self._model is not None
         key = self._model.provider.key
-        secret = key.reveal().encode() if key.needed else b""
+        secret = key.reveal().encode() if key.is_needed else b""
         return body.replace(secret, b"[key]") if secret else body
 
-    async def _answer(self, status: int, headers: dict[str, str], body: bytes, send: Send) -> None:
-        await self._start(status, {**headers, "content-length": str(len(body))}, send)
+    async def _return_body(
+        self, status: int, headers: dict[str, str], body: bytes, send: Send
+    ) -> None:
+        await self._return_head(status, {**headers, "content-length": str(len(body))}, send)
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
-    async def _start(self, status: int, headers: dict[str, str], send: Send) -> None:
+    async def _return_head(self, status: int, headers: dict[str, str], send: Send) -> None:
         pairs = [
             (name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()
         ]
@@ -294,7 +304,7 @@ class Exchange:
         await send({"type": "http.response.start", "status": status, "headers": pairs})
 
 
-def _object(raw: bytes) -> dict[str, Any]:
+def _json_body(raw: bytes) -> dict[str, Any]:
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError):
@@ -304,7 +314,7 @@ def _object(raw: bytes) -> dict[str, Any]:
     return body
 
 
-def _shown(name: str) -> bool:
+def _is_returned_header(name: str) -> bool:
     return name in _TO_AGENT or "ratelimit" in name or name.startswith(("openai-", "anthropic-"))
 
 
@@ -315,7 +325,7 @@ ANY = "*"  # the entry for every model name without an entry of its own
 _PRICE = "price = { input = ..., output = ... } (dollars per million tokens)"
 
 
-def chosen(models: Mapping[str, ModelSpec | Provider], asked: str) -> ModelSpec:
+def requested_model(models: Mapping[str, ModelSpec | Provider], asked: str) -> ModelSpec:
     """The model for the name that an agent requests.
 
     Raises `RequestRefused`: 403 if there is none, 400 if the request names no model.
@@ -334,7 +344,7 @@ def chosen(models: Mapping[str, ModelSpec | Provider], asked: str) -> ModelSpec:
     return ModelSpec(entry, asked)
 
 
-def checked(models: Mapping[str, ModelSpec | Provider]) -> dict[str, ModelSpec | Provider]:
+def checked_models(models: Mapping[str, ModelSpec | Provider]) -> dict[str, ModelSpec | Provider]:
     """A copy of the models, each with an address, key and price.
 
     Raises `UserError` that names the missing part.
@@ -349,9 +359,9 @@ def checked(models: Mapping[str, ModelSpec | Provider]) -> dict[str, ModelSpec |
                 where=f"provider '{provider.name}'",
                 fix="name a model of a provider with an address, or define one in a models file",
             )
-        if not provider.key.found():
+        if not provider.key.is_available():
             provider.key.reveal()  # raises, with a fix
-        if isinstance(entry, ModelSpec) and priced(entry, Tokens()) is None:
+        if isinstance(entry, ModelSpec) and token_dollars(entry, Tokens()) is None:
             raise UserError(
                 f"the price of the model '{entry.name}' is not known, so no budget in dollars "
                 "can hold it",
@@ -364,12 +374,12 @@ def checked(models: Mapping[str, ModelSpec | Provider]) -> dict[str, ModelSpec |
     return dict(models)
 
 
-def priced(model: ModelSpec, tokens: Tokens) -> float | None:
+def token_dollars(model: ModelSpec, tokens: Tokens) -> float | None:
     """Dollars for these tokens; None without a known price."""
-    return model.price_list.dollars(tokens)
+    return model.price_list.dollars_for(tokens)
 
 
-def most(model: ModelSpec, size: int, output: int) -> Usage:
+def max_request_cost(model: ModelSpec, size: int, output: int) -> Usage:
     """The most that a request of `size` bytes with a reply of `output` tokens may cost.
 
     It counts one input token for three bytes, written to the cache or not, whichever costs more.
@@ -378,8 +388,8 @@ def most(model: ModelSpec, size: int, output: int) -> Usage:
     # rounded up, so that few different prices need to be computed
     tokens = -(-(size // 3 + 16) // 256) * 256
     costs = [
-        priced(model, Tokens(tokens, output)),
-        priced(model, Tokens(tokens, output, 0, tokens)),
+        token_dollars(model, Tokens(tokens, output)),
+        token_dollars(model, Tokens(tokens, output, 0, tokens)),
     ]
     dollars = [cost for cost in costs if cost is not None]
     if not dollars:
@@ -391,17 +401,17 @@ def most(model: ModelSpec, size: int, output: int) -> Usage:
     return Usage(calls=1, input_tokens=tokens, output_tokens=output, dollars=max(dollars))
 
 
-def cost(model: ModelSpec, tokens: Tokens | None, complete: bool) -> Usage:
+def request_cost(model: ModelSpec, tokens: Tokens | None, complete: bool) -> Usage:
     """Cost of an answered request; an incomplete reply makes it an unpriced call."""
-    usage = model.price_list.usage(tokens)
+    usage = model.price_list.usage_for(tokens)
     return usage if complete else msgspec.structs.replace(usage, unpriced=1)
 
 
-def address(provider: Provider, form: str) -> str:
+def provider_address(provider: Provider, form: str) -> str:
     """Address at which a provider serves a wire format, without a slash at the end."""
     if form in provider.endpoints:
         return provider.endpoints[form].rstrip("/")
-    base = (provider.address or "https://api.openai.com/v1").rstrip("/")
+    base = (provider.effective_base_url or "https://api.openai.com/v1").rstrip("/")
     if form != "gemini":
         return base
     if base.endswith("/openai"):
@@ -410,12 +420,12 @@ def address(provider: Provider, form: str) -> str:
     return f"{base}beta" if base.endswith("/v1") else base
 
 
-def credentials(provider: Provider, form: str) -> dict[str, str]:
+def credential_headers(provider: Provider, form: str) -> dict[str, str]:
     """Headers that carry the provider's key, by wire format.
 
     For a format of another maker the key is also sent as a bearer token.
     """
-    if not provider.key.needed:
+    if not provider.key.is_needed:
         return {}
     key = provider.key.reveal()
     own = {"messages": ("x-api-key", "anthropic"), "gemini": ("x-goog-api-key", "gemini")}.get(form)
@@ -446,9 +456,9 @@ class ProviderConnections:
     def __init__(self) -> None:
         self._lines: dict[str, ProviderConnection] = {}
 
-    def to(self, provider: Provider) -> ProviderConnection:
+    def connection_to(self, provider: Provider) -> ProviderConnection:
         """The connection to this provider."""
-        key = f"{provider.name} {provider.address}"
+        key = f"{provider.name} {provider.effective_base_url}"
         if key not in self._lines:
             self._lines[key] = ProviderConnection(provider)
         return self._lines[key]

@@ -18,7 +18,7 @@ class RequestRefused(CulmenError):
         self.status, self.message, self.kind = status, message, kind or "request"
 
     @property
-    def final(self) -> bool:
+    def is_final(self) -> bool:
         """True if a retry cannot succeed."""
         return self.kind in ("budget", "closed", "token", "request")
 
@@ -40,15 +40,17 @@ class WireFormat:
     elsewhere: ClassVar[tuple[str, ...]] = ()
     hosted: ClassVar[tuple[str, ...]] = ()
 
-    def reader(self) -> ReplyReader:
+    def new_reader(self) -> ReplyReader:
         """A new reader for one reply."""
         raise NotImplementedError
 
-    def streams(self, body: dict[str, Any], action: str) -> bool:
+    def is_stream_request(self, body: dict[str, Any], action: str) -> bool:
         """True if the request asks for a stream."""
         return body.get("stream") is True
 
-    def limited(self, body: dict[str, Any], model: ModelSpec) -> tuple[dict[str, Any], int]:
+    def with_output_limit(
+        self, body: dict[str, Any], model: ModelSpec
+    ) -> tuple[dict[str, Any], int]:
         """The body with a limit on the reply, and the most tokens that the reply may have.
 
         The limit is the model's if the body has none. Raises `RequestRefused` if the limit is not a
@@ -56,36 +58,37 @@ class WireFormat:
         """
         raise NotImplementedError
 
-    def named(self, body: dict[str, Any], model: str) -> dict[str, Any]:
+    def with_model_name(self, body: dict[str, Any], model: str) -> dict[str, Any]:
         """The body with the model's name upstream."""
         return {**body, "model": model}
 
-    def told(self, body: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    def with_usage_request(self, body: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         """The body such that a streamed reply reports usage, and True if that was added."""
         return body, False
 
-    def path(self, model: str, action: str) -> str:
+    def request_path(self, model: str, action: str) -> str:
         """Path of the request below the upstream's address."""
         raise NotImplementedError
 
-    def error(self, refused: RequestRefused) -> dict[str, Any]:
+    def error_body(self, refused: RequestRefused) -> dict[str, Any]:
         """Body of an error in the form that this format's clients expect."""
         raise NotImplementedError
 
-    def local(self, body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def without_hosted_tools(self, body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """The body without the tools that the provider itself runs, and the names of those tools.
 
         Such tools cost extra and reach the network.
         """
-        kinds = [str(tool.get("type") or "") for tool in dicts(body.get("tools"))]
+        kinds = [str(tool.get("type") or "") for tool in objects_in(body.get("tools"))]
         removed = [kind for kind in kinds if kind.startswith(self.hosted or ("\0",))]
         if removed:
             body = with_tools(
-                body, [t for t, kind in zip(dicts(body["tools"]), kinds) if kind not in removed]
+                body,
+                [t for t, kind in zip(objects_in(body["tools"]), kinds) if kind not in removed],
             )
         if "web_search_options" in body:
             body, removed = (
-                _without(body, ("web_search_options",)),
+                _without_fields(body, ("web_search_options",)),
                 [*removed, "web_search_options"],
             )
         return body, removed
@@ -101,14 +104,14 @@ def with_tools(body: dict[str, Any], tools: list[dict[str, Any]]) -> dict[str, A
         if tools
         else ("tools", "tool_choice", "parallel_tool_calls", "toolConfig", "tool_config")
     )
-    return _without({**body, "tools": tools}, gone)
+    return _without_fields({**body, "tools": tools}, gone)
 
 
-def _without(body: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def _without_fields(body: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name, value in body.items() if name not in names}
 
 
-def positive(value: object, name: str, default: int) -> int:
+def positive_limit(value: object, name: str, default: int) -> int:
     """A limit in a request: a whole number above 0; `default` for None.
 
     Raises RequestRefused for any other value.
@@ -122,7 +125,7 @@ def positive(value: object, name: str, default: int) -> int:
 
 def openai_error(refused: RequestRefused) -> dict[str, Any]:
     """Body of an error as OpenAI's two protocols send it."""
-    quota = "insufficient_quota" if refused.final else "rate_limit_exceeded"
+    quota = "insufficient_quota" if refused.is_final else "rate_limit_exceeded"
     kind = {401: "invalid_request_error", 403: "permission_error", 429: quota}
     code = {401: "invalid_api_key", 403: "model_not_found", 404: "not_found", 429: quota}
     typed = kind.get(
@@ -159,7 +162,7 @@ _ROUTES = (
 )
 
 
-def route(path: str) -> tuple[str, str, str] | None:
+def parse_route(path: str) -> tuple[str, str, str] | None:
     """Format, action, and model of a path; None for an unknown path.
 
     The action is generate, stream, count or models. The model is "" if the body names it.
@@ -209,21 +212,21 @@ class EventSplitter:
             raw = bytes(self._buffer[: end.end()])
             del self._buffer[: end.end()]
             self._seen = 0
-            found.append(_event(raw))
+            found.append(_parse_event(raw))
         self._seen = len(self._buffer)
         if self._seen > LONGEST:
             self.lost = True
             self._buffer.clear()
         return found
 
-    def rest(self) -> list[StreamEvent]:
+    def remaining_events(self) -> list[StreamEvent]:
         """The bytes after the last blank line, as an event; some servers omit the final one."""
         raw = bytes(self._buffer)
         self._buffer.clear()
-        return [_event(raw)] if raw.strip() else []
+        return [_parse_event(raw)] if raw.strip() else []
 
 
-def _event(raw: bytes) -> StreamEvent:
+def _parse_event(raw: bytes) -> StreamEvent:
     name, data = "", []
     for line in re.split(r"\r\n|\n|\r", raw.decode("utf-8", "replace").removeprefix("\ufeff")):
         field, _, value = line.partition(":")
@@ -249,9 +252,9 @@ class ClippedText:
 
     def __init__(self, text: object = "") -> None:
         self._kept, self._room, self._length = [], KEPT, 0
-        self.add(text)
+        self.append_piece(text)
 
-    def add(self, text: object) -> None:
+    def append_piece(self, text: object) -> None:
         """Append a text; ignore any other type."""
         if isinstance(text, str) and text:
             self._length += len(text)
@@ -273,15 +276,15 @@ class ReplyRecord:
         self.text, self.reasoning, self.finish = ClippedText(), ClippedText(), ""
         self._calls: dict[object, tuple[ClippedText, ClippedText]] = {}
 
-    def call(self, key: object, name: object = "", arguments: object = "") -> None:
+    def add_tool_call(self, key: object, name: object = "", arguments: object = "") -> None:
         """Record a tool call, or a further piece of its name and arguments."""
         if key not in self._calls and len(self._calls) < 256:
             self._calls[key] = (ClippedText(), ClippedText())
         if key in self._calls:
             for clip, piece in zip(self._calls[key], (name, arguments)):
-                clip.add(piece)
+                clip.append_piece(piece)
 
-    def plain(self) -> dict[str, Any]:
+    def plain_reply(self) -> dict[str, Any]:
         """The reply as plain data with `ClippedText` texts; empty parts are left out."""
         calls = [{"name": name, "arguments": arguments} for name, arguments in self._calls.values()]
         whole = {
@@ -305,28 +308,28 @@ class ReplyReader(Protocol):
     @property
     def tokens(self) -> Tokens | None: ...
 
-    def whole(self, body: dict[str, Any]) -> None:
+    def read_full_reply(self, body: dict[str, Any]) -> None:
         """Read a reply that came in one piece."""
         ...
 
-    def event(self, body: dict[str, Any]) -> None:
+    def read_stream_event(self, body: dict[str, Any]) -> None:
         """Read one event of a stream."""
         ...
 
 
-def count(body: object, *names: str) -> int | None:
+def count_at(body: object, *names: str) -> int | None:
     """Whole number of 0 or more at the end of a path; None if there is none."""
     for name in names:
         body = body.get(name) if isinstance(body, dict) else None
     return body if isinstance(body, int) and not isinstance(body, bool) and body >= 0 else None
 
 
-def dicts(value: object) -> list[dict[str, Any]]:
+def objects_in(value: object) -> list[dict[str, Any]]:
     """The objects of a list; other items are left out."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def inner(body: dict[str, Any], name: str) -> dict[str, Any]:
+def object_at(body: dict[str, Any], name: str) -> dict[str, Any]:
     """The object under a name; an empty one if there is none."""
     value = body.get(name)
     return value if isinstance(value, dict) else {}

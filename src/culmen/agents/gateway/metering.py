@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from culmen.agents.gateway.account import AgentAccount, GatewayLimits, MeteredUsage, Transcript
-from culmen.agents.gateway.app import GatewayApp, GatewayServer, on_loopback, on_path
-from culmen.agents.gateway.exchange import ProviderConnections, checked
+from culmen.agents.gateway.app import GatewayApp, GatewayServer, listen_on_loopback, listen_on_path
+from culmen.agents.gateway.exchange import ProviderConnections, checked_models
 from culmen.core.errors import UserError
-from culmen.core.usage import Budget, Usage, total
+from culmen.core.usage import Budget, Usage, total_usage
 from culmen.llm.spec import Key, ModelSpec, Provider
 
 _KINDS = {
@@ -23,7 +23,7 @@ _KINDS = {
 }
 
 
-def _always(_: Usage) -> bool:
+def _permit_all(_: Usage) -> bool:
     return True
 
 
@@ -58,7 +58,7 @@ class Metering:
         *,
         port: int | None = 0,
         socket: str | os.PathLike[str] | None = None,
-        permit: Callable[[Usage], bool] = _always,
+        permit: Callable[[Usage], bool] = _permit_all,
         limits: GatewayLimits | None = None,
         hosted_tools: bool = False,
     ) -> None:
@@ -79,16 +79,16 @@ class Metering:
 
         pass
 
-        self._models = checked(self._models)
+        self._models = checked_models(self._models)
         self._folder.mkdir(parents=True, exist_ok=True)
         self.lines = ProviderConnections()
         sockets = []
         if self._port is not None:
-            sockets.append(on_loopback(self._port))
+            sockets.append(listen_on_loopback(self._port))
             self.url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
         try:
             if self._path is not None:
-                sockets.append(on_path(self._path))
+                sockets.append(listen_on_path(self._path))
         except UserError:
             for listener in sockets:
                 listener.close()
@@ -119,7 +119,7 @@ class Metering:
         model without an address, key or price.
         """
         token = f"sk-culmen-{secrets.token_urlsafe(32)}"
-        table = self._models if models is None else checked(models)
+        table = self._models if models is None else checked_models(models)
         self._accounts[token] = AgentAccount(str(agent), budget or Budget(), table)
         return token
 
@@ -176,40 +176,45 @@ class Metering:
         """Wait until nothing of this session is in flight; return its cost."""
         return await self._accounts[token].settled()
 
-    def account(self, token: str) -> AgentAccount | None:
+    def account_for_token(self, token: str) -> AgentAccount | None:
         """Account behind a token; None if there is none."""
         return self._accounts.get(token)
 
-    def permitted(self, extra: Usage) -> tuple[str, bool]:
+    def run_budget_refusal(self, extra: Usage) -> tuple[str, bool]:
         """Reason to refuse a request under the run's budget ("" if it fits), and finality.
 
         A refusal is final if the request would not fit even if nothing in flight cost anything.
         """
-        pending = total(account.pending() for account in self._accounts.values()) + extra
+        pending = (
+            total_usage(account.pending_usage() for account in self._accounts.values()) + extra
+        )
         if self.permit(pending):
             return "", False
-        flight = total(account.flight for account in self._accounts.values())
+        flight = total_usage(account.flight for account in self._accounts.values())
         return "the run's budget does not hold the request", not self.permit(pending - flight)
 
-    def record(self, account: AgentAccount, exchange: Any) -> None:
+    def record_exchange(self, account: AgentAccount, exchange: Any) -> None:
         """Append an exchange to its agent's transcript."""
         name = re.sub(r"[^\w.-]", "_", account.agent)[:100] or "_"
         if name not in self._transcripts:
             self._transcripts[name] = Transcript(self._folder / f"agent-{name}.jsonl", self.limits)
         facts = {"agent": account.agent, **exchange.facts}
         transcript = self._transcripts[name]
-        if not transcript.write(
-            facts, exchange.request, exchange.listed, exchange.reply, self._scrubber()
+        if not transcript.append_row(
+            facts, exchange.request, exchange.listed, exchange.reply, self._make_scrubber()
         ):
             account.unwritten += 1
 
-    def _scrubber(self) -> Callable[[str], str]:
+    def _make_scrubber(self) -> Callable[[str], str]:
         """Function that removes keys and tokens from texts."""
         entries = [
             entry for account in self._accounts.values() for entry in account.models.values()
         ]
         keys = {(e.provider if isinstance(e, ModelSpec) else e).key for e in entries}
-        hidden = {*self._accounts, *(key.reveal() for key in keys if key.needed and key.found())}
+        hidden = {
+            *self._accounts,
+            *(key.reveal() for key in keys if key.is_needed and key.is_available()),
+        }
         known = re.compile("|".join(map(re.escape, sorted(hidden, key=len, reverse=True))))
         lookalikes = Key()
         return lambda text: lookalikes.scrub(known.sub("[key]", text))

@@ -35,10 +35,12 @@ def main(argv: list[str]) -> int:
     except OSError as error:
         print(f"relay: cannot listen on 127.0.0.1:{port}: {error.strerror}", file=sys.stderr)  # noqa: T201
         return CANNOT_LISTEN
-    return _run(command, threading.Thread(target=_accept, args=(listener, path), daemon=True))
+    return _run_with_relay(
+        command, threading.Thread(target=_accept_clients, args=(listener, path), daemon=True)
+    )
 
 
-def _run(command: list[str], relay: threading.Thread) -> int:
+def _run_with_relay(command: list[str], relay: threading.Thread) -> int:
     child: list[subprocess.Popen[bytes]] = []
     early: list[int] = []  # signals from before the command had started
 
@@ -71,13 +73,13 @@ def _run(command: list[str], relay: threading.Thread) -> int:
     return status if status >= 0 else 128 - status
 
 
-def _accept(listener: socket.socket, path: str) -> None:
+def _accept_clients(listener: socket.socket, path: str) -> None:
     while True:
         client, _ = listener.accept()
-        threading.Thread(target=_connect, args=(client, path), daemon=True).start()
+        threading.Thread(target=_relay_client, args=(client, path), daemon=True).start()
 
 
-def _connect(client: socket.socket, path: str) -> None:
+def _relay_client(client: socket.socket, path: str) -> None:
     """Carry bytes both ways until both sides have ended; a half-closed connection stays open."""
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with client, server:
@@ -86,13 +88,13 @@ def _connect(client: socket.socket, path: str) -> None:
         except OSError:
             return
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        back = threading.Thread(target=_carry, args=(server, client), daemon=True)
+        back = threading.Thread(target=_copy_stream, args=(server, client), daemon=True)
         back.start()
-        _carry(client, server)
+        _copy_stream(client, server)
         back.join()
 
 
-def _carry(source: socket.socket, target: socket.socket) -> None:
+def _copy_stream(source: socket.socket, target: socket.socket) -> None:
     try:
         while chunk := source.recv(65536):
             target.sendall(chunk)

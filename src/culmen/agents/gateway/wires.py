@@ -10,11 +10,11 @@ from culmen.agents.gateway.formats import (
     ReplyRecord,
     RequestRefused,
     WireFormat,
-    count,
-    dicts,
-    inner,
+    count_at,
+    object_at,
+    objects_in,
     openai_error,
-    positive,
+    positive_limit,
     with_tools,
 )
 from culmen.llm.backends import read_tokens
@@ -29,24 +29,28 @@ class ChatReader:
         self.heard, self.complete = ReplyRecord(), False
         self.tokens: Tokens | None = None
 
-    def whole(self, body: dict[str, Any]) -> None:
-        self._read(body, "message")
+    def read_full_reply(self, body: dict[str, Any]) -> None:
+        self._read_first_choice(body, "message")
 
-    def event(self, body: dict[str, Any]) -> None:
-        self._read(body, "delta")
+    def read_stream_event(self, body: dict[str, Any]) -> None:
+        self._read_first_choice(body, "delta")
 
-    def _read(self, body: dict[str, Any], part: str) -> None:
+    def _read_first_choice(self, body: dict[str, Any], part: str) -> None:
         if (tokens := read_tokens(body.get("usage"))) is not None:
             self.tokens, self.complete = tokens, True
-        for choice in dicts(body.get("choices"))[:1]:
-            said = inner(choice, part)
+        for choice in objects_in(body.get("choices"))[:1]:
+            said = object_at(choice, part)
             self.heard.finish = str(choice.get("finish_reason") or self.heard.finish)
-            self.heard.text.add(said.get("content"))
-            self.heard.reasoning.add(said.get("reasoning_content") or said.get("reasoning"))
-            for place, call in enumerate(dicts(said.get("tool_calls"))):
-                made = inner(call, "function") or inner(call, "custom")
+            self.heard.text.append_piece(said.get("content"))
+            self.heard.reasoning.append_piece(
+                said.get("reasoning_content") or said.get("reasoning")
+            )
+            for place, call in enumerate(objects_in(said.get("tool_calls"))):
+                made = object_at(call, "function") or object_at(call, "custom")
                 key = call.get("index") if isinstance(call.get("index"), int) else place
-                self.heard.call(key, made.get("name"), made.get("arguments") or made.get("input"))
+                self.heard.add_tool_call(
+                    key, made.get("name"), made.get("arguments") or made.get("input")
+                )
 
 
 class ChatFormat(WireFormat):
@@ -56,31 +60,35 @@ class ChatFormat(WireFormat):
     conversation = "messages"
     hosted = ("web_search",)
 
-    def limited(self, body: dict[str, Any], model: ModelSpec) -> tuple[dict[str, Any], int]:
+    def with_output_limit(
+        self, body: dict[str, Any], model: ModelSpec
+    ) -> tuple[dict[str, Any], int]:
         names = ("max_tokens", "max_completion_tokens")
-        given = [positive(body[name], name, 0) for name in names if body.get(name) is not None]
-        samples = positive(body.get("n"), "n", 1)
+        given = [
+            positive_limit(body[name], name, 0) for name in names if body.get(name) is not None
+        ]
+        samples = positive_limit(body.get("n"), "n", 1)
         if given:
             return body, samples * max(given)
         return {**body, model.max_tokens_name: model.max_tokens}, samples * model.max_tokens
 
-    def told(self, body: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-        options = inner(body, "stream_options")
+    def with_usage_request(self, body: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+        options = object_at(body, "stream_options")
         if body.get("stream") is not True or options.get("include_usage") is True:
             return body, False
         return {**body, "stream_options": {**options, "include_usage": True}}, True
 
-    def reader(self) -> ChatReader:
+    def new_reader(self) -> ChatReader:
         return ChatReader()
 
-    def path(self, model: str, action: str) -> str:
+    def request_path(self, model: str, action: str) -> str:
         return "/chat/completions"
 
-    def error(self, refused: RequestRefused) -> dict[str, Any]:
+    def error_body(self, refused: RequestRefused) -> dict[str, Any]:
         return openai_error(refused)
 
 
-def only_usage(body: dict[str, Any]) -> bool:
+def is_usage_event(body: dict[str, Any]) -> bool:
     """True for the event that `include_usage` adds: no choices, only the token counts."""
     return body.get("choices") == [] and isinstance(body.get("usage"), dict)
 
@@ -98,39 +106,39 @@ class ResponsesReader:
         self.tokens: Tokens | None = None
         self._items = 0
 
-    def whole(self, body: dict[str, Any]) -> None:
-        for item in dicts(body.get("output")):
-            self._item(item)
-        self._end(body)
+    def read_full_reply(self, body: dict[str, Any]) -> None:
+        for item in objects_in(body.get("output")):
+            self._read_output_item(item)
+        self._read_final_response(body)
 
-    def event(self, body: dict[str, Any]) -> None:
+    def read_stream_event(self, body: dict[str, Any]) -> None:
         kind = body.get("type")
         if kind == "response.output_item.done":
-            self._item(inner(body, "item"))
+            self._read_output_item(object_at(body, "item"))
         elif kind in _ENDS:
-            self._end(inner(body, "response"))
+            self._read_final_response(object_at(body, "response"))
 
-    def _end(self, response: dict[str, Any]) -> None:
+    def _read_final_response(self, response: dict[str, Any]) -> None:
         self.heard.finish = str(response.get("status") or "")
         usage = response.get("usage")
-        read, written = count(usage, "input_tokens"), count(usage, "output_tokens")
+        read, written = count_at(usage, "input_tokens"), count_at(usage, "output_tokens")
         if read is not None and written is not None:
             cached, stored = (
-                count(usage, "input_tokens_details", name) or 0
+                count_at(usage, "input_tokens_details", name) or 0
                 for name in ("cached_tokens", "cache_write_tokens")
             )
             self.tokens, self.complete = Tokens(read, written, cached, stored), True
 
-    def _item(self, item: dict[str, Any]) -> None:
+    def _read_output_item(self, item: dict[str, Any]) -> None:
         self._items += 1
         kind = str(item.get("type") or "")
-        for part in dicts(item.get("content")):
-            self.heard.text.add(part.get("text") if kind == "message" else "")
-        for part in dicts(item.get("summary")):
-            self.heard.reasoning.add(part.get("text"))
+        for part in objects_in(item.get("content")):
+            self.heard.text.append_piece(part.get("text") if kind == "message" else "")
+        for part in objects_in(item.get("summary")):
+            self.heard.reasoning.append_piece(part.get("text"))
         if kind.endswith("_call"):
             arguments = item.get("arguments") or item.get("input") or str(item.get("action") or "")
-            self.heard.call(self._items, item.get("name") or kind, arguments)
+            self.heard.add_tool_call(self._items, item.get("name") or kind, arguments)
 
 
 class ResponsesFormat(WireFormat):
@@ -141,17 +149,19 @@ class ResponsesFormat(WireFormat):
     elsewhere = ("previous_response_id", "conversation", "prompt", "background")
     hosted = ("web_search", "file_search", "code_interpreter", "image_generation", "mcp")
 
-    def limited(self, body: dict[str, Any], model: ModelSpec) -> tuple[dict[str, Any], int]:
-        most = positive(body.get("max_output_tokens"), "max_output_tokens", model.max_tokens)
+    def with_output_limit(
+        self, body: dict[str, Any], model: ModelSpec
+    ) -> tuple[dict[str, Any], int]:
+        most = positive_limit(body.get("max_output_tokens"), "max_output_tokens", model.max_tokens)
         return {**body, "max_output_tokens": most}, most
 
-    def reader(self) -> ResponsesReader:
+    def new_reader(self) -> ResponsesReader:
         return ResponsesReader()
 
-    def path(self, model: str, action: str) -> str:
+    def request_path(self, model: str, action: str) -> str:
         return "/responses"
 
-    def error(self, refused: RequestRefused) -> dict[str, Any]:
+    def error_body(self, refused: RequestRefused) -> dict[str, Any]:
         return openai_error(refused)
 
 
@@ -186,49 +196,53 @@ class MessagesReader:
         whole = self._counts["input_tokens"] + read + written
         return Tokens(whole, self._counts.get("output_tokens", 0), read, written)
 
-    def whole(self, body: dict[str, Any]) -> None:
+    def read_full_reply(self, body: dict[str, Any]) -> None:
         self.heard.finish = str(body.get("stop_reason") or "")
-        for place, block in enumerate(dicts(body.get("content"))):
-            self._block(place, block)
-        self._count(body.get("usage"))
+        for place, block in enumerate(objects_in(body.get("content"))):
+            self._read_block(place, block)
+        self._update_counts(body.get("usage"))
         self.complete = self.tokens is not None
 
-    def event(self, body: dict[str, Any]) -> None:
+    def read_stream_event(self, body: dict[str, Any]) -> None:
         kind, place = body.get("type"), body.get("index")
         if kind == "message_start":
-            self._count(inner(body, "message").get("usage"))
+            self._update_counts(object_at(body, "message").get("usage"))
         elif kind == "content_block_start":
-            self._block(place, inner(body, "content_block"))
+            self._read_block(place, object_at(body, "content_block"))
         elif kind == "content_block_delta":
-            self._delta(place, inner(body, "delta"))
+            self._read_delta(place, object_at(body, "delta"))
         elif kind == "message_delta":
-            self.heard.finish = str(inner(body, "delta").get("stop_reason") or self.heard.finish)
-            self._count(body.get("usage"))
+            self.heard.finish = str(
+                object_at(body, "delta").get("stop_reason") or self.heard.finish
+            )
+            self._update_counts(body.get("usage"))
             self.complete = (
-                count(body, "usage", "output_tokens") is not None and self.tokens is not None
+                count_at(body, "usage", "output_tokens") is not None and self.tokens is not None
             )
 
-    def _block(self, place: object, block: dict[str, Any]) -> None:
-        self.heard.text.add(block.get("text"))
-        self.heard.reasoning.add(block.get("thinking"))
+    def _read_block(self, place: object, block: dict[str, Any]) -> None:
+        self.heard.text.append_piece(block.get("text"))
+        self.heard.reasoning.append_piece(block.get("thinking"))
         if str(block.get("type") or "").endswith("tool_use"):
             arguments = block.get("input")
-            self.heard.call(place, block.get("name"), json.dumps(arguments) if arguments else "")
+            self.heard.add_tool_call(
+                place, block.get("name"), json.dumps(arguments) if arguments else ""
+            )
 
-    def _delta(self, place: object, delta: dict[str, Any]) -> None:
-        self.heard.text.add(delta.get("text"))
-        self.heard.reasoning.add(delta.get("thinking"))
+    def _read_delta(self, place: object, delta: dict[str, Any]) -> None:
+        self.heard.text.append_piece(delta.get("text"))
+        self.heard.reasoning.append_piece(delta.get("thinking"))
         if "partial_json" in delta:
-            self.heard.call(place, "", delta["partial_json"])
+            self.heard.add_tool_call(place, "", delta["partial_json"])
 
-    def _count(self, usage: object) -> None:
+    def _update_counts(self, usage: object) -> None:
         names = (
             "input_tokens",
             "output_tokens",
             "cache_read_input_tokens",
             "cache_creation_input_tokens",
         )
-        found = {name: count(usage, name) for name in names}
+        found = {name: count_at(usage, name) for name in names}
         self._counts.update({name: value for name, value in found.items() if value is not None})
 
 
@@ -241,17 +255,19 @@ class MessagesFormat(WireFormat):
     elsewhere = ("container", "mcp_servers")
     hosted = ("web_search", "web_fetch", "code_execution")
 
-    def limited(self, body: dict[str, Any], model: ModelSpec) -> tuple[dict[str, Any], int]:
-        most = positive(body.get("max_tokens"), "max_tokens", model.max_tokens)
+    def with_output_limit(
+        self, body: dict[str, Any], model: ModelSpec
+    ) -> tuple[dict[str, Any], int]:
+        most = positive_limit(body.get("max_tokens"), "max_tokens", model.max_tokens)
         return {**body, "max_tokens": most}, most
 
-    def reader(self) -> MessagesReader:
+    def new_reader(self) -> MessagesReader:
         return MessagesReader()
 
-    def path(self, model: str, action: str) -> str:
+    def request_path(self, model: str, action: str) -> str:
         return "/messages/count_tokens" if action == "count" else "/messages"
 
-    def error(self, refused: RequestRefused) -> dict[str, Any]:
+    def error_body(self, refused: RequestRefused) -> dict[str, Any]:
         kind = _KINDS.get(
             refused.status, "api_error" if refused.status >= 500 else "invalid_request_error"
         )
@@ -302,32 +318,34 @@ class GeminiReader:
         self.tokens: Tokens | None = None
         self._calls = 0
 
-    def whole(self, body: dict[str, Any]) -> None:
-        self.event(body)
+    def read_full_reply(self, body: dict[str, Any]) -> None:
+        self.read_stream_event(body)
 
-    def event(self, body: dict[str, Any]) -> None:
-        for candidate in dicts(body.get("candidates"))[:1]:
+    def read_stream_event(self, body: dict[str, Any]) -> None:
+        for candidate in objects_in(body.get("candidates"))[:1]:
             self.heard.finish = str(candidate.get("finishReason") or self.heard.finish)
-            for part in dicts(inner(candidate, "content").get("parts")):
-                self._part(part)
-        blocked = inner(body, "promptFeedback").get("blockReason")
+            for part in objects_in(object_at(candidate, "content").get("parts")):
+                self._read_part(part)
+        blocked = object_at(body, "promptFeedback").get("blockReason")
         self.heard.finish = str(blocked or self.heard.finish)
         usage = body.get("usageMetadata")
-        if (read := count(usage, "promptTokenCount")) is not None:
-            read += count(usage, "toolUsePromptTokenCount") or 0
-            written = (count(usage, "candidatesTokenCount") or 0) + (
-                count(usage, "thoughtsTokenCount") or 0
+        if (read := count_at(usage, "promptTokenCount")) is not None:
+            read += count_at(usage, "toolUsePromptTokenCount") or 0
+            written = (count_at(usage, "candidatesTokenCount") or 0) + (
+                count_at(usage, "thoughtsTokenCount") or 0
             )
-            self.tokens = Tokens(read, written, count(usage, "cachedContentTokenCount") or 0)
+            self.tokens = Tokens(read, written, count_at(usage, "cachedContentTokenCount") or 0)
         self.complete = bool(self.heard.finish) and self.tokens is not None
 
-    def _part(self, part: dict[str, Any]) -> None:
-        (self.heard.reasoning if part.get("thought") is True else self.heard.text).add(
+    def _read_part(self, part: dict[str, Any]) -> None:
+        (self.heard.reasoning if part.get("thought") is True else self.heard.text).append_piece(
             part.get("text")
         )
-        if (call := inner(part, "functionCall")) or "functionCall" in part:
+        if (call := object_at(part, "functionCall")) or "functionCall" in part:
             self._calls += 1
-            self.heard.call(self._calls, call.get("name"), json.dumps(call.get("args") or {}))
+            self.heard.add_tool_call(
+                self._calls, call.get("name"), json.dumps(call.get("args") or {})
+            )
 
 
 class GeminiFormat(WireFormat):
@@ -338,35 +356,39 @@ class GeminiFormat(WireFormat):
     dearer = ("serviceTier", "service_tier")
     elsewhere = ("cachedContent", "cached_content")
 
-    def streams(self, body: dict[str, Any], action: str) -> bool:
+    def is_stream_request(self, body: dict[str, Any], action: str) -> bool:
         return action == "stream"
 
-    def limited(self, body: dict[str, Any], model: ModelSpec) -> tuple[dict[str, Any], int]:
+    def with_output_limit(
+        self, body: dict[str, Any], model: ModelSpec
+    ) -> tuple[dict[str, Any], int]:
         if "generation_config" in body and "generationConfig" in body:
             raise RequestRefused(400, "'generationConfig' is given twice")
         at = "generation_config" if "generation_config" in body else "generationConfig"
-        config = inner(body, at)
+        config = object_at(body, at)
         name = "max_output_tokens" if "max_output_tokens" in config else "maxOutputTokens"
-        most = positive(config.get(name), name, model.max_tokens)
+        most = positive_limit(config.get(name), name, model.max_tokens)
         several = config.get("candidateCount", config.get("candidate_count"))
-        return {**body, at: {**config, name: most}}, most * positive(several, "candidateCount", 1)
+        return {**body, at: {**config, name: most}}, most * positive_limit(
+            several, "candidateCount", 1
+        )
 
-    def named(self, body: dict[str, Any], model: str) -> dict[str, Any]:
+    def with_model_name(self, body: dict[str, Any], model: str) -> dict[str, Any]:
         name = {"model": f"models/{model}"}
         if "generateContentRequest" in body:
             body = {
                 **body,
-                "generateContentRequest": {**inner(body, "generateContentRequest"), **name},
+                "generateContentRequest": {**object_at(body, "generateContentRequest"), **name},
             }
         return {**body, **name} if "model" in body else body
 
-    def reader(self) -> GeminiReader:
+    def new_reader(self) -> GeminiReader:
         return GeminiReader()
 
-    def path(self, model: str, action: str) -> str:
+    def request_path(self, model: str, action: str) -> str:
         return f"/models/{quote(model, safe='/')}:{_ACTIONS[action]}"
 
-    def error(self, refused: RequestRefused) -> dict[str, Any]:
+    def error_body(self, refused: RequestRefused) -> dict[str, Any]:
         error = {
             "code": refused.status,
             "message": refused.message,
@@ -375,13 +397,13 @@ class GeminiFormat(WireFormat):
         return {
             "error": {
                 **error,
-                "details": [_SPENT] if refused.status == 429 and refused.final else [],
+                "details": [_SPENT] if refused.status == 429 and refused.is_final else [],
             }
         }
 
-    def local(self, body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        tools = dicts(body.get("tools"))
-        removed = [name for tool in tools for name in tool if _camel(name) in _HOSTED]
+    def without_hosted_tools(self, body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        tools = objects_in(body.get("tools"))
+        removed = [name for tool in tools for name in tool if _camel_case(name) in _HOSTED]
         kept = [
             {name: value for name, value in tool.items() if name not in removed} for tool in tools
         ]
@@ -392,7 +414,7 @@ class GeminiFormat(WireFormat):
         )
 
 
-def _camel(name: str) -> str:
+def _camel_case(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 

@@ -45,7 +45,7 @@ class ConfinementMethod:
     isolation: str
 
 
-def choose(settings: SandboxSettings) -> ConfinementMethod:
+def choose_method(settings: SandboxSettings) -> ConfinementMethod:
     """The strongest method that holds.
 
     Raises IsolationError if there is none and the settings do not waive it.
@@ -56,16 +56,16 @@ def choose(settings: SandboxSettings) -> ConfinementMethod:
     for name in ("uid", "user") if os.geteuid() == 0 else ("user",):
         for proc in (True, False):
             way = ConfinementMethod(name, proc, "jailed")
-            why[f"{name}, {'own' if proc else 'no'} /proc"] = fault = attempt(way)
+            why[f"{name}, {'own' if proc else 'no'} /proc"] = fault = probe_method(way)
             if not fault:
                 return way
     reasons = "; ".join(f"{name}: {text}" for name, text in why.items())
     raise IsolationError("agents cannot be confined on this machine", where=reasons, fix=FIX)
 
 
-def attempt(way: ConfinementMethod) -> str:
+def probe_method(way: ConfinementMethod) -> str:
     """Run a probe that tries to escape; return the method's failures, "" if there is none."""
-    if bubblewrap.program() is None:
+    if bubblewrap.bwrap_path() is None:
         return "bubblewrap is not installed"
     with (
         tempfile.TemporaryDirectory(prefix="culmen-probe-") as folder,
@@ -73,11 +73,11 @@ def attempt(way: ConfinementMethod) -> str:
     ):
         layout = Layout(Path(folder) / "run")
         cage = Confinement(layout, 0, SandboxSettings(), way.name, way.proc)
-        layout.make()
+        layout.create_folders()
         layout.view.mkdir()
-        prepare(cage)
-        (layout.tree(0) / ".culmen").mkdir(parents=True)
-        worktree.give(layout.work(0), cage.owner)
+        prepare_folders(cage)
+        (layout.tree_folder(0) / ".culmen").mkdir(parents=True)
+        worktree.set_tree_owner(layout.work_folder(0), cage.owner)
         secret = Path(folder) / "secret"
         secret.write_text("secret")
         secret.chmod(0o644)
@@ -89,8 +89,8 @@ def attempt(way: ConfinementMethod) -> str:
         probe = [sys.executable, "-I", "-S", str(SCRIPTS / "probe.py"), json.dumps(targets)]
         try:
             done = subprocess.run(
-                command(cage, probe),
-                env=environment(cage, {}),
+                confined_command(cage, probe),
+                env=agent_environment(cage, {}),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -108,15 +108,19 @@ def attempt(way: ConfinementMethod) -> str:
     return ", ".join(broken)
 
 
-def prepare(cage: Confinement) -> None:
+def prepare_folders(cage: Confinement) -> None:
     """Create the folders that a confinement needs beside its tree; existing ones are kept.
 
     They lie side by side in a folder that no agent can write, so none can be replaced by a link.
     """
     layout, agent = cage.layout, cage.agent
-    for folder in (layout.home(agent), layout.temporary(agent), layout.shared(agent)):
+    for folder in (
+        layout.home_folder(agent),
+        layout.temporary_folder(agent),
+        layout.shared_memory_folder(agent),
+    ):
         folder.mkdir(parents=True, exist_ok=True)
-    os.chmod(layout.work(agent), 0o700)
+    os.chmod(layout.work_folder(agent), 0o700)
 
 
 # The world of an agent's processes: namespaces of their own in which only its work tree and HOME
@@ -151,12 +155,12 @@ class Confinement:
     @property
     def tree(self) -> str:
         """The work tree's path as the agent sees it."""
-        return TREE if self.way else str(self.layout.tree(self.agent).resolve())
+        return TREE if self.way else str(self.layout.tree_folder(self.agent).resolve())
 
     @property
     def home(self) -> str:
         """HOME as the agent sees it."""
-        return HOME if self.way else str(self.layout.home(self.agent).resolve())
+        return HOME if self.way else str(self.layout.home_folder(self.agent).resolve())
 
     @property
     def owner(self) -> int | None:
@@ -166,10 +170,10 @@ class Confinement:
     @property
     def mark(self) -> str:
         """Value of MARK in the environment of the agent's processes."""
-        return mark(self.layout.run, self.agent)
+        return session_mark(self.layout.run, self.agent)
 
 
-def mark(run: Path, agent: int) -> str:
+def session_mark(run: Path, agent: int) -> str:
     """Name of one session, unique on this machine."""
     return f"{zlib.crc32(os.fsencode(run.resolve())):08x}-{agent}"
 
@@ -182,7 +186,7 @@ def uid_of(run: Path, agent: int) -> int:
     return _FIRST_UID + (zlib.crc32(os.fsencode(run.resolve())) + agent) % _UIDS
 
 
-def environment(
+def agent_environment(
     cage: Confinement, extra: Mapping[str, str], path: Iterable[str] = ()
 ) -> dict[str, str]:
     """The complete environment of an agent's process."""
@@ -195,14 +199,14 @@ def environment(
         "SHELL": "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh",
         "LANG": "C.UTF-8",
         "TERM": "dumb",
-        "TMPDIR": "/tmp" if cage.way else str(cage.layout.temporary(cage.agent).resolve()),
+        "TMPDIR": "/tmp" if cage.way else str(cage.layout.temporary_folder(cage.agent).resolve()),
         "PYTHONDONTWRITEBYTECODE": "1",
         **extra,
         MARK: cage.mark,
     }
 
 
-def command(cage: Confinement, argv: Iterable[str], relay_port: int = 0) -> list[str]:
+def confined_command(cage: Confinement, argv: Iterable[str], relay_port: int = 0) -> list[str]:
     """The complete command line that runs `argv` in the confinement.
 
     With `relay_port` its model calls are led to the gateway.
@@ -220,12 +224,12 @@ def command(cage: Confinement, argv: Iterable[str], relay_port: int = 0) -> list
         "die": not cage.way,
     }
     inner = [sys.executable, "-I", "-S", str(SCRIPTS / "launch.py"), json.dumps(limits), *inner]
-    return [*_bubblewrap(cage), "--", *inner] if cage.way else inner
+    return [*_bubblewrap_command(cage), "--", *inner] if cage.way else inner
 
 
-def _bubblewrap(cage: Confinement) -> list[str]:
+def _bubblewrap_command(cage: Confinement) -> list[str]:
     line = [
-        bubblewrap.program() or "bwrap",
+        bubblewrap.bwrap_path() or "bwrap",
         "--die-with-parent",
         "--new-session",
         "--unshare-pid",
@@ -237,30 +241,38 @@ def _bubblewrap(cage: Confinement) -> list[str]:
         line += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
     else:
         line += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    line += [*bubblewrap.system(), "--dev", "/dev", *(["--proc", "/proc"] if cage.proc else [])]
+    line += [
+        *bubblewrap.system_arguments(),
+        "--dev",
+        "/dev",
+        *(["--proc", "/proc"] if cage.proc else []),
+    ]
     for name in _ETC_ONLINE if cage.network else ("ssl", "ca-certificates", "pki"):
         line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    for folder, place in ((cage.layout.temporary, "/tmp"), (cage.layout.shared, "/dev/shm")):
+    for folder, place in (
+        (cage.layout.temporary_folder, "/tmp"),
+        (cage.layout.shared_memory_folder, "/dev/shm"),
+    ):
         line += ["--bind", str(folder(cage.agent)), place]
     shown = (*bubblewrap.python_folders(), *cage.visible)
-    line += bubblewrap.shown(shown)
-    line += _masks(cage.hidden, shown)
-    line += bubblewrap.parents(f"{HOME}/x", set())
+    line += bubblewrap.read_only_arguments(shown)
+    line += _mask_options(cage.hidden, shown)
+    line += bubblewrap.parent_arguments(f"{HOME}/x", set())
     line += [
         "--bind",
-        str(cage.layout.home(cage.agent)),
+        str(cage.layout.home_folder(cage.agent)),
         HOME,
         "--bind",
-        str(cage.layout.tree(cage.agent)),
+        str(cage.layout.tree_folder(cage.agent)),
         TREE,
     ]
     line += ["--ro-bind", str(cage.layout.view), f"{TREE}/{VIEW}"]
     if cage.socket is not None:
-        line += [*bubblewrap.parents(GATEWAY, set()), "--bind", str(cage.socket), GATEWAY]
+        line += [*bubblewrap.parent_arguments(GATEWAY, set()), "--bind", str(cage.socket), GATEWAY]
     return [*line, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", TREE]
 
 
-def _masks(hidden: Iterable[str], shown: Iterable[str]) -> list[str]:
+def _mask_options(hidden: Iterable[str], shown: Iterable[str]) -> list[str]:
     """Options that cover hidden paths inside visible folders (a project that is its own venv)."""
     line: list[str] = []
     covered = [bubblewrap.HIDDEN + "/"]

@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from culmen.agents.sandbox import safe
-from culmen.agents.sandbox.layout import QUEUE, tag
+from culmen.agents.sandbox.layout import QUEUE, agent_tag
 from culmen.agents.sandbox.safe import IntakeRefused
 from culmen.agents.sandbox.settings import (
     BATCH,
@@ -74,7 +74,7 @@ class QueueScan:
     refused: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def parse(data: bytes) -> QueueRequest:
+def parse_request(data: bytes) -> QueueRequest:
     """A request from its bytes, texts bounded.
 
     Raises IntakeRefused: garbage, bad_request.
@@ -94,14 +94,14 @@ def parse(data: bytes) -> QueueRequest:
     return QueueRequest(
         request.path,
         request.paths,
-        printable(request.note, NOTE_CHARS),
-        tuple(printable(parent, _PARENT_CHARS) for parent in request.parents[:_PARENTS]),
-        None if request.report is None else printable(request.report, WORD_CHARS),
-        None if request.finish is None else printable(request.finish, WORD_CHARS),
+        printable_text(request.note, NOTE_CHARS),
+        tuple(printable_text(parent, _PARENT_CHARS) for parent in request.parents[:_PARENTS]),
+        None if request.report is None else printable_text(request.report, WORD_CHARS),
+        None if request.finish is None else printable_text(request.finish, WORD_CHARS),
     )
 
 
-def printable(text: str, most: int) -> str:
+def printable_text(text: str, most: int) -> str:
     """A text cut to `most` characters, without characters that act on a terminal.
 
     Characters that cannot be stored as UTF-8 are replaced.
@@ -123,7 +123,7 @@ class RequestQueue:
         self._tree, self._agent, self._part = tree, agent, part
         self._faults, self._reports = faults, 0
 
-    def look(self, known: Callable[[str], bool], patient: bool = False) -> QueueScan:
+    def scan_requests(self, known: Callable[[str], bool], patient: bool = False) -> QueueScan:
         """Read the queue, oldest name first, at most about `BATCH` experiments.
 
         `known` returns True for tickets that were handed over before. Only entries that are not
@@ -132,12 +132,12 @@ class RequestQueue:
         """
         batch = QueueScan()
         try:
-            with safe.folder(self._tree, (QUEUE,)) as fd:
-                names = _requests(fd)
+            with safe.open_folder(self._tree, (QUEUE,)) as fd:
+                names = _request_names(fd)
                 for name in names[:PENDING]:
                     if len(batch.experiments) >= BATCH or batch.finish is not None:
                         break
-                    self._take(fd, name, known, batch)
+                    self._take_request(fd, name, known, batch)
                 excess = [] if patient else names[PENDING:]
                 batch.refused.update((self.ticket(name), "queue_full") for name in excess)
                 batch.taken += excess
@@ -145,25 +145,30 @@ class RequestQueue:
             return batch
         return batch
 
-    def remove(self, names: Iterable[str]) -> None:
+    def remove_requests(self, names: Iterable[str]) -> None:
         """Remove settled requests from the queue."""
-        with contextlib.suppress(IntakeRefused, OSError), safe.folder(self._tree, (QUEUE,)) as fd:
+        with (
+            contextlib.suppress(IntakeRefused, OSError),
+            safe.open_folder(self._tree, (QUEUE,)) as fd,
+        ):
             for name in names:
-                _unlink(fd, name)
+                _remove_entry(fd, name)
 
     def ticket(self, name: str) -> str:
         """The ticket of a request."""
-        return f"{tag(self._agent)}-{name.removesuffix('.json')}"
+        return f"{agent_tag(self._agent)}-{name.removesuffix('.json')}"
 
-    def _take(self, fd: int, name: str, known: Callable[[str], bool], batch: QueueScan) -> None:
+    def _take_request(
+        self, fd: int, name: str, known: Callable[[str], bool], batch: QueueScan
+    ) -> None:
         ticket = self.ticket(name)
         batch.taken.append(name)
         if known(ticket):
             return
         try:
-            request = parse(safe.read_at(fd, name, REQUEST_BYTES))
+            request = parse_request(safe.read_at(fd, name, REQUEST_BYTES))
         except IntakeRefused as refused:
-            return self._wrong(Experiment(ticket, fault=str(refused)), batch)
+            return self._record_invalid_request(Experiment(ticket, fault=str(refused)), batch)
         if request.report is not None:
             self._reports += 1
             if self._reports > REPORTS:
@@ -175,15 +180,19 @@ class RequestQueue:
         elif request.paths:
             for n, path in enumerate(request.paths):
                 if not known(f"{ticket}.{n}"):
-                    self._ask(f"{ticket}.{n}", path, request, batch)
+                    self._add_experiment(f"{ticket}.{n}", path, request, batch)
         else:
-            self._ask(ticket, request.path, request, batch)
+            self._add_experiment(ticket, request.path, request, batch)
 
-    def _ask(self, ticket: str, path: str, request: QueueRequest, batch: QueueScan) -> None:
-        experiment = self._experiment(ticket, path, request)
-        self._wrong(experiment, batch) if experiment.fault else batch.experiments.append(experiment)
+    def _add_experiment(
+        self, ticket: str, path: str, request: QueueRequest, batch: QueueScan
+    ) -> None:
+        experiment = self._read_experiment(ticket, path, request)
+        self._record_invalid_request(
+            experiment, batch
+        ) if experiment.fault else batch.experiments.append(experiment)
 
-    def _wrong(self, experiment: Experiment, batch: QueueScan) -> None:
+    def _record_invalid_request(self, experiment: Experiment, batch: QueueScan) -> None:
         """Record an invalid request as an experiment; after `FAULTS` of them, refuse it."""
         self._faults += 1
         if self._faults > FAULTS:
@@ -191,47 +200,49 @@ class RequestQueue:
         else:
             batch.experiments.append(experiment)
 
-    def _experiment(self, ticket: str, path: str, request: QueueRequest) -> Experiment:
+    def _read_experiment(self, ticket: str, path: str, request: QueueRequest) -> Experiment:
         try:
             if len(path) > _PATH_CHARS:
                 raise IntakeRefused("bad_name")
-            names = safe.split(path)
+            names = safe.split_path(path)
             if names[0] != "candidates" or len(names) < 2:
                 raise IntakeRefused("outside_candidates")
-            parts, fault = self._parts(names), ""
+            parts, fault = self._read_candidate_parts(names), ""
         except IntakeRefused as refused:
             parts, fault = {}, "outside_candidates" if str(refused) == "outside" else str(refused)
         return Experiment(
-            ticket, printable(path, _PATH_CHARS), parts, request.note, request.parents, fault
+            ticket, printable_text(path, _PATH_CHARS), parts, request.note, request.parents, fault
         )
 
-    def _parts(self, names: tuple[str, ...]) -> dict[str, str]:
+    def _read_candidate_parts(self, names: tuple[str, ...]) -> dict[str, str]:
         """The texts of a file, or of all files of a folder by their paths in it."""
-        with safe.folder(self._tree, names[:-1]) as fd:
+        with safe.open_folder(self._tree, names[:-1]) as fd:
             try:
                 mode = os.stat(names[-1], dir_fd=fd, follow_symlinks=False).st_mode
             except OSError:
                 raise IntakeRefused("missing") from None
             if not stat.S_ISDIR(mode):
                 return {
-                    self._part or names[-1]: safe.text(safe.read_at(fd, names[-1], CANDIDATE_BYTES))
+                    self._part or names[-1]: safe.decode_text(
+                        safe.read_at(fd, names[-1], CANDIDATE_BYTES)
+                    )
                 }
         parts: dict[str, str] = {}
         room = CANDIDATE_BYTES
-        for path, regular in safe.walk(self._tree, names, CANDIDATE_FILES + 1):
+        for path, regular in safe.walk_folder(self._tree, names, CANDIDATE_FILES + 1):
             if not regular:
                 raise IntakeRefused("not_a_file")
             if len(parts) >= CANDIDATE_FILES:
                 raise IntakeRefused("too_many_files")
-            data = safe.read(self._tree, path, room)
+            data = safe.read_regular_file(self._tree, path, room)
             room -= len(data)
-            parts[path.removeprefix("/".join(names) + "/")] = safe.text(data)
+            parts[path.removeprefix("/".join(names) + "/")] = safe.decode_text(data)
         if not parts:
             raise IntakeRefused("empty")
         return parts
 
 
-def _requests(fd: int) -> list[str]:
+def _request_names(fd: int) -> list[str]:
     """Names of requests in the open folder, sorted.
 
     Other entries are removed, except hidden files (requests being written), up to a number.
@@ -245,11 +256,11 @@ def _requests(fd: int) -> list[str]:
             if _NAME.fullmatch(entry.name):
                 names.append(entry.name)
             elif not entry.name.startswith(".") or (hidden := hidden + 1) > PENDING:
-                _unlink(fd, entry.name)
+                _remove_entry(fd, entry.name)
     return sorted(names)
 
 
-def _unlink(fd: int, name: str) -> None:
+def _remove_entry(fd: int, name: str) -> None:
     try:
         os.unlink(name, dir_fd=fd)
     except OSError:

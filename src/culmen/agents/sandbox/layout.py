@@ -21,7 +21,7 @@ VIEW = ".culmen"  # the view's name in a work tree
 QUEUE = "queue"
 
 
-def tag(agent: int) -> str:
+def agent_tag(agent: int) -> str:
     """The agent's name in paths: a00, a01, ..."""
     return f"a{agent:02d}"
 
@@ -42,35 +42,35 @@ class Layout:
         """The view that all agents share."""
         return self.run / "view"
 
-    def control(self, agent: int) -> Path:
+    def control_folder(self, agent: int) -> Path:
         """Folder of the records of one session."""
-        return self.run / "control" / tag(agent)
+        return self.run / "control" / agent_tag(agent)
 
-    def work(self, agent: int) -> Path:
+    def work_folder(self, agent: int) -> Path:
         """Folder that holds one agent's tree, home and temporary files."""
-        return self.run / "work" / tag(agent)
+        return self.run / "work" / agent_tag(agent)
 
-    def tree(self, agent: int) -> Path:
+    def tree_folder(self, agent: int) -> Path:
         """One agent's work tree."""
-        return self.work(agent) / "tree"
+        return self.work_folder(agent) / "tree"
 
-    def home(self, agent: int) -> Path:
+    def home_folder(self, agent: int) -> Path:
         """One agent's HOME."""
-        return self.work(agent) / "home"
+        return self.work_folder(agent) / "home"
 
-    def temporary(self, agent: int) -> Path:
+    def temporary_folder(self, agent: int) -> Path:
         """One agent's /tmp."""
-        return self.work(agent) / "tmp"
+        return self.work_folder(agent) / "tmp"
 
-    def shared(self, agent: int) -> Path:
+    def shared_memory_folder(self, agent: int) -> Path:
         """One agent's /dev/shm."""
-        return self.work(agent) / "shm"
+        return self.work_folder(agent) / "shm"
 
-    def transcript(self, agent: int) -> Path:
+    def transcript_file(self, agent: int) -> Path:
         """Output of one agent's program, a line for each event."""
-        return self.run / "transcripts" / f"{tag(agent)}.jsonl"
+        return self.run / "transcripts" / f"{agent_tag(agent)}.jsonl"
 
-    def make(self) -> None:
+    def create_folders(self) -> None:
         """Create the folders that every session needs, closed to other users."""
         self.run.mkdir(parents=True, exist_ok=True)
         for name in ("control", "work", "transcripts"):
@@ -113,10 +113,10 @@ class RecordLog:
         self._path = path
         self.records: list[dict[str, Any]] = []
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._load()
+        self._load_records()
         self._file = path.open("ab")
 
-    def _load(self) -> None:
+    def _load_records(self) -> None:
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
@@ -131,7 +131,7 @@ class RecordLog:
         if sound < len(data):
             os.truncate(self._path, sound)
 
-    def add(self, record: dict[str, Any], *, sync: bool = True) -> None:
+    def append_record(self, record: dict[str, Any], *, sync: bool = True) -> None:
         """Append a record.
 
         On return it outlives this process; with `sync`, or after `sync()`, a power failure too.

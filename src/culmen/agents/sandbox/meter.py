@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from culmen.agents.sandbox.layout import tag
+from culmen.agents.sandbox.layout import agent_tag
 from culmen.core.errors import UserError
-from culmen.core.usage import Budget, Usage, total
+from culmen.core.usage import Budget, Usage, total_usage
 
 _BY_WIRE = {"messages": "anthropic", "responses": "openai", "chat": "openai", "gemini": "gemini"}
 NOTHING = Usage()
@@ -42,7 +42,7 @@ class SessionMeter:
         """The gateway's socket for sandboxes; None before the gateway is started."""
         return Path(self._place) / "gateway" if self._place else None
 
-    async def open(
+    async def open_account(
         self,
         agent: int,
         model: str,
@@ -55,34 +55,40 @@ class SessionMeter:
         `ring` is called when a budget is spent. The token is "" if no model is configured. Raises
         UserError for a model without an address, key or price.
         """
-        answering, name = self._answering(model, wires)
+        answering, name = self._answering_model(model, wires)
         if answering is None:
             return "", model
         if self._gateway is None:
-            self._gateway = await self._started()
+            self._gateway = await self._start_gateway()
         paid = {key: limits[key] for key in ("calls", "tokens", "dollars") if key in limits}
         budget = msgspec.convert(paid, Budget, strict=False)
-        self._tokens[agent] = self._gateway.open(tag(agent), budget=budget, models={"*": answering})
-        self._alarms[agent] = asyncio.create_task(self._alarm(self._tokens[agent], ring))
+        self._tokens[agent] = self._gateway.open(
+            agent_tag(agent), budget=budget, models={"*": answering}
+        )
+        self._alarms[agent] = asyncio.create_task(
+            self._ring_when_exhausted(self._tokens[agent], ring)
+        )
         return self._tokens[agent], name
 
     def usage(self, agent: int) -> Usage:
         """Cost of this agent, including earlier processes of the run."""
         if agent not in self._earlier:
-            self._earlier[agent] = NOTHING if agent in self._tokens else written(self._file(agent))
+            self._earlier[agent] = (
+                NOTHING if agent in self._tokens else transcript_usage(self._transcript_file(agent))
+            )
         live = self._gateway.usage(self._tokens[agent]) if agent in self._tokens else NOTHING
         return self._earlier[agent] + live
 
-    def remember(self, agent: int) -> None:
+    def load_earlier_usage(self, agent: int) -> None:
         """Read the cost of this agent in earlier processes; called before its session is opened."""
-        self._earlier[agent] = written(self._file(agent))
+        self._earlier[agent] = transcript_usage(self._transcript_file(agent))
 
-    def told(self, agent: int) -> None:
+    def mark_reported(self, agent: int) -> None:
         """Note that the usage so far was reported, so that it no longer counts as pending."""
         if agent in self._tokens:
             self._gateway.take(self._tokens[agent])
 
-    def stopped(self, agent: int) -> str:
+    def refusing_limit(self, agent: int) -> str:
         """Limit that refused the agent's last request.
 
         The agent's limits are calls | tokens | dollars, the run's is budget; "" if none did.
@@ -90,7 +96,7 @@ class SessionMeter:
         word = self._gateway.report(self._tokens[agent]).stopped if agent in self._tokens else ""
         return "budget" if word == "run" else word
 
-    async def shut(self, agent: int) -> None:
+    async def close_account(self, agent: int) -> None:
         """Refuse further calls of this agent; return when all its calls are counted."""
         if agent in self._tokens:
             self._gateway.close(self._tokens[agent])
@@ -108,7 +114,7 @@ class SessionMeter:
             shutil.rmtree(self._place, ignore_errors=True)
             self._place = ""
 
-    async def _started(self) -> Any:
+    async def _start_gateway(self) -> Any:
         from culmen.agents.gateway.metering import Metering
 
         self._place = tempfile.mkdtemp(prefix="culmen-gateway-")  # paths of sockets must be short
@@ -118,11 +124,11 @@ class SessionMeter:
         os.chmod(f"{self._place}/gateway", 0o666)
         return started
 
-    async def _alarm(self, token: str, ring: Callable[[], None]) -> None:
+    async def _ring_when_exhausted(self, token: str, ring: Callable[[], None]) -> None:
         await self._gateway.exhausted(token)
         ring()
 
-    def _answering(self, model: str, wires: tuple[str, ...]) -> tuple[Any, str]:
+    def _answering_model(self, model: str, wires: tuple[str, ...]) -> tuple[Any, str]:
         """The model or provider that answers an agent, and the name to request.
 
         It is the agent's own model, else the run's, else the provider for which the program is
@@ -136,11 +142,11 @@ class SessionMeter:
             found = ModelBook(file).model(model)
             return found, found.model
         if text and text != "offline":
-            found = ModelBook(file).roles(text).pick("agent", 0)
+            found = ModelBook(file).parse_roles(text).pick_model("agent", 0)
             return (found, found.model) if isinstance(found, ModelSpec) else (None, "")
         if len(wires) == 1:
             provider = PROVIDERS[_BY_WIRE[wires[0]]]
-            if provider.key.needed and not provider.key.found():
+            if provider.key.is_needed and not provider.key.is_available():
                 raise UserError(
                     "no model is named, and there is no key for the program's own provider",
                     where=provider.name,
@@ -149,11 +155,11 @@ class SessionMeter:
             return provider, ""
         return None, ""
 
-    def _file(self, agent: int) -> Path:
-        return self._folder / f"agent-{tag(agent)}.jsonl"
+    def _transcript_file(self, agent: int) -> Path:
+        return self._folder / f"agent-{agent_tag(agent)}.jsonl"
 
 
-def written(file: Path) -> Usage:
+def transcript_usage(file: Path) -> Usage:
     """Usage in a transcript of the gateway; torn lines are skipped."""
     found: list[Usage] = []
     try:
@@ -165,7 +171,7 @@ def written(file: Path) -> Usage:
                     continue
     except FileNotFoundError:
         return NOTHING
-    return total(found)
+    return total_usage(found)
 
 
 class _Row(msgspec.Struct, frozen=True):

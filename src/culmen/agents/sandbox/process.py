@@ -16,7 +16,7 @@ from culmen.agents.adapters import Adapter, AgentJob, Parting, Pipes, ProgramDia
 from culmen.agents.sandbox import confinement, safe
 from culmen.agents.sandbox import confinement as sandbox
 from culmen.agents.sandbox.confinement import MARK
-from culmen.agents.sandbox.intake import printable
+from culmen.agents.sandbox.intake import printable_text
 from culmen.agents.sandbox.settings import WORD_CHARS, SandboxSettings
 from culmen.core.errors import UserError
 from culmen.evaluate.jail import procfs
@@ -65,7 +65,7 @@ class SandboxProcess:
         finally:
             if jailed:
                 os.close(writer)
-        init = await asyncio.to_thread(_init, reader) if jailed else 0
+        init = await asyncio.to_thread(_read_first_pid, reader) if jailed else 0
         return cls(process, init, env[MARK])
 
     @property
@@ -81,7 +81,7 @@ class SandboxProcess:
         return Pipes(process.stdout, process.stderr, process.wait, process.stdin)
 
     @property
-    def over(self) -> bool:
+    def has_ended(self) -> bool:
         """True if the started process has ended."""
         return self._process.returncode is not None
 
@@ -94,12 +94,12 @@ class SandboxProcess:
             if self._pidfd >= 0:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-            if not self.over:
+            if not self.has_ended:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
             await self._process.wait()
             if self._pidfd >= 0:
-                await asyncio.to_thread(_gone, self._pidfd)
+                await asyncio.to_thread(_wait_for_process_end, self._pidfd)
                 os.close(self._pidfd)
                 self._pidfd = -1
             await asyncio.to_thread(end_strays, self._mark)
@@ -110,7 +110,7 @@ class SandboxProcess:
 def end_strays(mark: str) -> None:
     """End the rest of a session: of a driver that was killed, or of an unconfined one."""
     for _ in range(200):
-        strays = procfs.marked(f"{MARK}={mark}\0")
+        strays = procfs.marked_pids(f"{MARK}={mark}\0")
         if not strays:
             return
         for pid in strays:
@@ -119,7 +119,7 @@ def end_strays(mark: str) -> None:
         time.sleep(0.01)
 
 
-def _init(reader: int) -> int:
+def _read_first_pid(reader: int) -> int:
     """Pid of the sandbox's first process, as bubblewrap reports it; 0 if it could not start."""
     with os.fdopen(reader, "rb") as file:
         data = file.read(4096)
@@ -129,7 +129,7 @@ def _init(reader: int) -> int:
         return 0
 
 
-def _gone(pidfd: int) -> None:
+def _wait_for_process_end(pidfd: int) -> None:
     import select
 
     poll = select.poll()
@@ -145,7 +145,7 @@ _LOOK, _LOOK_AT_DISK = 0.5, 10.0  # seconds between measurements
 _ENTRIES = 500_000  # files after which the disk limit counts as broken, whatever their size
 
 
-async def watch(
+async def watch_limits(
     pid: int,
     folders: Iterable[Path],
     settings: SandboxSettings,
@@ -161,31 +161,31 @@ async def watch(
         if not going():
             return "stopped"
         used = (
-            await asyncio.to_thread(procfs.memory, [pid], lambda _: settings.memory_mb << 10)
+            await asyncio.to_thread(procfs.tree_kb, [pid], lambda _: settings.memory_mb << 10)
         ).get(pid, 0)
         if used > settings.memory_mb << 10:
             return "memory"
-        if await asyncio.to_thread(below, pid, settings.processes) > settings.processes:
+        if await asyncio.to_thread(count_descendants, pid, settings.processes) > settings.processes:
             return "processes"
         if time.monotonic() >= next_disk:
-            if await asyncio.to_thread(space, places) > settings.disk_mb << 20:
+            if await asyncio.to_thread(disk_bytes, places) > settings.disk_mb << 20:
                 return "disk"
             next_disk = time.monotonic() + _LOOK_AT_DISK
         await asyncio.sleep(_LOOK)
     return ""
 
 
-def below(pid: int, most: int) -> int:
+def count_descendants(pid: int, most: int) -> int:
     """Number of descendants of `pid`; counting stops just above `most`."""
     count, queue = 0, [pid]
     while queue and count <= most:
-        found = procfs.children(queue.pop())
+        found = procfs.child_pids(queue.pop())
         count += len(found)
         queue += found
     return count
 
 
-def space(folders: Iterable[Path]) -> float:
+def disk_bytes(folders: Iterable[Path]) -> float:
     """Bytes on disk below these folders; infinity if there are too many files to count.
 
     Links are not followed.
@@ -249,23 +249,23 @@ class ProgramHost:
         """
         plan = self._adapter.plan(self._job)
         cage = self._cage = replace(self._cage, visible=plan.visible, network=plan.network)
-        confinement.prepare(cage)
+        confinement.prepare_folders(cage)
         for path, text in plan.files.items():
-            home = cage.layout.home(cage.agent)
-            await asyncio.to_thread(safe.write, home, path, text.encode(), cage.owner)
+            home = cage.layout.home_folder(cage.agent)
+            await asyncio.to_thread(safe.write_regular_file, home, path, text.encode(), cage.owner)
         port = sandbox.port_of(self._job.base_url)
-        line = sandbox.command(cage, plan.argv, port)
-        env = sandbox.environment(cage, plan.environment, plan.path)
+        line = sandbox.confined_command(cage, plan.argv, port)
+        env = sandbox.agent_environment(cage, plan.environment, plan.path)
         cwd = None if cage.way else Path(cage.tree)
         self._running = running = await SandboxProcess.start(line, env, stdin=plan.stdin, cwd=cwd)
-        self._talk = self._adapter.talk(running.pipes, self._job, self._heard)
+        self._talk = self._adapter.talk(running.pipes, self._job, self._on_event)
         self.parting, self.life = None, time.monotonic()
         self._tasks = [
-            asyncio.create_task(self._listen(running)),
-            asyncio.create_task(self._guard(running)),
+            asyncio.create_task(self._run_dialogue(running)),
+            asyncio.create_task(self._enforce_limits(running)),
         ]
         for task in self._tasks:
-            task.add_done_callback(self._done)
+            task.add_done_callback(self._on_task_done)
 
     @property
     def seconds(self) -> float:
@@ -273,12 +273,12 @@ class ProgramHost:
         return time.monotonic() - self._began
 
     @property
-    def over(self) -> bool:
+    def has_ended(self) -> bool:
         """True if the program has ended, by itself or not."""
         return self.parting is not None and not self._again
 
     @property
-    def claimed(self) -> dict[str, float]:
+    def claimed_usage(self) -> dict[str, float]:
         """Usage by the program's own count, over all its processes."""
         last = self.parting.claimed if self.parting else {}
         return {
@@ -291,17 +291,17 @@ class ProgramHost:
 
         Return False if that is not possible.
         """
-        if self.over or self._talk is None:
+        if self.has_ended or self._talk is None:
             return False
         self.life = time.monotonic()
-        if self._adapter.nudges and await self._talk.say(text):
+        if self._adapter.nudges and await self._talk.interrupt_with(text):
             return True
         if not self._adapter.resumes or not self._talk.session:
             return False
         self._again = True
         try:
-            await self._stop()
-            self._claims = self.claimed
+            await self._stop_process()
+            self._claims = self.claimed_usage
             self._job = replace(
                 self._job, resume=self._talk.session, prompt=text, claimed=self._claims
             )
@@ -310,18 +310,18 @@ class ProgramHost:
             self.parting = Parting("crashed", why=str(error))
         finally:
             self._again = False
-        if self.over:
+        if self.has_ended:
             self._ring()
-        return not self.over
+        return not self.has_ended
 
     async def end(self, cause: str = "") -> None:
         """End every process; `cause` is the reason if the program has not ended by itself."""
-        if not self.over:
+        if not self.has_ended:
             self.cause = self.cause or cause
-        await self._stop()
+        await self._stop_process()
         self._ring()
 
-    async def _stop(self) -> None:
+    async def _stop_process(self) -> None:
         running, self._running = self._running, None
         if running is not None:
             await running.end()
@@ -337,46 +337,46 @@ class ProgramHost:
         if self.parting is None:
             self.parting = Parting("crashed", why=self.cause)
 
-    async def _listen(self, running: SandboxProcess) -> None:
+    async def _run_dialogue(self, running: SandboxProcess) -> None:
         assert self._talk is not None
         parting = await self._talk.run()
         if self._running is running:  # the program has ended by itself
             await asyncio.shield(running.end())
         self.parting = self.parting or parting
-        self._write(ProgramEvent("life", f"ended: {parting.ended} {parting.why}"), force=True)
+        self._write_event(ProgramEvent("life", f"ended: {parting.ended} {parting.why}"), force=True)
         self._ring()
 
-    async def _guard(self, running: SandboxProcess) -> None:
-        folders = [self._cage.layout.work(self._cage.agent)]
-        cause = await watch(
+    async def _enforce_limits(self, running: SandboxProcess) -> None:
+        folders = [self._cage.layout.work_folder(self._cage.agent)]
+        cause = await watch_limits(
             running.pid,
             folders,
             self._cage.settings,
             self._going,
-            lambda: self.over or running.over,
+            lambda: self.has_ended or running.has_ended,
         )
         if cause:
             self.cause = cause
             await self.end(cause)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         """Keep the error of a task: a bug in culmen must not look like a silent agent."""
         if not task.cancelled() and task.exception() is not None:
             self.failure = self.failure or task.exception()
             self._ring()
 
-    def _heard(self, sign: ProgramEvent) -> None:
+    def _on_event(self, sign: ProgramEvent) -> None:
         if sign.kind != "trouble":
             self.life = time.monotonic()
-        self._write(sign)
+        self._write_event(sign)
 
-    def _write(self, sign: ProgramEvent, force: bool = False) -> None:
+    def _write_event(self, sign: ProgramEvent, force: bool = False) -> None:
         if sign.kind == "life" and not force:
             return
         row = {
             "seconds": round(self.seconds, 3),
             "kind": sign.kind,
-            "text": printable(sign.text, WORD_CHARS),
+            "text": printable_text(sign.text, WORD_CHARS),
         }
         # a full disk costs a line of the transcript, not the session
         with contextlib.suppress(OSError):

@@ -50,7 +50,7 @@ class CommitStamp:
     time: int
 
 
-def git(folder: Path, *words: str, data: bytes | None = None, bare: bool = True) -> bytes:
+def run_git(folder: Path, *words: str, data: bytes | None = None, bare: bool = True) -> bytes:
     """Run one git command on a git directory or, if not `bare`, in a work tree.
 
     Returns stdout. Raises UserError if git is missing, Unavailable if it fails (disk full, damaged
@@ -87,11 +87,11 @@ class SharedRepository:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def ready(self, files: Mapping[str, bytes], stamp: CommitStamp, message: str) -> str:
+    def ensure_trunk(self, files: Mapping[str, bytes], stamp: CommitStamp, message: str) -> str:
         """Commit of the trunk; a missing repository is created with `files` as first commit."""
         if not (self.folder / "HEAD").exists():
             self.folder.parent.mkdir(parents=True, exist_ok=True)
-            git(
+            run_git(
                 self.folder,
                 "init",
                 "--quiet",
@@ -103,37 +103,41 @@ class SharedRepository:
         trunk = self.head()
         if trunk:
             return trunk
-        first = self.commit(stamp, message, files)
-        self.move({TRUNK: first})
+        first = self.write_commit(stamp, message, files)
+        self.move_refs({TRUNK: first})
         return first
 
     def head(self, ref: str = TRUNK) -> str:
         """Commit of a ref; "" if there is none."""
-        return git(self.folder, "for-each-ref", "--format=%(objectname)", ref).decode().strip()
+        return run_git(self.folder, "for-each-ref", "--format=%(objectname)", ref).decode().strip()
 
-    def has(self, commit: str) -> bool:
+    def has_commit(self, commit: str) -> bool:
         """True if the repository has this commit."""
         if not re.fullmatch("[0-9a-f]{40,64}", commit):
             return False
-        said = git(self.folder, "cat-file", "--batch-check", data=commit.encode() + b"\n").decode()
+        said = run_git(
+            self.folder, "cat-file", "--batch-check", data=commit.encode() + b"\n"
+        ).decode()
         return said.split()[1:2] == ["commit"]
 
-    def listing(self, commit: str) -> dict[str, str]:
+    def content_names(self, commit: str) -> dict[str, str]:
         """Content names of a commit's files, by path."""
         found: dict[str, str] = {}
-        for entry in git(self.folder, "ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0"):
+        for entry in run_git(self.folder, "ls-tree", "-r", "-z", "--full-tree", commit).split(
+            b"\0"
+        ):
             about, _, path = entry.partition(b"\t")
             if path:
                 found[path.decode("utf-8", "surrogateescape")] = about.split()[2].decode()
         return found
 
-    def contents(self, names: Iterable[str]) -> dict[str, bytes]:
+    def read_contents(self, names: Iterable[str]) -> dict[str, bytes]:
         """Bytes of contents, by name."""
         wanted = list(dict.fromkeys(names))
         if not wanted:
             return {}
         data, found, at = (
-            git(self.folder, "cat-file", "--batch", data="\n".join(wanted).encode() + b"\n"),
+            run_git(self.folder, "cat-file", "--batch", data="\n".join(wanted).encode() + b"\n"),
             {},
             0,
         )
@@ -149,7 +153,7 @@ class SharedRepository:
             at = end + 1 + size + 1
         return found
 
-    def commit(
+    def write_commit(
         self,
         stamp: CommitStamp,
         message: str,
@@ -161,8 +165,11 @@ class SharedRepository:
         No branch is moved. The same arguments make the same commit.
         """
         ref = "refs/culmen/new"
-        stream = [f"commit {ref}\n", f"author {_person(stamp.name)} {stamp.time} +0000\n"]
-        stream += [f"committer {_person('culmen')} {stamp.time} +0000\n", _data(message.encode())]
+        stream = [f"commit {ref}\n", f"author {_git_identity(stamp.name)} {stamp.time} +0000\n"]
+        stream += [
+            f"committer {_git_identity('culmen')} {stamp.time} +0000\n",
+            _data_block(message.encode()),
+        ]
         stream += [
             f"{word} {parent}\n"
             for word, parent in zip(("from", *("merge",) * len(parents)), parents)
@@ -170,9 +177,9 @@ class SharedRepository:
         for path in sorted(changes):
             new = changes[path]
             stream += (
-                [f"D {_quoted(path)}\n"]
+                [f"D {_quoted_path(path)}\n"]
                 if new is None
-                else [f"M 100644 inline {_quoted(path)}\n", _data(new)]
+                else [f"M 100644 inline {_quoted_path(path)}\n", _data_block(new)]
             )
         stream += ["done\n"]
         encoded = b"".join(
@@ -180,7 +187,7 @@ class SharedRepository:
         )
         # else fast-import would continue from the ref's commit
         reset = b"reset " + ref.encode() + b"\n\n"
-        git(
+        run_git(
             self.folder,
             "fast-import",
             "--quiet",
@@ -191,48 +198,48 @@ class SharedRepository:
         )
         return self.head(ref)
 
-    def move(self, refs: Mapping[str, str]) -> None:
+    def move_refs(self, refs: Mapping[str, str]) -> None:
         """Point refs to commits, all of them or none."""
         lines = "".join(f"update {ref} {commit}\n" for ref, commit in refs.items())
-        git(self.folder, "update-ref", "--stdin", data=lines.encode())
+        run_git(self.folder, "update-ref", "--stdin", data=lines.encode())
 
-    def contains(self, commit: str, ref: str = TRUNK) -> bool:
+    def is_in_history(self, commit: str, ref: str = TRUNK) -> bool:
         """True if the commit is in the ref's history."""
-        return commit in git(self.folder, "rev-list", ref).decode().split()
+        return commit in run_git(self.folder, "rev-list", ref).decode().split()
 
 
-def message(subject: str, trailers: Mapping[str, str]) -> str:
+def commit_message(subject: str, trailers: Mapping[str, str]) -> str:
     """A commit message: one line, then trailers; every text is made harmless."""
     lines = [
-        f"{_word(name)}: {_line(value)}"
+        f"{_trailer_name(name)}: {_one_line(value)}"
         for name, value in trailers.items()
-        if _word(name) and value
+        if _trailer_name(name) and value
     ]
-    title = _line(subject) or "no subject"
+    title = _one_line(subject) or "no subject"
     title = title if len(title) <= _SUBJECT else f"{title[: _SUBJECT - 1]}…"
     return "\n".join([title, *(["", *lines] if lines else [])]) + "\n"
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:500]
 
 
-def _word(text: str) -> str:
+def _trailer_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]", "-", text)[:60].strip("-")
 
 
-def _person(name: str) -> str:
+def _git_identity(name: str) -> str:
     clean = re.sub(r"[^\w .-]", " ", name)[:60].strip() or "agent"
     return (
         f"{clean} <{re.sub('[^a-z0-9]+', '-', clean.lower()).strip('-') or 'agent'}@culmen.invalid>"
     )
 
 
-def _quoted(path: str) -> str:
+def _quoted_path(path: str) -> str:
     return '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _data(content: bytes) -> bytes:
+def _data_block(content: bytes) -> bytes:
     return b"data %d\n" % len(content) + content + b"\n"
 
 
@@ -252,12 +259,12 @@ class Merged:
     conflicts: list[str] = field(default_factory=list[str])
 
 
-def blob(data: bytes) -> str:
+def blob_name(data: bytes) -> str:
     """Git's name for a file of these bytes."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
-def allowed(path: str, agent: str) -> bool:
+def can_change_path(path: str, agent: str) -> bool:
     """True if an agent may change this path.
 
     Permitted are its own candidates and notes, and the shared reflections.
@@ -265,7 +272,7 @@ def allowed(path: str, agent: str) -> bool:
     return path.startswith(f"candidates/{agent}/") or path in (f"notes/{agent}.md", SHARED)
 
 
-def merge(
+def merge_changes(
     base: Mapping[str, str],
     trunk: Mapping[str, str],
     changes: Mapping[str, bytes | None],
@@ -281,14 +288,14 @@ def merge(
     """
     merged = Merged()
     for path, new in changes.items():
-        mine, theirs = trunk.get(path), None if new is None else blob(new)
+        mine, theirs = trunk.get(path), None if new is None else blob_name(new)
         if mine == theirs:
             continue
         if mine == base.get(path):
             merged.changes[path] = new
         elif path == SHARED and new is not None and mine is not None:
             old = read(base[path]) if path in base else b""
-            merged.changes[path] = union(old, read(mine), new)
+            merged.changes[path] = merge_lines(old, read(mine), new)
         else:
             merged.conflicts.append(path)
             if new is not None:
@@ -296,14 +303,14 @@ def merge(
     return merged
 
 
-def union(base: bytes, ours: bytes, theirs: bytes) -> bytes:
+def merge_lines(base: bytes, ours: bytes, theirs: bytes) -> bytes:
     """Three-way merge by lines that keeps both sides' additions, ours first.
 
     A line of the base is removed if either side removed it; equal insertions at the same place are
     kept once.
     """
-    old = _lines(base)
-    sides = [_edits(old, _lines(text)) for text in (ours, theirs)]
+    old = _terminated_lines(base)
+    sides = [_line_edits(old, _terminated_lines(text)) for text in (ours, theirs)]
     out: list[str] = []
     for place in range(len(old) + 1):
         first, second = (side.inserted.get(place, []) for side in sides)
@@ -319,7 +326,7 @@ class _Edits:
     removed: set[int] = field(default_factory=set[int])
 
 
-def _edits(old: list[str], new: list[str]) -> _Edits:
+def _line_edits(old: list[str], new: list[str]) -> _Edits:
     edits = _Edits()
     for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(
         None, old, new, autojunk=False
@@ -331,7 +338,7 @@ def _edits(old: list[str], new: list[str]) -> _Edits:
     return edits
 
 
-def _lines(data: bytes) -> list[str]:
+def _terminated_lines(data: bytes) -> list[str]:
     """Lines of a text, each with a line end, so that appended lines stay separate."""
     text = data.decode("utf-8", "surrogateescape")
     if text and not text.endswith("\n"):

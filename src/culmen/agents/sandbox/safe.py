@@ -24,7 +24,7 @@ class IntakeRefused(Exception):
     """A refused file or request; its text is one word, the reason."""
 
 
-def split(path: str) -> tuple[str, ...]:
+def split_path(path: str) -> tuple[str, ...]:
     """The names in a relative path.
 
     Raises IntakeRefused: bad_name, outside (absolute, or with ..).
@@ -34,12 +34,12 @@ def split(path: str) -> tuple[str, ...]:
     names = tuple(name for name in path.split("/") if name not in ("", "."))
     if ".." in names:
         raise IntakeRefused("outside")
-    if not names or len(names) > _DEEPEST or not all(map(sound, names)):
+    if not names or len(names) > _DEEPEST or not all(map(is_safe_name, names)):
         raise IntakeRefused("bad_name")
     return names
 
 
-def sound(name: str) -> bool:
+def is_safe_name(name: str) -> bool:
     """True if a file name can be kept.
 
     It is printable, valid UTF-8, not too long, and not a name that git treats as its own.
@@ -55,7 +55,7 @@ def sound(name: str) -> bool:
 
 
 @contextmanager
-def folder(root: Path | str, names: tuple[str, ...] = ()) -> Iterator[int]:
+def open_folder(root: Path | str, names: tuple[str, ...] = ()) -> Iterator[int]:
     """A descriptor of the folder `names` below `root`.
 
     Raises IntakeRefused: missing, link, not_a_folder.
@@ -63,7 +63,7 @@ def folder(root: Path | str, names: tuple[str, ...] = ()) -> Iterator[int]:
     fd = os.open(root, _FOLDER)
     try:
         for name in names:
-            inner = _opened(name, _FOLDER, fd)
+            inner = _open_entry(name, _FOLDER, fd)
             os.close(fd)
             fd = inner
         yield fd
@@ -71,13 +71,13 @@ def folder(root: Path | str, names: tuple[str, ...] = ()) -> Iterator[int]:
         os.close(fd)
 
 
-def read(root: Path | str, path: str, limit: int) -> bytes:
+def read_regular_file(root: Path | str, path: str, limit: int) -> bytes:
     """Bytes of a regular file.
 
     Raises IntakeRefused: as `split` and `folder`, and not_a_file, hard_link, too_large.
     """
-    *way, name = split(path)
-    with folder(root, tuple(way)) as fd:
+    *way, name = split_path(path)
+    with open_folder(root, tuple(way)) as fd:
         return read_at(fd, name, limit)
 
 
@@ -85,17 +85,17 @@ def read_at(fd: int, name: str, limit: int) -> bytes:
     """Bytes of a regular file in an open folder; see `read`."""
     try:
         # before opening, which may act on a device
-        _regular(os.stat(name, dir_fd=fd, follow_symlinks=False), limit)
+        _check_regular(os.stat(name, dir_fd=fd, follow_symlinks=False), limit)
     except OSError as error:
-        raise _refusal(error) from None
-    file = _opened(name, _FILE, fd)
+        raise _refusal_from_error(error) from None
+    file = _open_entry(name, _FILE, fd)
     try:
-        _regular(os.fstat(file), limit)
+        _check_regular(os.fstat(file), limit)
         data = b""
         while len(data) <= limit and (more := os.read(file, limit + 1 - len(data))):
             data += more
     except OSError as error:
-        raise _refusal(error) from None
+        raise _refusal_from_error(error) from None
     finally:
         os.close(file)
     if len(data) > limit:  # the file grew during the read
@@ -103,19 +103,19 @@ def read_at(fd: int, name: str, limit: int) -> bytes:
     return data
 
 
-def write(root: Path | str, path: str, data: bytes, owner: int | None) -> None:
+def write_regular_file(root: Path | str, path: str, data: bytes, owner: int | None) -> None:
     """Write a file in a folder in which an agent may have laid links.
 
     No link is followed, and an existing file is replaced. Raises OSError, and IntakeRefused for a
     bad name.
     """
-    *way, name = split(path)
+    *way, name = split_path(path)
     fd = os.open(root, _FOLDER)
     try:
         for step in way:
             with suppress(FileExistsError):
                 os.mkdir(step, 0o755, dir_fd=fd)
-                _give(step, fd, owner)
+                _set_owner(step, fd, owner)
             inner = os.open(step, _FOLDER, dir_fd=fd)
             os.close(fd)
             fd = inner
@@ -135,12 +135,12 @@ def write(root: Path | str, path: str, data: bytes, owner: int | None) -> None:
         os.close(fd)
 
 
-def _give(name: str, fd: int, owner: int | None) -> None:
+def _set_owner(name: str, fd: int, owner: int | None) -> None:
     if owner is not None:
         os.chown(name, owner, owner, dir_fd=fd, follow_symlinks=False)
 
 
-def text(data: bytes) -> str:
+def decode_text(data: bytes) -> str:
     """Bytes as text. Raises IntakeRefused: not_text."""
     try:
         decoded = data.decode("utf-8")
@@ -151,7 +151,7 @@ def text(data: bytes) -> str:
     return decoded
 
 
-def walk(
+def walk_folder(
     root: Path | str,
     names: tuple[str, ...] = (),
     most: int = 10_000,
@@ -167,8 +167,8 @@ def walk(
     while queue:
         here = queue.pop()
         try:
-            with folder(root, here) as fd:
-                entries = _entries(fd, most - count + 1)
+            with open_folder(root, here) as fd:
+                entries = _folder_entries(fd, most - count + 1)
         except IntakeRefused:
             yield "/".join(here), False
             continue
@@ -180,7 +180,7 @@ def walk(
             if count > most:
                 yield "...", False
                 return
-            if not sound(name):  # the name appears in reports and must not act on a terminal
+            if not is_safe_name(name):  # the name appears in reports and must not act on a terminal
                 yield "".join(char if char.isprintable() else "?" for char in "/".join(way)), False
             elif stat.S_ISDIR(mode) and len(way) < _DEEPEST:
                 queue.append(way)
@@ -188,7 +188,7 @@ def walk(
                 yield "/".join(way), stat.S_ISREG(mode)
 
 
-def _entries(fd: int, most: int) -> list[tuple[str, int]]:
+def _folder_entries(fd: int, most: int) -> list[tuple[str, int]]:
     found = []
     with os.scandir(fd) as entries:
         for entry in entries:
@@ -201,14 +201,14 @@ def _entries(fd: int, most: int) -> list[tuple[str, int]]:
     return sorted(found)
 
 
-def _opened(name: str, flags: int, fd: int) -> int:
+def _open_entry(name: str, flags: int, fd: int) -> int:
     try:
         return os.open(name, flags, dir_fd=fd)
     except OSError as error:
-        raise _refusal(error) from None
+        raise _refusal_from_error(error) from None
 
 
-def _regular(info: os.stat_result, limit: int) -> None:
+def _check_regular(info: os.stat_result, limit: int) -> None:
     if stat.S_ISLNK(info.st_mode):
         raise IntakeRefused("link")
     if not stat.S_ISREG(info.st_mode):
@@ -219,7 +219,7 @@ def _regular(info: os.stat_result, limit: int) -> None:
         raise IntakeRefused("too_large")
 
 
-def _refusal(error: OSError) -> IntakeRefused:
+def _refusal_from_error(error: OSError) -> IntakeRefused:
     words = {
         errno.ENOENT: "missing",
         errno.ELOOP: "link",

@@ -23,8 +23,8 @@ from culmen.agents.sandbox import confinement, repository, safe, worktree
 from culmen.agents.sandbox import confinement as sandbox
 from culmen.agents.sandbox import layout as records
 from culmen.agents.sandbox.confinement import ConfinementMethod
-from culmen.agents.sandbox.intake import QueueScan, RequestQueue, printable
-from culmen.agents.sandbox.layout import QUEUE, Layout, RecordLog, tag
+from culmen.agents.sandbox.intake import QueueScan, RequestQueue, printable_text
+from culmen.agents.sandbox.layout import QUEUE, Layout, RecordLog, agent_tag
 from culmen.agents.sandbox.meter import SessionMeter
 from culmen.agents.sandbox.process import ProgramHost
 from culmen.agents.sandbox.settings import LEFT_CHARS, WORD_CHARS, SandboxSettings
@@ -42,7 +42,7 @@ from culmen.core.session import (
     Tool,
     Wait,
     Waited,
-    plain,
+    to_plain_data,
 )
 from culmen.core.task import Task
 from culmen.core.usage import Usage
@@ -54,7 +54,7 @@ class AgentSession:
 
     def __init__(self, place: SessionContext, agent: int) -> None:
         self._place, self.agent = place, agent
-        self._control = place.layout.control(agent)
+        self._control = place.layout.control_folder(agent)
         self._waiting = SessionWaits(place, agent, self._control / "waits.jsonl")
         self._tools: SandboxTools | None = None
         self._opened = records.read_record(self._control / "opened.json")
@@ -79,33 +79,38 @@ class AgentSession:
         if self._opened is not None:
             return msgspec.convert(self._opened["opened"], Opened)
         place, layout = self._place, self._place.layout
-        adapter = None if ask.kind in NO_PROCESS else _adapter(ask.kind)
+        adapter = None if ask.kind in NO_PROCESS else _adapter_or_fault(ask.kind)
         if isinstance(adapter, str):
             return Opened(base, fault=adapter)
-        cage = self._cage()
-        texts = worktree.texts_of(
+        cage = self._confinement()
+        texts = worktree.tree_files(
             {path: text for path, text in ask.texts.items() if path not in worktree.VIEWED}
         )
         view = None if place.way.name else layout.view
-        await asyncio.to_thread(shutil.rmtree, layout.work(self.agent), True)
-        layout.tree(self.agent).parent.mkdir(parents=True)
-        confinement.prepare(cage)
+        await asyncio.to_thread(shutil.rmtree, layout.work_folder(self.agent), True)
+        layout.tree_folder(self.agent).parent.mkdir(parents=True)
+        confinement.prepare_folders(cage)
         if view is not None:
             # unconfined agents may have written into the view
             await asyncio.to_thread(place.view.restore)
         await asyncio.to_thread(
-            worktree.make, layout.tree(self.agent), self.agent, {**files, **texts}, None, view
+            worktree.create_work_tree,
+            layout.tree_folder(self.agent),
+            self.agent,
+            {**files, **texts},
+            None,
+            view,
         )
-        await asyncio.to_thread(worktree.give, layout.work(self.agent), cage.owner)
-        place.meter.remember(self.agent)
+        await asyncio.to_thread(worktree.set_tree_owner, layout.work_folder(self.agent), cage.owner)
+        place.meter.load_earlier_usage(self.agent)
         opened = Opened(base, place.way.isolation)
         if adapter is not None:
-            opened = await self._start(adapter, ask, cage, opened)
+            opened = await self._start_program(adapter, ask, cage, opened)
             if opened.fault:
                 return opened
-        put = {path: repository.blob(data) for path, data in texts.items()}
+        put = {path: repository.blob_name(data) for path, data in texts.items()}
         self._opened = {
-            "opened": plain(opened),
+            "opened": to_plain_data(opened),
             "kind": ask.kind,
             "limits": ask.limits,
             "texts": put,
@@ -119,30 +124,30 @@ class AgentSession:
         """Wait until there is an event to report."""
         return await self._waiting.wait(ask)
 
-    async def tool(self, call: Tool) -> Custom:
+    async def use_tool(self, call: Tool) -> Custom:
         """Make one tool call."""
         if self._tools is None:
             self._tools = SandboxTools(
-                self._cage(), self._control / "tools.jsonl", self._place.going
+                self._confinement(), self._control / "tools.jsonl", self._place.going
             )
-        return Custom(plain(await self._tools.use(call)))
+        return Custom(to_plain_data(await self._tools.answer_call(call)))
 
     async def nudge(self, ask: Nudge) -> Custom:
         """Send a message to the program; after a crash it has none, and nothing is sent."""
-        self._waiting.stir()
+        self._waiting.restart_idle_clock()
         host = self._waiting.host
         delivered = host is not None and await host.nudge(ask.text)
-        return Custom(plain(Done(delivered)))
+        return Custom(to_plain_data(Done(delivered)))
 
-    def answered(self) -> None:
+    def on_results_written(self) -> None:
         """Restart the idle clock because results were written for the agent."""
-        self._waiting.stir()
+        self._waiting.restart_idle_clock()
 
     @property
-    def alive(self) -> bool:
+    def can_read_answers(self) -> bool:
         """True if the program may still read an answer."""
         host = self._waiting.host
-        return self._waiting.over is None and (host is None or not host.over)
+        return self._waiting.over is None and (host is None or not host.has_ended)
 
     async def end(self, ask: EndSession) -> Custom:
         """End every process; return the texts that it left and the usage since the last wait."""
@@ -150,21 +155,21 @@ class AgentSession:
         if known is not None:
             return Custom(known["ended"], msgspec.convert(known["usage"], Usage))
         await self.stop(ask.reason)
-        await self._place.meter.shut(self.agent)
-        usage, host = self._waiting.usage(), self._waiting.host
+        await self._place.meter.close_account(self.agent)
+        usage, host = self._waiting.unreported_usage(), self._waiting.host
         ended = Ended(
-            self._left(repository.SHARED),
-            self._left(f"notes/{tag(self.agent)}.md"),
-            self._transcript(),
-            host.claimed if host else {},
+            self._read_left_text(repository.SHARED),
+            self._read_left_text(f"notes/{agent_tag(self.agent)}.md"),
+            self._transcript_path(),
+            host.claimed_usage if host else {},
         )
         known = {
-            "ended": plain(ended),
+            "ended": to_plain_data(ended),
             "usage": msgspec.to_builtins(usage),
             "time": int(time.time()),
         }
         records.write_record(self._control / "ended.json", known)
-        self._place.meter.told(self.agent)
+        self._place.meter.mark_reported(self.agent)
         return Custom(known["ended"], usage)
 
     async def stop(self, reason: str) -> None:
@@ -174,7 +179,7 @@ class AgentSession:
             await self._waiting.host.end(reason)
         if self._tools is not None:
             await self._tools.end()
-        self._waiting.ring()
+        self._waiting.wake_wait()
 
     async def close(self) -> None:
         """Close all resources; keep the records."""
@@ -185,7 +190,7 @@ class AgentSession:
             self._tools = None
         await self._waiting.close()
 
-    def _cage(self) -> sandbox.Confinement:
+    def _confinement(self) -> sandbox.Confinement:
         place = self._place
         return sandbox.Confinement(
             place.layout,
@@ -193,11 +198,11 @@ class AgentSession:
             place.settings,
             place.way.name,
             place.way.proc,
-            hidden=place.hidden,
+            hidden=place.hidden_paths,
             socket=place.meter.socket,
         )
 
-    async def _start(
+    async def _start_program(
         self, adapter: Adapter, ask: Open, cage: sandbox.Confinement, opened: Opened
     ) -> Opened:
         """Start the program; a failure is the `fault` of the result and is not raised."""
@@ -205,46 +210,48 @@ class AgentSession:
         try:
             token, model = "", ask.model
             if adapter.metered:
-                token, model = await meter.open(
-                    self.agent, ask.model, adapter.wires, ask.limits, self._waiting.ring
+                token, model = await meter.open_account(
+                    self.agent, ask.model, adapter.wires, ask.limits, self._waiting.wake_wait
                 )
             port = (sandbox.PORT if cage.way else sandbox.free_port()) if token else 0
             url = f"http://127.0.0.1:{port}" if port else ""
             job = AgentJob(cage.tree, cage.home, ask.prompt, model, url, token, limits=ask.limits)
-            file = layout.transcript(self.agent)
+            file = layout.transcript_file(self.agent)
             host = ProgramHost(
-                self._cage(), adapter, job, file, self._waiting.ring, self._place.going
+                self._confinement(), adapter, job, file, self._waiting.wake_wait, self._place.going
             )
             await host.start()
             self._waiting.host = host
-            version = await asyncio.to_thread(_version, adapter)
+            version = await asyncio.to_thread(_adapter_version, adapter)
         except (UserError, OSError) as error:
             return msgspec.structs.replace(opened, fault=" ".join(str(error).split()))
         return msgspec.structs.replace(opened, metered=adapter.metered, version=version)
 
-    def _left(self, path: str) -> str:
+    def _read_left_text(self, path: str) -> str:
         try:
-            data = safe.read(self._place.layout.tree(self.agent), path, LEFT_CHARS * 4)
+            data = safe.read_regular_file(
+                self._place.layout.tree_folder(self.agent), path, LEFT_CHARS * 4
+            )
         except (safe.IntakeRefused, OSError):
             return ""
-        return printable(data.decode("utf-8", "replace"), LEFT_CHARS)
+        return printable_text(data.decode("utf-8", "replace"), LEFT_CHARS)
 
-    def _transcript(self) -> str:
-        file = self._place.layout.transcript(self.agent)
+    def _transcript_path(self) -> str:
+        file = self._place.layout.transcript_file(self.agent)
         return str(file.relative_to(self._place.layout.run)) if file.exists() else ""
 
 
-def _adapter(kind: str) -> Adapter | str:
+def _adapter_or_fault(kind: str) -> Adapter | str:
     """The adapter of that name, or the reason for its absence."""
     try:
-        return catalog.named(kind)
+        return catalog.adapter_by_name(kind)
     except UserError as error:
         return " ".join(str(error).split())
 
 
-def _version(adapter: Adapter) -> str:
+def _adapter_version(adapter: Adapter) -> str:
     try:
-        return programs.version(programs.find(adapter.program))
+        return programs.program_version(programs.find_program(adapter.program))
     except UserError:
         return ""
 
@@ -269,7 +276,10 @@ class SessionWaits:
         told = [one for wait in self._log.records for one in wait["waited"].get("experiments", ())]
         self._handed = {one["ticket"] for one in told}
         self._queue = RequestQueue(
-            place.layout.tree(agent), agent, place.part, sum(bool(one.get("fault")) for one in told)
+            place.layout.tree_folder(agent),
+            agent,
+            place.only_part,
+            sum(bool(one.get("fault")) for one in told),
         )
         # earlier waits are in the journal: only the last one can be repeated
         del self._log.records[:-1]
@@ -289,50 +299,50 @@ class SessionWaits:
         if self._settling is not None:
             await self._settling
         try:
-            waited, done = await self._next()
+            waited, done = await self._next_event()
         # the run or the search ends, and this agent is no longer awaited
         except asyncio.CancelledError:
             if self.host is not None:
                 await self.host.end("stopped")
             raise
-        usage = self.usage()
-        total = msgspec.to_builtins(self._reported() + usage)
+        usage = self.unreported_usage()
+        total = msgspec.to_builtins(self._reported_usage() + usage)
         record = {
             "nth": ask.nth,
-            "waited": plain(waited),
+            "waited": to_plain_data(waited),
             "usage": msgspec.to_builtins(usage),
             "total": total,
         }
-        self._log.add(record, sync=False)
+        self._log.append_record(record, sync=False)
         del self._log.records[:-1]
         self._handed.update(one.ticket for one in waited.experiments)
-        self._settling = asyncio.ensure_future(asyncio.to_thread(self._settle, done))
-        self._place.meter.told(self._agent)
+        self._settling = asyncio.ensure_future(asyncio.to_thread(self._settle_requests, done))
+        self._place.meter.mark_reported(self._agent)
         self._unreported = 0.0
         return Custom(record["waited"], usage)
 
-    def _settle(self, done: list[str]) -> None:
+    def _settle_requests(self, done: list[str]) -> None:
         """Finish the work that need not delay the agent; the next wait awaits it.
 
         After a power failure before its end, an experiment may be requested again under its old
         ticket.
         """
         self._log.sync()
-        self._queue.remove(done)
+        self._queue.remove_requests(done)
 
-    def ring(self) -> None:
+    def wake_wait(self) -> None:
         """Wake the wait in flight."""
         self._changed.set()
 
-    def stir(self) -> None:
+    def restart_idle_clock(self) -> None:
         """Restart the idle clock."""
         self._quiet = time.monotonic()
 
-    def usage(self) -> Usage:
+    def unreported_usage(self) -> Usage:
         """Usage that no wait has reported."""
         if self.kind in ("", *NO_PROCESS):
             return Usage()
-        return self._place.meter.usage(self._agent) - self._reported()
+        return self._place.meter.usage(self._agent) - self._reported_usage()
 
     async def close(self) -> None:
         """Close all resources; keep the records."""
@@ -344,35 +354,39 @@ class SessionWaits:
             self._bell = None
         self._log.close()
 
-    async def _next(self) -> tuple[Waited, list[str]]:
+    async def _next_event(self) -> tuple[Waited, list[str]]:
         """The next event, and the requests that it settles."""
         if self._bell is None:
-            self._bell = DirectoryWatcher(self._place.layout.tree(self._agent) / QUEUE, self.ring)
+            self._bell = DirectoryWatcher(
+                self._place.layout.tree_folder(self._agent) / QUEUE, self.wake_wait
+            )
         while True:
             self._changed.clear()
             # read before the queue, so that requests made before the end are still found
-            over = self._ended()
+            over = self._session_end()
             patient = self.kind in NO_PROCESS  # such agents do not read that a request was refused
-            batch = await asyncio.to_thread(self._queue.look, self._handed.__contains__, patient)
-            if told := self._heard(batch):
+            batch = await asyncio.to_thread(
+                self._queue.scan_requests, self._handed.__contains__, patient
+            )
+            if told := self._queue_event(batch):
                 return told, batch.taken
-            await asyncio.to_thread(self._queue.remove, batch.taken)
+            await asyncio.to_thread(self._queue.remove_requests, batch.taken)
             if over is not None and not batch.taken:
                 self.over = over
                 return over, []
-            if self._report_due():
+            if self._is_report_due():
                 return Waited(), []
-            if (idle := self._idle()) is not None:
-                self.stir()
+            if (idle := self._idle_seconds()) is not None:
+                self.restart_idle_clock()
                 return Waited(idle=idle), []
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(
                     self._changed.wait(), _POLL if self._bell.works else _POLL / 20
                 )
 
-    def _heard(self, batch: QueueScan) -> Waited | None:
+    def _queue_event(self, batch: QueueScan) -> Waited | None:
         """The event in a scan of the queue; None if there is none."""
-        self._place.view.refuse(self._agent, batch.refused)
+        self._place.view.publish_refusals(self._agent, batch.refused)
         if batch.finish is not None:
             self.over = Waited(ended="finished", word=batch.finish)
         if not (batch.experiments or batch.reports or batch.finish is not None):
@@ -380,7 +394,7 @@ class SessionWaits:
         ended, word = ("finished", batch.finish) if batch.finish is not None else ("", "")
         return Waited(tuple(batch.experiments), tuple(batch.reports), ended, word)
 
-    def _ended(self) -> Waited | None:
+    def _session_end(self) -> Waited | None:
         """The end of the session, None while it goes on; a limit that is reached ends it."""
         host = self.host
         if self.over is not None or self.kind in NO_PROCESS:
@@ -389,47 +403,47 @@ class SessionWaits:
             return Waited(ended="interrupted")
         if host.failure is not None:
             raise host.failure
-        if not host.over:
-            if cause := self._limit(host):
+        if not host.has_ended:
+            if cause := self._reached_limit(host):
                 self.over = Waited(ended=cause)
                 self._ending = asyncio.ensure_future(host.end(cause))  # which rings
             return None
-        return self._parted(host)
+        return self._program_end(host)
 
-    def _parted(self, host: ProgramHost) -> Waited:
+    def _program_end(self, host: ProgramHost) -> Waited:
         """The end of a session whose program has exited."""
         parting = host.parting
         assert parting is not None
         if host.cause:
             return Waited(ended="crashed", word=host.cause)
         word = parting.word if parting.ended == "finished" else parting.why or parting.word
-        return Waited(ended=parting.ended, word=printable(word, WORD_CHARS))
+        return Waited(ended=parting.ended, word=printable_text(word, WORD_CHARS))
 
-    def _limit(self, host: ProgramHost) -> str:
+    def _reached_limit(self, host: ProgramHost) -> str:
         """The limit that this session has reached; "" if none."""
         if host.seconds >= self.limits.get("seconds", float("inf")):
             return "seconds"
-        return self._place.meter.stopped(self._agent)
+        return self._place.meter.refusing_limit(self._agent)
 
-    def _idle(self) -> float | None:
+    def _idle_seconds(self) -> float | None:
         """Seconds without a sign of life if they reach the limit; else None.
 
         An agent that waits for results does not idle.
         """
-        if self.host is None or not all(map(self._place.view.answered, self._handed)):
+        if self.host is None or not all(map(self._place.view.has_experiment, self._handed)):
             return None
         idle = time.monotonic() - max(self.host.life, self._quiet)
         return idle if idle >= self.limits.get("idle", float("inf")) else None
 
-    def _report_due(self) -> bool:
-        if self.usage() == Usage():
+    def _is_report_due(self) -> bool:
+        if self.unreported_usage() == Usage():
             self._unreported = 0.0
             return False
         now = time.monotonic()
         self._unreported = self._unreported or now
         return now - self._unreported >= _REPORT
 
-    def _reported(self) -> Usage:
+    def _reported_usage(self) -> Usage:
         """Usage that all waits together have reported."""
         return (
             msgspec.convert(self._log.records[-1]["total"], Usage) if self._log.records else Usage()
@@ -451,16 +465,16 @@ class DirectoryWatcher:
     def __init__(self, folder: Path, ring: Callable[[], None]) -> None:
         self._ring = ring
         self._fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.works = self._fd >= 0 and self._watch(folder)
+        self.works = self._fd >= 0 and self._watch_folder(folder)
         if self.works:
             self._loop = asyncio.get_running_loop()
-            self._loop.add_reader(self._fd, self._heard)
+            self._loop.add_reader(self._fd, self._on_notification)
 
-    def _watch(self, folder: Path) -> bool:
+    def _watch_folder(self, folder: Path) -> bool:
         mask = ctypes.c_uint32(_MOVED_TO | _CREATE | _DONT_FOLLOW)
         return libc.inotify_add_watch(self._fd, os.fsencode(folder), mask) >= 0
 
-    def _heard(self) -> None:
+    def _on_notification(self) -> None:
         try:
             os.read(self._fd, 1 << 16)
         except BlockingIOError:
@@ -498,7 +512,7 @@ class SessionContext:
     unconfined: IsolationError | None = None
 
     @property
-    def hidden(self) -> tuple[str, ...]:
+    def hidden_paths(self) -> tuple[str, ...]:
         """Paths that no agent may see: the run's folder and the evaluator's files."""
         evaluator = self.task.evaluator
         files = [path for path in (evaluator.path, evaluator.verifier) if path]
@@ -507,7 +521,7 @@ class SessionContext:
         return (str(self.layout.run), *folders, *files, *beside)
 
     @property
-    def part(self) -> str:
+    def only_part(self) -> str:
         """Name of the task's only part; "" if it has several or none is known."""
         names = {name for seed in self.task.seeds for name in seed}
         return names.pop() if len(names) == 1 else ""

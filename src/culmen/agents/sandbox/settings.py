@@ -46,7 +46,7 @@ class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     disk_mb: int = 4096
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> SandboxSettings:
+    def from_values(cls, values: Mapping[str, Any]) -> SandboxSettings:
         """Settings from plain data, other keys ignored.
 
         Raises UserError for an invalid value.

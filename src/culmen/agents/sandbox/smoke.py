@@ -12,7 +12,17 @@ import msgspec
 from culmen.agents.sandbox.world import SessionWorld
 from culmen.core.errors import UserError
 from culmen.core.event import Custom, CustomRequest
-from culmen.core.session import REPLIES, Ended, EndSession, Open, Opened, Wait, Waited, plain, read
+from culmen.core.session import (
+    REPLIES,
+    Ended,
+    EndSession,
+    Open,
+    Opened,
+    Wait,
+    Waited,
+    from_plain_data,
+    to_plain_data,
+)
 from culmen.core.task import Evaluator, Task
 from culmen.core.usage import Usage
 
@@ -41,7 +51,7 @@ class SmokeTest(msgspec.Struct, frozen=True):
     claimed: dict[str, float] = {}
 
 
-async def smoke(agent: str, model: str = "", models: str | None = None) -> SmokeTest:
+async def run_smoke_test(agent: str, model: str = "", models: str | None = None) -> SmokeTest:
     """Ask an agent one question.
 
     `model` is a `--model` text ("": the program's own default), `models` a models file.
@@ -51,7 +61,9 @@ async def smoke(agent: str, model: str = "", models: str | None = None) -> Smoke
         return SmokeTest(agent, True, word="it needs nothing")
     try:
         done = await (
-            _asked(agent, model, models) if agent == "builtin" else _hosted(agent, model, models)
+            _test_builtin(agent, model, models)
+            if agent == "builtin"
+            else _test_program(agent, model, models)
         )
     except UserError as error:
         done = SmokeTest(
@@ -60,18 +72,18 @@ async def smoke(agent: str, model: str = "", models: str | None = None) -> Smoke
     return msgspec.structs.replace(done, seconds=round(time.monotonic() - began, 1))
 
 
-def _task() -> Task:
+def _smoke_task() -> Task:
     return Task("smoke", seeds=({"main.py": "pass\n"},), evaluator=Evaluator())
 
 
-async def _asked(agent: str, model: str, models: str | None) -> SmokeTest:
+async def _test_builtin(agent: str, model: str, models: str | None) -> SmokeTest:
     """Test of the built-in agent: a call of its model."""
     from culmen.llm.gateway import ModelGateway
     from culmen.llm.roles import ModelBook
 
     if model in ("", "offline"):
         return SmokeTest(agent, False, "no model is named: --model MODEL")
-    gateway = ModelGateway(_task(), ModelBook(models).roles(model))
+    gateway = ModelGateway(_smoke_task(), ModelBook(models).parse_roles(model))
     try:
         text = await gateway.write("agent", {"messages": [{"role": "user", "content": PROMPT}]}, 0)
     finally:
@@ -79,17 +91,19 @@ async def _asked(agent: str, model: str, models: str | None) -> SmokeTest:
     return SmokeTest(agent, not text.fault, text.fault, text.text, usage=text.usage)
 
 
-async def _hosted(agent: str, model: str, models: str | None) -> SmokeTest:
+async def _test_program(agent: str, model: str, models: str | None) -> SmokeTest:
     with tempfile.TemporaryDirectory(prefix="culmen-smoke-") as folder:
-        world = SessionWorld(Path(folder) / "run", _task(), models=(model or None, models))
+        world = SessionWorld(Path(folder) / "run", _smoke_task(), models=(model or None, models))
         try:
-            opened, _ = await _ask(
+            opened, _ = await _perform_request(
                 world, Open(0, agent, {"TASK.md": PROMPT + "\n"}, PROMPT, limits=LIMITS), Opened
             )
             if opened.fault:
                 return SmokeTest(agent, False, opened.fault)
-            waited, usage = await _end(world)
-            ended, more = await _ask(world, EndSession(0, waited.ended or "idle"), Ended)
+            waited, usage = await _wait_for_session_end(world)
+            ended, more = await _perform_request(
+                world, EndSession(0, waited.ended or "idle"), Ended
+            )
         finally:
             await world.close()
     answered = waited.ended == "finished" and bool(usage.calls or not opened.metered)
@@ -100,15 +114,19 @@ async def _hosted(agent: str, model: str, models: str | None) -> SmokeTest:
     )
 
 
-async def _end(world: SessionWorld) -> tuple[Waited, Usage]:
+async def _wait_for_session_end(world: SessionWorld) -> tuple[Waited, Usage]:
     nth, usage = 1, Usage()
     while True:
-        waited, more = await _ask(world, Wait(0, 0, nth), Waited)
+        waited, more = await _perform_request(world, Wait(0, 0, nth), Waited)
         nth, usage = nth + 1, usage + more
         if waited.ended or waited.idle:
             return waited, usage
 
 
-async def _ask(world: SessionWorld, request: msgspec.Struct, kind: Any) -> tuple[Any, Usage]:
-    done: Custom = await world.perform(CustomRequest(REPLIES[type(request)][0], plain(request), 0))
-    return read(dict(done.data), kind), done.usage
+async def _perform_request(
+    world: SessionWorld, request: msgspec.Struct, kind: Any
+) -> tuple[Any, Usage]:
+    done: Custom = await world.perform(
+        CustomRequest(REPLIES[type(request)][0], to_plain_data(request), 0)
+    )
+    return from_plain_data(dict(done.data), kind), done.usage

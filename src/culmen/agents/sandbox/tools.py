@@ -20,11 +20,11 @@ import msgspec
 
 from culmen.agents.sandbox import confinement
 from culmen.agents.sandbox import confinement as sandbox
-from culmen.agents.sandbox.intake import printable
+from culmen.agents.sandbox.intake import printable_text
 from culmen.agents.sandbox.layout import RecordLog
-from culmen.agents.sandbox.process import SandboxProcess, watch
+from culmen.agents.sandbox.process import SandboxProcess, watch_limits
 from culmen.agents.sandbox.settings import WORD_CHARS
-from culmen.core.session import Tool, ToolOutput, plain
+from culmen.core.session import Tool, ToolOutput, to_plain_data
 
 SECONDS = 600.0  # longest time of a command, whatever its request
 _GRACE = 10.0
@@ -51,60 +51,60 @@ class SandboxTools:
         self._cause = ""
         self._turn = asyncio.Lock()
 
-    async def use(self, call: Tool) -> ToolOutput:
+    async def answer_call(self, call: Tool) -> ToolOutput:
         """Make one call; calls of one agent run one after another."""
         async with self._turn:
-            return await self._use(call)
+            return await self._answer_call(call)
 
-    async def _use(self, call: Tool) -> ToolOutput:
+    async def _answer_call(self, call: Tool) -> ToolOutput:
         known = self._known.get(call.nth, {})
         if "told" in known:
             return msgspec.convert(known["told"], ToolOutput)
-        fault = _unfit(call)
+        fault = _call_fault(call)
         if fault:
             return fault
         if call.tool == "command":
             if known:
-                return self._keep(
+                return self._record_output(
                     call.nth,
                     ToolOutput(
                         "culmen was stopped while this ran; look what it has done", "interrupted"
                     ),
                 )
-            self._remember({"nth": call.nth})
+            self._remember_call({"nth": call.nth})
             seconds = min(max(1.0, call.seconds), SECONDS)
-            return self._keep(
+            return self._record_output(
                 call.nth,
-                await self._ask("command", {**call.arguments, "seconds": seconds}, seconds),
+                await self._ask_toolbox("command", {**call.arguments, "seconds": seconds}, seconds),
             )
         if call.tool in ("edit", "append"):
             if "text" not in known:
-                made = await self._ask(call.tool, call.arguments, call.seconds, whole=True)
+                made = await self._ask_toolbox(call.tool, call.arguments, call.seconds, whole=True)
                 if made.fault:
                     return made
-                self._remember({"nth": call.nth, "text": made.text})
+                self._remember_call({"nth": call.nth, "text": made.text})
             text = self._known[call.nth]["text"]
-            return await self._ask(
+            return await self._ask_toolbox(
                 "write", {"path": call.arguments["path"], "text": text}, call.seconds
             )
-        return await self._ask(call.tool, call.arguments, call.seconds)
+        return await self._ask_toolbox(call.tool, call.arguments, call.seconds)
 
-    def _remember(self, record: dict[str, Any]) -> None:
-        self._log.add(record)
+    def _remember_call(self, record: dict[str, Any]) -> None:
+        self._log.append_record(record)
         self._known[record["nth"]] = record
         while len(self._known) > _LAST:
             del self._known[next(iter(self._known))]
         self._log.records.clear()
 
-    def _keep(self, nth: int, told: ToolOutput) -> ToolOutput:
-        self._remember({"nth": nth, "told": plain(told)})
+    def _record_output(self, nth: int, told: ToolOutput) -> ToolOutput:
+        self._remember_call({"nth": nth, "told": to_plain_data(told)})
         return told
 
-    async def _ask(
+    async def _ask_toolbox(
         self, tool: str, arguments: dict[str, Any], seconds: float, *, whole: bool = False
     ) -> ToolOutput:
         try:
-            running = await self._ready()
+            running = await self._running_toolbox()
             pipes = running.pipes
             assert pipes.stdin is not None
             pipes.stdin.write(json.dumps({"tool": tool, "arguments": arguments}).encode() + b"\n")
@@ -129,13 +129,13 @@ class SandboxTools:
         except asyncio.CancelledError:
             await self.end()  # else its answer would be read as the next call's
             raise
-        text = told.text if whole else printable(told.text, WORD_CHARS)
-        return ToolOutput(text, printable(told.fault, 40), told.code)
+        text = told.text if whole else printable_text(told.text, WORD_CHARS)
+        return ToolOutput(text, printable_text(told.fault, 40), told.code)
 
-    async def _ready(self) -> SandboxProcess:
-        if self._running is None or self._running.over:
+    async def _running_toolbox(self) -> SandboxProcess:
+        if self._running is None or self._running.has_ended:
             await self.end()
-            confinement.prepare(self._cage)
+            confinement.prepare_folders(self._cage)
             script = [
                 sys.executable,
                 "-I",
@@ -143,18 +143,18 @@ class SandboxTools:
                 str(sandbox.SCRIPTS / "toolbox.py"),
                 "1" if self._cage.way else "0",
             ]
-            env = sandbox.environment(self._cage, {})
+            env = sandbox.agent_environment(self._cage, {})
             cwd = None if self._cage.way else Path(self._cage.tree)
             self._running = await SandboxProcess.start(
-                sandbox.command(self._cage, script), env, stdin=True, cwd=cwd
+                sandbox.confined_command(self._cage, script), env, stdin=True, cwd=cwd
             )
-            self._guard = asyncio.create_task(self._watch(self._running))
+            self._guard = asyncio.create_task(self._enforce_limits(self._running))
         return self._running
 
-    async def _watch(self, running: SandboxProcess) -> None:
-        folders = [self._cage.layout.work(self._cage.agent)]
-        self._cause = await watch(
-            running.pid, folders, self._cage.settings, self._going, lambda: running.over
+    async def _enforce_limits(self, running: SandboxProcess) -> None:
+        folders = [self._cage.layout.work_folder(self._cage.agent)]
+        self._cause = await watch_limits(
+            running.pid, folders, self._cage.settings, self._going, lambda: running.has_ended
         )
         if self._cause:
             await running.end()
@@ -175,7 +175,7 @@ class SandboxTools:
         self._log.close()
 
 
-def _unfit(call: Tool) -> ToolOutput | None:
+def _call_fault(call: Tool) -> ToolOutput | None:
     """The fault of an invalid call; None for a valid one."""
     names = _ARGUMENTS.get(call.tool)
     if names is None:

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from culmen.agents.sandbox import safe
-from culmen.agents.sandbox.layout import tag
+from culmen.agents.sandbox.layout import agent_tag
 from culmen.agents.sandbox.settings import REFUSALS
 from culmen.core.session import AnswerExperiments, ExperimentRow
 
@@ -45,7 +45,7 @@ class SharedView:
         self._lock = threading.RLock()
         self.leaderboard = ""
 
-    def make(self, answers: Iterable[AnswerExperiments]) -> None:
+    def build_from(self, answers: Iterable[AnswerExperiments]) -> None:
         """Build the view from these answers alone, in order."""
         with self._lock:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -53,70 +53,72 @@ class SharedView:
             for name in ("results", "programs", "closing"):
                 (self.folder / name).mkdir(parents=True, exist_ok=True)
             for script in ("evaluate", "history"):
-                self._write(script, (_SCRIPTS / f"{script}.py").read_text(encoding="utf-8"), 0o755)
-            self._write("about.json", msgspec.json.encode(self._about).decode())
-            self._write(HISTORY, "")
-            self._write("leaderboard.md", "")
+                self._replace_file(
+                    script, (_SCRIPTS / f"{script}.py").read_text(encoding="utf-8"), 0o755
+                )
+            self._replace_file("about.json", msgspec.json.encode(self._about).decode())
+            self._replace_file(HISTORY, "")
+            self._replace_file("leaderboard.md", "")
             for answer in answers:
-                self.answer(answer)
+                self.publish_answer(answer)
 
     def restore(self) -> None:
         """Rebuild the view if it keeps its answers, whatever the state of the files."""
         if self._kept is not None:
             with self._lock:
                 answers, self._kept = self._kept, []
-                self.make(answers)
+                self.build_from(answers)
 
-    def answer(self, answer: AnswerExperiments) -> None:
+    def publish_answer(self, answer: AnswerExperiments) -> None:
         """Add an answer; rows that are present are not added again."""
         with self._lock:
             if self._kept is not None:
                 self._kept.append(answer)
-            rows = [row for row in answer.rows if _key(row) not in self._known]
-            self._known.update(map(_key, rows))
+            rows = [row for row in answer.rows if _row_key(row) not in self._known]
+            self._known.update(map(_row_key, rows))
             with (self.folder / HISTORY).open("ab") as file:
-                file.write("".join(map(line, rows)).encode())
+                file.write("".join(map(row_line, rows)).encode())
             for candidate, parts in answer.parts.items():
-                self._program(candidate, parts)
+                self._write_program(candidate, parts)
             for row in rows:  # last: an agent that finds a result must find the rest
-                self._result(row.ticket, line(row))
+                self._write_result(row.ticket, row_line(row))
             if answer.closing:
-                self._write(f"closing/{tag(answer.agent)}", answer.closing)
+                self._replace_file(f"closing/{agent_tag(answer.agent)}", answer.closing)
             if answer.leaderboard:
                 self.leaderboard = answer.leaderboard
-                self._write("leaderboard.md", answer.leaderboard)
+                self._replace_file("leaderboard.md", answer.leaderboard)
 
-    def refuse(self, agent: int, refused: Mapping[str, str]) -> None:
+    def publish_refusals(self, agent: int, refused: Mapping[str, str]) -> None:
         """Answer refused requests, at most `REFUSALS` of one agent; later ones get no answer."""
         for ticket, reason in refused.items():
             self._refusals[agent] = count = self._refusals.get(agent, 0) + 1
             if count <= REFUSALS:
                 row = {"ticket": ticket, "status": "refused", "reason": reason}
                 with self._lock:
-                    self._result(ticket, msgspec.json.encode(row).decode() + "\n")
+                    self._write_result(ticket, msgspec.json.encode(row).decode() + "\n")
 
-    def answered(self, ticket: str) -> bool:
+    def has_experiment(self, ticket: str) -> bool:
         """True if this experiment is in the history."""
         return ticket in self._known
 
-    def _result(self, ticket: str, text: str) -> None:
-        if ticket and safe.sound(ticket):
-            self._write(f"results/{ticket}.json", text)
+    def _write_result(self, ticket: str, text: str) -> None:
+        if ticket and safe.is_safe_name(ticket):
+            self._replace_file(f"results/{ticket}.json", text)
 
-    def _program(self, candidate: str, parts: Mapping[str, str]) -> None:
-        if not safe.sound(candidate):
+    def _write_program(self, candidate: str, parts: Mapping[str, str]) -> None:
+        if not safe.is_safe_name(candidate):
             return
         folder = self.folder / "programs" / candidate
         for name, text in parts.items():
             try:
-                path = folder.joinpath(*safe.split(name))
+                path = folder.joinpath(*safe.split_path(name))
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._write(str(path.relative_to(self.folder)), text)
+                self._replace_file(str(path.relative_to(self.folder)), text)
             except (safe.IntakeRefused, FileExistsError, NotADirectoryError, IsADirectoryError):
                 # a part whose name is not a path, or collides with another; the journal has it
                 continue
 
-    def _write(self, name: str, text: str, mode: int = 0o644) -> None:
+    def _replace_file(self, name: str, text: str, mode: int = 0o644) -> None:
         """Replace a file by renaming, so that readers see the old or the new one."""
         path = self.folder / name
         temporary = path.with_name(f".{path.name}.new")
@@ -125,11 +127,11 @@ class SharedView:
         os.replace(temporary, path)
 
 
-def _key(row: ExperimentRow) -> str:
+def _row_key(row: ExperimentRow) -> str:
     return row.ticket or f"#{row.n}"
 
 
-def line(row: ExperimentRow) -> str:
+def row_line(row: ExperimentRow) -> str:
     """A row as a line of JSON with every field, so that small scripts can query it."""
     fields: dict[str, Any] = {name: getattr(row, name) for name in row.__struct_fields__}
     return msgspec.json.encode(fields).decode() + "\n"

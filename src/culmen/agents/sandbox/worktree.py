@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from culmen.agents.sandbox import repository, safe
-from culmen.agents.sandbox.layout import QUEUE, VIEW, tag
-from culmen.agents.sandbox.repository import git
+from culmen.agents.sandbox.layout import QUEUE, VIEW, agent_tag
+from culmen.agents.sandbox.repository import run_git
 from culmen.agents.sandbox.safe import IntakeRefused
 from culmen.agents.sandbox.settings import COMMIT_BYTES, COMMIT_FILE_BYTES, COMMIT_FILES, SCAN
 
@@ -47,7 +47,7 @@ class TreeChanges:
     dropped: list[str] = field(default_factory=list[str])
 
 
-def texts_of(texts: Mapping[str, str]) -> dict[str, bytes]:
+def tree_files(texts: Mapping[str, str]) -> dict[str, bytes]:
     """Files that culmen puts into every tree.
 
     The given texts, TASK.md under the names that agents look for, and the client.
@@ -58,7 +58,7 @@ def texts_of(texts: Mapping[str, str]) -> dict[str, bytes]:
     return files | {"run_experiments.py": RUN.encode()}
 
 
-def make(
+def create_work_tree(
     tree: Path, agent: int, files: Mapping[str, bytes], owner: int | None, view: Path | None
 ) -> None:
     """Write a fresh work tree that belongs to user `owner` (None: the current user).
@@ -66,13 +66,13 @@ def make(
     `view` is the target of .culmen; None leaves an empty folder for a mount.
     """
     shutil.rmtree(tree, ignore_errors=True)
-    for folder in (f"candidates/{tag(agent)}", "notes", QUEUE):
+    for folder in (f"candidates/{agent_tag(agent)}", "notes", QUEUE):
         (tree / folder).mkdir(parents=True)
     for path, data in files.items():
-        target = tree.joinpath(*safe.split(path))
+        target = tree.joinpath(*safe.split_path(path))
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
-    (tree / ".agent").write_text(tag(agent) + "\n")
+    (tree / ".agent").write_text(agent_tag(agent) + "\n")
     for name in VIEWED:
         if name not in files:
             (tree / name).symlink_to(f"{VIEW}/{name}")
@@ -82,10 +82,10 @@ def make(
         (tree / VIEW).mkdir()
     else:
         (tree / VIEW).symlink_to(view.resolve())
-    give(tree, owner)
+    set_tree_owner(tree, owner)
 
 
-def give(folder: Path, owner: int | None) -> None:
+def set_tree_owner(folder: Path, owner: int | None) -> None:
     """Make a user the owner of a folder and its contents; links are not followed."""
     if owner is None:
         return
@@ -97,16 +97,18 @@ def give(folder: Path, owner: int | None) -> None:
 
 def _scratch_git(tree: Path) -> None:
     """Create a repository for the agent's own use; culmen reads only the files of the tree."""
-    git(tree, "init", "--quiet", "--template=", "--initial-branch=work", bare=False)
+    run_git(tree, "init", "--quiet", "--template=", "--initial-branch=work", bare=False)
     (tree / ".git" / "info").mkdir(exist_ok=True)
     (tree / ".git" / "info" / "exclude").write_text(_EXCLUDED)
     with (tree / ".git" / "config").open("a") as file:
         file.write("[user]\n\tname = agent\n\temail = agent@culmen.invalid\n")
-    git(tree, "add", "--all", bare=False)
-    git(tree, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", "Start", bare=False)
+    run_git(tree, "add", "--all", bare=False)
+    run_git(tree, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", "Start", bare=False)
 
 
-def left(tree: Path, agent: int, base: Mapping[str, str], texts: Mapping[str, str]) -> TreeChanges:
+def tree_changes(
+    tree: Path, agent: int, base: Mapping[str, str], texts: Mapping[str, str]
+) -> TreeChanges:
     """Changes in a tree since its `base` and the `texts` put into it.
 
     Both map a path to git's name of the content. Only permitted paths are read; sizes and numbers
@@ -115,17 +117,19 @@ def left(tree: Path, agent: int, base: Mapping[str, str], texts: Mapping[str, st
     found = TreeChanges()
     if not tree.is_dir():  # its session was never opened
         return found
-    _own(tree, tag(agent), base, found)
-    _others(tree, tag(agent), {**base, **texts}, found)
+    _collect_own_changes(tree, agent_tag(agent), base, found)
+    _collect_foreign_changes(tree, agent_tag(agent), {**base, **texts}, found)
     if len(found.dropped) > _REPORTED:
         found.dropped[_REPORTED:] = [f"... and {len(found.dropped) - _REPORTED} more"]
     return found
 
 
-def _own(tree: Path, name: str, base: Mapping[str, str], found: TreeChanges) -> None:
+def _collect_own_changes(
+    tree: Path, name: str, base: Mapping[str, str], found: TreeChanges
+) -> None:
     """Collect the changes that the agent may make: files to read and files to remove."""
     room, kept = COMMIT_BYTES, set[str]()
-    for path, regular in _allowed(tree, name):
+    for path, regular in _permitted_paths(tree, name):
         kept.add(path)
         try:
             if path == "...":
@@ -134,7 +138,7 @@ def _own(tree: Path, name: str, base: Mapping[str, str], found: TreeChanges) -> 
                 raise IntakeRefused("not_a_file")
             if len(found.changes) >= COMMIT_FILES:
                 raise IntakeRefused("too_many_files")
-            data = safe.read(tree, path, min(COMMIT_FILE_BYTES, room))
+            data = safe.read_regular_file(tree, path, min(COMMIT_FILE_BYTES, room))
             if path == repository.SHARED and not data.strip() and path in base:
                 raise IntakeRefused("emptied")
         except IntakeRefused as refused:
@@ -142,39 +146,43 @@ def _own(tree: Path, name: str, base: Mapping[str, str], found: TreeChanges) -> 
                 found.dropped.append(f"{path} ({refused})")
             continue
         room -= len(data)
-        if repository.blob(data) != base.get(path):
+        if repository.blob_name(data) != base.get(path):
             found.changes[path] = data
     if "..." not in kept:
-        gone = (path for path in base if repository.allowed(path, name) and path not in kept)
+        gone = (
+            path for path in base if repository.can_change_path(path, name) and path not in kept
+        )
         found.changes.update((path, None) for path in sorted(gone))
 
 
-def _allowed(tree: Path, name: str) -> Iterable[tuple[str, bool]]:
+def _permitted_paths(tree: Path, name: str) -> Iterable[tuple[str, bool]]:
     """Paths that may be committed, and True for each regular file; reflections come first."""
     yield repository.SHARED, True
     try:
-        with safe.folder(tree, ("notes",)) as fd:
+        with safe.open_folder(tree, ("notes",)) as fd:
             if f"{name}.md" in os.listdir(fd):
                 yield f"notes/{name}.md", True
-        with safe.folder(tree, ("candidates", name)):
+        with safe.open_folder(tree, ("candidates", name)):
             pass
     except (IntakeRefused, OSError):
         return
-    yield from safe.walk(tree, ("candidates", name), 2 * COMMIT_FILES, _clutter)
+    yield from safe.walk_folder(tree, ("candidates", name), 2 * COMMIT_FILES, _is_clutter)
 
 
-def _others(tree: Path, name: str, put: Mapping[str, str], found: TreeChanges) -> None:
+def _collect_foreign_changes(
+    tree: Path, name: str, put: Mapping[str, str], found: TreeChanges
+) -> None:
     """Collect paths that the agent may not change, unless they are unchanged."""
 
     def skip(way: tuple[str, ...]) -> bool:
-        return way[0] in _PRIVATE or _clutter(way)
+        return way[0] in _PRIVATE or _is_clutter(way)
 
     seen: set[str] = set()
     try:
-        for path, regular in safe.walk(tree, (), SCAN, skip):
+        for path, regular in safe.walk_folder(tree, (), SCAN, skip):
             seen.add(path)
-            if repository.allowed(path, name) or (
-                regular and path in put and _as_put(tree, path, put[path])
+            if repository.can_change_path(path, name) or (
+                regular and path in put and _is_unchanged(tree, path, put[path])
             ):
                 continue
             if path in VIEWED and (tree / path).is_symlink():
@@ -183,16 +191,20 @@ def _others(tree: Path, name: str, put: Mapping[str, str], found: TreeChanges) -
     except (IntakeRefused, OSError):
         return
     if "..." not in seen:
-        gone = (path for path in put if path not in seen and not repository.allowed(path, name))
+        gone = (
+            path for path in put if path not in seen and not repository.can_change_path(path, name)
+        )
         found.dropped += [f"{path} (removed)" for path in sorted(gone)]
 
 
-def _as_put(tree: Path, path: str, content: str) -> bool:
+def _is_unchanged(tree: Path, path: str, content: str) -> bool:
     try:
-        return repository.blob(safe.read(tree, path, COMMIT_FILE_BYTES)) == content
+        return (
+            repository.blob_name(safe.read_regular_file(tree, path, COMMIT_FILE_BYTES)) == content
+        )
     except IntakeRefused:
         return False
 
 
-def _clutter(way: tuple[str, ...]) -> bool:
+def _is_clutter(way: tuple[str, ...]) -> bool:
     return way[-1] in _CLUTTER or way[-1].endswith(".pyc")

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from culmen.agents.sandbox import confinement, layout, repository, worktree
-from culmen.agents.sandbox.confinement import mark
-from culmen.agents.sandbox.layout import Layout, tag
+from culmen.agents.sandbox.confinement import session_mark
+from culmen.agents.sandbox.layout import Layout, agent_tag
 from culmen.agents.sandbox.meter import SessionMeter
 from culmen.agents.sandbox.process import end_strays
-from culmen.agents.sandbox.repository import TRUNK, CommitStamp, SharedRepository, message
+from culmen.agents.sandbox.repository import TRUNK, CommitStamp, SharedRepository, commit_message
 from culmen.agents.sandbox.session import AgentSession, SessionContext
 from culmen.agents.sandbox.settings import SandboxSettings
 from culmen.agents.sandbox.view import SharedView
@@ -35,8 +35,8 @@ from culmen.core.session import (
     Open,
     Tool,
     Wait,
-    plain,
-    read,
+    from_plain_data,
+    to_plain_data,
 )
 from culmen.core.task import Task
 from culmen.core.usage import Usage
@@ -82,7 +82,7 @@ class SessionWorld:
         Raises `Unavailable` if the disk is full: all records are kept, and the run can be resumed.
         """
         try:
-            return await self._perform(request.kind.partition(".")[2], request.payload)
+            return await self._dispatch_effect(request.kind.partition(".")[2], request.payload)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -91,23 +91,35 @@ class SessionWorld:
                 "no space is left", where=str(error.filename or self._layout.run), fix=fix
             ) from error
 
-    async def _perform(self, kind: str, payload: dict[str, Any]) -> Custom:
-        place = await self._ready(payload.get("kind", ""))
+    async def _dispatch_effect(self, kind: str, payload: dict[str, Any]) -> Custom:
+        place = await self._shared_context(payload.get("kind", ""))
         match kind:
             case "open":
-                return await self._open(read(payload, Open), place)
+                return await self._open_agent_session(from_plain_data(payload, Open), place)
             case "answer":
-                return await self._answer(read(payload, AnswerExperiments), place)
+                return await self._publish_answer(
+                    from_plain_data(payload, AnswerExperiments), place
+                )
             case "commit":
-                return Custom(plain(await self._commit(read(payload, Commit))))
+                return Custom(
+                    to_plain_data(await self._commit_and_merge(from_plain_data(payload, Commit)))
+                )
             case "wait":
-                return await self._session(payload["agent"], place).wait(read(payload, Wait))
+                return await self._agent_session(payload["agent"], place).wait(
+                    from_plain_data(payload, Wait)
+                )
             case "tool":
-                return await self._session(payload["agent"], place).tool(read(payload, Tool))
+                return await self._agent_session(payload["agent"], place).use_tool(
+                    from_plain_data(payload, Tool)
+                )
             case "nudge":
-                return await self._session(payload["agent"], place).nudge(read(payload, Nudge))
+                return await self._agent_session(payload["agent"], place).nudge(
+                    from_plain_data(payload, Nudge)
+                )
             case "end":
-                return await self._session(payload["agent"], place).end(read(payload, EndSession))
+                return await self._agent_session(payload["agent"], place).end(
+                    from_plain_data(payload, EndSession)
+                )
         raise ValueError(f"sessions know no effect '{kind}'")
 
     async def close(self) -> None:
@@ -116,29 +128,31 @@ class SessionWorld:
             await session.close()
         await self._meter.close()
 
-    async def _ready(self, kind: str) -> SessionContext:
+    async def _shared_context(self, kind: str) -> SessionContext:
         """Context of all sessions, made at the first effect; from the journal in a resumed run.
 
         Raises IsolationError if an agent of this kind must be confined and cannot be.
         """
         async with self._starting:
             if self._place is None:
-                self._place = await asyncio.to_thread(self._prepared)
+                self._place = await asyncio.to_thread(self._prepare_context)
             if self._place.unconfined is not None and kind not in ("", HARMLESS):
                 raise self._place.unconfined
             return self._place
 
-    def _prepared(self) -> SessionContext:
-        self._layout.make()
+    def _prepare_context(self) -> SessionContext:
+        self._layout.create_folders()
         unconfined: IsolationError | None = None
         try:
-            way = confinement.choose(self._settings)
+            way = confinement.choose_method(self._settings)
         except IsolationError as error:
             way, unconfined = confinement.ConfinementMethod("", True, "none"), error
         self._end_strays()
         about = {"task": self._task.name, "direction": self._task.objective.direction}
         view = SharedView(self._layout.view, about, keep=not way.name)
-        view.make(read({**payload}, AnswerExperiments) for payload in self._history())
+        view.build_from(
+            from_plain_data({**payload}, AnswerExperiments) for payload in self._history()
+        )
         self._history = tuple
         return SessionContext(
             self._layout,
@@ -155,92 +169,94 @@ class SessionWorld:
         """End processes of a driver that was killed while it started an agent."""
         for folder in (self._layout.run / "control").glob("a*"):
             if folder.name[1:].isdigit():
-                end_strays(mark(self._layout.run, int(folder.name[1:])))
+                end_strays(session_mark(self._layout.run, int(folder.name[1:])))
 
-    def _session(self, agent: int, place: SessionContext) -> AgentSession:
+    def _agent_session(self, agent: int, place: SessionContext) -> AgentSession:
         if agent not in self._sessions:
             self._sessions[agent] = AgentSession(place, agent)
         return self._sessions[agent]
 
-    async def _open(self, ask: Open, place: SessionContext) -> Custom:
-        session = self._session(ask.agent, place)
+    async def _open_agent_session(self, ask: Open, place: SessionContext) -> Custom:
+        session = self._agent_session(ask.agent, place)
         async with self._git:
-            first = worktree.texts_of(
+            first = worktree.tree_files(
                 {p: t for p, t in ask.texts.items() if p not in worktree.VIEWED}
             )
             stamp = CommitStamp("culmen", int(time.time()))
             first = {repository.SHARED: _REFLECTIONS, **first}
             base = await asyncio.to_thread(
-                self._repo.ready, first, stamp, f"Task: {self._task.name}\n"
+                self._repo.ensure_trunk, first, stamp, f"Task: {self._task.name}\n"
             )
-            files = {} if session.is_open else await asyncio.to_thread(self._files, base)
+            files = {} if session.is_open else await asyncio.to_thread(self._files_of_commit, base)
         board = ask.texts.get("leaderboard.md", "")
         if board and not session.is_open:
-            place.view.answer(AnswerExperiments(ask.agent, leaderboard=board))
-        return Custom(plain(await session.open(ask, files, base)))
+            place.view.publish_answer(AnswerExperiments(ask.agent, leaderboard=board))
+        return Custom(to_plain_data(await session.open(ask, files, base)))
 
-    def _files(self, commit: str) -> dict[str, bytes]:
-        listing = self._repo.listing(commit)
-        contents = self._repo.contents(listing.values())
+    def _files_of_commit(self, commit: str) -> dict[str, bytes]:
+        listing = self._repo.content_names(commit)
+        contents = self._repo.read_contents(listing.values())
         return {path: contents[name] for path, name in listing.items()}
 
-    async def _answer(self, ask: AnswerExperiments, place: SessionContext) -> Custom:
+    async def _publish_answer(self, ask: AnswerExperiments, place: SessionContext) -> Custom:
         async with self._writing:  # one after another, in the order of the requests
-            await asyncio.to_thread(place.view.answer, ask)
+            await asyncio.to_thread(place.view.publish_answer, ask)
         session = self._sessions.get(ask.agent)
         if session is not None:
-            session.answered()
-        return Custom(plain(Done(session is not None and session.alive)))
+            session.on_results_written()
+        return Custom(to_plain_data(Done(session is not None and session.can_read_answers)))
 
-    async def _commit(self, ask: Commit) -> Committed:
+    async def _commit_and_merge(self, ask: Commit) -> Committed:
         """Commit the permitted files of a work tree, merge them into the trunk, delete the tree."""
         async with self._git:
-            file = self._layout.control(ask.agent) / "commit.json"
+            file = self._layout.control_folder(ask.agent) / "commit.json"
             known, head = layout.read_record(file), await asyncio.to_thread(self._repo.head)
             merged = known is not None and await asyncio.to_thread(
-                self._repo.contains, known["committed"]["commit"]
+                self._repo.is_in_history, known["committed"]["commit"]
             )
             if known is None or not (merged or known["before"] == head):
-                known = await asyncio.to_thread(self._made, ask, head)
+                known = await asyncio.to_thread(self._write_commits, ask, head)
                 layout.write_record(file, known)
-            done = read(known["committed"], Committed)
+            done = from_plain_data(known["committed"], Committed)
             if not merged:
-                refs = {TRUNK: done.trunk, f"refs/agents/{tag(ask.agent)}": done.commit}
-                await asyncio.to_thread(self._repo.move, refs)
-            await asyncio.to_thread(shutil.rmtree, self._layout.work(ask.agent), True)
+                refs = {TRUNK: done.trunk, f"refs/agents/{agent_tag(ask.agent)}": done.commit}
+                await asyncio.to_thread(self._repo.move_refs, refs)
+            await asyncio.to_thread(shutil.rmtree, self._layout.work_folder(ask.agent), True)
             return done
 
-    def _made(self, ask: Commit, before: str) -> dict[str, Any]:
+    def _write_commits(self, ask: Commit, before: str) -> dict[str, Any]:
         """Record of the new commits, which are not yet on the trunk; the trunk is at `before`."""
         assert self._place is not None
-        session = self._session(ask.agent, self._place)
-        ended = layout.read_record(self._layout.control(ask.agent) / "ended.json") or {}
+        session = self._agent_session(ask.agent, self._place)
+        ended = layout.read_record(self._layout.control_folder(ask.agent) / "ended.json") or {}
         stamp = CommitStamp(
-            f"{tag(ask.agent)} {session.record.get('kind', '').partition(':')[0]}".strip(),
+            f"{agent_tag(ask.agent)} {session.record.get('kind', '').partition(':')[0]}".strip(),
             ended.get("time", int(time.time())),
         )
         base = session.record.get("base", "")
-        base = base if self._repo.has(base) else before
-        old, trunk = self._repo.listing(base), self._repo.listing(before)
-        left = worktree.left(
-            self._layout.tree(ask.agent), ask.agent, old, session.record.get("texts", {})
+        base = base if self._repo.has_commit(base) else before
+        old, trunk = self._repo.content_names(base), self._repo.content_names(before)
+        left = worktree.tree_changes(
+            self._layout.tree_folder(ask.agent), ask.agent, old, session.record.get("texts", {})
         )
         board = self._place.view.leaderboard
         ours: dict[str, bytes | None] = {"leaderboard.md": board.encode()} if board else {}
-        commit = self._repo.commit(
-            stamp, message(ask.subject, ask.trailers), {**left.changes, **ours}, (base,)
+        commit = self._repo.write_commit(
+            stamp, commit_message(ask.subject, ask.trailers), {**left.changes, **ours}, (base,)
         )
         merged, after = repository.Merged(), commit
         if before != base:
-            merged = repository.merge(
+            merged = repository.merge_changes(
                 old,
                 trunk,
                 left.changes,
-                tag(ask.agent),
-                lambda name: self._repo.contents([name])[name],
+                agent_tag(ask.agent),
+                lambda name: self._repo.read_contents([name])[name],
             )
-            title = message(f"Merge {tag(ask.agent)}", {"Conflicts": ", ".join(merged.conflicts)})
-            after = self._repo.commit(
+            title = commit_message(
+                f"Merge {agent_tag(ask.agent)}", {"Conflicts": ", ".join(merged.conflicts)}
+            )
+            after = self._repo.write_commit(
                 CommitStamp("culmen", stamp.time),
                 title,
                 {**merged.changes, **ours},
@@ -249,4 +265,4 @@ class SessionWorld:
         done = Committed(
             commit, after, tuple(sorted(left.changes)), tuple(left.dropped), tuple(merged.conflicts)
         )
-        return {"committed": plain(done), "before": before}
+        return {"committed": to_plain_data(done), "before": before}

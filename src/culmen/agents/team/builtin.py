@@ -20,7 +20,7 @@ from culmen.agents.team.workspace import REASONS, AgentWorkspace
 from culmen.core.brief import Text
 from culmen.core.ports import Lab
 from culmen.core.session import ExperimentRow
-from culmen.core.wording import clip, fence
+from culmen.core.wording import clip_middle, fence_text
 
 ROLE = "agent"
 _PATIENCE = 3  # consecutive replies without an action
@@ -44,12 +44,14 @@ class BuiltinAgent:
     async def work(self, lab: Lab, desk: AgentWorkspace) -> str:
         """Work until the model finishes, its limits are used up, or its replies hold no actions."""
         tools = WorkspaceTools(lab, desk)
-        talk = ModelConversation(texts.fill("builtin"), await tools.briefing(), self.context)
+        talk = ModelConversation(
+            texts.fill_template("builtin"), await tools.briefing(), self.context
+        )
         wasted = closed = 0
         while wasted < _PATIENCE and closed < _LEAVE and not tools.word:
-            if talk.full:
-                talk.summed_up(await self._summary(desk, talk))
-            text = await desk.write(ROLE, messages=talk.messages)
+            if talk.is_full:
+                talk.replace_by_summary(await self._request_summary(desk, talk))
+            text = await desk.ask_model(ROLE, messages=talk.messages)
             if text is None:
                 return ""
             if _no_model(text):
@@ -59,14 +61,14 @@ class BuiltinAgent:
                     why="there is no model: the offline agent works instead",
                 )
                 return await OfflineAgent().work(lab, desk)
-            closed += bool(desk.closing)
-            useful = await self._turn(desk, tools, talk, text)
+            closed += bool(desk.closing_reason)
+            useful = await self._run_turn(desk, tools, talk, text)
             wasted = 0 if useful else wasted + 1
         if wasted == _PATIENCE:
             desk.ended = "malformed"
         return tools.word
 
-    async def _turn(
+    async def _run_turn(
         self, desk: AgentWorkspace, tools: WorkspaceTools, talk: ModelConversation, text: Text
     ) -> bool:
         """Perform the actions of one reply and answer with the results; True if there were any."""
@@ -74,16 +76,18 @@ class BuiltinAgent:
         if text.fault and not asked:
             complaint = f"the reply was {text.fault.replace('_', ' ')}"
         if text.text.strip():
-            talk.said(without_thoughts(text.text))
-        results = [await tools.perform(action) for action in asked]
+            talk.add_reply(without_thoughts(text.text))
+        results = [await tools.perform_tool_action(action) for action in asked]
         if complaint:
-            results.append(texts.fill("malformed", complaint=complaint))
-        results.append(_standing(desk))
-        talk.answered("\n\n".join(results))
+            results.append(texts.fill_template("malformed", complaint=complaint))
+        results.append(_status_line(desk))
+        talk.add_results("\n\n".join(results))
         return bool(asked)
 
-    async def _summary(self, desk: AgentWorkspace, talk: ModelConversation) -> str:
-        text = await desk.write(ROLE, messages=talk.asking(texts.fill("recall")))
+    async def _request_summary(self, desk: AgentWorkspace, talk: ModelConversation) -> str:
+        text = await desk.ask_model(
+            ROLE, messages=talk.messages_with_request(texts.fill_template("recall"))
+        )
         return "" if text is None else without_thoughts(text.text)
 
 
@@ -91,10 +95,12 @@ def _no_model(text: Text) -> bool:
     return text.fault == "no_model" or (not text.text and text.model == "offline")
 
 
-def _standing(desk: AgentWorkspace) -> str:
+def _status_line(desk: AgentWorkspace) -> str:
     """State of the limits and the best score, appended to every answer."""
-    if desk.closing:
-        return texts.fill("closing", why=REASONS.get(desk.closing, desk.closing))
+    if desk.closing_reason:
+        return texts.fill_template(
+            "closing", why=REASONS.get(desk.closing_reason, desk.closing_reason)
+        )
     best, limit = desk.history.best, desk.limits.get("experiments")
     used = (
         f"{desk.taken} experiments" if limit is None else f"{desk.taken} of {limit:.0f} experiments"
@@ -102,7 +108,7 @@ def _standing(desk: AgentWorkspace) -> str:
     score = (
         "nothing has scored"
         if best is None
-        else f"best so far {desk.history.counts(best)!r} ({best.candidate})"
+        else f"best so far {desk.history.decisive_score(best)!r} ({best.candidate})"
     )
     return f"({used} used; {score}.)"
 
@@ -149,13 +155,15 @@ class _Block(NamedTuple):
 def read_actions(reply: str) -> tuple[list[Action], str]:
     """The actions of a reply in order, and a complaint ("" if there is none)."""
     text = without_thoughts(reply)
-    blocks = _blocks(text) or ([_Block("json", text)] if text.lstrip().startswith("{") else [])
+    blocks = _fenced_blocks(text) or (
+        [_Block("json", text)] if text.lstrip().startswith("{") else []
+    )
     actions: list[Action] = []
     complaint, place = "", 0
     while place < len(blocks) and len(actions) < _MOST and not complaint:
         block = blocks[place]
         place += 1
-        raw = _json(block)
+        raw = _action_object(block)
         if isinstance(raw, str):
             complaint = raw
             continue
@@ -165,11 +173,11 @@ def read_actions(reply: str) -> tuple[list[Action], str]:
             raw.get("tool") in _BODY
             and "text" not in raw
             and place < len(blocks)
-            and _json(blocks[place]) is None
+            and _action_object(blocks[place]) is None
         ):
             raw = {**raw, "text": blocks[place].text}
             place += 1
-        action = _action(raw)
+        action = _parse_action(raw)
         if isinstance(action, str):
             complaint = action
         else:
@@ -184,7 +192,7 @@ def without_thoughts(reply: str) -> str:
     return _THOUGHT.sub("", reply, count=1)
 
 
-def _json(block: _Block) -> dict[str, Any] | str | None:
+def _action_object(block: _Block) -> dict[str, Any] | str | None:
     """The object of an action block; a complaint if it is invalid; None for another block."""
     if block.tag not in ("", "json", "action", "tool"):
         return None
@@ -198,7 +206,7 @@ def _json(block: _Block) -> dict[str, Any] | str | None:
     return cast(dict[str, Any], value)
 
 
-def _action(raw: dict[str, Any]) -> Action | str:
+def _parse_action(raw: dict[str, Any]) -> Action | str:
     tool = str(raw.pop("tool"))
     if tool not in TOOLS:
         return f"there is no tool '{tool}'; there are {', '.join(TOOLS)}"
@@ -214,14 +222,14 @@ def _action(raw: dict[str, Any]) -> Action | str:
     arguments: dict[str, Any] = {}
     for name in (*needed, *optional):
         if name in given:
-            value = _value(name, given[name])
+            value = _argument_value(name, given[name])
             if value is None:
                 return f"{tool}: {name} cannot be {json.dumps(given[name])[:100]}"
             arguments[name] = value
     return Action(tool, arguments)
 
 
-def _value(name: str, value: Any) -> Any:
+def _argument_value(name: str, value: Any) -> Any:
     """The argument in its type; None if the value does not fit."""
     if name in _LISTS:
         items = cast(list[Any], value) if isinstance(value, list) else [value]
@@ -234,7 +242,7 @@ def _value(name: str, value: Any) -> Any:
     return value if isinstance(value, str) else None
 
 
-def _blocks(text: str) -> list[_Block]:
+def _fenced_blocks(text: str) -> list[_Block]:
     """Fenced blocks of a text; an unclosed block ends with the text."""
     blocks: list[_Block] = []
     marks, tag, lines = "", "", list[str]()
@@ -274,8 +282,8 @@ class ModelConversation:
 
     def __init__(self, system: str, first: str, room: int) -> None:
         self._head: list[Message] = [
-            _message("system", system),
-            _message("user", clip(first, room * 2 // 5)),
+            _chat_message("system", system),
+            _chat_message("user", clip_middle(first, room * 2 // 5)),
         ]
         self._tail: list[Message] = []
         # `_most` leaves room for one more exchange
@@ -290,48 +298,53 @@ class ModelConversation:
         return [*self._head, *self._tail]
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """True if shortening old messages no longer suffices: then `summed_up` is needed."""
-        return self._size() > self._most
+        return self._total_characters() > self._most
 
-    def said(self, reply: str) -> None:
+    def add_reply(self, reply: str) -> None:
         """Add the model's reply."""
-        self._tail.append(_message("assistant", clip(reply, self._room // _PIECE) or "(nothing)"))
-        self._shorten()
+        self._tail.append(
+            _chat_message("assistant", clip_middle(reply, self._room // _PIECE) or "(nothing)")
+        )
+        self._shorten_old_messages()
 
-    def answered(self, text: str) -> None:
+    def add_results(self, text: str) -> None:
         """Add the answer to the model's reply."""
-        self._tail.append(_message("user", clip(text, self._room // _PIECE)))
-        self._shorten()
+        self._tail.append(_chat_message("user", clip_middle(text, self._room // _PIECE)))
+        self._shorten_old_messages()
 
-    def asking(self, request: str) -> list[Message]:
+    def messages_with_request(self, request: str) -> list[Message]:
         """The messages with one more request, which is not kept."""
         if self._tail and self._tail[-1]["role"] == "user":
-            last = _message("user", f"{self._tail[-1]['content']}\n\n{request}")
+            last = _chat_message("user", f"{self._tail[-1]['content']}\n\n{request}")
             return [*self._head, *self._tail[:-1], last]
-        return [*self.messages, _message("user", request)]
+        return [*self.messages, _chat_message("user", request)]
 
-    def summed_up(self, summary: str) -> None:
+    def replace_by_summary(self, summary: str) -> None:
         """Replace all messages except the last answer by a summary."""
         last = self._tail[-1]["content"] if self._tail and self._tail[-1]["role"] == "user" else ""
-        kept = clip(summary, self._room // _PIECE) or "(no summary could be had)"
+        kept = clip_middle(summary, self._room // _PIECE) or "(no summary could be had)"
         text = f"# What you did so far, in your own words\n\n{kept}\n\n{last}".strip()
-        self._tail = [_message("assistant", "I go on from my summary."), _message("user", text)]
+        self._tail = [
+            _chat_message("assistant", "I go on from my summary."),
+            _chat_message("user", text),
+        ]
 
-    def _shorten(self) -> None:
+    def _shorten_old_messages(self) -> None:
         """Cut old messages, the oldest first, until there is room."""
         for place in range(max(0, len(self._tail) - _RECENT)):
-            if self._size() <= self._most:
+            if self._total_characters() <= self._most:
                 return
             old = self._tail[place]
             if len(old["content"]) > _LONG:
-                self._tail[place] = _message(old["role"], clip(old["content"], _KEPT))
+                self._tail[place] = _chat_message(old["role"], clip_middle(old["content"], _KEPT))
 
-    def _size(self) -> int:
+    def _total_characters(self) -> int:
         return sum(len(one["content"]) for one in self.messages)
 
 
-def _message(role: str, content: str) -> Message:
+def _chat_message(role: str, content: str) -> Message:
     return {"role": role, "content": content}
 
 
@@ -355,36 +368,38 @@ class WorkspaceTools:
 
     async def briefing(self) -> str:
         """The first message: the task, reflections of earlier agents, and the best so far."""
-        parts = [(await self._desk.tool("read", path="TASK.md")).text]
-        parts.append(texts.leaderboard(self._desk.history))
-        reflections = await self._desk.tool("read", path="reflections.md")
+        parts = [(await self._desk.use_tool("read", path="TASK.md")).text]
+        parts.append(texts.leaderboard_text(self._desk.history))
+        reflections = await self._desk.use_tool("read", path="reflections.md")
         if reflections.text.strip():
             parts.append(f"# reflections.md\n\n{reflections.text.strip()}")
         best = self._desk.history.best
         if best is not None:
-            parts.append(f"# The best so far\n\n{self._show(best.candidate)}")
+            parts.append(f"# The best so far\n\n{self._candidate_text(best.candidate)}")
         return "\n\n".join(parts)
 
-    async def perform(self, action: Action) -> str:
+    async def perform_tool_action(self, action: Action) -> str:
         """Perform an action; return its result as text for the model."""
         given = action.arguments
         if action.tool in _TREE:
-            return _titled(action, await self._tree(action.tool, given))
+            return _titled_result(action, await self._use_tree_tool(action.tool, given))
         if action.tool == "evaluate":
-            return _titled(action, await self._evaluate(given))
+            return _titled_result(action, await self._evaluate_files(given))
         if action.tool == "report":
             self._lab.note("report", agent=self._desk.agent, text=given["text"])
-            return _titled(action, "passed on")
+            return _titled_result(action, "passed on")
         if action.tool == "finish":
             self.word = given["word"] or "finished"
-            return _titled(action, "goodbye")
-        return _titled(action, self._ask(action.tool, given))
+            return _titled_result(action, "goodbye")
+        return _titled_result(action, self._query_history(action.tool, given))
 
-    async def _tree(self, tool: str, given: dict[str, Any]) -> str:
+    async def _use_tree_tool(self, tool: str, given: dict[str, Any]) -> str:
         if tool == "command":
-            told = await self._desk.command(given["command"], float(given.get("seconds", _SECONDS)))
+            told = await self._desk.run_in_tree(
+                given["command"], float(given.get("seconds", _SECONDS))
+            )
         else:
-            told = await self._desk.tool(tool, **given)
+            told = await self._desk.use_tool(tool, **given)
         outcome = (
             f"failed: {told.fault}"
             if told.fault
@@ -392,44 +407,45 @@ class WorkspaceTools:
         )
         return f"{outcome}\n{told.text}" if told.text else outcome
 
-    async def _evaluate(self, given: dict[str, Any]) -> str:
+    async def _evaluate_files(self, given: dict[str, Any]) -> str:
         """Evaluate the current contents of files in parallel."""
-        asked = await self._desk.take(
+        asked = await self._desk.queue_files(
             given["files"], given.get("note", ""), given.get("parents", ())
         )
-        return _rows(await self._desk.experiments(asked), details=True)
+        return _row_lines(await self._desk.experiments(asked), details=True)
 
-    def _ask(self, tool: str, given: dict[str, Any]) -> str:
+    def _query_history(self, tool: str, given: dict[str, Any]) -> str:
         history = self._desk.history
         if tool == "best":
-            return _rows(history.top(given.get("k", 5)))
+            return _row_lines(history.top_rows(given.get("k", 5)))
         if tool == "show":
-            return self._show(given["candidate"])
+            return self._candidate_text(given["candidate"])
         if tool == "diff":
             return (
-                history.diff(given["one"], given["other"]) or "no difference, or no such candidate"
+                history.candidate_diff(given["one"], given["other"])
+                or "no difference, or no such candidate"
             )
         try:
-            rows = history.find(given.get("where", []))
+            rows = history.find_rows(given.get("where", []))
         except ValueError as error:
             return f"failed: {error}"
         if "top" in given:
-            return _rows(history.top(given["top"], rows))
-        return _rows(rows[-given.get("last", _ROWS) :])
+            return _row_lines(history.top_rows(given["top"], rows))
+        return _row_lines(rows[-given.get("last", _ROWS) :])
 
-    def _show(self, name: str) -> str:
-        found = self._desk.history.candidates.get(self._desk.history.resolve(name))
+    def _candidate_text(self, name: str) -> str:
+        found = self._desk.history.candidates.get(self._desk.history.resolve_candidate(name))
         if found is None:
             return "there is no such candidate"
-        return "\n".join(fence(text, part) for part, text in found.parts.items())
+        return "\n".join(fence_text(text, part) for part, text in found.parts.items())
 
 
-def _titled(action: Action, text: str) -> str:
+def _titled_result(action: Action, text: str) -> str:
     about = next((str(value) for name, value in action.arguments.items() if name != "text"), "")
-    return f"## {action.tool} {clip(about, 100)}\n{clip(text.strip(), _SHOWN)}"
+    return f"## {action.tool} {clip_middle(about, 100)}\n{clip_middle(text.strip(), _SHOWN)}"
 
 
-def _rows(rows: Sequence[ExperimentRow], details: bool = False) -> str:
+def _row_lines(rows: Sequence[ExperimentRow], details: bool = False) -> str:
     """Rows as JSON lines; with metrics and the evaluator's feedback if `details`."""
     lines: list[str] = []
     for row in rows[:_ROWS]:
@@ -437,7 +453,7 @@ def _rows(rows: Sequence[ExperimentRow], details: bool = False) -> str:
         if details:
             fields |= {
                 "metrics": row.metrics,
-                "feedback": clip(row.feedback, 1500),
+                "feedback": clip_middle(row.feedback, 1500),
                 "seconds": round(row.seconds, 3),
             }
         lines.append(msgspec.json.encode(fields).decode())

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from culmen.agents.team import texts
 from culmen.agents.team.history import History
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Observation, Rollout, Status, weakest
+from culmen.core.evaluation import Observation, Rollout, Status, weakest_trust
 from culmen.core.ports import Lab
-from culmen.core.session import AnswerExperiments, ExperimentRow, plain
+from culmen.core.session import AnswerExperiments, ExperimentRow, to_plain_data
 
 _FEEDBACK = 4000  # characters of a row's feedback
 _MARGIN = 3.0  # seconds reserved for ending a session and committing it
@@ -44,7 +44,7 @@ class TeamTerms(NamedTuple):
 class LiveProgram(Protocol):
     """A running program that is notified when all agents must stop."""
 
-    async def farewell(self) -> None: ...
+    async def notify_closing(self) -> None: ...
 
 
 class Coordinator:
@@ -76,24 +76,29 @@ class Coordinator:
         return self.task.objective.target if self.terms.threshold is None else self.terms.threshold
 
     @property
-    def price(self) -> int:
+    def evaluations_per_experiment(self) -> int:
         """Evaluations of one experiment: one per training case."""
         return max(1, len(self.task.split("train")))
 
-    async def seeds(self) -> None:
+    async def evaluate_initial_programs(self) -> None:
         """Evaluate and certify the initial programs, so that agents find them in the history."""
         await self.lab.gather(
-            *(self._given(f"seed-{number}", seed) for number, seed in enumerate(self.lab.seeds))
+            *(
+                self._enter_candidate(f"seed-{number}", seed)
+                for number, seed in enumerate(self.lab.seeds)
+            )
         )
 
-    async def take_up(self) -> None:
+    async def evaluate_handed_in(self) -> None:
         """Evaluate and certify the candidates that a person has handed in since the last call."""
         for candidate in self.lab.handed():
             self._handed += 1
-            await self._given(f"{texts.PERSON}-{self._handed}", candidate, "handed in by a person")
+            await self._enter_candidate(
+                f"{texts.PERSON}-{self._handed}", candidate, "handed in by a person"
+            )
 
-    async def _given(self, ticket: str, candidate: Candidate, note: str = "") -> None:
-        rollout = await self.judge(candidate)
+    async def _enter_candidate(self, ticket: str, candidate: Candidate, note: str = "") -> None:
+        rollout = await self.judge_candidate(candidate)
         row = ExperimentRow(
             0,
             SEEDS,
@@ -104,19 +109,19 @@ class Coordinator:
             note=note,
             origin=candidate.origin.operator,
         )
-        await self.answer(SEEDS, self.enter(row, rollout))
+        await self.publish_row(SEEDS, self.enter_experiment(row, rollout))
 
-    async def judge(self, candidate: Candidate) -> Rollout | None:
+    async def judge_candidate(self, candidate: Candidate) -> Rollout | None:
         """Evaluate a candidate on all training cases; None if the budget has no room.
 
         A candidate that would lead is evaluated again: by the task's verifier, or, if scores are
         noisy, a second time.
         """
-        if self.lab.lacks(evaluations=self.price):
+        if self.lab.lacks(evaluations=self.evaluations_per_experiment):
             return None
         rollout = await self.lab.evaluate(candidate)
         reward = rollout.reward
-        if reward is None or not self._worth_another_look(rollout, reward):
+        if reward is None or not self._needs_second_evaluation(rollout, reward):
             return rollout
         self._asked.update({reward} if self.history.exact else ())
         second = await self.lab.evaluate(candidate, certify=True)
@@ -128,18 +133,18 @@ class Coordinator:
             (*rollout.rewards, *second.rewards),
         )
 
-    def enter(self, row: ExperimentRow, rollout: Rollout | None) -> ExperimentRow:
+    def enter_experiment(self, row: ExperimentRow, rollout: Rollout | None) -> ExperimentRow:
         """Add an experiment and its evaluations to the history; stop at the threshold."""
         if rollout is not None:
-            row = measured(row, rollout, self.history)
+            row = measured_row(row, rollout, self.history)
             self._slowest = max(self._slowest, row.seconds)
             self._usual += 0.2 * (row.seconds - self._usual)
         row = replace(row, n=len(self.history.rows) + 1)
         led = self.history.best
-        self.history.add(row, rollout)
+        self.history.record_row(row, rollout)
         if self.history.best is not led:
             self._barren = 0
-        score, threshold = self.history.counts(row), self.threshold
+        score, threshold = self.history.decisive_score(row), self.threshold
         objective = self.task.objective
         if (
             score is not None
@@ -147,12 +152,12 @@ class Coordinator:
             and objective.reward(score) >= objective.reward(threshold)
         ):
             self.stop("threshold")
-        self._note(row)
+        self._note_experiment(row)
         return row
 
-    async def answer(self, agent: int, row: ExperimentRow, closing: str = "") -> None:
+    async def publish_row(self, agent: int, row: ExperimentRow, closing: str = "") -> None:
         """Write a row for an agent to read, and the leaderboard if it has changed."""
-        board = texts.leaderboard(self.history)
+        board = texts.leaderboard_text(self.history)
         changed, self._board = board != self._board, board
         known = self.history.candidates.get(row.candidate)
         told = AnswerExperiments(
@@ -162,9 +167,9 @@ class Coordinator:
             leaderboard=board if changed else "",
             closing=closing,
         )
-        await self.lab.effect("session.answer", **plain(told))
+        await self.lab.effect("session.answer", **to_plain_data(told))
 
-    def begin(self, own: Mapping[str, float | None]) -> tuple[int, dict[str, float]]:
+    def begin_agent(self, own: Mapping[str, float | None]) -> tuple[int, dict[str, float]]:
         """The next agent's number and limits.
 
         A limit is the agent's `own`, at most the rest of the budget; without one, an even share of
@@ -172,7 +177,7 @@ class Coordinator:
         """
         number, self.begun = self.begun, self.begun + 1
         to_come = max(1, self.terms.agents - number)
-        limits = {name: self._share(name, own.get(name), to_come) for name in _BUDGETS}
+        limits = {name: self._budget_share(name, own.get(name), to_come) for name in _BUDGETS}
         # agents that work at once share the money, not the time
         turns = math.ceil(to_come / self.terms.parallel)
         limits["seconds"] = min(own.get("seconds") or math.inf, max(0.0, self.time_left / turns))
@@ -181,9 +186,11 @@ class Coordinator:
         self._open[number] = dict(finite)
         return number, finite
 
-    def _share(self, name: str, own: float | None, to_come: int) -> float:
+    def _budget_share(self, name: str, own: float | None, to_come: int) -> float:
         """One agent's share of a budget among `to_come` agents: whole units, except dollars."""
-        left = self.lab.left(_BUDGETS[name]) / (self.price if name == "experiments" else 1)
+        left = self.lab.left(_BUDGETS[name]) / (
+            self.evaluations_per_experiment if name == "experiments" else 1
+        )
         left = max(0.0, left - sum(held.get(name, 0.0) for held in self._open.values()))
         share = left / to_come
         if name != "dollars" and share < math.inf:
@@ -195,15 +202,15 @@ class Coordinator:
         if reason and not self.stopping:
             self.stopping = reason
             for program in self.programs:
-                self.lab.spawn(program.farewell())
+                self.lab.spawn(program.notify_closing())
 
-    def used(self, agent: int, name: str, amount: float) -> None:
+    def charge_reservation(self, agent: int, name: str, amount: float) -> None:
         """Reduce an agent's reservation by an amount it has used."""
         held = self._open.get(agent)
         if held is not None and name in held:
             held[name] = max(0.0, held[name] - amount)
 
-    def finish(self, agent: int, gained: bool) -> None:
+    def finish_agent(self, agent: int, gained: bool) -> None:
         """Release the unused limits of an agent that is done; stop at a plateau."""
         self._open.pop(agent, None)
         self._barren = 0 if gained else self._barren + 1
@@ -219,30 +226,34 @@ class Coordinator:
         """
         return self.lab.left("seconds") - 1.25 * self._slowest - 2 * self._usual - _MARGIN
 
-    def spent(self) -> str:
+    def budget_short_for_experiment(self) -> str:
         """The budget that has no room for another experiment; "" if there is none."""
-        return self.lab.lacks(evaluations=self.price) or ("seconds" if self.time_left <= 0 else "")
+        return self.lab.lacks(evaluations=self.evaluations_per_experiment) or (
+            "seconds" if self.time_left <= 0 else ""
+        )
 
-    def exhausted(self) -> str:
+    def budget_short_for_agent(self) -> str:
         """The budget that has no room for another agent; "" if there is none."""
-        return self.spent() or next(
+        return self.budget_short_for_experiment() or next(
             (name for name in ("calls", "tokens", "dollars") if self.lab.left(name) <= 0), ""
         )
 
-    def _worth_another_look(self, rollout: Rollout, reward: float) -> bool:
+    def _needs_second_evaluation(self, rollout: Rollout, reward: float) -> bool:
         """True if a second evaluation adds evidence about a possible leader.
 
         A possible leader beats the best so far or reaches the threshold.
         """
         objective, threshold = self.task.objective, self.threshold
         reached = threshold is not None and reward >= objective.reward(threshold)
-        if reward in self._asked or not (reached or self.history.beats(objective.score(reward))):
+        if reward in self._asked or not (
+            reached or self.history.beats_best(objective.score(reward))
+        ):
             return False  # this very score was verified before: another program, the same output
         asked = self.history.exact and all(one.strict is not None for one in rollout.observations)
         more = not asked if self.history.exact else not self.task.deterministic
-        return more and not self.lab.lacks(evaluations=self.price)
+        return more and not self.lab.lacks(evaluations=self.evaluations_per_experiment)
 
-    def _note(self, row: ExperimentRow) -> None:
+    def _note_experiment(self, row: ExperimentRow) -> None:
         best = self.history.best
         self.lab.note(
             "experiment",
@@ -255,11 +266,11 @@ class Coordinator:
             certified=row.certified,
             status=row.status,
             reason=row.reason,
-            best=None if best is None else self.history.counts(best),
+            best=None if best is None else self.history.decisive_score(best),
         )
 
 
-def measured(row: ExperimentRow, rollout: Rollout, history: History) -> ExperimentRow:
+def measured_row(row: ExperimentRow, rollout: Rollout, history: History) -> ExperimentRow:
     """The row with a rollout's results: mean score, worst certified score, worst status."""
     seen = rollout.observations
     worst = next((one for one in seen if not one.ok), seen[-1])
@@ -283,17 +294,17 @@ def measured(row: ExperimentRow, rollout: Rollout, history: History) -> Experime
         certified=certified,
         status=status,
         reason=reason,
-        metrics=_means(seen),
+        metrics=_metric_means(seen),
         feedback=worst.feedback[:_FEEDBACK],
         seconds=sum(one.seconds for one in seen),
         note=row.note,
         parents=row.parents or rollout.candidate.parents,
         origin=rollout.candidate.origin.operator,
-        trust=weakest(one.trust for one in seen if one.ok),
+        trust=weakest_trust(one.trust for one in seen if one.ok),
     )
 
 
-def _means(seen: Sequence[Observation]) -> dict[str, float]:
+def _metric_means(seen: Sequence[Observation]) -> dict[str, float]:
     """Means of the metrics that every scored observation has."""
     scored = [one.metrics for one in seen if one.status is Status.OK]
     names = [

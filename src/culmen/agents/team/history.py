@@ -12,7 +12,7 @@ from typing import Any
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.core.session import ExperimentRow
-from culmen.core.task import Objective, fingerprint
+from culmen.core.task import Objective, digest_pieces
 
 _CONDITION = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(<=|>=|!=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
 _SIGNS: dict[str, Callable[[Any, Any], bool]] = {
@@ -39,30 +39,32 @@ class History:
         self.digest = ""
         self._rollouts: dict[str, Rollout] = {}
 
-    def add(self, row: ExperimentRow, rollout: Rollout | None = None) -> None:
+    def record_row(self, row: ExperimentRow, rollout: Rollout | None = None) -> None:
         """Add a row; `rollout` holds the evaluations, None for an experiment that was refused."""
         self.rows.append(row)
-        self.digest = fingerprint(
+        self.digest = digest_pieces(
             self.digest, row.ticket, row.candidate, repr((row.score, row.certified))
         )[:16]
         if rollout is not None:
             self.candidates.setdefault(row.candidate, rollout.candidate)
             self._rollouts[row.candidate] = rollout
-        if self.counts(row) is not None and (self.best is None or self.beats(self.counts(row))):
+        if self.decisive_score(row) is not None and (
+            self.best is None or self.beats_best(self.decisive_score(row))
+        ):
             self.best = row
 
-    def counts(self, row: ExperimentRow) -> float | None:
+    def decisive_score(self, row: ExperimentRow) -> float | None:
         """The score for thresholds and the best: the certified score if the task has a verifier."""
         return row.certified if self.exact else row.score
 
-    def beats(self, score: float | None) -> bool:
+    def beats_best(self, score: float | None) -> bool:
         """True if a score is better than the best so far."""
-        standing = None if self.best is None else self.counts(self.best)
+        standing = None if self.best is None else self.decisive_score(self.best)
         if score is None or standing is None:
             return score is not None
         return self.objective.reward(score) > self.objective.reward(standing)
 
-    def reward(self, row: ExperimentRow) -> float | None:
+    def ranking_reward(self, row: ExperimentRow) -> float | None:
         """Reward by which rows are ranked, higher is better; None for a row without a rank.
 
         It uses the certified score if there is one, else the score.
@@ -72,16 +74,16 @@ class History:
         score = row.score if row.certified is None else row.certified
         return None if score is None else self.objective.reward(score)
 
-    def rollout(self, candidate: str) -> Rollout | None:
+    def latest_rollout(self, candidate: str) -> Rollout | None:
         """The latest rollout of a candidate; None if there is none."""
         return self._rollouts.get(candidate)
 
-    def top(self, k: int, rows: Sequence[ExperimentRow] | None = None) -> list[ExperimentRow]:
+    def top_rows(self, k: int, rows: Sequence[ExperimentRow] | None = None) -> list[ExperimentRow]:
         """The `k` best rows, one per candidate, the earlier first on a tie.
 
         An uncertified row never ranks above the best certified row if the task has a verifier.
         """
-        best_of_all = None if self.best is None else self.counts(self.best)
+        best_of_all = None if self.best is None else self.decisive_score(self.best)
         cap = (
             math.inf
             if best_of_all is None or not self.exact
@@ -89,7 +91,7 @@ class History:
         )
         best: dict[str, tuple[float, ExperimentRow]] = {}
         for row in self.rows if rows is None else rows:
-            reward = self.reward(row)
+            reward = self.ranking_reward(row)
             if reward is not None and (
                 row.candidate not in best or reward > best[row.candidate][0]
             ):
@@ -99,16 +101,16 @@ class History:
         )
         return [row for _, row in ranked[:k]]
 
-    def find(self, conditions: Sequence[str] = ()) -> list[ExperimentRow]:
+    def find_rows(self, conditions: Sequence[str] = ()) -> list[ExperimentRow]:
         """Rows that meet all conditions.
 
         Conditions: `score>2.5`, `status=ok`, `agent=3`, `note~spiral`, `metrics.gap<0.1`. Raises
         ValueError for a text that is not a condition.
         """
-        tests = [_condition(text) for text in conditions]
+        tests = [_parse_condition(text) for text in conditions]
         return [row for row in self.rows if all(test(row) for test in tests)]
 
-    def resolve(self, name: str) -> str:
+    def resolve_candidate(self, name: str) -> str:
         """Id of a candidate by its id, a unique prefix of it, a ticket, or the path of its file.
 
         A prefix has at least 4 characters. The result is "" if there is no such candidate.
@@ -119,9 +121,9 @@ class History:
         found = [known for known in self.candidates if len(name) >= 4 and known.startswith(name)]
         return found[0] if len(found) == 1 else ""
 
-    def diff(self, one: str, other: str) -> str:
+    def candidate_diff(self, one: str, other: str) -> str:
         """Unified diff of two candidates; "" if one of them is unknown or they are equal."""
-        pair = [self.candidates.get(self.resolve(name)) for name in (one, other)]
+        pair = [self.candidates.get(self.resolve_candidate(name)) for name in (one, other)]
         if pair[0] is None or pair[1] is None:
             return ""
         first, second = pair[0], pair[1]
@@ -137,7 +139,7 @@ class History:
         return "\n".join(lines)
 
 
-def _condition(text: str) -> Callable[[ExperimentRow], bool]:
+def _parse_condition(text: str) -> Callable[[ExperimentRow], bool]:
     match = _CONDITION.fullmatch(text)
     if match is None:
         raise ValueError(
@@ -145,16 +147,16 @@ def _condition(text: str) -> Callable[[ExperimentRow], bool]:
         )
     field, sign, wanted = match.groups()
     if sign == "~":  # no regular expressions: one from a model could run for ever
-        return lambda row: wanted.lower() in str(_field(row, field)).lower()
-    return lambda row: _compare(sign, _field(row, field), wanted)
+        return lambda row: wanted.lower() in str(_field_value(row, field)).lower()
+    return lambda row: _compare_values(sign, _field_value(row, field), wanted)
 
 
-def _field(row: ExperimentRow, name: str) -> Any:
+def _field_value(row: ExperimentRow, name: str) -> Any:
     group, _, key = name.partition(".")
     return row.metrics.get(key) if group == "metrics" and key else getattr(row, name, None)
 
 
-def _compare(sign: str, value: Any, wanted: str) -> bool:
+def _compare_values(sign: str, value: Any, wanted: str) -> bool:
     if isinstance(value, int | float):
         try:
             return _SIGNS[sign](float(value), float(wanted))

@@ -29,43 +29,43 @@ class HostedAgent:
         """Serve the program until it ends or must end; return its last message."""
         running: list[Awaitable[Any]] = []
         left, farewells = self.nudges, _LEAVE
-        desk.attend()
+        desk.register_program()
         while True:
             waited = await desk.wait()
             if waited.experiments:
                 running.append(lab.spawn(desk.experiments(waited.experiments)))
-            _pass_on(lab, desk, waited.reports)
+            _note_reports(lab, desk, waited.reports)
             if waited.ended:
                 break
-            if _idles(desk, waited):
+            if _is_idle(desk, waited):
                 if running:  # the program waits for experiments
-                    await _all(running)
+                    await _wait_for_experiments(running)
                     continue
                 if left == 0:
                     desk.ended = "idle"
                     break
                 left -= 1
-                await desk.nudge(texts.fill("idle"))
-            if desk.closing:
-                await _all(running)
-                await desk.farewell()
+                await desk.nudge(texts.fill_template("idle"))
+            if desk.closing_reason:
+                await _wait_for_experiments(running)
+                await desk.notify_closing()
                 farewells -= 1
             if farewells < 0:
                 break
-        await _all(running)
+        await _wait_for_experiments(running)
         return waited.word
 
 
-def _idles(desk: AgentWorkspace, waited: Waited) -> bool:
+def _is_idle(desk: AgentWorkspace, waited: Waited) -> bool:
     return waited.idle >= desk.limits.get("idle", float("inf")) and not waited.experiments
 
 
-def _pass_on(lab: Lab, desk: AgentWorkspace, reports: Sequence[str]) -> None:
+def _note_reports(lab: Lab, desk: AgentWorkspace, reports: Sequence[str]) -> None:
     for report in reports:
         lab.note("report", agent=desk.agent, text=report)
 
 
-async def _all(running: list[Awaitable[Any]]) -> None:
+async def _wait_for_experiments(running: list[Awaitable[Any]]) -> None:
     """Wait until all requested experiments are answered."""
     while running:
         await running.pop(0)

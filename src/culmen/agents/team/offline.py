@@ -20,7 +20,7 @@ from culmen.core.evaluation import Case, Rollout
 from culmen.core.event import Edits
 from culmen.core.ports import Lab
 from culmen.core.session import ExperimentRow
-from culmen.core.wording import number
+from culmen.core.wording import format_number
 
 _WIDEST = 8
 _BARREN = 20  # consecutive batches without a new candidate
@@ -44,7 +44,7 @@ class _Diary:
     gains: dict[str, float] = field(default_factory=lambda: {"propose": 0.0, "tune": 0.0})
     seconds: dict[str, float] = field(default_factory=lambda: {"propose": 0.0, "tune": 0.0})
 
-    def worth(self, way: str) -> float:
+    def gain_rate(self, way: str) -> float:
         """Gains per second of a way to make a batch, with one added to both for an even start.
 
         A gain of less than a hundredth counts in part.
@@ -60,115 +60,120 @@ class OfflineAgent:
 
     async def work(self, lab: Lab, desk: AgentWorkspace) -> str:
         """Run batches of experiments until the workspace closes, novelty ends, or patience ends."""
-        diary = _Diary(await self._read(lab, desk), first=desk.history.best)
+        diary = _Diary(await self._read_breadth(lab, desk), first=desk.history.best)
         tuning = NumberTuning(size=max(6, 2 * lab.workers))
-        while not desk.closing and diary.barren < _BARREN and not self._tired(desk, diary):
+        while (
+            not desk.closing_reason
+            and diary.barren < _BARREN
+            and not self._is_out_of_patience(desk, diary)
+        ):
             best, before = desk.history.best, len(desk.rows)
             weights = [
-                diary.worth("propose"),
-                diary.worth("tune") * (tuning.possible and best is not None),
+                diary.gain_rate("propose"),
+                diary.gain_rate("tune") * (tuning.possible and best is not None),
             ]
             way = lab.rng.choices(("propose", "tune"), weights)[0]
             if way == "tune" and best is not None:
                 diary.widest = max(diary.widest, tuning.size)
-                await self._tune(lab, desk, tuning, best)
+                await self._tune_generation(lab, desk, tuning, best)
             else:
-                await self._propose(lab, desk, diary)
-            self._learn(desk, diary, way, before, best)
-        word = desk.closing or (
+                await self._propose_batch(lab, desk, diary)
+            self._learn_from_batch(desk, diary, way, before, best)
+        word = desk.closing_reason or (
             "nothing new to try" if diary.barren >= _BARREN else "no gain for a while"
         )
-        await self._reflect(desk, diary, word)
+        await self._append_reflections(desk, diary, word)
         return word
 
-    async def _read(self, lab: Lab, desk: AgentWorkspace) -> int:
+    async def _read_breadth(self, lab: Lab, desk: AgentWorkspace) -> int:
         """Breadth in the last agent's reflections; else one line of work per worker."""
-        told = await desk.tool("read", path="reflections.md")
+        told = await desk.use_tool("read", path="reflections.md")
         found = _BREADTH.findall(told.text)
         return max(1, min(_WIDEST, int(found[-1]) if found else lab.workers))
 
-    def _tired(self, desk: AgentWorkspace, diary: _Diary) -> bool:
+    def _is_out_of_patience(self, desk: AgentWorkspace, diary: _Diary) -> bool:
         return diary.since >= max(_PATIENCE, len(desk.rows) // 2)
 
-    def _plan(self, lab: Lab, desk: AgentWorkspace, diary: _Diary) -> list[Brief]:
+    def _plan_briefs(self, lab: Lab, desk: AgentWorkspace, diary: _Diary) -> list[Brief]:
         """One brief for each of the `breadth` best candidates; other candidates lend ideas.
 
         With fewer candidates than lines of work the best is repeated; without candidates every
         brief asks for a first one.
         """
-        top = desk.history.top(diary.breadth + _SHOWN)
+        top = desk.history.top_rows(diary.breadth + _SHOWN)
         diary.widest = max(diary.widest, diary.breadth)
         if not top:
             return [Brief(next(iter(lab.seeds), None)) for _ in range(diary.breadth)]
         parents = [top[i] if i < len(top) else top[0] for i in range(diary.breadth)]
         return [
-            self._brief(desk, parent, [row for row in top if row is not parent][:_SHOWN])
+            self._make_brief(desk, parent, [row for row in top if row is not parent][:_SHOWN])
             for parent in parents
         ]
 
-    def _brief(
+    def _make_brief(
         self, desk: AgentWorkspace, row: ExperimentRow, others: Sequence[ExperimentRow]
     ) -> Brief:
         history = desk.history
-        rollout = history.rollout(row.candidate)
+        rollout = history.latest_rollout(row.candidate)
         shown = tuple(
-            Exhibit(history.candidates[one.candidate], history.reward(one)) for one in others
+            Exhibit(history.candidates[one.candidate], history.ranking_reward(one))
+            for one in others
         )
         seen = () if rollout is None else rollout.observations
-        return Brief(history.candidates[row.candidate], seen, history.reward(row), shown)
+        return Brief(history.candidates[row.candidate], seen, history.ranking_reward(row), shown)
 
-    async def _propose(self, lab: Lab, desk: AgentWorkspace, diary: _Diary) -> None:
+    async def _propose_batch(self, lab: Lab, desk: AgentWorkspace, diary: _Diary) -> None:
         """Make a batch of proposals; close the workspace if the budget has no room for them."""
-        briefs = self._plan(lab, desk, diary)
+        briefs = self._plan_briefs(lab, desk, diary)
         short = next((name for brief in briefs if (name := lab.lacks(brief=brief))), "")
         if short:
             desk.close(short)
         else:
-            await lab.gather(*(self._try(lab, desk, brief) for brief in briefs))
+            await lab.gather(*(self._propose_and_evaluate(lab, desk, brief) for brief in briefs))
 
-    async def _tune(
+    async def _tune_generation(
         self, lab: Lab, desk: AgentWorkspace, tuning: NumberTuning, best: ExperimentRow
     ) -> None:
         """Evaluate one generation of changes of the best candidate's numbers."""
-        generation = await tuning.generation(lab, desk.history.candidates[best.candidate])
+        generation = await tuning.next_generation(lab, desk.history.candidates[best.candidate])
         new = {one.id: one for one in generation if one.id not in desk.history.candidates}
-        await lab.gather(*(self._experiment(desk, one) for one in new.values()))
-        rollouts = [desk.history.rollout(one.id) for one in generation]
-        tuning.tell(
+        await lab.gather(*(self._write_and_evaluate(desk, one) for one in new.values()))
+        rollouts = [desk.history.latest_rollout(one.id) for one in generation]
+        tuning.record_rewards(
             [None if one is None else one.reward for one in rollouts], desk.history.best is not best
         )
 
-    async def _try(self, lab: Lab, desk: AgentWorkspace, brief: Brief) -> None:
+    async def _propose_and_evaluate(self, lab: Lab, desk: AgentWorkspace, brief: Brief) -> None:
         """Have a candidate proposed and evaluated.
 
         Evaluations that the proposer requests on the way are experiments, too.
         """
 
         async def run(candidate: Candidate) -> Rollout:
-            known = desk.history.rollout(candidate.id) if lab.task.deterministic else None
-            if known is None and not desk.closing:
-                await self._experiment(desk, candidate)
-                known = desk.history.rollout(candidate.id)
+            known = desk.history.latest_rollout(candidate.id) if lab.task.deterministic else None
+            if known is None and not desk.closing_reason:
+                await self._write_and_evaluate(desk, candidate)
+                known = desk.history.latest_rollout(candidate.id)
             return (
                 Rollout(candidate, known.observations, known.rewards)
                 if known
                 else Rollout(candidate, (), ())
             )
 
-        proposal = await lab.propose(brief, experiment_lab(lab, run, desk.left))
+        proposal = await lab.propose(brief, experiment_lab(lab, run, desk.budget_left))
         for candidate in proposal.candidates:
-            if candidate.id not in desk.history.candidates and not desk.closing:
-                await self._experiment(desk, candidate)
+            if candidate.id not in desk.history.candidates and not desk.closing_reason:
+                await self._write_and_evaluate(desk, candidate)
 
-    async def _experiment(self, desk: AgentWorkspace, candidate: Candidate) -> None:
+    async def _write_and_evaluate(self, desk: AgentWorkspace, candidate: Candidate) -> None:
         """Write the candidate's files and evaluate it."""
         path = desk.next_path(candidate.parts)
         for name, text in candidate.parts.items():
             place = path if len(candidate.parts) == 1 else f"{path}/{name}"
-            await desk.tool("write", path=place, text=text)
-        await desk.attempt(candidate, path, candidate.origin.operator)
+            await desk.use_tool("write", path=place, text=text)
+        await desk.evaluate_candidate(candidate, path, candidate.origin.operator)
 
-    def _learn(
+    def _learn_from_batch(
         self, desk: AgentWorkspace, diary: _Diary, way: str, before: int, best: ExperimentRow | None
     ) -> None:
         """Narrow the breadth after a gain, widen it after none; credit the way of the batch."""
@@ -177,16 +182,16 @@ class OfflineAgent:
         diary.batches += 1
         diary.barren = 0 if new else diary.barren + 1
         diary.since = 0 if gain else diary.since + len(new)
-        diary.gains[way] += min(1.0, 100.0 * _rise(desk, best))
+        diary.gains[way] += min(1.0, 100.0 * _reward_rise(desk, best))
         diary.seconds[way] += sum(row.seconds for row in new) + 0.1 * len(new)
         if new and way == "propose":
             diary.breadth = max(1, diary.breadth - 1) if gain else min(_WIDEST, diary.breadth + 1)
         for row in new:
             for name in row.origin.rpartition(":")[2].split("+"):
                 diary.tried[name] = diary.tried.get(name, 0) + 1
-                diary.better[name] = diary.better.get(name, 0) + _improves(desk, row)
+                diary.better[name] = diary.better.get(name, 0) + _improves_on_parent(desk, row)
 
-    async def _reflect(self, desk: AgentWorkspace, diary: _Diary, word: str) -> None:
+    async def _append_reflections(self, desk: AgentWorkspace, diary: _Diary, word: str) -> None:
         """Append the agent's attempts and their results to the reflections, from the rows alone."""
         rows = [row for row in desk.rows if row.status != "refused"]
         failed: dict[str, int] = {}
@@ -196,11 +201,11 @@ class OfflineAgent:
         lines = [f"\n## Agent {desk.tag} (offline)\n"]
         lines.append(
             f"- {len(rows)} experiments in {diary.batches} batches, up to {diary.widest} side "
-            f"by side; {_list(failed)}."
+            f"by side; {_failure_counts(failed)}."
         )
         lines.append(
-            f"- Best before: {_shown(desk, diary.first)}. Best now: "
-            f"{_shown(desk, desk.history.best)}."
+            f"- Best before: {_row_summary(desk, diary.first)}. Best now: "
+            f"{_row_summary(desk, desk.history.best)}."
         )
         refused = sum(row.reason == "not_certified" for row in rows)
         if refused:
@@ -216,36 +221,36 @@ class OfflineAgent:
         lines.append(
             f"- Breadth at the end: {diary.breadth}. Why it ended: {word.replace('_', ' ')}."
         )
-        await desk.tool("append", path="reflections.md", text="\n".join(lines) + "\n")
+        await desk.use_tool("append", path="reflections.md", text="\n".join(lines) + "\n")
 
 
-def _rise(desk: AgentWorkspace, before: ExperimentRow | None) -> float:
+def _reward_rise(desk: AgentWorkspace, before: ExperimentRow | None) -> float:
     """Rise of the best reward, relative to the best reward before."""
     history = desk.history
-    now = None if history.best is None else history.reward(history.best)
-    then = None if before is None else history.reward(before)
+    now = None if history.best is None else history.ranking_reward(history.best)
+    then = None if before is None else history.ranking_reward(before)
     if now is None or then is None:
         return 0.0 if now is None else 1.0
     return (now - then) / (abs(then) or 1.0)
 
 
-def _improves(desk: AgentWorkspace, row: ExperimentRow) -> bool:
+def _improves_on_parent(desk: AgentWorkspace, row: ExperimentRow) -> bool:
     """True if a row's reward is higher than the best of its first parent."""
-    reward = desk.history.reward(row)
+    reward = desk.history.ranking_reward(row)
     parents = [one for one in desk.history.rows if row.parents and one.candidate == row.parents[0]]
-    rewards = [level for one in parents if (level := desk.history.reward(one)) is not None]
+    rewards = [level for one in parents if (level := desk.history.ranking_reward(one)) is not None]
     return reward is not None and (not rewards or reward > max(rewards))
 
 
-def _shown(desk: AgentWorkspace, row: ExperimentRow | None) -> str:
+def _row_summary(desk: AgentWorkspace, row: ExperimentRow | None) -> str:
     return (
         "none"
         if row is None
-        else f"{number(desk.history.counts(row))} ({row.candidate}, {row.path or 'a seed'})"
+        else f"{format_number(desk.history.decisive_score(row))} ({row.candidate}, {row.path or 'a seed'})"
     )
 
 
-def _list(failed: dict[str, int]) -> str:
+def _failure_counts(failed: dict[str, int]) -> str:
     return (
         ", ".join(f"{count} ended in {status}" for status, count in failed.items())
         or "all were scored"
@@ -276,12 +281,12 @@ class NumberTuning:
     possible: bool = True
     rewards: list[list[float | None]] = field(default_factory=list[list[float | None]])
 
-    async def generation(self, lab: Lab, best: Candidate) -> list[Candidate]:
+    async def next_generation(self, lab: Lab, best: Candidate) -> list[Candidate]:
         """The next candidates to try; none if there is no number to tune."""
         if self.parent is None or (self.stalled >= _STALLED and best.id == self.parent.id):
-            self._begin(lab, best, self.step if self.parent is None else self.step / 2)
+            self._begin_line(lab, best, self.step if self.parent is None else self.step / 2)
         elif self.stalled >= _STALLED:
-            self._begin(lab, best, min(_STEP, self.step * 2))
+            self._begin_line(lab, best, min(_STEP, self.step * 2))
         surface = lab.task.surface
         edits: Edits = await lab.edit(
             "cma",
@@ -297,12 +302,12 @@ class NumberTuning:
         origin = Origin("offline:cma", model="offline")
         return [Candidate.of(parts, ((self.parent or best).id,), origin) for parts in edits.parts]
 
-    def tell(self, rewards: Sequence[float | None], gain: bool) -> None:
+    def record_rewards(self, rewards: Sequence[float | None], gain: bool) -> None:
         """Record a generation's rewards, in its order; `gain` is True if one of them leads now."""
         self.rewards.append(list(rewards))
         self.stalled = 0 if gain else self.stalled + 1
 
-    def _begin(self, lab: Lab, best: Candidate, step: float) -> None:
+    def _begin_line(self, lab: Lab, best: Candidate, step: float) -> None:
         self.parent, self.stalled, self.seed = best, 0, lab.rng.getrandbits(30)
         self.rewards, self.step = [], step if step >= _LEAST else _STEP
 

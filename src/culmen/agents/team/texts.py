@@ -40,12 +40,12 @@ everything measured so
 far; `--report TEXT` tells culmen something, `--finish TEXT` ends your work. `--help` says more."""
 
 
-def tag(agent: int) -> str:
+def agent_tag(agent: int) -> str:
     """An agent's name in paths: a00, a01, ..."""
     return f"a{agent:02d}"
 
 
-def task(
+def task_text(
     task: Task,
     agent: int,
     agents: int,
@@ -58,27 +58,31 @@ def task(
 
     `how` explains how to request experiments; "" for the client in the work tree.
     """
-    return fill(
+    return fill_template(
         "task",
         goal=task.goal.strip() or "Find the best candidate.",
-        direction=wording.direction(replace(task.objective, target=None)),
-        threshold=_threshold(threshold, task),
-        tag=tag(agent),
+        direction=wording.describe_direction(replace(task.objective, target=None)),
+        threshold=_threshold_text(threshold, task),
+        tag=agent_tag(agent),
         number=str(agent + 1),
         agents=str(agents),
-        company=_company(agents, parallel),
-        contract="" if task.seeds else wording.contract(task),
-        rules="\n".join(wording.rules(task, next(iter(task.candidates()), None)).splitlines()[2:]),
-        first=_first(task),
+        company=_company_text(agents, parallel),
+        contract="" if task.seeds else wording.describe_interface(task),
+        rules="\n".join(
+            wording.rules_section(task, next(iter(task.initial_candidates()), None)).splitlines()[
+                2:
+            ]
+        ),
+        first=_initial_program_text(task),
         experiments=how or _CLIENT,
-        limits=_limits(limits),
-        certified=_certified(task),
-        evaluator=_evaluator(task),
-        stop=_stop(threshold),
+        limits=_limits_text(limits),
+        certified=_verifier_text(task),
+        evaluator=_evaluator_text(task),
+        stop=_stop_text(threshold),
     )
 
 
-def leaderboard(history: History, k: int = BOARD) -> str:
+def leaderboard_text(history: History, k: int = BOARD) -> str:
     """The `k` best candidates as a table, by certified score if the task has a verifier."""
     lines = ["# Leaderboard", ""]
     lines.append(
@@ -90,24 +94,24 @@ def leaderboard(history: History, k: int = BOARD) -> str:
         "| | candidate | certified | score | agent | file | note |",
         "|---|---|---|---|---|---|---|",
     ]
-    for place, row in enumerate(history.top(k), 1):
+    for place, row in enumerate(history.top_rows(k), 1):
         certified = "" if row.certified is None else repr(row.certified)
         score = "" if row.score is None else repr(row.score)
         who = (
-            tag(row.agent)
+            agent_tag(row.agent)
             if row.agent >= 0
             else PERSON
             if row.ticket.startswith(PERSON)
             else "seed"
         )
-        cells = (str(place), row.candidate, certified, score, who, row.path, _cell(row.note))
+        cells = (str(place), row.candidate, certified, score, who, row.path, _table_cell(row.note))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def fill(name: str, **slots: str) -> str:
+def fill_template(name: str, **slots: str) -> str:
     """A template with its slots filled; a line that holds only an empty slot is removed."""
-    text = _template(name)
+    text = _read_template(name)
     for slot, value in slots.items():
         if not value.strip():
             text = re.sub(rf"^\${slot}\n+", "", text, flags=re.MULTILINE)
@@ -115,7 +119,7 @@ def fill(name: str, **slots: str) -> str:
 
 
 @cache
-def _template(name: str) -> str:
+def _read_template(name: str) -> str:
     return (
         resources.files("culmen.agents.team")
         .joinpath("templates", f"{name}.md")
@@ -123,7 +127,7 @@ def _template(name: str) -> str:
     )
 
 
-def _company(agents: int, parallel: int) -> str:
+def _company_text(agents: int, parallel: int) -> str:
     if agents == 1:
         return "No other agent works on this."
     if parallel > 1:
@@ -134,15 +138,17 @@ def _company(agents: int, parallel: int) -> str:
     return "The others work before you and after you."
 
 
-def _threshold(threshold: float | None, task: Task) -> str:
+def _threshold_text(threshold: float | None, task: Task) -> str:
     if threshold is None:
         return ""
     kind = "certified score" if task.evaluator.verifier else "score"
     better = "at least" if task.objective.direction == "max" else "at most"
-    return f"Stop as soon as a candidate has a {kind} of {better} {wording.number(threshold)}."
+    return (
+        f"Stop as soon as a candidate has a {kind} of {better} {wording.format_number(threshold)}."
+    )
 
 
-def _certified(task: Task) -> str:
+def _verifier_text(task: Task) -> str:
     if not task.evaluator.verifier:
         return ""
     return (
@@ -152,7 +158,7 @@ def _certified(task: Task) -> str:
     )
 
 
-def _evaluator(task: Task) -> str:
+def _evaluator_text(task: Task) -> str:
     """The part of the evaluator that the task lets agents read."""
     if not task.evaluator.shown:
         return ""
@@ -162,7 +168,7 @@ def _evaluator(task: Task) -> str:
     )
 
 
-def _first(task: Task) -> str:
+def _initial_program_text(task: Task) -> str:
     if task.seeds:
         names = ", ".join(f"`{name}`" for name in task.seeds[0])
         several = len(task.seeds[0]) > 1
@@ -175,10 +181,10 @@ def _first(task: Task) -> str:
         return (
             f"{form}\nThe programs that the search began with are in the history as agent -1."
         ).strip()
-    return f"There is no first program: write one. {wording.stub(task)}".strip()
+    return f"There is no first program: write one. {wording.required_definitions(task)}".strip()
 
 
-def _limits(limits: Mapping[str, float]) -> str:
+def _limits_text(limits: Mapping[str, float]) -> str:
     named = [f"{value:,.10g} {_UNITS[name]}" for name, value in limits.items() if name in _UNITS]
     return (
         f"You may use at most {', '.join(named)}. What you leave is there for the agents after you."
@@ -187,7 +193,7 @@ def _limits(limits: Mapping[str, float]) -> str:
     )
 
 
-def _stop(threshold: float | None) -> str:
+def _stop_text(threshold: float | None) -> str:
     reached = "the score above is reached, when " if threshold is not None else ""
     return (
         f"End your work when {reached}your limits are used, or when you have no idea left that "
@@ -198,5 +204,5 @@ def _stop(threshold: float | None) -> str:
     )
 
 
-def _cell(text: str) -> str:
-    return wording.clip(" ".join(text.replace("|", "/").split()), 80).replace("\n", " ")
+def _table_cell(text: str) -> str:
+    return wording.clip_middle(" ".join(text.replace("|", "/").split()), 80).replace("\n", " ")

@@ -32,8 +32,8 @@ from culmen.core.session import (
     ToolOutput,
     Wait,
     Waited,
-    plain,
-    read,
+    from_plain_data,
+    to_plain_data,
 )
 from culmen.core.usage import Usage
 
@@ -65,7 +65,7 @@ class AgentWorkspace:
         model: str = "",
     ) -> None:
         self._lab, self._registry, self.kind, self._model = lab, registry, kind, model
-        self.agent, self.limits = registry.begin(own or {})
+        self.agent, self.limits = registry.begin_agent(own or {})
         self.rows: list[ExperimentRow] = []
         self.usage, self.ended = Usage(), ""
         self._asked = self.taken = self._waits = self._tools = self._nudges = self._seen = (
@@ -81,7 +81,7 @@ class AgentWorkspace:
     @property
     def tag(self) -> str:
         """The agent's name in paths: a00, a01, ..."""
-        return texts.tag(self.agent)
+        return texts.agent_tag(self.agent)
 
     @property
     def history(self) -> History:
@@ -89,30 +89,37 @@ class AgentWorkspace:
         return self._registry.history
 
     @property
-    def gained(self) -> bool:
+    def has_gained(self) -> bool:
         """True if this agent's own experiment has improved the best since the agent began."""
         best = self.history.best
         return best is not self._led and any(row is best for row in self.rows)
 
     @property
-    def closing(self) -> str:
+    def closing_reason(self) -> str:
         """Reason for which this agent's experiments are refused; "" while they are accepted."""
-        return self._closed or self._registry.stopping or self._used_up() or self._registry.spent()
+        return (
+            self._closed
+            or self._registry.stopping
+            or self._used_up_limit()
+            or self._registry.budget_short_for_experiment()
+        )
 
     @property
-    def reason(self) -> str:
+    def end_reason(self) -> str:
         """Reason for the agent's end: of the session, of its notification, or "finished"."""
         if self.ended in ("finished", "idle") and self.told:
-            return self.closing
-        return self.ended or self.closing or "finished"
+            return self.closing_reason
+        return self.ended or self.closing_reason or "finished"
 
-    def left(self, budget: str) -> float:
+    def budget_left(self, budget: str) -> float:
         """Amount of a budget of the run that this agent may still use; infinity without a limit."""
         limit = self.limits.get("experiments" if budget == "evaluations" else budget, float("inf"))
         if budget == "seconds":
             return max(0.0, limit - (self._lab.elapsed - self._began))
         used = self.taken if budget == "evaluations" else getattr(self.usage, budget)
-        return max(0.0, limit - used) * (self._registry.price if budget == "evaluations" else 1)
+        return max(0.0, limit - used) * (
+            self._registry.evaluations_per_experiment if budget == "evaluations" else 1
+        )
 
     def close(self, reason: str) -> None:
         """Refuse further experiments of this agent."""
@@ -123,9 +130,9 @@ class AgentWorkspace:
 
         `how` explains in TASK.md how to request experiments.
         """
-        await self._registry.take_up()
+        await self._registry.evaluate_handed_in()
         terms = self._registry.terms
-        task = texts.task(
+        task = texts.task_text(
             self._lab.task,
             self.agent,
             terms.agents,
@@ -135,9 +142,14 @@ class AgentWorkspace:
             how,
         )
         request = Open(
-            self.agent, self.kind, {"TASK.md": task}, texts.fill("prompt"), self._model, self.limits
+            self.agent,
+            self.kind,
+            {"TASK.md": task},
+            texts.fill_template("prompt"),
+            self._model,
+            self.limits,
         )
-        return await self._ask(request, Opened)
+        return await self._request_effect(request, Opened)
 
     def next_path(self, parts: Mapping[str, str]) -> str:
         """Path for a new candidate: a file, or a folder of parts."""
@@ -150,21 +162,25 @@ class AgentWorkspace:
 
         On return the rows are in the history and have been written for the agent.
         """
-        return await self._lab.gather(*(self._experiment(one) for one in asked))
+        return await self._lab.gather(*(self._evaluate_experiment(one) for one in asked))
 
-    async def attempt(self, candidate: Candidate, path: str, note: str = "") -> ExperimentRow:
+    async def evaluate_candidate(
+        self, candidate: Candidate, path: str, note: str = ""
+    ) -> ExperimentRow:
         """Evaluate a candidate whose origin and parents are known, not only its text."""
         ticket = f"{self.tag}-{self._asked}"
-        return await self._run(
+        return await self._run_experiment(
             Experiment(ticket, path, candidate.parts, note, candidate.parents), candidate
         )
 
-    async def tool(self, tool: str, seconds: float = 120.0, **arguments: Any) -> ToolOutput:
+    async def use_tool(self, tool: str, seconds: float = 120.0, **arguments: Any) -> ToolOutput:
         """Make one tool call in the agent's work tree."""
         self._tools += 1
-        return await self._ask(Tool(self.agent, self._tools, tool, arguments, seconds), ToolOutput)
+        return await self._request_effect(
+            Tool(self.agent, self._tools, tool, arguments, seconds), ToolOutput
+        )
 
-    async def take(
+    async def queue_files(
         self, files: Sequence[str], note: str = "", parents: Sequence[str] = ()
     ) -> list[Experiment]:
         """Files of the work tree as experiments, read through the queue that programs use.
@@ -175,14 +191,14 @@ class AgentWorkspace:
         for path in files:
             self._queued += 1
             request = {"path": path, "note": note, "parents": list(parents)}
-            await self.tool(
+            await self.use_tool(
                 "write", path=f"queue/q{self._queued:04d}.json", text=json.dumps(request)
             )
             tickets.append(f"{self.tag}-q{self._queued:04d}")
         found: dict[str, Experiment] = {}
         futile = 0
         while futile < _FUTILE and not all(ticket in found for ticket in tickets):
-            new = (await self._listen()).experiments
+            new = (await self._read_queue()).experiments
             self._listening = None
             futile = 0 if new else futile + 1
             found.update((one.ticket, one) for one in new)
@@ -192,96 +208,107 @@ class AgentWorkspace:
         ]
         return [*asked, *found.values()]
 
-    async def command(self, command: str, seconds: float) -> ToolOutput:
+    async def run_in_tree(self, command: str, seconds: float) -> ToolOutput:
         """Run a shell command; evaluate the experiments that it requests through the client."""
         running = [True]
-        self._lab.spawn(self._serve(running))
-        told = await self.tool("command", seconds, command=command)
+        self._lab.spawn(self._serve_command(running))
+        told = await self.use_tool("command", seconds, command=command)
         running.clear()
         return told
 
-    async def _serve(self, running: list[bool]) -> None:
+    async def _serve_command(self, running: list[bool]) -> None:
         """Evaluate the experiments that a running command requests.
 
         The last wait stays open for the next caller.
         """
         while running:
-            waited = await self._listen()
+            waited = await self._read_queue()
             if not running or self.ended:
                 return
             self._listening = None
             await self.experiments(waited.experiments)
 
-    async def _listen(self) -> Waited:
+    async def _read_queue(self) -> Waited:
         """The next reading of the queue; at most one wait is in flight."""
         if self._listening is None:
             self._listening = self._lab.spawn(self.wait())
         return await self._listening
 
-    async def write(self, role: str, **slots: Any) -> Text | None:
+    async def ask_model(self, role: str, **slots: Any) -> Text | None:
         """Ask the model of a role for a text.
 
         Without room in the agent's limits or the budget, close the workspace and return None.
         """
-        short = self._used_up() or self._lab.lacks(role=role, **slots)
+        short = self._used_up_limit() or self._lab.lacks(role=role, **slots)
         if short:
             return self.close(short)
         text = await self._lab.write(role, **slots)
-        self._spend(text.usage)
+        self._add_usage(text.usage)
         return text
 
     async def wait(self) -> Waited:
         """Wait until the program requests experiments, reports usage, idles or ends."""
         self._waits += 1
-        waited = await self._ask(Wait(self.agent, self._seen, self._waits), Waited)
+        waited = await self._request_effect(Wait(self.agent, self._seen, self._waits), Waited)
         self._seen += len(waited.experiments)
         self.ended = self.ended or waited.ended
-        await self._registry.take_up()
+        await self._registry.evaluate_handed_in()
         return waited
 
-    def attend(self) -> None:
+    def register_program(self) -> None:
         """Register this workspace's program to be notified when all agents must stop."""
         self._registry.programs.append(self)
 
-    async def farewell(self) -> None:
+    async def notify_closing(self) -> None:
         """Notify a running program, once, that its experiments are refused from now on."""
         if not (self.told or self.ended):
             self.told = True
-            await self.nudge(texts.fill("closed", why=REASONS.get(self.closing, self.closing)))
+            await self.nudge(
+                texts.fill_template(
+                    "closed", why=REASONS.get(self.closing_reason, self.closing_reason)
+                )
+            )
 
     async def nudge(self, text: str) -> None:
         """Send a message to a running program."""
         self._nudges += 1
-        await self._lab.effect("session.nudge", **plain(Nudge(self.agent, self._nudges, text)))
+        await self._lab.effect(
+            "session.nudge", **to_plain_data(Nudge(self.agent, self._nudges, text))
+        )
 
     async def end(self, reason: str) -> Ended:
         """End every process of the session; repeated calls share one effect."""
         if self._ending is None:
-            self._ending = self._lab.spawn(self._ask(EndSession(self.agent, reason), Ended))
+            self._ending = self._lab.spawn(
+                self._request_effect(EndSession(self.agent, reason), Ended)
+            )
         return await self._ending
 
-    def confess(self, *told: str) -> None:
+    def record_admissions(self, *told: str) -> None:
         """Record the agent's own admissions of gaming the evaluator, found in texts that it left.
 
         Its candidates are marked from then on. Admissions of earlier agents in the same texts are
         skipped.
         """
         said = [
-            one.sentence for text in told for one in admissions.found(text) if one.name == "admits"
+            one.sentence
+            for text in told
+            for one in admissions.find_admissions(text)
+            if one.name == "admits"
         ]
         own = [
             evidence for evidence in dict.fromkeys(said) if evidence not in self._registry.admitted
         ]
         self._registry.admitted.update(own)
-        scored = [row.candidate for row in self.history.top(len(self.rows), self.rows)]
+        scored = [row.candidate for row in self.history.top_rows(len(self.rows), self.rows)]
         if own and scored:
             self._lab.note(admissions.ADMISSION, agent=self.agent, evidence=own, candidates=scored)
 
     async def commit(self, reason: str) -> Committed:
         """Commit the permitted files and merge them into the trunk; release the agent's limits."""
-        self._registry.finish(self.agent, self.gained)
-        scored = self.history.top(1, self.rows)
-        best = None if self.history.best is None else self.history.counts(self.history.best)
+        self._registry.finish_agent(self.agent, self.has_gained)
+        scored = self.history.top_rows(1, self.rows)
+        best = None if self.history.best is None else self.history.decisive_score(self.history.best)
         trailers = {
             "Experiments": str(self.taken),
             "Best-Score": repr(scored[0].score) if scored else "none",
@@ -292,19 +319,27 @@ class AgentWorkspace:
             "Journal-Head": self.history.digest or "none",
         }
         subject = f"Agent {self.tag} ({self.kind}): {self.taken} experiments"
-        return await self._ask(Commit(self.agent, subject, trailers), Committed)
+        return await self._request_effect(Commit(self.agent, subject, trailers), Committed)
 
-    async def _experiment(self, asked: Experiment) -> ExperimentRow:
-        return await self._run(asked, None if asked.fault else self._candidate(asked))
+    async def _evaluate_experiment(self, asked: Experiment) -> ExperimentRow:
+        return await self._run_experiment(
+            asked, None if asked.fault else self._experiment_candidate(asked)
+        )
 
-    async def _run(self, asked: Experiment, candidate: Candidate | None) -> ExperimentRow:
+    async def _run_experiment(
+        self, asked: Experiment, candidate: Candidate | None
+    ) -> ExperimentRow:
         """Evaluate a candidate unless it is refused; write the row for the agent."""
-        refusal = asked.fault if candidate is None else self.closing
+        refusal = asked.fault if candidate is None else self.closing_reason
         self._asked += 1
         if not refusal:
             self.taken += 1
-            self._registry.used(self.agent, "experiments", 1)
-        rollout = None if candidate is None or refusal else await self._registry.judge(candidate)
+            self._registry.charge_reservation(self.agent, "experiments", 1)
+        rollout = (
+            None
+            if candidate is None or refusal
+            else await self._registry.judge_candidate(candidate)
+        )
         row = ExperimentRow(
             0,
             self.agent,
@@ -314,17 +349,17 @@ class AgentWorkspace:
             status="refused",
             reason=refusal or "budget",
             note=asked.note,
-            parents=self._parents(asked),
+            parents=self._resolved_parents(asked),
         )
-        row = self._registry.enter(row, rollout)
+        row = self._registry.enter_experiment(row, rollout)
         self.rows.append(row)
         if sum(one.reason.startswith(BARRED) for one in self.rows) >= _BARRED:
             self.close("integrity")
-        await self._registry.answer(self.agent, row, self.closing)
-        await self._registry.take_up()
+        await self._registry.publish_row(self.agent, row, self.closing_reason)
+        await self._registry.evaluate_handed_in()
         return row
 
-    def _candidate(self, asked: Experiment) -> Candidate:
+    def _experiment_candidate(self, asked: Experiment) -> Candidate:
         """Candidate of an experiment.
 
         A single text is the task's only part; missing parts are taken from the initial program.
@@ -340,13 +375,13 @@ class AgentWorkspace:
         elif task.seeds and len(names) > 1:
             parts = {**task.seeds[0], **parts}
         origin = Origin(f"agent:{self.kind.partition(':')[0]}", model=self._model, note=asked.path)
-        return Candidate.of(parts, self._parents(asked), origin)
+        return Candidate.of(parts, self._resolved_parents(asked), origin)
 
-    def _parents(self, asked: Experiment) -> tuple[str, ...]:
-        found = (self.history.resolve(name) for name in asked.parents)
+    def _resolved_parents(self, asked: Experiment) -> tuple[str, ...]:
+        found = (self.history.resolve_candidate(name) for name in asked.parents)
         return tuple(dict.fromkeys(name for name in found if name))
 
-    def _used_up(self) -> str:
+    def _used_up_limit(self) -> str:
         limit = self.limits.get
         if self.taken >= limit("experiments", float("inf")):
             return "experiments"
@@ -356,15 +391,15 @@ class AgentWorkspace:
             (name for name in _PAID if getattr(self.usage, name) >= limit(name, float("inf"))), ""
         )
 
-    def _spend(self, usage: Usage) -> None:
+    def _add_usage(self, usage: Usage) -> None:
         self.usage = self.usage + usage
         for name in _PAID:
-            self._registry.used(self.agent, name, getattr(usage, name))
+            self._registry.charge_reservation(self.agent, name, getattr(usage, name))
 
-    async def _ask(self, request: msgspec.Struct, reply: type[S]) -> S:
-        done = await self._lab.effect(REPLIES[type(request)][0], **plain(request))
-        self._spend(done.usage)
-        return read(done.data, reply)
+    async def _request_effect(self, request: msgspec.Struct, reply: type[S]) -> S:
+        done = await self._lab.effect(REPLIES[type(request)][0], **to_plain_data(request))
+        self._add_usage(done.usage)
+        return from_plain_data(done.data, reply)
 
 
 # The protocol of agents, and phrases for the reasons of their end.

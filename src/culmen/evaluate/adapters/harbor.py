@@ -28,7 +28,7 @@ _KEPT = 4000  # characters kept of the output of solution and tests
 _RIGHTS = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
 
 
-def fits(folder: Path) -> bool:
+def can_read_folder(folder: Path) -> bool:
     """True if the folder has Harbor's files."""
     return (folder / "instruction.md").is_file() and (folder / "tests" / "test.sh").is_file()
 
@@ -83,7 +83,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
         notes=tuple(filter(None, (note, f"Harbor's format: {WHY}; {network}"))),
         root=str(folder),
     )
-    return reading.digested(task)
+    return reading.with_digest(task)
 
 
 class HarborJudge:
@@ -98,7 +98,7 @@ class HarborJudge:
         self._image, self._folder = words[0].removeprefix(SCHEME), words[1]
         self._solve, self._verify, self._memory, self._cpus = (float(word) for word in words[2:])
         try:
-            self._program = container.find(self._image)
+            self._program = container.find_container_program(self._image)
         except container.JailFailed as error:
             built = f"{os.path.join(self._folder, 'environment')}"
             raise OSError(f"{error}; or build it: podman build -t {self._image} {built}") from None
@@ -107,27 +107,27 @@ class HarborJudge:
         """The reward of a candidate, or None and the reason."""
         from culmen.evaluate.jail import container
 
-        container.sweep()
+        container.remove_orphaned_containers()
         name = container.new_name()
-        lock = container.claim(name)
+        lock = container.claim_container(name)
         try:
-            self._call(
+            self._run_container_engine(
                 "run",
                 "--detach",
-                *self._limits(),
+                *self._container_options(),
                 "--name",
                 name,
                 self._image,
                 "-c",
                 "while :; do sleep 1000; done",
             )
-            return self._tried(name, parts)
+            return self._run_and_test(name, parts)
         except subprocess.TimeoutExpired:
             return {"score": None, "feedback": "the time limit of the task is over"}
         finally:
-            container.release(self._program, name, lock)
+            container.release_container(self._program, name, lock)
 
-    def _limits(self) -> list[str]:
+    def _container_options(self) -> list[str]:
         line = [
             "--rm",
             "--pull",
@@ -158,26 +158,30 @@ class HarborJudge:
         ]
         return [*line, "--cpu-quota", str(int(100_000 * self._cpus))]
 
-    def _tried(self, name: str, parts: dict[str, str]) -> dict[str, Any]:
-        self._inside(
+    def _run_and_test(self, name: str, parts: dict[str, str]) -> dict[str, Any]:
+        self._exec_in_container(
             name,
             f"mkdir -p /solution /logs/verifier /logs/agent; cat > /solution/{SCRIPT}",
             parts[SCRIPT],
         )
-        solved = self._inside(name, f"exec {_shell(f'/solution/{SCRIPT}')}", seconds=self._solve)
-        self._inside(
+        solved = self._exec_in_container(
+            name, f"exec {_shell_command(f'/solution/{SCRIPT}')}", seconds=self._solve
+        )
+        self._exec_in_container(
             name, "kill -9 -1"
         )  # its leftover processes; this shell and the first process stay
-        self._inside(name, "rm -rf /tests /logs/verifier; mkdir -p /logs/verifier")
-        self._call("cp", os.path.join(self._folder, "tests"), f"{name}:/tests")
-        tested = self._inside(name, f"exec {_shell('/tests/test.sh')}", seconds=self._verify)
-        told = self._inside(
+        self._exec_in_container(name, "rm -rf /tests /logs/verifier; mkdir -p /logs/verifier")
+        self._run_container_engine("cp", os.path.join(self._folder, "tests"), f"{name}:/tests")
+        tested = self._exec_in_container(
+            name, f"exec {_shell_command('/tests/test.sh')}", seconds=self._verify
+        )
+        told = self._exec_in_container(
             name, "cat /logs/verifier/reward.json 2>/dev/null || cat /logs/verifier/reward.txt"
         )
         said = f"{solved.stdout[-_KEPT:]}\n{tested.stdout[-_KEPT:]}".strip()
-        return {**_reward(told.stdout), "feedback": said}
+        return {**_parse_reward(told.stdout), "feedback": said}
 
-    def _inside(
+    def _exec_in_container(
         self, name: str, line: str, text: str = "", seconds: float = 60.0
     ) -> subprocess.CompletedProcess[str]:
         words = (
@@ -199,7 +203,7 @@ class HarborJudge:
             check=False,
         )
 
-    def _call(self, *words: str) -> None:
+    def _run_container_engine(self, *words: str) -> None:
         ran = subprocess.run((self._program, *words), capture_output=True, text=True, check=False)
         if ran.returncode:
             raise SystemExit(
@@ -207,11 +211,11 @@ class HarborJudge:
             )  # the evaluator's fault, not the candidate's
 
 
-def _shell(script: str) -> str:
+def _shell_command(script: str) -> str:
     return f"$(command -v bash || echo /bin/sh) {script}"
 
 
-def _reward(text: str) -> dict[str, Any]:
+def _parse_reward(text: str) -> dict[str, Any]:
     """The reward that the tests wrote.
 
     A number, or an object of numbers with `reward` or a single key.

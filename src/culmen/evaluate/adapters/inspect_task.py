@@ -52,7 +52,7 @@ class InspectEvaluator:
         key: str = "",
         **more: Any,
     ) -> None:
-        self._task = _found(task) if isinstance(task, str) else task
+        self._task = _load_task_function(task) if isinstance(task, str) else task
         self._model, self._scorer, self._key, self._more = model, scorer, key, more
         self._arguments = dict(arguments or {})
         known = inspect.signature(self._task).parameters
@@ -87,7 +87,7 @@ class InspectEvaluator:
         The split is the one in a sample's metadata if that is train, val or test.
         """
         found = []
-        for number, sample in enumerate(self._made(self.initial).dataset, 1):
+        for number, sample in enumerate(self._build_task(self.initial).dataset, 1):
             split = str((sample.metadata or {}).get("split", "train"))
             text = (
                 sample.input
@@ -106,14 +106,14 @@ class InspectEvaluator:
         Raises SampleFailed and ModelAway.
         """
         parts = {self._parameters[0]: candidate} if isinstance(candidate, str) else dict(candidate)
-        samples = self._evaluated(parts, case)
-        scored = [self._score(sample) for sample in samples]
+        samples = self._evaluate_samples(parts, case)
+        scored = [self._score_and_metrics(sample) for sample in samples]
         metrics: dict[str, float] = {}
         for name in {name for _, more in scored for name in more}:
             metrics[name] = fmean(more[name] for _, more in scored if name in more)
         return {
             "score": fmean(score for score, _ in scored),
-            "feedback": _words(samples),
+            "feedback": _describe_samples(samples),
             "metrics": metrics,
         }
 
@@ -121,14 +121,14 @@ class InspectEvaluator:
         """The score of a candidate, with the name and arguments of an evaluator.py's function."""
         return self(parts, case)
 
-    def _made(self, parts: Mapping[str, str]) -> Any:
+    def _build_task(self, parts: Mapping[str, str]) -> Any:
         return self._task(**self._arguments, **{name: parts[name] for name in self._parameters})
 
-    def _evaluated(self, parts: Mapping[str, str], case: Case | None) -> list[Any]:
+    def _evaluate_samples(self, parts: Mapping[str, str], case: Case | None) -> list[Any]:
         """The samples of a log, each with its scores."""
         from inspect_ai import eval as evaluate  # pyright: ignore[reportMissingImports]
 
-        made = self._made(parts)
+        made = self._build_task(parts)
         if case is not None:
             known = enumerate(made.dataset, 1)
             wanted = [
@@ -150,12 +150,12 @@ class InspectEvaluator:
             samples = list(log.samples or ())  # read from the file when they are asked for
         fault = log.error or next((sample.error for sample in samples if sample.error), None)
         if fault is not None:
-            raise _failure(fault)
+            raise _failure_exception(fault)
         if not samples:
             raise SampleFailed(f"the evaluation ended as {log.status} without a sample")
         return samples
 
-    def _score(self, sample: Any) -> tuple[float, dict[str, float]]:
+    def _score_and_metrics(self, sample: Any) -> tuple[float, dict[str, float]]:
         """The chosen value, and all values as metrics."""
         from inspect_ai.scorer import value_to_float  # pyright: ignore[reportMissingImports]
 
@@ -183,7 +183,7 @@ class InspectEvaluator:
         return metrics[chosen], metrics
 
 
-def _found(place: str) -> Callable[..., Any]:
+def _load_task_function(place: str) -> Callable[..., Any]:
     """The task function at FILE.py@NAME."""
     from culmen.evaluate.jail.plain import load_file
 
@@ -211,7 +211,7 @@ def _found(place: str) -> Callable[..., Any]:
     return function
 
 
-def _failure(fault: Any) -> Exception:
+def _failure_exception(fault: Any) -> Exception:
     """The exception for an error in a log: an unavailable model, or a failed sample."""
     from culmen.evaluate.jail.culprit import AWAY
 
@@ -224,7 +224,7 @@ def _failure(fault: Any) -> Exception:
     )
 
 
-def _words(samples: list[Any]) -> str:
+def _describe_samples(samples: list[Any]) -> str:
     """Questions, answers, targets and scorer's explanations of at most ten samples."""
     told = []
     for sample in samples[:10]:

@@ -30,7 +30,7 @@ def initial_programs(folder: Path) -> list[Path]:
     )
 
 
-def fits(folder: Path) -> bool:
+def can_read_folder(folder: Path) -> bool:
     """True if there is an `evaluate.py` that mentions shinka or has an `initial.*` beside it."""
     file = folder / EVALUATOR
     if (folder / "evaluator.py").is_file() or not file.is_file():
@@ -49,18 +49,18 @@ def read_folder(folder: Path, goal: str = "") -> Task:
         raise TaskError(
             f"expected one initial.* beside {EVALUATOR}, found {found}", where=str(folder), fix=fix
         )
-    _check(evaluator)
-    others = _settings(folder, programs[0])
-    task = openevolve.read(programs[0], evaluator, None, goal, CONTRACT, others)
-    surface = replace(task.surface, markers=_markers(programs[0]))
+    _check_evaluator(evaluator)
+    others = _runner_files(folder, programs[0])
+    task = openevolve.task_from_files(programs[0], evaluator, None, goal, CONTRACT, others)
+    surface = replace(task.surface, markers=_marker_mode(programs[0]))
     notes = task.notes
     if others:
         names = ", ".join(sorted(path.relative_to(folder).as_posix() for path in others)[:6])
         notes = (*notes, f"settings of ShinkaEvolve's runner have no effect here: {names}")
-    return reading.digested(replace(task, surface=surface, notes=notes))
+    return reading.with_digest(replace(task, surface=surface, notes=notes))
 
 
-def contract(module: reading.Module) -> str:
+def detect_contract(module: reading.Module) -> str:
     """The contract of an evaluator: `CONTRACT` or "".
 
     `CONTRACT` for a module with ShinkaEvolve's main and without a function of another contract.
@@ -71,13 +71,13 @@ def contract(module: reading.Module) -> str:
     return CONTRACT if {"program_path", "results_dir"} <= {*main.params, *main.optional} else ""
 
 
-def _check(evaluator: Path) -> None:
+def _check_evaluator(evaluator: Path) -> None:
     """Raise `TaskError` unless the file can be called for a program.
 
     The call has the program's path and a folder for results.
     """
     module = reading.read_module(evaluator)
-    if module.has(_MAIN) or "__main__" in reading.read_text(evaluator):
+    if module.may_define(_MAIN) or "__main__" in reading.read_text(evaluator):
         return
     fix = (
         "define main(program_path, results_dir), which writes metrics.json and correct.json into "
@@ -86,7 +86,7 @@ def _check(evaluator: Path) -> None:
     raise TaskError(f"{EVALUATOR} has no main and is no script", where=str(evaluator), fix=fix)
 
 
-def _markers(program: Path) -> str:
+def _marker_mode(program: Path) -> str:
     text = reading.read_text(program)
     try:
         markers.split_blocks(text)
@@ -96,12 +96,12 @@ def _markers(program: Path) -> str:
         raise TaskError(str(error), where=f"{program}:{error.line}", fix=fix) from None
 
 
-def _settings(folder: Path, program: Path) -> list[Path]:
+def _runner_files(folder: Path, program: Path) -> list[Path]:
     """Files that only ShinkaEvolve's own runner reads, which are not part of the evaluator.
 
     Its scripts and its YAML files.
     """
-    spoken = reading.spoken(reading.read_text(folder / EVALUATOR))
+    spoken = reading.possible_file_names(reading.read_text(folder / EVALUATOR))
     found = [*folder.glob("run_evo*.py"), *folder.glob("*.y*ml")]
     return [
         path for path in found if path.is_file() and path.name not in spoken and path != program

@@ -35,7 +35,7 @@ class BrokenContract(Exception):
         super().__init__(f"{what}. {CONTRACT}")
 
 
-def prepare() -> None:
+def install_stand_in() -> None:
     """Make `shinka.core` a stand-in with `run_shinka_eval`.
 
     Other modules of an installed shinka remain.
@@ -48,34 +48,38 @@ def prepare() -> None:
         )  # for interpreters it starts
 
 
-def check(module: ModuleType, path: str) -> None:
+def check_evaluator(module: ModuleType, path: str) -> None:
     """Raise NameError for an evaluator that can be called neither way."""
-    if not _callable(module) and "__main__" not in Path(path).read_text(encoding="utf-8"):
+    if not _is_main_callable(module) and "__main__" not in Path(path).read_text(encoding="utf-8"):
         raise NameError("evaluate.py has no main(program_path, results_dir) and is no script")
 
 
-def evaluate(module: ModuleType, path: str, program: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def evaluate_program(
+    module: ModuleType, path: str, program: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """(metrics, artifacts) of a program, in OpenEvolve's form.
 
     `combined_score` is None if the program is not correct.
     """
     results = tempfile.mkdtemp(prefix="results-")
-    if _callable(module):
+    if _is_main_callable(module):
         answer = module.main(program_path=program, results_dir=results)
         if inspect.isawaitable(answer):
-            asyncio.run(_wait(answer))
+            asyncio.run(_await_answer(answer))
     else:
         _as_script(path, program, results)
-    correct, metrics = (_read(Path(results, name)) for name in ("correct.json", "metrics.json"))
+    correct, metrics = (
+        _read_result_file(Path(results, name)) for name in ("correct.json", "metrics.json")
+    )
     if not isinstance(correct.get("correct"), bool):
         raise BrokenContract(
             f"correct.json says correct = {str(correct.get('correct'))[:60]}, neither true nor "
             "false"
         )
-    return _verdict(correct, metrics)
+    return _public_results(correct, metrics)
 
 
-def _callable(module: ModuleType) -> bool:
+def _is_main_callable(module: ModuleType) -> bool:
     """True if main takes the two arguments by name and requires no others."""
     main = getattr(module, "main", None)
     if not inspect.isfunction(main):
@@ -89,7 +93,7 @@ def _callable(module: ModuleType) -> bool:
     )
 
 
-async def _wait(answer: Any) -> None:
+async def _await_answer(answer: Any) -> None:
     await answer
 
 
@@ -102,7 +106,7 @@ def _as_script(path: str, program: str, results: str) -> None:
             raise BrokenContract(f"evaluate.py left with status {error.code}") from None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_result_file(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _MOST:
             raise BrokenContract(f"{path.name} is larger than {_MOST} bytes")
@@ -116,7 +120,7 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
-def _verdict(
+def _public_results(
     correct: dict[str, Any], metrics: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """(metrics, artifacts) without `private` metrics and `extra_data`.

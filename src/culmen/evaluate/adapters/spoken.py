@@ -43,7 +43,7 @@ class Refused(Exception):
     """The evaluator answered with an error of its own."""
 
 
-def judge(program: list[str], url: str) -> Judge:
+def make_judge(program: list[str], url: str) -> Judge:
     """The judge that asks the program, or the server at `url`.
 
     Raises OSError if it cannot be reached.
@@ -65,15 +65,15 @@ def judge(program: list[str], url: str) -> Judge:
             else None
         )
         try:
-            question = _encode({"id": number, **offered, "case": known})
+            question = _encode_question({"id": number, **offered, "case": known})
         except (ValueError, TypeError, RecursionError) as error:
             return {"score": None, "feedback": f"the output cannot be written as JSON: {error}"}
-        return _answer(ask(question), number)
+        return _parse_answer(ask(question), number)
 
     return score
 
 
-def fault(url: str) -> str:
+def url_fault(url: str) -> str:
     """The reason that a URL cannot be asked, "" for plain HTTP on the loopback."""
     try:
         parts = urlsplit(url)
@@ -89,7 +89,7 @@ def fault(url: str) -> str:
     )
 
 
-def _encode(question: dict[str, Any]) -> bytes:
+def _encode_question(question: dict[str, Any]) -> bytes:
     def plain(value: Any) -> Any:
         if type(value).__module__ == "numpy":
             return value.tolist()
@@ -98,26 +98,26 @@ def _encode(question: dict[str, Any]) -> bytes:
     return json.dumps(question, default=plain, allow_nan=False).encode() + b"\n"
 
 
-def _answer(line: bytes, number: int) -> dict[str, Any]:
+def _parse_answer(line: bytes, number: int) -> dict[str, Any]:
     try:
         answer = json.loads(line)
     except (ValueError, RecursionError):
-        raise NotSpoken(f"the evaluator's answer is not JSON: {_shown(line)}") from None
+        raise NotSpoken(f"the evaluator's answer is not JSON: {_quote_line(line)}") from None
     if not isinstance(answer, dict):
-        raise NotSpoken(f"the evaluator's answer is not an object: {_shown(line)}")
+        raise NotSpoken(f"the evaluator's answer is not an object: {_quote_line(line)}")
     if answer.pop("id", None) != number:
-        raise NotSpoken(f"the evaluator's answer lacks the id {number}: {_shown(line)}")
+        raise NotSpoken(f"the evaluator's answer lacks the id {number}: {_quote_line(line)}")
     if "error" in answer:
         raise Refused(str(answer["error"])[:_KEPT])
     if "score" not in answer:
-        raise NotSpoken(f"the evaluator's answer has no score: {_shown(line)}")
+        raise NotSpoken(f"the evaluator's answer has no score: {_quote_line(line)}")
     for key in ("metrics", "artifacts"):
         if not isinstance(answer.get(key, {}), dict):
-            raise NotSpoken(f"the evaluator's {key} are no object: {_shown(line)}")
+            raise NotSpoken(f"the evaluator's {key} are no object: {_quote_line(line)}")
     return answer
 
 
-def _shown(line: bytes) -> str:
+def _quote_line(line: bytes) -> str:
     return repr(line[:200].decode("utf-8", "replace"))
 
 
@@ -133,7 +133,7 @@ class SpokenProgram:
             from culmen.evaluate.jail.container import EvaluatorContainer
 
             self._container = EvaluatorContainer(command)
-        self._start()
+        self._start_process()
 
     def ask(self, question: bytes) -> bytes:
         """The answer, one line; raise NotSpoken if there is none.
@@ -141,7 +141,7 @@ class SpokenProgram:
         The program's standard error is printed.
         """
         if self._process.poll() is not None:
-            self._start()
+            self._start_process()
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
         line = b""
@@ -149,28 +149,28 @@ class SpokenProgram:
             stdin.write(question)
             stdin.flush()
             line = stdout.readline(LIMIT + 1)
-        if line.endswith(b"\n") and _speaks(line, question):
-            self._tell()
+        if line.endswith(b"\n") and _is_answer_to(line, question):
+            self._print_standard_error()
             return line
         # any later line would count as the answer to another question
         self._process.kill()
         status = self._process.wait()
-        self._tell()
+        self._print_standard_error()
         if len(line) > LIMIT:
             raise NotSpoken(f"the evaluator's answer is longer than {LIMIT} bytes")
         if not line:
             raise NotSpoken(f"the evaluator ended without an answer (status {status})")
         return line
 
-    def _start(self) -> None:
+    def _start_process(self) -> None:
         pipe = subprocess.PIPE
-        line = self._command if self._container is None else self._container.line()
+        line = self._command if self._container is None else self._container.new_container_command()
         self._process = subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe)
         self._errors = _StandardError(self._process)
 
-    def _tell(self) -> None:
+    def _print_standard_error(self) -> None:
         """Print the program's standard error since the last question."""
-        sys.stdout.write(self._errors.take().decode("utf-8", "replace"))
+        sys.stdout.write(self._errors.take_text().decode("utf-8", "replace"))
 
 
 class _StandardError:
@@ -184,26 +184,26 @@ class _StandardError:
         assert process.stderr is not None
         self._pipe, self._said, self._lock = process.stderr, bytearray(), threading.Lock()
         os.set_blocking(self._pipe.fileno(), False)
-        threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=self._read_continuously, daemon=True).start()
 
-    def take(self) -> bytes:
+    def take_text(self) -> bytes:
         """The text since the last call, at most 20,000 bytes."""
         with self._lock:
-            self._drain()
+            self._drain_pipe()
             said = bytes(self._said)
             self._said.clear()
         return said
 
-    def _listen(self) -> None:
+    def _read_continuously(self) -> None:
         waiting = select.poll()  # not select.select: it refuses a descriptor of 1,024 and more
         waiting.register(self._pipe, select.POLLIN)
         open_ = True
         while open_:
             waiting.poll()
             with self._lock:
-                open_ = self._drain()
+                open_ = self._drain_pipe()
 
-    def _drain(self) -> bool:
+    def _drain_pipe(self) -> bool:
         """Read all available bytes; return True if the pipe is still open at the other end."""
         try:
             while piece := os.read(self._pipe.fileno(), 1 << 16):
@@ -213,7 +213,7 @@ class _StandardError:
         return False
 
 
-def _speaks(line: bytes, question: bytes) -> bool:
+def _is_answer_to(line: bytes, question: bytes) -> bool:
     """True if a line is an answer to this question."""
     try:
         return json.loads(line)["id"] == json.loads(question)["id"]
@@ -254,7 +254,7 @@ class SpokenServer:
                 ) from None
         if response.status != 200:
             raise NotSpoken(
-                f"the evaluator's server answered with status {response.status}: {_shown(body)}"
+                f"the evaluator's server answered with status {response.status}: {_quote_line(body)}"
             )
         if len(body) > LIMIT:
             raise NotSpoken(f"the evaluator's answer is longer than {LIMIT} bytes")

@@ -39,7 +39,7 @@ def make(
     installed or it cannot run this task.
     """
 
-    check(choice)
+    require_backend_extra(choice)
     workers = workers or usual_workers(choice)
     if choice.name == "local":
         from culmen.evaluate.local import LocalBackend
@@ -59,10 +59,14 @@ def make(
         )
     from culmen.evaluate.cluster.remote import RemoteBackend
 
-    return RemoteBackend(task, workers, _carrier(choice, workers, tell), require, scoring=scoring)
+    return RemoteBackend(
+        task, workers, _make_carrier(choice, workers, tell), require, scoring=scoring
+    )
 
 
-def _carrier(choice: BackendChoice, workers: int, tell: Callable[[str], None] | None) -> Carrier:
+def _make_carrier(
+    choice: BackendChoice, workers: int, tell: Callable[[str], None] | None
+) -> Carrier:
     if choice.name == "ray":
         from culmen.evaluate.cluster.ray import RayCarrier
 
@@ -90,7 +94,7 @@ _TEXTS = ("partition", "account", "qos", "constraint", "cluster", "folder")
 _NUMBERS = ("wait", "rest", "retries", "jobs", "slots", "minutes")
 
 
-def parse(
+def parse_backend_choice(
     name: str | None,
     address: str | None,
     settings: str | None,
@@ -103,8 +107,10 @@ def parse(
     """
     if name is None and address is None and settings is None and old is None and not defaults:
         return None
-    given = _pairs(settings)
-    first = old or _with(BackendChoice(), _plain(defaults), "task.toml [resources]")
+    given = _parse_pairs(settings)
+    first = old or _with_settings(
+        BackendChoice(), _flatten_resources(defaults), "task.toml [resources]"
+    )
     choice = (
         first if name is None or name == first.name else msgspec.structs.replace(first, name=name)
     )
@@ -112,8 +118,8 @@ def parse(
         choice = msgspec.structs.replace(choice, name="ray")
     if address is not None:
         choice = msgspec.structs.replace(choice, address=address)
-    choice = _with(choice, given, "--backend-set")
-    _understood(choice)
+    choice = _with_settings(choice, given, "--backend-set")
+    _validate_choice(choice)
     return None if choice == BackendChoice() and old is None else choice
 
 
@@ -126,7 +132,7 @@ def as_choice(value: Any) -> BackendChoice:
         if isinstance(value, str)
         else msgspec.convert(value or {}, BackendChoice)
     )
-    _understood(found)
+    _validate_choice(found)
     return found
 
 
@@ -143,9 +149,9 @@ def usual_workers(backend: Any) -> int:
     )
 
 
-def check(choice: BackendChoice) -> None:
+def require_backend_extra(choice: BackendChoice) -> None:
     """Raise `UserError` if the backend's extra is not installed."""
-    _understood(choice)
+    _validate_choice(choice)
     package = _PACKAGES.get(choice.name)
     if package is not None and importlib.util.find_spec(package) is None:
         raise UserError(
@@ -155,7 +161,7 @@ def check(choice: BackendChoice) -> None:
         )
 
 
-def _understood(choice: BackendChoice) -> None:
+def _validate_choice(choice: BackendChoice) -> None:
     if choice.name not in NAMES:
         raise UserError(
             f"there is no backend '{choice.name}'",
@@ -170,7 +176,7 @@ def _understood(choice: BackendChoice) -> None:
         )
 
 
-def _pairs(settings: str | None) -> dict[str, str]:
+def _parse_pairs(settings: str | None) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for piece in filter(None, (settings or "").split(",")):
         name, equals, value = piece.partition("=")
@@ -181,13 +187,13 @@ def _pairs(settings: str | None) -> dict[str, str]:
     return pairs
 
 
-def _plain(table: Mapping[str, Any]) -> dict[str, str]:
+def _flatten_resources(table: Mapping[str, Any]) -> dict[str, str]:
     """A [resources] table in the notation of the command line."""
     flat = {name: str(value) for name, value in table.items() if not isinstance(value, Mapping)}
     return flat | {f"custom.{name}": str(value) for name, value in table.get("custom", {}).items()}
 
 
-def _with(choice: BackendChoice, given: Mapping[str, str], where: str) -> BackendChoice:
+def _with_settings(choice: BackendChoice, given: Mapping[str, str], where: str) -> BackendChoice:
     needs, fields, texts = (
         msgspec.structs.asdict(choice.needs),
         dict[str, Any](),
@@ -196,13 +202,15 @@ def _with(choice: BackendChoice, given: Mapping[str, str], where: str) -> Backen
     needs["custom"] = dict(needs["custom"])
     for name, value in given.items():
         if name in ("cpu", "gpu"):
-            needs[name] = _number(name, value, where)
+            needs[name] = _parse_setting_number(name, value, where)
         elif name == "memory":
-            needs[name] = _bytes(value, where)
+            needs[name] = _parse_bytes(value, where)
         elif name.startswith("custom."):
-            needs["custom"][name.removeprefix("custom.")] = _number(name, value, where)
+            needs["custom"][name.removeprefix("custom.")] = _parse_setting_number(
+                name, value, where
+            )
         elif name in _NUMBERS:
-            number = _number(name, value, where)
+            number = _parse_setting_number(name, value, where)
             fields[name] = number if name in ("wait", "rest") else int(number)
         elif name in _TEXTS:
             texts[name] = value
@@ -214,7 +222,7 @@ def _with(choice: BackendChoice, given: Mapping[str, str], where: str) -> Backen
     return msgspec.structs.replace(choice, needs=Needs(**needs), texts=texts, **fields)
 
 
-def _number(name: str, value: str, where: str) -> float:
+def _parse_setting_number(name: str, value: str, where: str) -> float:
     try:
         number = float(value)
     except ValueError:
@@ -226,9 +234,9 @@ def _number(name: str, value: str, where: str) -> float:
     return number
 
 
-def _bytes(value: str, where: str) -> int:
+def _parse_bytes(value: str, where: str) -> int:
     match = re.fullmatch(r"([\d.]+)\s*([a-zA-Z]*)", value)
     unit = match[2].lower() if match else "?"
     if match is None or unit not in _UNITS:
         raise UserError(f"memory = '{value}' is not a size", where=where, fix="write memory=2GB")
-    return int(_number("memory", match[1], where) * _UNITS[unit])
+    return int(_parse_setting_number("memory", match[1], where) * _UNITS[unit])

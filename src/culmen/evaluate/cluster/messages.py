@@ -23,7 +23,7 @@ from culmen.core.errors import IsolationError, TaskError, UserError
 from culmen.core.evaluation import Case, Observation, Scoring
 from culmen.core.task import Task
 from culmen.evaluate.integrity.guard import EvaluatorChanged
-from culmen.evaluate.taskfiles.reading import evaluator_digest, sha256
+from culmen.evaluate.taskfiles.reading import evaluator_digest, file_sha256
 
 T = TypeVar("T")
 
@@ -88,11 +88,11 @@ class NodeReply(msgspec.Struct, frozen=True, omit_defaults=True):
     lost: str = ""  # a short word: the evaluation was lost on the node
 
 
-def pack(task: Task) -> bytes:
+def pack_task(task: Task) -> bytes:
     """The parcel of a task; raise `TaskError` for a folder that is too large to send."""
-    base = _base(task)
+    base = _folder_to_send(task)
     sizes, chunks, size = dict[str, int](), list[bytes](), 0
-    for path in _walk(base):
+    for path in _walk_files(base):
         size += path.stat().st_size
         if len(sizes) >= MAX_FILES or size > MAX_BYTES:
             raise TaskError(
@@ -106,25 +106,25 @@ def pack(task: Task) -> bytes:
             )
         chunks.append(path.read_bytes())
         sizes[path.relative_to(base).as_posix()] = len(chunks[-1])
-    head = dump(TaskBundle(task, str(base), sizes, VERSION, _PYTHON))
+    head = dump_struct(TaskBundle(task, str(base), sizes, VERSION, _PYTHON))
     return b"".join([len(head).to_bytes(8, "big"), head, *chunks])
 
 
-def digest(parcel: bytes) -> str:
+def parcel_digest(parcel: bytes) -> str:
     """The parcel's name, its SHA-256."""
     return hashlib.sha256(parcel).hexdigest()
 
 
-def unpack(parcel: bytes, name: str, folder: Path) -> Task:
+def unpack_task(parcel: bytes, name: str, folder: Path) -> Task:
     """Write the folder below `folder`; return the task with its paths on this machine.
 
     Raises `TaskError` if the parcel is damaged, or the node has another version of culmen or
     Python.
     """
-    if digest(parcel) != name:
-        raise TaskError("the task arrived damaged", where=_here(), fix="culmen resume")
+    if parcel_digest(parcel) != name:
+        raise TaskError("the task arrived damaged", where=_node_name(), fix="culmen resume")
     place = 8 + int.from_bytes(parcel[:8], "big")
-    made = load(parcel[8:place], TaskBundle)
+    made = load_struct(parcel[8:place], TaskBundle)
     _same_program(made)
     home = folder / "task"
     for relative, size in made.files.items():
@@ -132,57 +132,59 @@ def unpack(parcel: bytes, name: str, folder: Path) -> Task:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(parcel[place : place + size])
         place += size
-    task = _moved(made.task, made.base, str(home))
-    _check(task)
+    task = _relocate_task(made.task, made.base, str(home))
+    _verify_evaluator_files(task)
     return task
 
 
-def encoded(candidate: Candidate, case: Case | None, seed: int, certify: bool, epoch: int) -> bytes:
+def encode_job(
+    candidate: Candidate, case: Case | None, seed: int, certify: bool, epoch: int
+) -> bytes:
     """A job as bytes; of the candidate it has only the texts."""
-    return dump(
+    return dump_struct(
         EvaluationJob(
             candidate.id, candidate.parts, None if case is None else case.id, seed, certify, epoch
         )
     )
 
 
-def dump(value: Any) -> bytes:
+def dump_struct(value: Any) -> bytes:
     """A struct as JSON in ASCII, including NaN, lone surrogates and integers of any size."""
     return json.dumps(msgspec.to_builtins(value)).encode("ascii")
 
 
-def load(raw: bytes, kind: type[T]) -> T:
+def load_struct(raw: bytes, kind: type[T]) -> T:
     """The inverse of `dump`."""
     return msgspec.convert(json.loads(raw), kind)
 
 
-def failure(error: UserError) -> NodeReply:
+def error_reply(error: UserError) -> NodeReply:
     """A user error as a reply."""
     kind = type(error).__name__
     return NodeReply(
         error={
             "kind": kind,
             "what": error.what,
-            "where": f"{error.where} ({_here()})",
+            "where": f"{error.where} ({_node_name()})",
             "fix": error.fix,
         }
     )
 
 
-def raised(error: dict[str, str]) -> UserError:
+def error_from_reply(error: dict[str, str]) -> UserError:
     """The user error in a node's reply."""
     kind = _ERRORS.get(error["kind"], UserError)
     return kind(error["what"], where=error["where"], fix=error["fix"])
 
 
-def _base(task: Task) -> Path:
+def _folder_to_send(task: Task) -> Path:
     """The folder to send: the task's, if the evaluator is in it, else the evaluator's own."""
     evaluator = Path(task.evaluator.path)
     root = Path(task.root) if task.root else evaluator.parent
     return root if evaluator.is_relative_to(root) else evaluator.parent
 
 
-def _walk(base: Path) -> Iterator[Path]:
+def _walk_files(base: Path) -> Iterator[Path]:
     for root, folders, names in os.walk(base):
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED)
         for name in sorted(names):
@@ -191,7 +193,7 @@ def _walk(base: Path) -> Iterator[Path]:
                 yield file
 
 
-def _moved(task: Task, base: str, home: str) -> Task:
+def _relocate_task(task: Task, base: str, home: str) -> Task:
     def there(path: str) -> str:
         inside = path == base or path.startswith(base.rstrip("/") + "/")
         return home + path[len(base.rstrip("/")) :] if inside else path
@@ -205,21 +207,23 @@ def _moved(task: Task, base: str, home: str) -> Task:
     return msgspec.structs.replace(task, evaluator=moved, root=there(task.root))
 
 
-def _check(task: Task) -> None:
+def _verify_evaluator_files(task: Task) -> None:
     """Raise an error unless the evaluator on this node equals the run's, file by file."""
     evaluator = task.evaluator
     for path in evaluator.options.get("readable", ()):
         if not os.path.exists(path):
             raise TaskError(
-                f"{path} is not there", where=_here(), fix="put it on every node, or share it"
+                f"{path} is not there", where=_node_name(), fix="put it on every node, or share it"
             )
     folder = Path(evaluator.path).parent
-    found = {name: sha256(folder / name) for name in evaluator.files if (folder / name).is_file()}
+    found = {
+        name: file_sha256(folder / name) for name in evaluator.files if (folder / name).is_file()
+    }
     wrong = [name for name, expected in evaluator.files.items() if found.get(name) != expected]
     if wrong or (evaluator.files and evaluator_digest(found) != evaluator.digest):
         raise EvaluatorChanged(
             f"{wrong[0] if wrong else 'the evaluator'} changed since the run began",
-            where=_here(),
+            where=_node_name(),
             fix="restore it, then culmen resume; or continue with the changed file: culmen fork",
         )
 
@@ -232,10 +236,10 @@ def _same_program(parcel: TaskBundle) -> None:
         if theirs != ours:
             raise UserError(
                 f"this node has {what} {ours}, the run uses {theirs}",
-                where=_here(),
+                where=_node_name(),
                 fix=f"install {what} {theirs} there",
             )
 
 
-def _here() -> str:
+def _node_name() -> str:
     return f"node {os.uname().nodename}"

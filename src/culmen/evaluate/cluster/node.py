@@ -59,7 +59,7 @@ class NodeAsker:
         key, started = f"{self._number}{messages.ASKED}{self._count}", time.monotonic()
         future = self._replies[key] = asyncio.get_running_loop().create_future()
         try:
-            self._outbox.put_nowait((key, messages.dump(question)))
+            self._outbox.put_nowait((key, messages.dump_struct(question)))
             answer = json.loads(await future)
         finally:
             del self._replies[key]
@@ -99,15 +99,15 @@ class NodeEvaluator:
         Returns the level in force and the scores' level of trust, or an error for the user.
         """
         forget_secrets()
-        agreed = messages.load(terms, NodeTerms)
+        agreed = messages.load_struct(terms, NodeTerms)
         try:
-            task = await asyncio.to_thread(messages.unpack, parcel, name, self._folder)
+            task = await asyncio.to_thread(messages.unpack_task, parcel, name, self._folder)
             backend = LocalBackend(task, agreed.workers, agreed.require, scoring=agreed.scoring)
             level = await backend.start()
             self._rested = time.monotonic()
             self._backend, self._cases = backend, {case.id: case for case in task.cases}
             self._seconds = agreed.seconds
-            if agreed.level and probes.rank(level) > probes.rank(agreed.level):
+            if agreed.level and probes.level_rank(level) > probes.level_rank(agreed.level):
                 raise IsolationError(
                     f"this node has isolation level {level}, the run began with {agreed.level}",
                     where="a node that joined later",
@@ -115,8 +115,8 @@ class NodeEvaluator:
                 )
             answer = NodeReply(level=level, scoring=backend.scoring)
         except UserError as error:
-            answer = messages.failure(error)
-        return messages.dump(answer)
+            answer = messages.error_reply(error)
+        return messages.dump_struct(answer)
 
     @property
     def shares_processes(self) -> bool:
@@ -132,7 +132,7 @@ class NodeEvaluator:
         A cancelled or late evaluation is lost.
         """
         asker = NodeAsker(number, self._outbox, self.replies)
-        work = self._evaluate(messages.load(job, EvaluationJob), asker)
+        work = self._evaluate_job(messages.load_struct(job, EvaluationJob), asker)
         task = self._running[number] = asyncio.create_task(work)
         ends = time.monotonic() + seconds
         left, waited = min(seconds, self._seconds or seconds), 0.0
@@ -145,51 +145,53 @@ class NodeEvaluator:
                 )
                 waited = asker.waited
             if not task.done():
-                return messages.dump(NodeReply(lost="deadline"))
-            return messages.dump(NodeReply(lost="cancelled") if task.cancelled() else task.result())
+                return messages.dump_struct(NodeReply(lost="deadline"))
+            return messages.dump_struct(
+                NodeReply(lost="cancelled") if task.cancelled() else task.result()
+            )
         finally:
             task.cancel()
             self._running.pop(number, None)
             self._rested = time.monotonic()
 
-    async def asked(self) -> list[tuple[str, bytes]]:
+    async def next_questions(self) -> list[tuple[str, bytes]]:
         """Questions since the last call, each with a key; waits a while for the first."""
         try:
             found = [await asyncio.wait_for(self._outbox.get(), _LISTEN_SECONDS)]
         except TimeoutError:
             return []
-        return found + self.asked_now()
+        return found + self.questions_now()
 
-    def asked_now(self) -> list[tuple[str, bytes]]:
+    def questions_now(self) -> list[tuple[str, bytes]]:
         """Questions since the last call, without waiting."""
         return [self._outbox.get_nowait() for _ in range(self._outbox.qsize())]
 
-    def answer(self, key: str, reply: bytes) -> None:
+    def deliver_reply(self, key: str, reply: bytes) -> None:
         """Deliver the reply to a question; ignored if the question was given up."""
         future = self.replies.get(key)
         if future is not None and not future.done():
             future.set_result(reply)
 
-    async def _evaluate(self, job: EvaluationJob, asker: NodeAsker) -> NodeReply:
+    async def _evaluate_job(self, job: EvaluationJob, asker: NodeAsker) -> NodeReply:
         ASKER.set(asker)
         backend = self._backend
         if backend is None:
             return NodeReply(lost="no_evaluator")
-        await self._renew(backend, job.epoch)
+        await self._renew_for_epoch(backend, job.epoch)
         candidate, case = Candidate.of(job.parts), self._cases.get(job.case or "")
         if candidate.id != job.id or (job.case and case is None):
             return NodeReply(lost="damaged")
         try:
             seen = await backend.evaluate(candidate, case, job.seed, certify=job.certify)
         except UserError as error:
-            return messages.failure(error)
+            return messages.error_reply(error)
         if seen.status is Status.LOST:
             seen = msgspec.structs.replace(
                 seen, feedback=f"{seen.feedback}\non node {os.uname().nodename}".strip()
             )
         return NodeReply(observation=seen)
 
-    async def _renew(self, backend: LocalBackend, epoch: int) -> None:
+    async def _renew_for_epoch(self, backend: LocalBackend, epoch: int) -> None:
         async with self._renewing:
             if epoch > self._epoch:
                 await backend.renew()
@@ -261,16 +263,16 @@ class NodeActor:
     async def evaluate(self, number: str, job: bytes, seconds: float) -> bytes:
         """See `NodeEvaluator`; an actor that is about to rest takes no task any more."""
         if self._greeting is None or self._over:
-            return messages.dump(NodeReply(lost="no_evaluator"))
+            return messages.dump_struct(NodeReply(lost="no_evaluator"))
         return await self._node.evaluate(number, job, seconds)
 
     async def asked(self) -> list[tuple[str, bytes]]:
         """See `NodeEvaluator`."""
-        return await self._node.asked()
+        return await self._node.next_questions()
 
     async def answer(self, key: str, reply: bytes) -> None:
         """See `NodeEvaluator`."""
-        self._node.answer(key, reply)
+        self._node.deliver_reply(key, reply)
 
     async def cancel(self, number: str) -> None:
         """See `NodeEvaluator`."""
@@ -315,26 +317,26 @@ def errand(
         time.monotonic() + min(patience, _APPEAR_SECONDS),
     )
     while True:
-        actor = _find(ray, f"{prefix}-{node}", namespace)
+        actor = _find_actor(ray, f"{prefix}-{node}", namespace)
         if actor is not None:
             try:
                 answer: bytes = ray.get(
                     actor.evaluate.remote(number, job, seconds), timeout=seconds + patience
                 )
-                rested = messages.load(answer, NodeReply).lost == "no_evaluator"
+                rested = messages.load_struct(answer, NodeReply).lost == "no_evaluator"
                 if not rested:
                     return answer
             except GetTimeoutError:
-                return messages.dump(NodeReply(lost="deadline"))
+                return messages.dump_struct(NodeReply(lost="deadline"))
             except RayActorError:
                 if not rested:
-                    return messages.dump(NodeReply(lost="evaluator_died"))
+                    return messages.dump_struct(NodeReply(lost="evaluator_died"))
         if time.monotonic() > ends:
             return ASLEEP + node.encode()
         time.sleep(_LOOK_SECONDS)
 
 
-def _find(ray: Any, name: str, namespace: str) -> Any:
+def _find_actor(ray: Any, name: str, namespace: str) -> Any:
     try:
         return ray.get_actor(name, namespace=namespace)
     except ValueError:  # the driver has not seen this node yet

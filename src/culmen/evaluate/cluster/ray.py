@@ -24,12 +24,12 @@ from culmen.evaluate.cluster.ray_connection import (
     LOOPBACK,
     LocalCluster,
     RayThread,
-    aside,
-    connect,
+    connect_to_cluster,
     future_of,
-    listing,
+    list_nodes,
+    run_on_thread,
 )
-from culmen.evaluate.cluster.remote import NODE_SLOTS, Asked, Lost, nobody
+from culmen.evaluate.cluster.remote import NODE_SLOTS, Asked, Lost, answer_without_backend
 
 WAIT_SECONDS = 300.0
 _SEND_SECONDS = 600.0  # for the parcel, which may be large, over a slow connection
@@ -71,7 +71,7 @@ class RayNodes:
         address: str,
         rest: float,
     ) -> None:
-        self._needs, self._prefix, self._namespace = wanted(needs), prefix, namespace
+        self._needs, self._prefix, self._namespace = ray_resources(needs), prefix, namespace
         self._parcel, self._name, self._terms, self._address = parcel, name, terms, address
         self._asked, self._listening = asked, dict[str, asyncio.Task[None]]()
         self._replying = set[asyncio.Task[None]]()
@@ -90,7 +90,7 @@ class RayNodes:
         """Seconds without a node that could take an evaluation."""
         return 0.0 if self.able else time.monotonic() - self._since
 
-    def room(self, most: int) -> int:
+    def total_room(self, most: int) -> int:
         """Number of evaluations that all nodes can take at once, with a limit per node."""
         needs = self._needs or {"CPU": 1.0}
         rooms = [
@@ -98,20 +98,20 @@ class RayNodes:
         ]
         return sum(min(most, each) for each in rooms)
 
-    def check(self) -> None:
+    def raise_trouble(self) -> None:
         """Raise a user error that a node reported."""
         if self._trouble is not None:
             raise self._trouble
 
-    async def look(self) -> None:
+    async def refresh_nodes(self) -> None:
         """Query the cluster's nodes; raise `Unavailable` if it does not answer."""
         import ray  # pyright: ignore[reportMissingImports]
 
         try:
-            listed: list[dict[str, Any]] = await aside(listing, _ASK_SECONDS)
+            listed: list[dict[str, Any]] = await run_on_thread(list_nodes, _ASK_SECONDS)
         except (TimeoutError, ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
             self._deaf = True
-            raise unreachable(error) from None
+            raise unreachable_error(error) from None
         if self.able:
             self._since = time.monotonic()
         self.alive = {node["NodeID"]: dict(node["Resources"]) for node in listed if node["Alive"]}
@@ -122,48 +122,48 @@ class RayNodes:
         }
         self._resting &= self.able
         for gone in self._actors.keys() - self.able:
-            self._drop(gone)
+            self._drop_node(gone)
 
-    async def first(self) -> bytes:
+    async def start_first_evaluator(self) -> bytes:
         """Start the evaluator on one node, or on another if that one dies; return its answer."""
         ends, tried, last = time.monotonic() + _BEGIN_SECONDS, set[str](), "no node stayed alive"
         while time.monotonic() < ends and len(tried) < _TRIES:
-            await self.look()
+            await self.refresh_nodes()
             if not self.able - tried:
                 await asyncio.sleep(_LOOK_SECONDS)
                 continue
             node = min(self.able - tried)
             tried.add(node)
-            task = self._begin(node)
+            task = self._start_evaluator(node)
             await asyncio.wait({task}, timeout=max(0.0, ends - time.monotonic()))
             if task.done() and not task.cancelled():
                 error = task.exception()
                 if error is None and task.result():
                     return task.result()
                 last = str(error).strip().splitlines()[-1] if error is not None else last
-            self._drop(node)
+            self._drop_node(node)
         raise Unavailable(
             f"no evaluator could be started: {last}",
             where="Ray",
             fix="install the same culmen, with the same Python, on every node; then culmen resume",
         )
 
-    def tend(self) -> None:
+    def start_tending(self) -> None:
         """Keep an evaluator on every node, except on resting ones until they are woken."""
-        self._tending = asyncio.create_task(self._tend())
+        self._tending = asyncio.create_task(self._tend_nodes())
 
-    async def _tend(self) -> None:
+    async def _tend_nodes(self) -> None:
         while self._trouble is None:
             try:
-                await self.look()
+                await self.refresh_nodes()
             except UserError as error:
                 self._trouble = error
                 return
             for node in self.able - self._actors.keys() - self._resting:
-                self._begin(node)
+                self._start_evaluator(node)
             await asyncio.sleep(_LOOK_SECONDS)
 
-    def _begin(self, node: str) -> asyncio.Task[bytes]:
+    def _start_evaluator(self, node: str) -> asyncio.Task[bytes]:
         import ray  # pyright: ignore[reportMissingImports]
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # pyright: ignore[reportMissingImports]
 
@@ -180,10 +180,10 @@ class RayNodes:
             )
             .remote()
         )
-        task = self._begun[node] = asyncio.create_task(self._greet(node, actor))
+        task = self._begun[node] = asyncio.create_task(self._send_task(node, actor))
         return task
 
-    async def _greet(self, node: str, actor: Any) -> bytes:
+    async def _send_task(self, node: str, actor: Any) -> bytes:
         """Send the task; note the actor's end.
 
         A user error in its answer stops the run.
@@ -191,7 +191,7 @@ class RayNodes:
         import ray  # pyright: ignore[reportMissingImports]
 
         held = await future_of(actor.hold.remote(self._rest), self._address)
-        held.add_done_callback(lambda done: self._ended(node, actor, done))
+        held.add_done_callback(lambda done: self._on_actor_end(node, actor, done))
         try:
             begun = actor.begin.remote(self._parcel, self._name, self._terms())
             answer: bytes = await (await future_of(begun, self._address))
@@ -199,14 +199,14 @@ class RayNodes:
             if self._tending is None:
                 raise
             return b""  # it went away; if its node did not, it is tried again
-        told = messages.load(answer, NodeReply)
+        told = messages.load_struct(answer, NodeReply)
         if told.error is not None:
-            self._trouble = messages.raised(told.error)
+            self._trouble = messages.error_from_reply(told.error)
         else:
-            self._listening[node] = asyncio.create_task(self._listen(actor))
+            self._listening[node] = asyncio.create_task(self._answer_questions(actor))
         return answer
 
-    async def _listen(self, actor: Any) -> None:
+    async def _answer_questions(self, actor: Any) -> None:
         """Answer the questions of this node's evaluators to models, during the node's life."""
         import ray  # pyright: ignore[reportMissingImports]
 
@@ -216,27 +216,27 @@ class RayNodes:
             except (ray.exceptions.RayError, ConnectionError, RuntimeError):
                 return
             for key, question in found:
-                task = asyncio.create_task(self._reply(actor, key, question))
+                task = asyncio.create_task(self._reply_to_question(actor, key, question))
                 self._replying.add(task)
                 task.add_done_callback(self._replying.discard)
 
-    async def _reply(self, actor: Any, key: str, question: bytes) -> None:
+    async def _reply_to_question(self, actor: Any, key: str, question: bytes) -> None:
         actor.answer.remote(key, await self._asked(key, question))
 
-    def _ended(self, node: str, actor: Any, held: asyncio.Future[Any]) -> None:
+    def _on_actor_end(self, node: str, actor: Any, held: asyncio.Future[Any]) -> None:
         rests = not held.cancelled() and held.exception() is None
         if self._actors.get(node) is actor:
-            self._drop(node)
+            self._drop_node(node)
             if rests:
                 self._resting.add(node)
 
-    def wake(self, node: str) -> None:
+    def wake_node(self, node: str) -> None:
         """Restart the evaluator of a resting node that has work."""
         self._resting.discard(node)
         if node in self.able and node not in self._actors and self._tending is not None:
-            self._begin(node)
+            self._start_evaluator(node)
 
-    def _drop(self, node: str) -> None:
+    def _drop_node(self, node: str) -> None:
         self._actors.pop(node, None)
         for task in (self._begun.pop(node, None), self._listening.pop(node, None)):
             if task is not None:
@@ -254,12 +254,12 @@ class RayNodes:
         actors = list(self._actors.values())
         if actors and not self._deaf:
             with contextlib.suppress(TimeoutError, ConnectionError, RuntimeError):
-                await aside(lambda: _dismiss(actors), _ASK_SECONDS + _KILL_SECONDS)
+                await run_on_thread(lambda: _dismiss_actors(actors), _ASK_SECONDS + _KILL_SECONDS)
         for node in list(self._actors):
-            self._drop(node)
+            self._drop_node(node)
 
 
-def _dismiss(actors: list[Any]) -> None:
+def _dismiss_actors(actors: list[Any]) -> None:
     import ray  # pyright: ignore[reportMissingImports]
 
     closing = [actor.close.remote() for actor in actors]
@@ -269,31 +269,33 @@ def _dismiss(actors: list[Any]) -> None:
             ray.kill(actor, no_restart=True)
 
 
-def wanted(needs: Needs) -> dict[str, float]:
+def ray_resources(needs: Needs) -> dict[str, float]:
     """Resources of an evaluation, in Ray's names."""
     named = {"CPU": needs.cpu, "GPU": needs.gpu, "memory": float(needs.memory), **needs.custom}
     return {name: value for name, value in named.items() if value}
 
 
-def shortage(
+def shortage_error(
     needs: Needs, nodes: dict[str, dict[str, float]], address: str, kind: type[UserError]
 ) -> UserError:
     """The error naming the resources that no node has."""
     most = {
         name: max((has.get(name, 0.0) for has in nodes.values()), default=0.0)
-        for name in wanted(needs)
+        for name in ray_resources(needs)
     }
-    lacking = [f"{name} = {value:g}" for name, value in wanted(needs).items() if most[name] < value]
+    lacking = [
+        f"{name} = {value:g}" for name, value in ray_resources(needs).items() if most[name] < value
+    ]
     if not nodes:
         what = "the cluster has no nodes"
     elif lacking:
         best = ", ".join(
-            f"{name} = {most[name]:g}" for name in most if most[name] < wanted(needs)[name]
+            f"{name} = {most[name]:g}" for name in most if most[name] < ray_resources(needs)[name]
         )
         what = f"no node has {', '.join(lacking)}; the most that one has is {best}"
     else:
         what = "no node has all at once: " + ", ".join(
-            f"{name} = {value:g}" for name, value in wanted(needs).items()
+            f"{name} = {value:g}" for name, value in ray_resources(needs).items()
         )
     return kind(
         what,
@@ -302,7 +304,7 @@ def shortage(
     )
 
 
-def unreachable(error: Exception) -> Unavailable:
+def unreachable_error(error: Exception) -> Unavailable:
     """The error for a cluster that no longer answers."""
     return Unavailable(
         f"the Ray cluster no longer answers: {type(error).__name__}",
@@ -316,7 +318,7 @@ class RayCarrier:
 
     def __init__(self, choice: BackendChoice, tell: Callable[[str], None] | None = None) -> None:
         self.retries, self.terms = choice.retries, b""
-        self.asked: Asked = nobody
+        self.asked: Asked = answer_without_backend
         self._choice, self._wait = choice, choice.wait or WAIT_SECONDS
         self._prefix, self._namespace = "culmen-node", f"culmen-{secrets.token_hex(8)}"
         self._local: LocalCluster | None = None
@@ -333,11 +335,14 @@ class RayCarrier:
         Raises `UserError`, naming the resource that every node lacks or the address without a
         cluster.
         """
-        address = await self._address()
-        await self._connect(address)
+        address = await self._resolve_address()
+        await self._connect_driver(address)
         import ray  # pyright: ignore[reportMissingImports]
 
-        brought, needs = await aside(lambda: ray.put(parcel), _SEND_SECONDS), self._choice.needs
+        brought, needs = (
+            await run_on_thread(lambda: ray.put(parcel), _SEND_SECONDS),
+            self._choice.needs,
+        )
         terms, chosen = (lambda: self.terms), self._choice
         self._nodes = RayNodes(
             needs,
@@ -358,25 +363,25 @@ class RayCarrier:
             max_retries=0,
             **more,
         )
-        return await self._first(self._nodes)
+        return await self._start_first_node(self._nodes)
 
-    async def _address(self) -> str:
+    async def _resolve_address(self) -> str:
         if self._choice.address != "local":
             return self._choice.address
         self._local = LocalCluster()
         await self._local.start()
         return self._local.address
 
-    async def _connect(self, address: str) -> None:
+    async def _connect_driver(self, address: str) -> None:
         own = (
             {}
             if self._local is None
             else {**LOOPBACK, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._local.token}
         )
-        found = await connect(address, self._namespace, own, self._choice.address)
+        found = await connect_to_cluster(address, self._namespace, own, self._choice.address)
         self._connected, self._namespace = found == self._namespace, found
 
-    async def _first(self, nodes: RayNodes) -> bytes:
+    async def _start_first_node(self, nodes: RayNodes) -> bytes:
         """Wait for a node with the resources of an evaluation.
 
         The wait is visible to an autoscaler.
@@ -385,19 +390,21 @@ class RayCarrier:
 
         started, wish = time.monotonic(), None
         while True:
-            await nodes.look()
+            await nodes.refresh_nodes()
             if nodes.able:
                 break
             if wish is None:
                 wish = self._errand.remote(self._prefix, self._namespace, "wish", b"", 0.0, 0.0)
             if not self._may_grow(nodes) or self._idle_since(started):
-                raise shortage(self._choice.needs, nodes.alive, self._choice.address, UserError)
+                raise shortage_error(
+                    self._choice.needs, nodes.alive, self._choice.address, UserError
+                )
             await asyncio.sleep(_LOOK_SECONDS)
         self._idle_since(started)
         if wish is not None:
             self._later(lambda: ray.cancel(wish, force=True))
-        greeting = await nodes.first()
-        nodes.tend()
+        greeting = await nodes.start_first_evaluator()
+        nodes.start_tending()
         return greeting
 
     def _may_grow(self, nodes: RayNodes) -> bool:
@@ -424,7 +431,7 @@ class RayCarrier:
 
     def room(self) -> int:
         """See `remote.Carrier`."""
-        return 0 if self._nodes is None else self._nodes.room(NODE_SLOTS)
+        return 0 if self._nodes is None else self._nodes.total_room(NODE_SLOTS)
 
     async def carry(self, number: str, job: bytes, seconds: float) -> bytes:
         """See `remote.Carrier`."""
@@ -433,12 +440,12 @@ class RayCarrier:
         nodes = self._nodes
         assert nodes is not None
         if not ray.is_initialized():
-            raise unreachable(ConnectionError())
+            raise unreachable_error(ConnectionError())
         for _ in range(_NAPS):
             answer = await self._errand_of(nodes, number, job, seconds)
             if not answer.startswith(ASLEEP):
                 return answer
-            nodes.wake(answer.removeprefix(ASLEEP).decode())
+            nodes.wake_node(answer.removeprefix(ASLEEP).decode())
         raise Lost("no_evaluator")
 
     async def _errand_of(self, nodes: RayNodes, number: str, job: bytes, seconds: float) -> bytes:
@@ -448,7 +455,7 @@ class RayCarrier:
         future = await future_of(ref, self._choice.address)
         self._flying += 1
         try:
-            answer: bytes = await self._patiently(future, seconds + 2 * _PATIENCE)
+            answer: bytes = await self._wait_for_errand(future, seconds + 2 * _PATIENCE)
         except BaseException:
             if not future.done() or future.cancelled():
                 future.cancel()
@@ -460,7 +467,7 @@ class RayCarrier:
         self._served += 1
         return answer
 
-    async def _patiently(self, future: asyncio.Future[bytes], patience: float) -> bytes:
+    async def _wait_for_errand(self, future: asyncio.Future[bytes], patience: float) -> bytes:
         """Wait for an errand.
 
         It is abandoned if within its time no errand returned, or more returned than can have been
@@ -472,9 +479,11 @@ class RayCarrier:
         started = since
         while not future.done():
             await asyncio.wait({future}, timeout=_LOOK_SECONDS + self._flying / _LOOKS)
-            nodes.check()
+            nodes.raise_trouble()
             if self._idle_since(started):
-                raise shortage(self._choice.needs, nodes.alive, self._choice.address, Unavailable)
+                raise shortage_error(
+                    self._choice.needs, nodes.alive, self._choice.address, Unavailable
+                )
             if not nodes.able:
                 since = time.monotonic()
             elif time.monotonic() - since > patience:
@@ -485,9 +494,9 @@ class RayCarrier:
                     ahead - (self._served - served),
                     time.monotonic(),
                 )
-        return self._result(future)
+        return self._errand_result(future)
 
-    def _result(self, future: asyncio.Future[bytes]) -> bytes:
+    def _errand_result(self, future: asyncio.Future[bytes]) -> bytes:
         import ray.exceptions as failures  # pyright: ignore[reportMissingImports]
 
         try:
@@ -502,7 +511,7 @@ class RayCarrier:
         except failures.RayError as error:
             raise Lost(_FAILURES.get(type(error).__name__, "node_died")) from None
         except (ConnectionError, RuntimeError) as error:  # of the client, if its server has ended
-            raise unreachable(error) from None
+            raise unreachable_error(error) from None
 
     async def close(self) -> None:
         """See `remote.Carrier`."""
@@ -514,6 +523,6 @@ class RayCarrier:
 
             self._connected = False
             with contextlib.suppress(TimeoutError):
-                await aside(ray.shutdown, _SHUTDOWN_SECONDS)
+                await run_on_thread(ray.shutdown, _SHUTDOWN_SECONDS)
         if self._local is not None:
             await self._local.close()

@@ -37,7 +37,7 @@ _ALIVE = {
 }
 
 
-def outside(address: str) -> bool:
+def is_outside_cluster(address: str) -> bool:
     """True if the connection goes through Ray's client server.
 
     There, every call that waits may hang.
@@ -45,17 +45,19 @@ def outside(address: str) -> bool:
     return address.startswith("ray://")
 
 
-async def connect(address: str, namespace: str, own: Mapping[str, str], shown: str) -> str:
+async def connect_to_cluster(
+    address: str, namespace: str, own: Mapping[str, str], shown: str
+) -> str:
     """Connect with these variables set; return the namespace in force.
 
     It is another one if the program was already connected. Raises `Unavailable` if no cluster
     answers or access is denied.
     """
     try:
-        await _reached(address)
+        await _require_reachable(address)
     except OSError as error:  # time-outs are OSErrors
         raise Unavailable(
-            f"no Ray cluster answers: {_told(error)}",
+            f"no Ray cluster answers: {_informative_line(error)}",
             where=f"--ray-address {shown}",
             fix=(
                 "start one (ray start --head), give its address, or use --ray-address local; then "
@@ -64,20 +66,21 @@ async def connect(address: str, namespace: str, own: Mapping[str, str], shown: s
         ) from None
     kept = {name: value for name, value in _ALIVE.items() if name not in os.environ}
     try:
-        return await aside(
-            lambda: _init(address, namespace, QUIET | kept | dict(own), bool(own)), _CONNECT_SECONDS
+        return await run_on_thread(
+            lambda: _init_ray(address, namespace, QUIET | kept | dict(own), bool(own)),
+            _CONNECT_SECONDS,
         )
     except (OSError, RuntimeError, ValueError) as error:  # Ray raises all of these
-        raise _refused(address, shown, error) from None
+        raise _ray_connection_error(address, shown, error) from None
 
 
-def _init(address: str, namespace: str, variables: Mapping[str, str], new: bool) -> str:
-    with _environment(variables):
+def _init_ray(address: str, namespace: str, variables: Mapping[str, str], new: bool) -> str:
+    with _temporary_environment(variables):
         import ray  # pyright: ignore[reportMissingImports]
 
         if ray.is_initialized() and not new:
             return ray.get_runtime_context().namespace
-        _hush()
+        _silence_ray()
         for left in reversed(range(_TRIES)):
             try:
                 ray.init(
@@ -92,14 +95,14 @@ def _init(address: str, namespace: str, variables: Mapping[str, str], new: bool)
         return namespace
 
 
-def _refused(address: str, shown: str, error: Exception) -> Unavailable:
-    told = _told(error)
+def _ray_connection_error(address: str, shown: str, error: Exception) -> Unavailable:
+    told = _informative_line(error)
     if ":" not in address:
         what, fix = (
             f"no Ray cluster answers: {told}",
             "start one (ray start --head), or give its address",
         )
-    elif outside(address):
+    elif is_outside_cluster(address):
         what = f"Ray's client server denies access: {told}"
         fix = (
             "give it the cluster's token (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN), and the same Ray "
@@ -116,7 +119,7 @@ def _refused(address: str, shown: str, error: Exception) -> Unavailable:
     return Unavailable(what, where=f"--ray-address {shown}", fix=fix)
 
 
-def _told(error: Exception) -> str:
+def _informative_line(error: Exception) -> str:
     """The most informative line of Ray's message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
@@ -124,7 +127,7 @@ def _told(error: Exception) -> str:
     return lines[-1] if lines[0].startswith(_REFUSED) else lines[0]
 
 
-def _hush() -> None:
+def _silence_ray() -> None:
     """Keep Ray's reports of dead workers off standard output, which may be a document.
 
     Statuses report them.
@@ -134,7 +137,7 @@ def _hush() -> None:
         setattr(worker, "print_to_stdstream", lambda *_, **__: None)  # noqa: B010 - no attribute that types know
 
 
-async def _reached(address: str) -> None:
+async def _require_reachable(address: str) -> None:
     """Raise OSError if HOST:PORT does not listen; Ray itself would retry for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
@@ -142,7 +145,7 @@ async def _reached(address: str) -> None:
         writer.close()
 
 
-def listing() -> list[dict[str, Any]]:
+def list_nodes() -> list[dict[str, Any]]:
     """The cluster's nodes, as from `ray.nodes`; raise ConnectionError if disconnected."""
     import ray  # pyright: ignore[reportMissingImports]
 
@@ -151,7 +154,7 @@ def listing() -> list[dict[str, Any]]:
     return ray.nodes()
 
 
-async def aside(work: Callable[[], T], seconds: float) -> T:
+async def run_on_thread(work: Callable[[], T], seconds: float) -> T:
     """Run a function on a thread for at most `seconds`.
 
     Passes on its errors; raises `TimeoutError`.
@@ -165,7 +168,7 @@ async def aside(work: Callable[[], T], seconds: float) -> T:
             given.set_exception(error)
 
     threading.Thread(target=target, daemon=True, name="culmen-ray").start()
-    return await asyncio.wait_for(_mirrored(given), seconds)
+    return await asyncio.wait_for(_mirror_future(given), seconds)
 
 
 async def future_of(ref: Any, address: str) -> asyncio.Future[Any]:
@@ -173,10 +176,14 @@ async def future_of(ref: Any, address: str) -> asyncio.Future[Any]:
 
     From outside the cluster the request is slow, so another thread makes it.
     """
-    return _mirrored(await aside(ref.future, _FUTURE_SECONDS) if outside(address) else ref.future())
+    return _mirror_future(
+        await run_on_thread(ref.future, _FUTURE_SECONDS)
+        if is_outside_cluster(address)
+        else ref.future()
+    )
 
 
-def _mirrored(given: Future[T]) -> asyncio.Future[T]:
+def _mirror_future(given: Future[T]) -> asyncio.Future[T]:
     """A future of this loop for another future.
 
     Unlike with asyncio's own, cancelling it does not cancel the other: Ray's client fails on a
@@ -210,9 +217,9 @@ class RayThread:
         self._work.put(work)
         if not self._started:
             self._started = True
-            threading.Thread(target=self._serve, daemon=True, name="culmen-ray-later").start()
+            threading.Thread(target=self._run_calls, daemon=True, name="culmen-ray-later").start()
 
-    def _serve(self) -> None:
+    def _run_calls(self) -> None:
         import ray  # pyright: ignore[reportMissingImports]
 
         while True:
@@ -223,7 +230,7 @@ class RayThread:
 
 
 @contextlib.contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
+def _temporary_environment(values: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables that Ray reads while connecting; remove them afterwards."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
@@ -258,7 +265,7 @@ LOOPBACK = {
 }  # Ray's own switch for "this machine only", despite its name
 
 
-def environment(token: str) -> dict[str, str]:
+def cluster_environment(token: str) -> dict[str, str]:
     """Environment of the cluster's processes: a fixed list, and the token."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return kept | QUIET | LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
@@ -287,7 +294,7 @@ class LocalCluster:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=complaints,
-                env=environment(self.token),
+                env=cluster_environment(self.token),
                 start_new_session=True,
             )
         assert self._process.stdout is not None
@@ -319,7 +326,7 @@ class LocalCluster:
         await asyncio.to_thread(self._folder.cleanup)
 
 
-def serve(folder: str) -> None:
+def serve_cluster(folder: str) -> None:
     """Main of the process: start Ray, print its address, wait for the end of standard input."""
     import ray  # pyright: ignore[reportMissingImports]
 
@@ -339,4 +346,4 @@ def serve(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve_cluster(sys.argv[1])

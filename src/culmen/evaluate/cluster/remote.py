@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from culmen.core.asking import ASKER, AskingFailed, asker
+from culmen.core.asking import ASKER, AskingFailed, current_asker
 from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError
 from culmen.core.evaluation import Case, Observation, Scoring, Status
@@ -44,9 +44,9 @@ class Lost(Exception):
 Asked = Callable[[str, bytes], Awaitable[bytes]]
 
 
-async def nobody(_key: str, _question: bytes) -> bytes:
+async def answer_without_backend(_key: str, _question: bytes) -> bytes:
     """The answer to questions before a backend is set."""
-    return messages.dump({"failed": {"reason": "cancelled"}})
+    return messages.dump_struct({"failed": {"reason": "cancelled"}})
 
 
 class Carrier(Protocol):
@@ -89,8 +89,10 @@ class _Questions:
         self._context = contextvars.copy_context()
         self._running: set[asyncio.Task[dict[str, Any]]] = set()
 
-    async def put(self, question: dict[str, Any]) -> dict[str, Any]:
-        task = asyncio.get_running_loop().create_task(self._answer(question), context=self._context)
+    async def answer_from_model(self, question: dict[str, Any]) -> dict[str, Any]:
+        task = asyncio.get_running_loop().create_task(
+            self._ask_model(question), context=self._context
+        )
         self._running.add(task)
         try:
             await asyncio.wait({task})
@@ -98,9 +100,9 @@ class _Questions:
         finally:
             self._running.discard(task)
 
-    async def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
+    async def _ask_model(self, question: dict[str, Any]) -> dict[str, Any]:
         try:
-            return {"reply": await asker().ask(question)}
+            return {"reply": await current_asker().ask(question)}
         except AskingFailed as error:
             return {"failed": {"reason": error.reason, "message": str(error)}}
         except CulmenError as error:
@@ -108,7 +110,7 @@ class _Questions:
                 self.trouble.set_exception(error)
             return {"failed": {"reason": "provider_away"}}
 
-    async def end(self, carrying: asyncio.Future[bytes]) -> None:
+    async def cancel_tasks(self, carrying: asyncio.Future[bytes]) -> None:
         """Cancel the unfinished tasks."""
         tasks = [carrying, *self._running]
         for task in tasks:
@@ -148,7 +150,7 @@ class RemoteBackend:
 
         The other nodes must reach that level. Errors of the carrier's start are passed on.
         """
-        self._seal.check()
+        self._seal.require_unchanged()
         terms = NodeTerms(
             min(self.workers or NODE_SLOTS, NODE_SLOTS),
             self.require,
@@ -156,23 +158,25 @@ class RemoteBackend:
             self.scoring,
             self.seconds,
         )
-        self._carrier.terms, self._carrier.asked = messages.dump(terms), self._asked
-        parcel = messages.pack(self.task)
+        self._carrier.terms, self._carrier.asked = messages.dump_struct(terms), self._reply_to_node
+        parcel = messages.pack_task(self.task)
         try:
-            first = self._understood(await self._carrier.open(parcel, messages.digest(parcel)))
+            first = self._parse_reply(
+                await self._carrier.open(parcel, messages.parcel_digest(parcel))
+            )
         except BaseException:
             await self._carrier.close()
             raise
         self.scoring, self.workers = first.scoring, self.workers or max(1, self._carrier.room())
-        self._carrier.terms = messages.dump(
+        self._carrier.terms = messages.dump_struct(
             msgspec.structs.replace(terms, level=first.level, scoring=first.scoring)
         )
         return first.level
 
-    def _understood(self, raw: bytes) -> NodeReply:
-        answer = messages.load(raw, NodeReply)
+    def _parse_reply(self, raw: bytes) -> NodeReply:
+        answer = messages.load_struct(raw, NodeReply)
         if answer.error is not None:
-            raise messages.raised(answer.error)
+            raise messages.error_from_reply(answer.error)
         return answer
 
     async def evaluate(
@@ -182,13 +186,15 @@ class RemoteBackend:
 
         Raises `EvaluatorChanged`, and `Unavailable` if the cluster does not come back.
         """
-        self._seal.check()
-        job = messages.encoded(candidate, case, seed, certify, self._epoch)
+        self._seal.require_unchanged()
+        job = messages.encode_job(candidate, case, seed, certify, self._epoch)
         reason = ""
         for _ in range(1 + self._carrier.retries):
             self._count += 1
             try:
-                answer = self._understood(await self._carried(f"{self._name}-{self._count}", job))
+                answer = self._parse_reply(
+                    await self._carry_job(f"{self._name}-{self._count}", job)
+                )
             except Lost as error:
                 reason = str(error)
                 continue
@@ -205,7 +211,7 @@ class RemoteBackend:
             evaluator=self.task.evaluator.digest,
         )
 
-    async def _carried(self, number: str, job: bytes) -> bytes:
+    async def _carry_job(self, number: str, job: bytes) -> bytes:
         """Carry one job; answer the questions of its evaluator to models meanwhile."""
         questions = self._asking[number] = _Questions()
         seconds = self.seconds + (
@@ -217,14 +223,14 @@ class RemoteBackend:
             return carrying.result() if carrying.done() else questions.trouble.result()
         finally:
             del self._asking[number]
-            await questions.end(carrying)
+            await questions.cancel_tasks(carrying)
 
-    async def _asked(self, key: str, question: bytes) -> bytes:
+    async def _reply_to_node(self, key: str, question: bytes) -> bytes:
         """The reply for a node, from the task that performs the evaluation."""
         questions = self._asking.get(key.rpartition(messages.ASKED)[0])
         if questions is None:
-            return messages.dump({"failed": {"reason": "cancelled"}})
-        return messages.dump(await questions.put(json.loads(question)))
+            return messages.dump_struct({"failed": {"reason": "cancelled"}})
+        return messages.dump_struct(await questions.answer_from_model(json.loads(question)))
 
     @property
     def seconds(self) -> float:

@@ -29,8 +29,8 @@ from culmen.core.errors import IsolationError, Unavailable, UserError
 from culmen.core.options import BackendChoice
 from culmen.evaluate.cluster import messages
 from culmen.evaluate.cluster.messages import NodeReply, NodeTerms
-from culmen.evaluate.cluster.remote import NODE_SLOTS, Asked, Lost, nobody
-from culmen.evaluate.cluster.slurm_worker import BEAT, LAPSE, Spool, serve
+from culmen.evaluate.cluster.remote import NODE_SLOTS, Asked, Lost, answer_without_backend
+from culmen.evaluate.cluster.slurm_worker import BEAT, LAPSE, Spool, serve_jobs
 from culmen.evaluate.jail import probes
 
 WAIT_SECONDS = 3600.0  # for a first worker: queues are long
@@ -123,11 +123,11 @@ class JobState(NamedTuple):
     node: str = ""
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return self.state not in _ACTIVE
 
     @property
-    def loss(self) -> str:
+    def loss_reason(self) -> str:
         """The reason for losing an evaluation whose job ended in this state."""
         return _LOSSES.get(self.state, "worker_died")
 
@@ -143,7 +143,7 @@ class JobQueue:
         self._folder, self._choice, self._slots, self._life = folder, choice, slots, life
         self._name = f"culmen-{folder.name[:8]}"
         self._real = choice.texts.get("cluster", "slurm") == "slurm"
-        self._environment = environment(choice.texts)
+        self._environment = command_environment(choice.texts)
         self._executor: Any = None
         self._guard: asyncio.subprocess.Process | None = None
         # submitit's job of a worker, and when it was submitted
@@ -151,15 +151,15 @@ class JobQueue:
 
     async def open(self) -> None:
         """Set up submitit; raise `UserError` for options that it does not accept."""
-        self._guard = await self._guarding(asyncio.subprocess.PIPE)
-        with _refusals():
-            asked = parameters(self._choice, self._slots, self._name)
-            self._executor = _executor(self._real, f"{self._folder}/logs", self._environment)
+        self._guard = await self._start_guard(asyncio.subprocess.PIPE)
+        with _refusals_as_user_errors():
+            asked = submitit_options(self._choice, self._slots, self._name)
+            self._executor = _make_executor(self._real, f"{self._folder}/logs", self._environment)
             self._executor.update_parameters(
                 **(asked if self._real else {"timeout_min": asked["time"]})
             )
 
-    async def _guarding(self, stdin: int) -> asyncio.subprocess.Process:
+    async def _start_guard(self, stdin: int) -> asyncio.subprocess.Process:
         kind = "slurm" if self._real else "local"
         return await asyncio.create_subprocess_exec(
             "/bin/sh",
@@ -181,9 +181,9 @@ class JobQueue:
 
         Raises `UserError` with Slurm's message, `Unavailable` if Slurm does not answer.
         """
-        words = (serve, str(self._folder), worker, self._slots, self._life)
+        words = (serve_jobs, str(self._folder), worker, self._slots, self._life)
         try:
-            with _refusals():
+            with _refusals_as_user_errors():
                 job = await asyncio.wait_for(
                     asyncio.to_thread(self._executor.submit, *words), _COMMAND_SECONDS
                 )
@@ -201,7 +201,7 @@ class JobQueue:
                 for w, (job, _) in self._jobs.items()
             }
         printed = await asyncio.to_thread(
-            self._call,
+            self._run_slurm_command,
             "squeue",
             "-h",
             "-u",
@@ -228,7 +228,7 @@ class JobQueue:
         """End this job, also if it is still pending."""
         job = self._jobs[worker][0]
         if self._real:
-            await asyncio.to_thread(self._call, "scancel", str(job.job_id))
+            await asyncio.to_thread(self._run_slurm_command, "scancel", str(job.job_id))
         elif not job.done():
             job.cancel(check=False)
 
@@ -239,7 +239,7 @@ class JobQueue:
             return (job.stderr() or "")[-800:]
         return ""
 
-    def _call(self, *words: str) -> str | None:
+    def _run_slurm_command(self, *words: str) -> str | None:
         """Output of one of Slurm's commands, None if it fails."""
         try:
             done = subprocess.run(
@@ -259,7 +259,7 @@ class JobQueue:
         """End all jobs, wait for their end, and remove the folder."""
         guard, self._guard = self._guard, None
         if guard is None or guard.returncode is not None:
-            guard = await self._guarding(subprocess.DEVNULL)
+            guard = await self._start_guard(subprocess.DEVNULL)
         elif guard.stdin is not None:
             guard.stdin.close()
         try:
@@ -272,7 +272,7 @@ class JobQueue:
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
 
-def environment(texts: Mapping[str, str]) -> dict[str, str]:
+def command_environment(texts: Mapping[str, str]) -> dict[str, str]:
     """Environment of Slurm's commands, and so of the jobs.
 
     A fixed list without keys, and the user's SBATCH_ variables that the backend's settings do not
@@ -284,7 +284,7 @@ def environment(texts: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def parameters(choice: BackendChoice, slots: int, name: str) -> dict[str, Any]:
+def submitit_options(choice: BackendChoice, slots: int, name: str) -> dict[str, Any]:
     """submitit's options for one job with this number of slots."""
     needs, cores = choice.needs, max(1, math.ceil(choice.needs.cpu * slots))
     found: dict[str, Any] = {"job_name": name, "time": choice.minutes, "cpus_per_task": cores}
@@ -301,7 +301,7 @@ def parameters(choice: BackendChoice, slots: int, name: str) -> dict[str, Any]:
     return found | {"additional_parameters": {"no_requeue": True, "signal": _NO_SIGNAL}}
 
 
-def _executor(real: bool, folder: str, visible: Mapping[str, str]) -> Any:
+def _make_executor(real: bool, folder: str, visible: Mapping[str, str]) -> Any:
     import submitit  # pyright: ignore[reportMissingImports]
 
     class CleanSlurmExecutor(submitit.SlurmExecutor):
@@ -325,7 +325,7 @@ def _executor(real: bool, folder: str, visible: Mapping[str, str]) -> Any:
 
 
 @contextlib.contextmanager
-def _refusals() -> Iterator[None]:
+def _refusals_as_user_errors() -> Iterator[None]:
     """Convert errors of submitit and `sbatch` to a `UserError`."""
     try:
         yield
@@ -371,12 +371,12 @@ class SlurmJobs:
         self.pause = _SOONEST
 
     @property
-    def candidates(self) -> list[str]:
+    def unadmitted_workers(self) -> list[str]:
         """Workers that have started and are not admitted yet."""
         known = {worker for workers in self._jobs.values() for worker in workers}
         return [
             w
-            for w in self._spool.names("workers")
+            for w in self._spool.list_names("workers")
             if w not in known and w.partition(".")[0] in self._jobs
         ]
 
@@ -384,14 +384,14 @@ class SlurmJobs:
         """Admit a worker; an earlier worker of the same job is removed."""
         workers = self._jobs[worker.partition(".")[0]]
         for old in workers:
-            self._lose(self._spool.expel(old), "job_restarted")
+            self._lose(self._spool.expel_worker(old), "job_restarted")
         workers.append(worker)
         self._stillborn = 0
-        self._spool.admit(worker)
+        self._spool.admit_worker(worker)
 
-    def departed(self) -> bool:
+    def notice_departures(self) -> bool:
         """True if a worker has left since the last call: its job has ended, or soon will."""
-        present = set(self._spool.names("workers"))
+        present = set(self._spool.list_names("workers"))
         away = {
             worker
             for workers in self._jobs.values()
@@ -403,12 +403,12 @@ class SlurmJobs:
             self.pause = _SOONEST
         return news
 
-    async def begin(self) -> None:
+    async def submit_all(self) -> None:
         """Submit all jobs; raise `UserError` with Slurm's message if it refuses the first."""
-        await self._submit()
-        await self._fill()
+        await self._submit_job()
+        await self._submit_missing_jobs()
 
-    async def _submit(self) -> None:
+    async def _submit_job(self) -> None:
         self._count += 1
         job = f"w{self._count}"
         self._jobs[job] = []  # before it is submitted: its worker may be quick
@@ -418,11 +418,11 @@ class SlurmJobs:
             del self._jobs[job]
             raise
 
-    async def _fill(self) -> None:
+    async def _submit_missing_jobs(self) -> None:
         """Submit missing jobs; refused ones are submitted again later."""
         while len(self._jobs) < self._wanted and time.monotonic() >= self._not_before:
             try:
-                await self._submit()
+                await self._submit_job()
             except Unavailable:
                 raise
             except UserError as error:
@@ -437,7 +437,7 @@ class SlurmJobs:
         self._delay = min(_LONGEST_DELAY, self._delay * 2)
         self._not_before = time.monotonic() + self._delay
 
-    async def look(self) -> None:
+    async def check_queue(self) -> None:
         """Read the queue and act on it.
 
         Raises `UserError` if jobs will never start, `Unavailable` if none started in time.
@@ -449,29 +449,31 @@ class SlurmJobs:
             self._states = states
         for job in list(self._jobs):
             now = states.get(job) if states is not None else None
-            if now is not None and now.over:
-                self._end(job, now)
-            elif self._silent(job, now):
+            if now is not None and now.is_over:
+                self._end_job(job, now)
+            elif self._is_silent(job, now):
                 await self._queue.cancel(job)
-                self._end(job, JobState("SILENT"))
-        self._report(states is None)
-        self._judge()
-        await self._fill()
+                self._end_job(job, JobState("SILENT"))
+        self._report_queue(states is None)
+        self._raise_if_stuck()
+        await self._submit_missing_jobs()
 
-    def _silent(self, job: str, now: JobState | None) -> bool:
+    def _is_silent(self, job: str, now: JobState | None) -> bool:
         """True if a job's worker lost its pulse, or the job runs without a worker for too long."""
         workers = self._jobs[job]
         if workers or now is None or now.state != "RUNNING":
             self._running.pop(job, None)
-            return any(self._spool.silent(f"pulses/{worker}") > LAPSE for worker in workers[-1:])
+            return any(
+                self._spool.seconds_silent(f"pulses/{worker}") > LAPSE for worker in workers[-1:]
+            )
         return time.monotonic() - self._running.setdefault(job, time.monotonic()) > _BEGIN_SECONDS
 
-    def _end(self, job: str, now: JobState) -> None:
+    def _end_job(self, job: str, now: JobState) -> None:
         workers, words = self._jobs.pop(job), self._queue.forget(job)
         self._states.pop(job, None)
         self._running.pop(job, None)
         for worker in workers:
-            self._lose(self._spool.expel(worker), now.loss)
+            self._lose(self._spool.expel_worker(worker), now.loss_reason)
         if workers:
             self._delay = 1.0
             return
@@ -479,9 +481,9 @@ class SlurmJobs:
         if any(self._jobs.values()):
             self._put_off()  # one node is broken, others work
         elif self._stillborn >= _STILLBORN:
-            raise self._unborn(now, words)
+            raise self._stillborn_error(now, words)
 
-    def _unborn(self, now: JobState, words: str) -> Unavailable:
+    def _stillborn_error(self, now: JobState, words: str) -> Unavailable:
         lines = [line.strip() for line in words.splitlines() if line.strip()]
         said = [line for line in lines if not line.startswith(("srun:", "slurmstepd"))] or lines
         last = said[-1:] or [f"the last one wrote nothing to {self._spool.root}"]
@@ -496,11 +498,11 @@ class SlurmJobs:
             f"jobs end before they begin: {state}: {last[0]}", where="Slurm", fix=fix
         )
 
-    def _judge(self) -> None:
+    def _raise_if_stuck(self) -> None:
         if any(self._jobs.values()) or self._running:
             self._alone, self._hopeless = time.monotonic(), 0
             return
-        why = hopeless(self._states)
+        why = hopeless_reason(self._states)
         self._hopeless = self._hopeless + 1 if why else 0
         if why:
             self.pause = _SOONEST
@@ -513,13 +515,13 @@ class SlurmJobs:
                 f"Slurm will never start these jobs: {why}", where="--backend slurm", fix=fix
             )
         if time.monotonic() - self._alone > self._wait:
-            stands = self._refused or (summary(self._states) if self._states else "no jobs")
+            stands = self._refused or (queue_summary(self._states) if self._states else "no jobs")
             fix = (
                 "culmen resume, later; or ask for less, or wait longer: --backend-set wait=SECONDS"
             )
             raise Unavailable(f"no worker for {self._wait:g} s: {stands}", where="Slurm", fix=fix)
 
-    def _report(self, silent: bool) -> None:
+    def _report_queue(self, silent: bool) -> None:
         """Report changes of the queue: always while no worker runs, else rarely."""
         working, now = any(self._jobs.values()), time.monotonic()
         waits = any(job.state in ("PENDING", "CONFIGURING") for job in self._states.values())
@@ -527,14 +529,14 @@ class SlurmJobs:
         if not silent:
             prefix = "Waiting for Slurm" if waits and not working else "Slurm"
             news = self._states and (waits or (working and self._told))
-            text = f"{prefix}: {summary(self._states)}." if news else ""
+            text = f"{prefix}: {queue_summary(self._states)}." if news else ""
         if not text or text == self._told or (working and waits and now - self._told_at < _SELDOM):
             return
         self._told, self._told_at = text, now
         self._tell(text)
 
 
-def hopeless(jobs: Mapping[str, JobState]) -> str:
+def hopeless_reason(jobs: Mapping[str, JobState]) -> str:
     """The reason that none of these jobs will ever start; "" if one might."""
     reasons = {job.reason for job in jobs.values() if job.state == "PENDING"}
     if not jobs or len(reasons) != 1 or any(job.state != "PENDING" for job in jobs.values()):
@@ -543,7 +545,7 @@ def hopeless(jobs: Mapping[str, JobState]) -> str:
     return f"{_HOPELESS[reason]} ({reason})" if reason in _HOPELESS else ""
 
 
-def summary(jobs: Mapping[str, JobState]) -> str:
+def queue_summary(jobs: Mapping[str, JobState]) -> str:
     """The state of the jobs as a message: `3 of 8 jobs run, 5 pending (Priority)`."""
     waiting = [job for job in jobs.values() if job.state in ("PENDING", "CONFIGURING")]
     reasons = Counter(
@@ -564,7 +566,7 @@ class SlurmCarrier:
         self, choice: BackendChoice, workers: int, tell: Callable[[str], None] | None = None
     ) -> None:
         self.retries, self.terms = choice.retries, b""
-        self.asked: Asked = nobody
+        self.asked: Asked = answer_without_backend
         self._choice, self._tell = choice, tell or (lambda _: None)
         self._slots = min(NODE_SLOTS, choice.slots or math.ceil(workers / max(1, choice.jobs)))
         home = choice.texts.get("folder") or str(Path.home() / ".cache/culmen/slurm")
@@ -589,37 +591,37 @@ class SlurmCarrier:
             fix = "run culmen on a login node of the cluster, or use --backend ray"
             raise UserError("there is no sbatch on this machine", where="--backend slurm", fix=fix)
         self._lay_out(parcel, name)
-        self._queue = JobQueue(self._spool.root, choice, self._slots, self._life())
+        self._queue = JobQueue(self._spool.root, choice, self._slots, self._working_seconds())
         jobs = SlurmJobs(
             self._spool,
             self._queue,
             choice.jobs,
             choice.wait or WAIT_SECONDS,
-            self._lose,
+            self._mark_lost,
             self._tell,
         )
         self._jobs, self._first = jobs, asyncio.get_running_loop().create_future()
-        self._tasks.append(asyncio.create_task(self._serve(jobs, self._first)))
+        self._tasks.append(asyncio.create_task(self._serve_workers(jobs, self._first)))
         await self._queue.open()
-        await jobs.begin()
-        self._tasks.append(asyncio.create_task(self._watch(jobs)))
+        await jobs.submit_all()
+        self._tasks.append(asyncio.create_task(self._watch_queue(jobs)))
         return await self._wait_for(self._first)
 
     def _lay_out(self, parcel: bytes, name: str) -> None:
         try:
-            self._spool.make()
-            self._spool.put(f"parcel-{name}", parcel)
-            self._beat()
-            self._spool.tidy()
+            self._spool.create_spool()
+            self._spool.write_file(f"parcel-{name}", parcel)
+            self._write_pulse_and_terms()
+            self._spool.remove_abandoned()
         except OSError as error:
             fix = "name a folder that all nodes see: --backend-set folder=PATH"
             raise UserError(
                 f"cannot write: {error}", where=str(self._spool.root.parent), fix=fix
             ) from None
 
-    def _life(self) -> float:
+    def _working_seconds(self) -> float:
         """Seconds of a job in which its worker takes new evaluations."""
-        life, seconds = 60.0 * self._choice.minutes or math.inf, self._agreed.seconds
+        life, seconds = 60.0 * self._choice.minutes or math.inf, self._agreed_terms.seconds
         if life < seconds:
             self._tell(
                 f"Note: one evaluation may take {seconds:.0f} s, and a job ends after {life:.0f} s "
@@ -628,15 +630,16 @@ class SlurmCarrier:
             )
         return life - min(seconds, _LAST_PART * life) if life < math.inf else life
 
-    def _beat(self) -> None:
-        self._spool.beat("pulse")
-        self._spool.put(
-            "terms", messages.dump(msgspec.structs.replace(self._agreed, workers=self._slots))
+    def _write_pulse_and_terms(self) -> None:
+        self._spool.change_pulse("pulse")
+        self._spool.write_file(
+            "terms",
+            messages.dump_struct(msgspec.structs.replace(self._agreed_terms, workers=self._slots)),
         )
 
     @property
-    def _agreed(self) -> NodeTerms:
-        return messages.load(self.terms, NodeTerms)
+    def _agreed_terms(self) -> NodeTerms:
+        return messages.load_struct(self.terms, NodeTerms)
 
     def room(self) -> int:
         """See `remote.Carrier`."""
@@ -645,30 +648,30 @@ class SlurmCarrier:
     async def carry(self, number: str, job: bytes, seconds: float) -> bytes:
         """See `remote.Carrier`."""
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
-        self._check()
-        self._spool.put(f"jobs/{number}", f"{seconds}\n".encode() + job)
+        self._raise_trouble()
+        self._spool.write_file(f"jobs/{number}", f"{seconds}\n".encode() + job)
         try:
             return await self._wait_for(future)
         except Lost:
             raise
         except BaseException:
-            if not self._spool.drop(f"jobs/{number}") and self._spool.root.exists():
-                self._spool.put(f"cancel/{number}", b"")
+            if not self._spool.remove_file(f"jobs/{number}") and self._spool.root.exists():
+                self._spool.write_file(f"cancel/{number}", b"")
             raise
         finally:
             self._waiting.pop(number, None)
 
     async def _wait_for(self, future: asyncio.Future[bytes]) -> bytes:
         while not future.done():
-            self._check()
+            self._raise_trouble()
             await asyncio.wait({future}, timeout=BEAT)
         return future.result()
 
-    def _check(self) -> None:
+    def _raise_trouble(self) -> None:
         if self._trouble is not None:
             raise self._trouble
 
-    async def _serve(self, jobs: SlurmJobs, first: asyncio.Future[bytes]) -> None:
+    async def _serve_workers(self, jobs: SlurmJobs, first: asyncio.Future[bytes]) -> None:
         """Keep the pulse, collect answers, admit workers.
 
         Never blocks: to workers a missing pulse means that the driver has ended.
@@ -678,10 +681,10 @@ class SlurmCarrier:
             while self._trouble is None:
                 if time.monotonic() - beaten > BEAT:
                     beaten = time.monotonic()
-                    self._beat()
-                self._hear()
-                found = self._collect() + self._admit(jobs, first)
-                if jobs.departed():
+                    self._write_pulse_and_terms()
+                self._answer_questions()
+                found = self._collect_answers() + self._admit_workers(jobs, first)
+                if jobs.notice_departures():
                     self._news.set()
                 pause = _PAUSE if found or self._waiting else min(pause * 1.5, 1.0)
                 await asyncio.sleep(pause)
@@ -693,60 +696,60 @@ class SlurmCarrier:
                 f"cannot write: {error}", where=str(self._spool.root), fix=fix
             )
 
-    async def _watch(self, jobs: SlurmJobs) -> None:
+    async def _watch_queue(self, jobs: SlurmJobs) -> None:
         """Check the queue at intervals, and at once after a worker left."""
         while self._trouble is None:
             try:
-                await jobs.look()
+                await jobs.check_queue()
             except UserError as error:
                 self._trouble = error
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), jobs.pause)
             self._news.clear()
 
-    def _admit(self, jobs: SlurmJobs, first: asyncio.Future[bytes]) -> int:
+    def _admit_workers(self, jobs: SlurmJobs, first: asyncio.Future[bytes]) -> int:
         """The first worker's greeting sets the run's terms; later workers must match them."""
         admitted = 0
-        for worker in jobs.candidates:
-            greeting = self._spool.get(f"workers/{worker}")
-            if greeting is None or (first.done() and not self._agreed.level):
+        for worker in jobs.unadmitted_workers:
+            greeting = self._spool.read_file(f"workers/{worker}")
+            if greeting is None or (first.done() and not self._agreed_terms.level):
                 continue
             if first.done():
-                check_greeting(greeting, self._agreed)
+                check_greeting(greeting, self._agreed_terms)
             jobs.admit(worker)
             admitted += 1
             if not first.done():
                 first.set_result(greeting)
         return admitted
 
-    def _hear(self) -> None:
+    def _answer_questions(self) -> None:
         """Answer the questions of evaluators."""
-        for key in self._spool.names("asks") if self._waiting else ():
-            question = self._spool.get(f"asks/{key}")
-            if question is not None and self._spool.drop(f"asks/{key}"):
-                task = asyncio.create_task(self._reply(key, question))
+        for key in self._spool.list_names("asks") if self._waiting else ():
+            question = self._spool.read_file(f"asks/{key}")
+            if question is not None and self._spool.remove_file(f"asks/{key}"):
+                task = asyncio.create_task(self._reply_to_question(key, question))
                 self._replying.add(task)
                 task.add_done_callback(self._replying.discard)
 
-    async def _reply(self, key: str, question: bytes) -> None:
+    async def _reply_to_question(self, key: str, question: bytes) -> None:
         reply = await self.asked(key, question)
         if self._spool.root.exists():
-            self._spool.put(f"replies/{key}", reply)
+            self._spool.write_file(f"replies/{key}", reply)
 
-    def _collect(self) -> int:
-        found = self._spool.names("done")
+    def _collect_answers(self) -> int:
+        found = self._spool.list_names("done")
         for number in found:
-            answer = self._spool.get(f"done/{number}")
-            self._spool.drop(f"done/{number}")
-            self._spool.drop(f"cancel/{number}")
+            answer = self._spool.read_file(f"done/{number}")
+            self._spool.remove_file(f"done/{number}")
+            self._spool.remove_file(f"cancel/{number}")
             future = self._waiting.get(number)
             if answer is not None and future is not None and not future.done():
                 future.set_result(answer)
         return len(found)
 
-    def _lose(self, numbers: Iterable[str], reason: str) -> None:
+    def _mark_lost(self, numbers: Iterable[str], reason: str) -> None:
         """Mark these evaluations as lost, except those already answered."""
-        self._collect()
+        self._collect_answers()
         for number in numbers:
             future = self._waiting.get(number)
             if future is not None and not future.done():
@@ -765,10 +768,10 @@ class SlurmCarrier:
 
 def check_greeting(greeting: bytes, agreed: NodeTerms) -> None:
     """Raise a user error from a worker, or for a node that is less isolated than the run."""
-    answer = messages.load(greeting, NodeReply)
+    answer = messages.load_struct(greeting, NodeReply)
     if answer.error is not None:
-        raise messages.raised(answer.error)
-    if probes.rank(answer.level) > probes.rank(agreed.level):
+        raise messages.error_from_reply(answer.error)
+    if probes.level_rank(answer.level) > probes.level_rank(agreed.level):
         raise IsolationError(
             f"a node has isolation level {answer.level}, the run began with {agreed.level}",
             where="a job that started later",

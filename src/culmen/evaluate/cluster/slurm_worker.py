@@ -60,13 +60,13 @@ class Spool:
         self.root = root
         self._pulses: dict[str, tuple[str, float]] = {}
 
-    def make(self) -> None:
+    def create_spool(self) -> None:
         """Create the folder and its subfolders."""
         self.root.mkdir(parents=True, mode=0o700)
         for name in _FOLDERS:
             (self.root / name).mkdir(mode=0o700)
 
-    def tidy(self) -> None:
+    def remove_abandoned(self) -> None:
         """Remove abandoned folders beside this one, by the file system's clock."""
         now = (self.root / "pulse").stat().st_mtime
         for pulse in self.root.parent.glob("*/pulse"):
@@ -78,7 +78,7 @@ class Spool:
                 if ours and now - pulse.stat().st_mtime > _STALE:
                     shutil.rmtree(pulse.parent, ignore_errors=True)
 
-    def put(self, place: str, content: bytes) -> None:
+    def write_file(self, place: str, content: bytes) -> None:
         """Write a file whole."""
         draft = (
             self.root / "drafts" / f"{os.uname().nodename}-{os.getpid()}-{place.replace('/', '-')}"
@@ -86,45 +86,45 @@ class Spool:
         draft.write_bytes(content)
         draft.rename(self.root / place)
 
-    def get(self, place: str) -> bytes | None:
+    def read_file(self, place: str) -> bytes | None:
         """A file's content, None if it does not exist."""
         try:
             return (self.root / place).read_bytes()
         except OSError:
             return None
 
-    def names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str) -> list[str]:
         """The names in a folder, sorted."""
         try:
             return sorted(os.listdir(self.root / folder))
         except OSError:
             return []
 
-    def claim(self, number: str, worker: str) -> bytes | None:
+    def claim_job(self, number: str, worker: str) -> bytes | None:
         """Take a job; return its content, None if another worker was faster."""
         held = f"held/{worker}/{number}"
         with contextlib.suppress(OSError):
             (self.root / "jobs" / number).rename(self.root / held)
-        return self.get(
+        return self.read_file(
             held
         )  # a rename repeated by the network file system may report failure though it succeeded
 
-    def admit(self, worker: str) -> None:
+    def admit_worker(self, worker: str) -> None:
         """Admit a worker."""
         (self.root / "held" / worker).mkdir(mode=0o700)
 
-    def admitted(self, worker: str) -> bool:
+    def is_admitted(self, worker: str) -> bool:
         """True if a worker is admitted."""
         return (self.root / "held" / worker).is_dir()
 
-    def expel(self, worker: str) -> list[str]:
+    def expel_worker(self, worker: str) -> list[str]:
         """Remove a worker; return the jobs that it held without an answer."""
         with contextlib.suppress(OSError):
             (self.root / "held" / worker).rename(self.root / "gone" / worker)
-        self.drop(f"workers/{worker}")
-        return self.names(f"gone/{worker}")
+        self.remove_file(f"workers/{worker}")
+        return self.list_names(f"gone/{worker}")
 
-    def drop(self, place: str) -> bool:
+    def remove_file(self, place: str) -> bool:
         """Remove a file; return True if it existed."""
         try:
             (self.root / place).unlink()
@@ -132,13 +132,13 @@ class Spool:
             return False
         return True
 
-    def beat(self, place: str) -> None:
+    def change_pulse(self, place: str) -> None:
         """Change a pulse."""
-        self.put(place, f"{time.monotonic()}".encode())
+        self.write_file(place, f"{time.monotonic()}".encode())
 
-    def silent(self, place: str) -> float:
+    def seconds_silent(self, place: str) -> float:
         """Seconds since a pulse was last seen to change."""
-        now, seen = time.monotonic(), (self.get(place) or b"").decode()
+        now, seen = time.monotonic(), (self.read_file(place) or b"").decode()
         old, since = self._pulses.get(place, ("", now))
         if seen != old or place not in self._pulses:
             self._pulses[place] = (seen, now)
@@ -146,7 +146,7 @@ class Spool:
         return now - since
 
 
-def serve(folder: str, job: str, slots: int, life: float) -> None:
+def serve_jobs(folder: str, job: str, slots: int, life: float) -> None:
     """Evaluate up to `slots` at once, until the driver or Slurm ends the job.
 
     Returns when the driver has stopped or lost its pulse, or on Slurm's signal. `life` is the
@@ -167,39 +167,39 @@ class _Worker:
         loop = asyncio.get_running_loop()
         serving = asyncio.current_task()
         assert serving is not None
-        loop.add_signal_handler(signal.SIGTERM, self._end, serving)
-        beating = asyncio.create_task(self._beat())
+        loop.add_signal_handler(signal.SIGTERM, self._on_terminate, serving)
+        beating = asyncio.create_task(self._keep_pulse())
         try:
-            await self._begin()
-            await self._take()
+            await self._start_node()
+            await self._take_jobs()
             await self._give_back()
         except asyncio.CancelledError:
             if not self._ending:
                 raise
         finally:
-            self._spool.drop(f"workers/{self._name}")
+            self._spool.remove_file(f"workers/{self._name}")
             beating.cancel()
             await self._node.close()
 
-    def _end(self, serving: asyncio.Task[Any]) -> None:
+    def _on_terminate(self, serving: asyncio.Task[Any]) -> None:
         self._ending = True
         if not self._admitted:
             serving.cancel()
 
-    async def _begin(self) -> None:
+    async def _start_node(self) -> None:
         spool = self._spool
-        named = [name for name in spool.names(".") if name.startswith("parcel-")]
-        parcel, terms = spool.get(named[0]), spool.get("terms")
+        named = [name for name in spool.list_names(".") if name.startswith("parcel-")]
+        parcel, terms = spool.read_file(named[0]), spool.read_file("terms")
         assert parcel is not None and terms is not None
         greeting = await self._node.begin(parcel, named[0].removeprefix("parcel-"), terms)
-        spool.put(f"workers/{self._name}", greeting)
+        spool.write_file(f"workers/{self._name}", greeting)
 
-    async def _beat(self) -> None:
+    async def _keep_pulse(self) -> None:
         while True:
-            self._spool.beat(f"pulses/{self._name}")
+            self._spool.change_pulse(f"pulses/{self._name}")
             await asyncio.sleep(BEAT)
 
-    async def _take(self) -> None:
+    async def _take_jobs(self) -> None:
         pause, looked = _FIRST_PAUSE, 0.0
         while not self._ending:
             last = time.monotonic() > self._until
@@ -207,58 +207,60 @@ class _Worker:
                 return
             if not self._admitted or time.monotonic() - looked > BEAT:
                 looked = time.monotonic()
-                if self._dismissed():
+                if self._is_dismissed():
                     return
-            for number in self._spool.names("cancel"):
+            for number in self._spool.list_names("cancel"):
                 if number in self._tasks:
                     self._node.cancel(number)
-            self._converse()
-            busy = (self._admitted and not last and self._claim()) or bool(self._tasks)
+            self._exchange_questions()
+            busy = (self._admitted and not last and self._claim_jobs()) or bool(self._tasks)
             pause = _FIRST_PAUSE if busy else min(pause * 1.5, _LONGEST_PAUSE)
             await asyncio.sleep(pause)
 
-    def _converse(self) -> None:
+    def _exchange_questions(self) -> None:
         """Pass on the questions of evaluators, and deliver the replies."""
-        for key, question in self._node.asked_now():
-            self._spool.put(f"asks/{key}", question)
-        for key in self._spool.names("replies") if self._node.replies else ():
-            reply = self._spool.get(f"replies/{key}") if key in self._node.replies else None
+        for key, question in self._node.questions_now():
+            self._spool.write_file(f"asks/{key}", question)
+        for key in self._spool.list_names("replies") if self._node.replies else ():
+            reply = self._spool.read_file(f"replies/{key}") if key in self._node.replies else None
             if reply is not None:
-                self._spool.drop(f"replies/{key}")
-                self._node.answer(key, reply)
+                self._spool.remove_file(f"replies/{key}")
+                self._node.deliver_reply(key, reply)
 
-    def _dismissed(self) -> bool:
+    def _is_dismissed(self) -> bool:
         """True if the driver has stopped, is dead, or has removed this worker."""
-        admitted, spool = self._spool.admitted(self._name), self._spool
+        admitted, spool = self._spool.is_admitted(self._name), self._spool
         if self._admitted and not admitted:
             return True
         self._admitted = admitted
-        return spool.get("stop") is not None or spool.silent("pulse") > LAPSE
+        return spool.read_file("stop") is not None or spool.seconds_silent("pulse") > LAPSE
 
-    def _claim(self) -> bool:
+    def _claim_jobs(self) -> bool:
         """Take jobs for the free slots."""
         taken = False
-        for number in self._spool.names("jobs"):
+        for number in self._spool.list_names("jobs"):
             if len(self._tasks) >= self._slots:
                 break
-            content = self._spool.claim(number, self._name)
+            content = self._spool.claim_job(number, self._name)
             if content is not None:
                 taken = True
-                task = self._tasks[number] = asyncio.create_task(self._evaluate(number, content))
+                task = self._tasks[number] = asyncio.create_task(
+                    self._evaluate_claimed(number, content)
+                )
                 task.add_done_callback(lambda _, n=number: self._tasks.pop(n, None))
         return taken
 
-    async def _evaluate(self, number: str, content: bytes) -> None:
+    async def _evaluate_claimed(self, number: str, content: bytes) -> None:
         seconds, _, job = content.partition(b"\n")
         answer = await self._node.evaluate(number, job, float(seconds))
-        if self._doubtful(messages.load(answer, NodeReply)):
+        if self._is_doubtful(messages.load_struct(answer, NodeReply)):
             await asyncio.sleep(_SETTLE)
         if self._ending:
-            answer = messages.dump(NodeReply(lost="job_ended"))
-        self._spool.put(f"done/{number}", answer)
-        self._spool.drop(f"held/{self._name}/{number}")
+            answer = messages.dump_struct(NodeReply(lost="job_ended"))
+        self._spool.write_file(f"done/{number}", answer)
+        self._spool.remove_file(f"held/{self._name}/{number}")
 
-    def _doubtful(self, answer: NodeReply) -> bool:
+    def _is_doubtful(self, answer: NodeReply) -> bool:
         """True if a signal to the whole job may have caused this result."""
         seen = answer.observation
         return seen is not None and (seen.status is not Status.OK or self._node.shares_processes)

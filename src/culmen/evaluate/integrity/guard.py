@@ -24,7 +24,7 @@ from culmen.core.evaluation import BARRED, SIGNS, Case, Observation, Sign, Statu
 from culmen.core.ports import Backend
 from culmen.core.task import Evaluator, Task
 from culmen.evaluate.integrity import signs
-from culmen.evaluate.taskfiles.reading import sha256
+from culmen.evaluate.taskfiles.reading import file_sha256
 
 POLICIES = ("warn", "reject", "stop")
 _REMEMBERED = 4096  # candidates whose texts need not be scanned again
@@ -70,7 +70,7 @@ class IntegrityBackend(Backend):
         self.backend, self.task, self.policy = backend, task, policy
         self._make_check = tolerances
         self._check: ToleranceCheck | None = None
-        self._names = signs.ScanContext.of(task)
+        self._names = signs.ScanContext.from_task(task)
         self._seen: OrderedDict[str, tuple[Sign, ...]] = OrderedDict()
 
     async def start(self) -> str:
@@ -88,7 +88,7 @@ class IntegrityBackend(Backend):
         above: float | None = None,
     ) -> Observation:
         """The backend's observation with signs, or a refusal."""
-        found = self._of_text(candidate)
+        found = self._signs_of_text(candidate)
         if self.policy != "warn" and any(each.grave for each in found):
             refused = Observation(
                 candidate.id,
@@ -99,22 +99,26 @@ class IntegrityBackend(Backend):
                 signs=found,
             )
             return apply_policy(self.policy, refused)
-        seen = await self._ask(candidate, case, seed, certify)
-        doubtful = seen.score is not None and self.task.objective.beyond(seen.score)
+        seen = await self._evaluate_with_retries(candidate, case, seed, certify)
+        doubtful = seen.score is not None and self.task.objective.is_beyond_known(seen.score)
         if doubtful and not certify and self.task.evaluator.verifier:
-            seen = await self._ask(candidate, case, seed, True)
-        if checks and seen.score is not None and (above is None or self._better(seen.score, above)):
-            seen = await self._checked(candidate, case, seed, seen, checks)
+            seen = await self._evaluate_with_retries(candidate, case, seed, True)
+        if (
+            checks
+            and seen.score is not None
+            and (above is None or self._is_better(seen.score, above))
+        ):
+            seen = await self._check_tolerances(candidate, case, seed, seen, checks)
         found += (*seen.signs, *signs.of_observation(seen, self.task.objective))
         return apply_policy(
             self.policy, msgspec.structs.replace(seen, signs=found) if found else seen
         )
 
-    def _better(self, score: float, other: float) -> bool:
+    def _is_better(self, score: float, other: float) -> bool:
         reward = self.task.objective.reward
         return reward(score) > reward(other)
 
-    async def _checked(
+    async def _check_tolerances(
         self, candidate: Candidate, case: Case | None, seed: int, seen: Observation, most: int
     ) -> Observation:
         """The observation after a check of the evaluator's tolerances, if there is a check."""
@@ -123,7 +127,7 @@ class IntegrityBackend(Backend):
         self._check = self._check or self._make_check()
         return await self._check.check(candidate, case, seed, seen, most)
 
-    async def _ask(
+    async def _evaluate_with_retries(
         self, candidate: Candidate, case: Case | None, seed: int, certify: bool
     ) -> Observation:
         # backends of tasks without a verifier need not know
@@ -135,7 +139,7 @@ class IntegrityBackend(Backend):
             seen = await self.backend.evaluate(candidate, case, seed, **more)
         return seen
 
-    def _of_text(self, candidate: Candidate) -> tuple[Sign, ...]:
+    def _signs_of_text(self, candidate: Candidate) -> tuple[Sign, ...]:
         known = self._seen.get(candidate.digest)
         if known is None:
             known = self._seen[candidate.digest] = signs.of_parts(
@@ -158,8 +162,13 @@ class IntegrityBackend(Backend):
 
 def apply_policy(policy: str, observation: Observation) -> Observation:
     """The observation under a policy: rejected for a grave sign, else unchanged."""
-    grave = observation.grave
-    if policy == "warn" or grave is None or observation.barred or observation.status is Status.LOST:
+    grave = observation.grave_sign
+    if (
+        policy == "warn"
+        or grave is None
+        or observation.bars_candidate
+        or observation.status is Status.LOST
+    ):
         return observation
     claimed = {} if observation.score is None else {"claimed_score": observation.score}
     return msgspec.structs.replace(
@@ -169,11 +178,11 @@ def apply_policy(policy: str, observation: Observation) -> Observation:
         reason=BARRED + grave.name,
         culprit="candidate",
         metrics={**observation.metrics, **claimed},
-        feedback="\n".join(filter(None, (_refusal(grave), observation.feedback))),
+        feedback="\n".join(filter(None, (_refusal_feedback(grave), observation.feedback))),
     )
 
 
-def _refusal(grave: Sign) -> str:
+def _refusal_feedback(grave: Sign) -> str:
     """The feedback of a refusal, for the proposer."""
     place = f" ({grave.part}:{grave.line})" if grave.line else ""
     return (
@@ -192,22 +201,24 @@ def reapply_policy(finished: Mapping[str, Any], policy: str) -> dict[str, Any]:
     """
     kept: dict[str, Any] = {}
     late = {
-        one.candidate for one in finished.values() if isinstance(one, Observation) and _late(one)
+        one.candidate
+        for one in finished.values()
+        if isinstance(one, Observation) and _has_late_sign(one)
     }
     for mark, result in finished.items():
         if isinstance(result, Observation):
-            if policy != "warn" and result.candidate in late and not _late(result):
+            if policy != "warn" and result.candidate in late and not _has_late_sign(result):
                 continue
-            if policy == "warn" and result.barred:
+            if policy == "warn" and result.bars_candidate:
                 continue
             result = apply_policy(policy, result)
         kept[mark] = result
     return kept
 
 
-def _late(observation: Observation) -> bool:
+def _has_late_sign(observation: Observation) -> bool:
     """True if its grave sign need not appear in other observations of the same candidate."""
-    return observation.grave is not None and observation.grave.name == "forgiven"
+    return observation.grave_sign is not None and observation.grave_sign.name == "forgiven"
 
 
 # The evaluator's files under seal: they must not change while a run lasts.
@@ -232,21 +243,21 @@ class EvaluatorSeal:
             if path not in self._expected and os.path.isfile(
                 path
             ):  # a task made by hand is sealed in its present state
-                self._expected[path] = sha256(Path(path))
+                self._expected[path] = file_sha256(Path(path))
         self._seen: dict[str, Identity] = {}
 
-    def check(self) -> None:
+    def require_unchanged(self) -> None:
         """Raise EvaluatorChanged for the first file that changed or is missing."""
         for path, expected in self._expected.items():
-            identity = _identity(path)
+            identity = _file_identity(path)
             if identity is not None and identity == self._seen.get(path):
                 continue
-            if identity is None or sha256(Path(path)) != expected:
-                raise _changed(path, expected, gone=identity is None)
+            if identity is None or file_sha256(Path(path)) != expected:
+                raise _changed_error(path, expected, gone=identity is None)
             self._seen[path] = identity
 
 
-def _identity(path: str) -> Identity | None:
+def _file_identity(path: str) -> Identity | None:
     try:
         about = os.stat(path)
     except OSError:
@@ -254,7 +265,7 @@ def _identity(path: str) -> Identity | None:
     return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
 
-def _changed(path: str, expected: str, *, gone: bool) -> EvaluatorChanged:
+def _changed_error(path: str, expected: str, *, gone: bool) -> EvaluatorChanged:
     name = os.path.basename(path)
     what = f"{name} is gone" if gone else f"{name} was changed"
     return EvaluatorChanged(

@@ -78,9 +78,9 @@ class ModelAsk:
             number = self._count
             question = {"number": number, "role": role, "messages": listed, "options": options}
             wire.send(self._channel, "M", json.dumps(question).encode())
-        return self._reply(number)
+        return self._wait_for_reply(number)
 
-    def _reply(self, number: int) -> ChatReply:
+    def _wait_for_reply(self, number: int) -> ChatReply:
         """Wait for a reply; one of the waiting threads reads for all of them."""
         while True:
             with self._news:
@@ -104,17 +104,17 @@ class ModelAsk:
             raise AskFailed(**reply["error"])
         return ChatReply(reply)
 
-    async def later(self, *args: Any, **options: Any) -> ChatReply:
+    async def ask_async(self, *args: Any, **options: Any) -> ChatReply:
         """The reply of `__call__` as a coroutine: the `ask` of coroutine functions."""
         return await asyncio.to_thread(self, *args, **options)
 
-    def end(self) -> None:
+    def refuse_questions(self) -> None:
         """Refuse further questions: the evaluation is over, though its threads may live on."""
         with self._sending:
             self._over = True
 
 
-def wants(function: Callable[..., Any]) -> bool:
+def has_ask_parameter(function: Callable[..., Any]) -> bool:
     """True if a function has a parameter `ask`."""
     try:
         return "ask" in inspect.signature(function).parameters
@@ -122,15 +122,15 @@ def wants(function: Callable[..., Any]) -> bool:
         return False
 
 
-def form_of(function: Callable[..., Any], ask: ModelAsk) -> Callable[..., Any]:
+def ask_argument(function: Callable[..., Any], ask: ModelAsk) -> Callable[..., Any]:
     """The object for a function's parameter `ask`: awaitable for a coroutine function."""
     called = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         type(function).__call__
     )
-    return ask.later if called else ask
+    return ask.ask_async if called else ask
 
 
-def settled(result: Any) -> Any:
+def awaited_result(result: Any) -> Any:
     """The result of a function; the awaited result of a coroutine function."""
     if not inspect.isawaitable(result):
         return result

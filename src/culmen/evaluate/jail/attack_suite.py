@@ -44,7 +44,7 @@ _SOURCE = JUDGE + "def score(output, case):\n    return judge(output, case.input
 _DECOY = "CULMEN_DECOY_KEY"  # a key in our own environment that an attack may look for
 
 
-def header(text: str, name: str) -> set[str]:
+def header_words(text: str, name: str) -> set[str]:
     """The words of a line like `# expect: ok` at the top of an attack."""
     found = re.search(rf"^# {name}: (.*)$", text, re.MULTILINE)
     return set(found[1].split()) if found else set()
@@ -94,9 +94,9 @@ class Decoys:
         for listener in self.listeners.values():
             listener.setblocking(False)
         self.victim = subprocess.Popen(["/bin/sleep", "600"], env={"OPENAI_API_KEY": FAKE_KEY})
-        self.before = self.state()
+        self.before = self.file_states()
 
-    def target(self) -> dict[str, Any]:
+    def attack_arguments(self) -> dict[str, Any]:
         """Everything that an attacker could wish to know."""
         return {
             "values": [3.0, 1.0, 2.0],
@@ -114,7 +114,7 @@ class Decoys:
             "files_mb": LIMITS.files_mb,
         }
 
-    def state(self) -> dict[str, tuple[str, int, int, int]]:
+    def file_states(self) -> dict[str, tuple[str, int, int, int]]:
         """Every file with its text, mode, owner and time of change (ns); folders have no time."""
         found = {}
         for path in (
@@ -134,7 +134,7 @@ class Decoys:
                 )
         return found
 
-    def visited(self) -> list[str]:
+    def reached_listeners(self) -> list[str]:
         """Names of the listeners that were reached."""
         reached = []
         for name, listener in self.listeners.items():
@@ -145,13 +145,13 @@ class Decoys:
                 pass
         return reached
 
-    def untouched(self) -> None:
+    def assert_untouched(self) -> None:
         """Assert that no file changed and no listener was reached."""
-        assert not self.harm(), self.harm()
+        assert not self.describe_harm(), self.describe_harm()
 
-    def harm(self) -> str:
+    def describe_harm(self) -> str:
         """The changed files, reached listeners and killed processes; "" if there are none."""
-        after = self.state()
+        after = self.file_states()
         changed = [
             path
             for path in self.before.keys() | after.keys()
@@ -161,7 +161,7 @@ class Decoys:
         return ", ".join(
             [
                 *(f"changed {path}" for path in changed),
-                *(f"reached {n}" for n in self.visited()),
+                *(f"reached {n}" for n in self.reached_listeners()),
                 *dead,
             ]
         )
@@ -201,8 +201,8 @@ async def _run_suite(tell: Callable[[str, str], None], image: str) -> dict[str, 
             level = await backend.start()
             for name, text in ATTACKS.items():
                 inside = "restricted" if level == "container" else level
-                if not header(text, "not") & {"call", inside}:
-                    results[name] = await _result(backend, text, decoys)
+                if not header_words(text, "not") & {"call", inside}:
+                    results[name] = await _attack_result(backend, text, decoys)
                     tell(name, results[name])
         finally:
             del os.environ[_DECOY]
@@ -215,12 +215,12 @@ async def _run_suite(tell: Callable[[str, str], None], image: str) -> dict[str, 
     }
 
 
-async def _result(backend: Any, text: str, decoys: Decoys) -> str:
-    case = Case("1", decoys.target(), info={"secret": decoys.secret})
+async def _attack_result(backend: Any, text: str, decoys: Decoys) -> str:
+    case = Case("1", decoys.attack_arguments(), info={"secret": decoys.secret})
     attack: Observation = await backend.evaluate(Candidate.of({"program.py": text}), case, 1)
     honest: Observation = await backend.evaluate(Candidate.of({"program.py": HONEST}), case, 1)
     won = [f"scored {attack.score:g}"] if attack.score not in (None, 0.0) else []
     won += ["lost the evaluation"] if attack.status is Status.LOST else []
     won += [f"spoiled the next evaluation ({honest.reason})"] if honest.score != 1.0 else []
-    won += [harm] if (harm := decoys.harm()) else []
+    won += [harm] if (harm := decoys.describe_harm()) else []
     return f"{WON}: {', '.join(won)}" if won else HELD

@@ -38,7 +38,7 @@ _ETC = (
 )
 
 
-def program() -> str | None:
+def bwrap_path() -> str | None:
     """Path of bubblewrap, None if it is not installed."""
     return shutil.which("bwrap")
 
@@ -56,12 +56,12 @@ def python_folders() -> tuple[str, ...]:
         path for path in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")) if path
     }
     paths |= {str(Path(sys.executable).resolve().parent.parent)}
-    return _outermost(
+    return _outermost_paths(
         path for path in paths if os.path.isdir(path) and os.path.realpath(path) != "/"
     )
 
 
-def readable(extra: Iterable[str] = ()) -> tuple[str, ...]:
+def readable_paths(extra: Iterable[str] = ()) -> tuple[str, ...]:
     """Paths that a candidate may read and execute at level restricted."""
     etc = tuple(f"/etc/{name}" for name in _ETC)
     return (
@@ -98,14 +98,16 @@ def around_hidden(
     return tuple(listed), tuple(read)
 
 
-def command(inner: list[str], extra: Iterable[str] = (), *, user: bool, proc: bool) -> list[str]:
+def bwrap_command(
+    inner: list[str], extra: Iterable[str] = (), *, user: bool, proc: bool
+) -> list[str]:
     """`inner` inside bubblewrap.
 
     `user`: with a user namespace (we are not root); `proc`: with a fresh /proc. `extra` paths are
     visible read-only; the built-in tasks are hidden, except those in `extra`.
     """
     line = [
-        program() or "bwrap",
+        bwrap_path() or "bwrap",
         "--unshare-pid",
         "--unshare-net",
         "--unshare-ipc",
@@ -113,7 +115,7 @@ def command(inner: list[str], extra: Iterable[str] = (), *, user: bool, proc: bo
         "--as-pid-1",
     ]
     line += ["--unshare-user", "--uid", "0", "--gid", "0"] if user else []
-    line += ["--cap-add", "ALL", "--hostname", "jail", *system()]
+    line += ["--cap-add", "ALL", "--hostname", "jail", *system_arguments()]
     line += [
         "--dev",
         "/dev",
@@ -125,11 +127,11 @@ def command(inner: list[str], extra: Iterable[str] = (), *, user: bool, proc: bo
         "--dir",
         WORK,
     ]
-    line += shown((*python_folders(), *extra), extra)
+    line += read_only_arguments((*python_folders(), *extra), extra)
     return [*line, "--remount-ro", "/", "--chdir", "/", "--", *inner]
 
 
-def system() -> list[str]:
+def system_arguments() -> list[str]:
     """Arguments that show the system's programs and libraries, read-only."""
     line = ["--ro-bind", "/usr", "/usr"]
     for path in _SYSTEM:
@@ -148,15 +150,15 @@ def system() -> list[str]:
     return line
 
 
-def shown(paths: Iterable[str], extra: Iterable[str] = ()) -> list[str]:
+def read_only_arguments(paths: Iterable[str], extra: Iterable[str] = ()) -> list[str]:
     """Arguments that show these paths read-only at their own places.
 
     The built-in tasks are hidden, except those in `extra`.
     """
     line: list[str] = []
     made: set[str] = set()
-    for path in _outermost(paths):
-        line += parents(path, made)
+    for path in _outermost_paths(paths):
+        line += parent_arguments(path, made)
         line += ["--ro-bind", path, path]
     if os.path.isdir(HIDDEN):
         line += ["--tmpfs", HIDDEN]
@@ -166,7 +168,7 @@ def shown(paths: Iterable[str], extra: Iterable[str] = ()) -> list[str]:
     return line
 
 
-def parents(path: str, made: set[str]) -> list[str]:
+def parent_arguments(path: str, made: set[str]) -> list[str]:
     """Arguments that make missing parents open to others, outermost first.
 
     Bubblewrap itself makes them closed to others.
@@ -180,7 +182,7 @@ def parents(path: str, made: set[str]) -> list[str]:
     return line
 
 
-def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
+def _outermost_paths(paths: Iterable[str]) -> tuple[str, ...]:
     kept: list[str] = []
     for path in sorted({os.path.abspath(p) for p in paths}, key=len):
         if not any(

@@ -98,7 +98,7 @@ class ForkRequest:
     connects: bool = False
 
 
-def enter(cage: JailPolicy, job: ForkRequest) -> None:
+def confine_process(cage: JailPolicy, job: ForkRequest) -> None:
     """Confine the calling process for `job`.
 
     Raises OSError; the caller must then exit without running anything.
@@ -117,11 +117,11 @@ def enter(cage: JailPolicy, job: ForkRequest) -> None:
     elif cage.level == "restricted":
         readable, listed = (cage.unshut, cage.listed) if job.blind else (cage.readable, ())
         kernel.restrict_paths((*readable, *_PROC_FILES), (job.work, *_DEVICES), listed)
-        _filtered(job)
-    surroundings(cage, job)
+        _install_filter(job)
+    set_surroundings(cage, job)
 
 
-def _filtered(job: ForkRequest) -> None:
+def _install_filter(job: ForkRequest) -> None:
     """Install the filter of level restricted; the fork-server answers its questions."""
     listener = SyscallFilter(
         apart=True,
@@ -188,12 +188,12 @@ def _own_mounts(cage: JailPolicy, job: ForkRequest) -> None:
                 kernel.mount(path, kept, "", kernel.MS_BIND | kernel.MS_REC)
         kernel.mount(folder, target, "", kernel.MS_BIND | kernel.MS_REC)
     if job.blind:
-        _shut(cage)
+        _hide_paths(cage)
     if cage.proc:
         kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
 
 
-def _shut(cage: JailPolicy) -> None:
+def _hide_paths(cage: JailPolicy) -> None:
     """Mount empty folders over hidden paths; put visible paths below them back."""
     spared = [(path, f"{WORK}/.spared-{place}") for place, path in enumerate(cage.spared)]
     for path, aside in spared:
@@ -271,7 +271,7 @@ def set_limits(cage: JailPolicy, job: ForkRequest, *, hard: bool = True) -> None
                 raise
 
 
-def surroundings(cage: JailPolicy, job: ForkRequest) -> None:
+def set_surroundings(cage: JailPolicy, job: ForkRequest) -> None:
     """Set a fixed environment, the work folder as current folder, and the random seed."""
     os.environ.clear()
     os.environ.update(cage.environment)

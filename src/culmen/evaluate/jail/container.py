@@ -60,7 +60,7 @@ main()
 """
 
 
-def find(image: str) -> str:
+def find_container_program(image: str) -> str:
     """The program that has this image.
 
     Raises JailFailed, with the command that gets the image, if neither has it.
@@ -75,7 +75,7 @@ def find(image: str) -> str:
         raise JailFailed("neither podman nor docker is installed")
     said = []
     for program in found:
-        ran = _call(program, "image", "inspect", image)
+        ran = _run_command(program, "image", "inspect", image)
         if ran.returncode == 0:
             return program
         said.append(f"{os.path.basename(program)}: {ran.stderr.strip().splitlines()[-1:]}")
@@ -85,7 +85,7 @@ def find(image: str) -> str:
     )
 
 
-def confined(
+def container_command(
     program: str,
     name: str,
     folder: str,
@@ -180,9 +180,9 @@ class ContainerJail(Jail):
 
         Raises JailFailed if none can be started, TaskError for a bad package.
         """
-        self._program = await asyncio.to_thread(self._prepare)
-        code = _bundle(self._setup())
-        line = [*self._line(), self.image, "-I", "-B", "-c", _CODE, str(len(code))]
+        self._program = await asyncio.to_thread(self._prepare_container)
+        code = _zipped_code(self._server_setup())
+        line = [*self._jail_command(), self.image, "-I", "-B", "-c", _CODE, str(len(code))]
         self._hello = asyncio.get_running_loop().create_future()
         with tempfile.TemporaryFile() as complaints:
             self._process = subprocess.Popen(
@@ -194,32 +194,32 @@ class ContainerJail(Jail):
                 cwd="/",
             )
             assert self._process.stdin is not None and self._process.stdout is not None
-            await asyncio.to_thread(_feed, self._process.stdin, code)
+            await asyncio.to_thread(_write_to_pipe, self._process.stdin, code)
             source, sink = (
                 os.dup(pipe.fileno()) for pipe in (self._process.stdout, self._process.stdin)
             )
             self._process.stdin.close()
             self._process.stdout.close()
-            self._relay = Relay(source, sink, self._told)
-            self._reading = asyncio.create_task(self._read(self._relay))
+            self._relay = Relay(source, sink, self._on_container_message)
+            self._reading = asyncio.create_task(self._run_relay(self._relay))
             try:
                 hello = await asyncio.wait_for(self._hello, START_SECONDS)
             except TimeoutError:
                 hello = b""
             complaints.seek(0)
             complaint = complaints.read(4000).decode(errors="replace").strip()
-        self._greet(hello, complaint)
+        self._check_hello(hello, complaint)
         self.inner = str(json.loads(hello).get("inner", ""))
 
-    def _prepare(self) -> str:
-        sweep()
-        program = find(self.image)
-        self._lock = claim(self.name)
+    def _prepare_container(self) -> str:
+        remove_orphaned_containers()
+        program = find_container_program(self.image)
+        self._lock = claim_container(self.name)
         return program
 
-    def _line(self) -> list[str]:
+    def _jail_command(self) -> list[str]:
         limits, both = self._limits, 2 * self._workers  # evaluate(path) takes two children
-        line = confined(
+        line = container_command(
             self._program,
             self.name,
             WORK,
@@ -236,7 +236,7 @@ class ContainerJail(Jail):
             line += ["--mount", f"type=bind,source={path},destination={path},readonly"]
         return line
 
-    def _setup(self) -> dict[str, Any]:
+    def _server_setup(self) -> dict[str, Any]:
         return {
             "levels": self.levels,
             "packages": list(self.packages),
@@ -247,7 +247,7 @@ class ContainerJail(Jail):
             "environment": ENVIRONMENT,
         }
 
-    async def _read(self, relay: Relay) -> None:
+    async def _run_relay(self, relay: Relay) -> None:
         try:
             await relay.run()
         except (RelayBroken, ValueError, TypeError, KeyError):
@@ -255,7 +255,7 @@ class ContainerJail(Jail):
         finally:
             self.drop()
 
-    def _told(self, number: int, payload: bytes) -> None:
+    def _on_container_message(self, number: int, payload: bytes) -> None:
         assert self._hello is not None
         if not self._hello.done():
             return self._hello.set_result(payload)
@@ -265,7 +265,7 @@ class ContainerJail(Jail):
             future.set_result(ChildExit(**message))
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         return self._relay is not None
 
     def submit(
@@ -279,13 +279,13 @@ class ContainerJail(Jail):
             return number, future
         joined = self._lines.pop(os.fstat(line[0]).st_ino, 0) if line else 0
         self._ends[number] = future
-        self._relay.open(2 * number, os.dup(channel.fileno()))
-        self._relay.open(2 * number + 1, os.dup(log), reads=False)
+        self._relay.open_stream(2 * number, os.dup(channel.fileno()))
+        self._relay.open_stream(2 * number + 1, os.dup(log), reads=False)
         job = ForkRequest(id=number, work=f"{JOBS}/{number}", **limits)
-        self._say(number, {"op": "run", "job": asdict(job), "line": joined})
+        self._send_to_server(number, {"op": "run", "job": asdict(job), "line": joined})
         return number, future
 
-    def line(self) -> tuple[socket.socket, socket.socket]:
+    def open_line(self) -> tuple[socket.socket, socket.socket]:
         ends = socket.socketpair()
         number = secrets.randbits(48) + 1
         for end in ends:  # stand-ins: the line itself is inside
@@ -294,9 +294,9 @@ class ContainerJail(Jail):
 
     def kill(self, number: int) -> None:
         if number in self._ends:
-            self._say(number, {"op": "kill", "id": number})
+            self._send_to_server(number, {"op": "kill", "id": number})
 
-    def _say(self, number: int, message: dict[str, Any]) -> None:
+    def _send_to_server(self, number: int, message: dict[str, Any]) -> None:
         if self._relay is not None:
             self._relay.send(number, json.dumps(message).encode())
 
@@ -314,7 +314,7 @@ class ContainerJail(Jail):
             self._reading.cancel()
         lock, self._lock = self._lock, None
         if lock is not None:
-            await asyncio.to_thread(release, self._program, self.name, lock)
+            await asyncio.to_thread(release_container, self._program, self.name, lock)
 
 
 class EvaluatorContainer:
@@ -332,18 +332,18 @@ class EvaluatorContainer:
         self._program, self._name = "", ""
         self._lock: BinaryIO | None = None
 
-    def line(self) -> list[str]:
+    def new_container_command(self) -> list[str]:
         """The command that starts a new container, after removing the last one; raise OSError."""
         if self._lock is not None:
-            release(self._program, self._name, self._lock)
-        sweep()
+            release_container(self._program, self._name, self._lock)
+        remove_orphaned_containers()
         try:
-            self._program = find(self._image)
+            self._program = find_container_program(self._image)
         except JailFailed as error:
             raise OSError(str(error)) from None
         self._name = new_name()
-        self._lock = claim(self._name)
-        line = confined(self._program, self._name, "/tmp", "1777", **self._limits)
+        self._lock = claim_container(self._name)
+        line = container_command(self._program, self._name, "/tmp", "1777", **self._limits)
         return [*line, "--user", "65534:65534", self._image, *self._words]
 
 
@@ -352,22 +352,22 @@ def new_name() -> str:
     return f"culmen-container-{secrets.token_hex(6)}"
 
 
-def claim(name: str) -> BinaryIO:
+def claim_container(name: str) -> BinaryIO:
     """Take a lock that is held as long as the container's owner lives."""
     lock = open(os.path.join(tempfile.gettempdir(), f"{name}.lock"), "wb")  # noqa: SIM115 - it stays open
     fcntl.flock(lock, fcntl.LOCK_EX)
     return lock
 
 
-def release(program: str, name: str, lock: BinaryIO) -> None:
+def release_container(program: str, name: str, lock: BinaryIO) -> None:
     """End and remove a container, and release its lock."""
-    _remove(program, name)
+    _remove_container(program, name)
     lock.close()
     with contextlib.suppress(OSError):
         os.unlink(lock.name)
 
 
-def _bundle(setup: dict[str, Any]) -> bytes:
+def _zipped_code(setup: dict[str, Any]) -> bytes:
     """The code that runs inside, as a zip file.
 
     culmen's modules, without those of `culmen` and `culmen.evaluate` themselves, and the set-up.
@@ -379,35 +379,35 @@ def _bundle(setup: dict[str, Any]) -> bytes:
             archive.writestr(f"{empty}/__init__.py", "")
         for folder in _FOLDERS:
             root = PACKAGE / "evaluate" / folder
-            for path in _modules(root):
+            for path in _module_paths(root):
                 archive.write(path, f"culmen/evaluate/{path.relative_to(PACKAGE / 'evaluate')}")
     return content.getvalue()
 
 
-def _modules(root: Path) -> Iterable[Path]:
+def _module_paths(root: Path) -> Iterable[Path]:
     return (path for path in sorted(root.rglob("*.py")) if "attacks" not in path.parts)
 
 
-def _feed(pipe: Any, data: bytes) -> None:
+def _write_to_pipe(pipe: Any, data: bytes) -> None:
     with contextlib.suppress(OSError):  # it ended at once; its messages have the reason
         pipe.write(data)
         pipe.flush()
 
 
-def _call(*words: str) -> subprocess.CompletedProcess[str]:
+def _run_command(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )
 
 
-def _remove(program: str, name: str) -> None:
+def _remove_container(program: str, name: str) -> None:
     """End and remove a container, if it is still there."""
     # docker does not wait
     at_once = ("--time", "0") if os.path.basename(program) == "podman" else ()
-    _call(program, "rm", "--force", "--volumes", *at_once, name)
+    _run_command(program, "rm", "--force", "--volumes", *at_once, name)
 
 
-def sweep() -> None:
+def remove_orphaned_containers() -> None:
     """Remove containers whose owner was killed: their lock is free."""
     for path in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), _LOCK)):
         try:
@@ -415,7 +415,7 @@ def sweep() -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 for name in PROGRAMS:
                     if (program := shutil.which(name)) is not None:
-                        _remove(program, os.path.basename(path).removesuffix(".lock"))
+                        _remove_container(program, os.path.basename(path).removesuffix(".lock"))
                 os.unlink(path)
         except OSError:
             continue  # in use, or another user's

@@ -52,7 +52,7 @@ def _fork_server(setup: dict[str, Any]) -> tuple[socket.socket, bytes]:
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, 0)
             os.dup2(null, 1)
-            zygote.serve(theirs)
+            zygote.serve_control_socket(theirs)
             os._exit(0)
         theirs.close()
         ours.send(json.dumps(_with_policy(setup, level)).encode())
@@ -99,7 +99,7 @@ class _Server:
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._relay = Relay(0, 1, self._told)
+        self._relay = Relay(0, 1, self._on_host_message)
         self._streams: dict[int, tuple[Stream, Stream]] = {}
         self._lines: dict[int, socket.socket] = {}
 
@@ -110,21 +110,21 @@ class _Server:
         """
         loop = asyncio.get_running_loop()
         self._relay.send(0, hello)
-        loop.add_reader(self._control, self._ended)
+        loop.add_reader(self._control, self._on_child_report)
         await self._relay.run()
         os._exit(0)
 
-    def _told(self, number: int, payload: bytes) -> None:
+    def _on_host_message(self, number: int, payload: bytes) -> None:
         message: dict[str, Any] = json.loads(payload)
         if message["op"] == "run":
-            self._start(number, message.pop("line"), message)
+            self._start_child(number, message.pop("line"), message)
         else:
             self._control.send(payload)
 
-    def _start(self, number: int, line: int, message: dict[str, Any]) -> None:
+    def _start_child(self, number: int, line: int, message: dict[str, Any]) -> None:
         mine, theirs = socket.socketpair()
         log, printed = os.pipe()
-        ends = [self._line(line)] if line else []
+        ends = [self._take_line_end(line)] if line else []
         socket.send_fds(
             self._control,
             [json.dumps(message).encode()],
@@ -135,24 +135,24 @@ class _Server:
         for end in ends:
             end.close()
         self._streams[number] = (
-            self._relay.open(2 * number, mine.detach()),
-            self._relay.open(2 * number + 1, log, writes=False),
+            self._relay.open_stream(2 * number, mine.detach()),
+            self._relay.open_stream(2 * number + 1, log, writes=False),
         )
 
-    def _line(self, number: int) -> socket.socket:
+    def _take_line_end(self, number: int) -> socket.socket:
         """One end of the line that joins two children; the second caller gets the other."""
         if number in self._lines:
             return self._lines.pop(number)
         here, self._lines[number] = socket.socketpair()
         return here
 
-    def _ended(self) -> None:
+    def _on_child_report(self) -> None:
         data = self._control.recv(_PACKET)
         if not data:
             os.kill(os.getpid(), signal.SIGKILL) if os.getpid() != 1 else os._exit(1)
-        self._relay.spawn(self._finish(json.loads(data)["id"], data))
+        self._relay.spawn_task(self._forward_report(json.loads(data)["id"], data))
 
-    async def _finish(self, number: int, report: bytes) -> None:
+    async def _forward_report(self, number: int, report: bytes) -> None:
         streams = self._streams.pop(number, ())
         feeding = {stream.feeding for stream in streams if stream.feeding is not None}
         if feeding:

@@ -102,18 +102,22 @@ def _says_away(error: BaseException, candidates: tuple[str, ...]) -> bool:
         return False
     text = str(error)
     if isinstance(error, TimeoutError) and text == "timed out":
-        return any(_NETWORK.search(file) for file in _files(error))
+        return any(_NETWORK.search(file) for file in _traceback_files(error))
     found = _SAYS_AWAY.search(text) or (_SERVICE.search(text) and _CUT_OFF.search(text))
     return bool(found) and not any(found[0].lower() in each.lower() for each in candidates)
 
 
-def _files(error: BaseException) -> list[str]:
+def _traceback_files(error: BaseException) -> list[str]:
     return [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
 
 
 def _raised_by(error: BaseException, parts: Mapping[str, str]) -> bool:
     """True if the candidate's text raised it, or was cut off by a signal handler that did."""
-    own = [file for file in _files(error) if not errors.ours(file) and not errors.is_library(file)]
+    own = [
+        file
+        for file in _traceback_files(error)
+        if not errors.is_culmen_file(file) and not errors.is_library(file)
+    ]
     if isinstance(error, TimeoutError):
         return any(is_candidates(file, parts) for file in own)
     return bool(own) and is_candidates(own[-1], parts)
@@ -159,31 +163,33 @@ def culprit_of_trace(trace: str, parts: Mapping[str, str], folder: str = "") -> 
     function), has a name, an import or a file of its own wrong, which no candidate causes.
     """
     said, _, in_program = trace.partition(_IN_PROGRAM)
-    *causes, last = _blocks(said)
+    *causes, last = _traceback_blocks(said)
     if in_program or any(_is_candidates_block(block, parts) for block in (*causes, last)):
         return "candidate"
     return "scorer" if _is_broken(last, parts, folder) else ""
 
 
-def _blocks(trace: str) -> Iterator[str]:
+def _traceback_blocks(trace: str) -> Iterator[str]:
     """The last exception's traceback, after those of its direct causes."""
     yield from trace.split(_MEANWHILE)[-1].split(_CAUSED)
 
 
-def _own(block: str) -> list[str]:
+def _user_files(block: str) -> list[str]:
     files = _FRAME.findall(block)
-    return [file for file in files if not errors.ours(file) and not errors.is_library(file)]
+    return [
+        file for file in files if not errors.is_culmen_file(file) and not errors.is_library(file)
+    ]
 
 
 def _is_candidates_block(block: str, parts: Mapping[str, str]) -> bool:
-    own = _own(block)
+    own = _user_files(block)
     if re.search(r"^(?:\w+\.)*TimeoutError\b", block, re.MULTILINE):
         return any(is_candidates(file, parts) for file in own)
     return bool(own) and is_candidates(own[-1], parts)
 
 
 def _is_broken(block: str, parts: Mapping[str, str], folder: str) -> bool:
-    found, files, own = _BROKEN.search(block), _FRAME.findall(block), _own(block)
+    found, files, own = _BROKEN.search(block), _FRAME.findall(block), _user_files(block)
     if found is None or not own:
         return False
     module, file = found.groups()

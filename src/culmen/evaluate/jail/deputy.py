@@ -20,7 +20,7 @@ import socket
 import struct
 from typing import NamedTuple
 
-from culmen.evaluate.jail.kernel import check, libc
+from culmen.evaluate.jail.kernel import checked_result, libc
 from culmen.evaluate.jail.seccomp import CHANGES, CONNECT
 
 _RECEIVE, _SEND, _ADD_DESCRIPTOR = 0xC0502100, 0xC0182101, 0x40182103
@@ -44,7 +44,7 @@ class _Question(NamedTuple):
     call: str
     arguments: tuple[int, ...]
 
-    def descriptor(self, place: int) -> int:
+    def int_argument(self, place: int) -> int:
         """An argument that is an int."""
         return ctypes.c_int(self.arguments[place]).value
 
@@ -65,26 +65,26 @@ class Deputy:
         os.close(self.listener)
         os.close(self._work)
 
-    def answer(self) -> None:
+    def answer_syscall(self) -> None:
         """Answer one question, if one is still pending."""
         buffer = bytearray(_QUESTION.size)
         try:
-            self._control(_RECEIVE, buffer)
+            self._control_listener(_RECEIVE, buffer)
         except OSError:
             return  # the asking process has ended
         number, process, _, call, _, _, *arguments = _QUESTION.unpack(buffer)
         question = _Question(number, process, _NAMES.get(call, ""), tuple(arguments))
         failure = 0
         try:
-            self._act(question)
+            self._perform_call(question)
         except OSError as error:
             failure = error.errno or errno.EPERM
         try:
-            self._control(_SEND, struct.pack("QqiI", number, 0, -failure, 0))
+            self._control_listener(_SEND, struct.pack("QqiI", number, 0, -failure, 0))
         except OSError:
             return
 
-    def _control(self, request: int, data: bytes | bytearray) -> None:
+    def _control_listener(self, request: int, data: bytes | bytearray) -> None:
         """ioctl(2) on the listener, repeated if the end of another child interrupts it."""
         while True:
             try:
@@ -93,57 +93,61 @@ class Deputy:
             except InterruptedError:
                 continue
 
-    def _act(self, question: _Question) -> None:
-        place = question.descriptor
+    def _perform_call(self, question: _Question) -> None:
+        place = question.int_argument
         match question.call:
             case "chmod":
-                self._chmod(question, _AT_CWD, 0, place(1))
+                self._change_mode(question, _AT_CWD, 0, place(1))
             case "fchmod":
-                self._chmod(question, place(0), None, place(1))
+                self._change_mode(question, place(0), None, place(1))
             case "fchmodat":
-                self._chmod(question, place(0), 1, place(2))
+                self._change_mode(question, place(0), 1, place(2))
             case "fchmodat2":
-                self._chmod(question, place(0), 1, place(2), follow=not place(3) & _NO_FOLLOW)
+                self._change_mode(question, place(0), 1, place(2), follow=not place(3) & _NO_FOLLOW)
             case "utimensat":
-                self._times(question)
+                self._change_times(question)
             case "connect":
-                self._connect(question)
+                self._replace_socket(question)
             case _:
                 raise PermissionError(errno.EPERM, "not asked for")
 
-    def _chmod(
+    def _change_mode(
         self, question: _Question, folder: int, path: int | None, mode: int, *, follow: bool = True
     ) -> None:
-        fd = self._open(question, folder, path, follow=follow)
+        fd = self._open_call_file(question, folder, path, follow=follow)
         try:
             os.chmod(f"/proc/self/fd/{fd}", mode & _MODES)
         finally:
             os.close(fd)
 
-    def _times(self, question: _Question) -> None:
+    def _change_times(self, question: _Question) -> None:
         folder, path, times, flags = question.arguments[:4]
-        whole = self._read(question.process, times, _TIMES) if times else None
-        fd = self._open(
+        whole = self._read_memory(question.process, times, _TIMES) if times else None
+        fd = self._open_call_file(
             question, ctypes.c_int(folder).value, 1 if path else None, follow=not flags & _NO_FOLLOW
         )
         try:
-            check(libc.utimensat(_AT_CWD, f"/proc/self/fd/{fd}".encode(), whole, 0), "utimensat")
+            checked_result(
+                libc.utimensat(_AT_CWD, f"/proc/self/fd/{fd}".encode(), whole, 0), "utimensat"
+            )
         finally:
             os.close(fd)
 
-    def _connect(self, question: _Question) -> None:
+    def _replace_socket(self, question: _Question) -> None:
         """Replace the child's socket by a connected one.
 
         Never waits: with a full queue the call fails.
         """
-        size = question.descriptor(2)
+        size = question.int_argument(2)
         if not 2 < size <= _ADDRESS:
             raise PermissionError(errno.EPERM, "not a path")
-        address = self._read(question.process, question.arguments[1], size)
+        address = self._read_memory(question.process, question.arguments[1], size)
         path = address[2:].partition(b"\0")[0]
         if address[:2] != struct.pack("H", socket.AF_UNIX) or not path:
             raise PermissionError(errno.EPERM, "not a path")
-        fd = self._below(self._whole(question.process, _AT_CWD, os.fsdecode(path)), follow=True)
+        fd = self._open_in_work_folder(
+            self._absolute_path(question.process, _AT_CWD, os.fsdecode(path)), follow=True
+        )
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
             try:
                 made.setblocking(False)
@@ -151,18 +155,32 @@ class Deputy:
                 made.setblocking(True)
             finally:
                 os.close(fd)
-            values = (question.id, _PUT_THERE, made.fileno(), question.descriptor(0), os.O_CLOEXEC)
-            self._control(_ADD_DESCRIPTOR, struct.pack("QIIII", *values))
+            values = (
+                question.id,
+                _PUT_THERE,
+                made.fileno(),
+                question.int_argument(0),
+                os.O_CLOEXEC,
+            )
+            self._control_listener(_ADD_DESCRIPTOR, struct.pack("QIIII", *values))
 
-    def _open(self, question: _Question, folder: int, path: int | None, *, follow: bool) -> int:
+    def _open_call_file(
+        self, question: _Question, folder: int, path: int | None, *, follow: bool
+    ) -> int:
         """The file of a call, opened.
 
         It is the argument number `path` below the descriptor `folder`, or that descriptor itself.
         """
-        text = "" if path is None else self._text(question.process, question.arguments[path])
-        return self._below(self._whole(question.process, folder, text), follow=follow)
+        text = (
+            ""
+            if path is None
+            else self._path_from_memory(question.process, question.arguments[path])
+        )
+        return self._open_in_work_folder(
+            self._absolute_path(question.process, folder, text), follow=follow
+        )
 
-    def _whole(self, process: int, folder: int, path: str) -> str:
+    def _absolute_path(self, process: int, folder: int, path: str) -> str:
         """The absolute path, as the process sees it."""
         if path.startswith("/"):
             return path
@@ -173,7 +191,7 @@ class Deputy:
         )
         return f"{base}/{path}" if path else base
 
-    def _below(self, path: str, *, follow: bool) -> int:
+    def _open_in_work_folder(self, path: str, *, follow: bool) -> int:
         """Open a path inside the work folder; raise PermissionError for any other."""
         rest = next(
             (
@@ -192,17 +210,17 @@ class Deputy:
         )
         if fd < 0 and ctypes.get_errno() == errno.EXDEV:
             raise PermissionError(errno.EPERM, "leads outside the work folder")
-        return check(fd, "openat2")
+        return checked_result(fd, "openat2")
 
-    def _text(self, process: int, address: int) -> str:
+    def _path_from_memory(self, process: int, address: int) -> str:
         """A path in the memory of a process; it may end at the end of readable memory."""
         found = b""
         while b"\0" not in found and len(found) < _LONGEST:
             start = address + len(found)
-            found += self._read(process, start, _PAGE - start % _PAGE)
+            found += self._read_memory(process, start, _PAGE - start % _PAGE)
         return os.fsdecode(found.partition(b"\0")[0])
 
-    def _read(self, process: int, address: int, size: int) -> bytes:
+    def _read_memory(self, process: int, address: int, size: int) -> bytes:
         with open(f"/proc/{process}/mem", "rb", buffering=0) as memory:
             try:
                 memory.seek(address)

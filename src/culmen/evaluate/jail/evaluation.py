@@ -112,7 +112,7 @@ class JailedEvaluation:
         )
         self._theirs.close()
         self.log.handed_over()
-        talk = asyncio.create_task(self._talk(judges))
+        talk = asyncio.create_task(self._exchange_frames(judges))
         try:
             await asyncio.wait(
                 {talk, end}, timeout=self.allowed + GRACE_SECONDS, return_when="FIRST_COMPLETED"
@@ -127,30 +127,30 @@ class JailedEvaluation:
         if said is None:  # the pipe closes a moment before a dying child is reaped
             await asyncio.wait({end}, timeout=_LAST_WORDS_SECONDS)
         self.jail.kill(self.number)
-        ended = await self._ended(end)
+        ended = await self._wait_for_exit(end)
         if said is None and not self.stands and ended.end == "exit":
-            return outcome.lost(
+            return outcome.lost_outcome(
                 "jail_error", f"the child left with status {ended.code} before its jail was ready"
             )
         if said is None:
             return outcome.of_end(ended, math.ceil(self.allowed * (os.cpu_count() or 1)))
         return said
 
-    async def _ended(self, end: asyncio.Future[ChildExit]) -> ChildExit:
+    async def _wait_for_exit(self, end: asyncio.Future[ChildExit]) -> ChildExit:
         await asyncio.wait({end}, timeout=GRACE_SECONDS)
         if not end.done():
             self.jail.drop()
         return await end
 
-    async def _talk(self, judges: ScorerPool) -> EvaluationOutcome | bytes | None:
+    async def _exchange_frames(self, judges: ScorerPool) -> EvaluationOutcome | bytes | None:
         """The exchange up to the candidate's answer; None if it ended without one."""
         try:
             kind, payload = await read_frame(self.channel, 1 << 16)
             if kind == "J":
-                return outcome.lost("jail_error", payload.decode(errors="replace"))
+                return outcome.lost_outcome("jail_error", payload.decode(errors="replace"))
             self.stands = True
             self.started = self.finished = time.monotonic()
-            await write_frame(self.channel, "Q", self._request())
+            await write_frame(self.channel, "Q", self._encoded_request())
             kind, payload = await read_frame(self.channel, self.output_limit)
         except EOFError:
             return None
@@ -158,7 +158,7 @@ class JailedEvaluation:
             return outcome.too_large(self.output_limit)
         self.finished = time.monotonic()
         if kind == "L" and self.form == "serve":
-            return await self._drive(judges)
+            return await self._score_served_program(judges)
         if kind == "R":
             own_word = self.form in ("legacy", "function")
             return outcome.of_report(payload, self.task.objective) if own_word else payload
@@ -168,7 +168,7 @@ class JailedEvaluation:
             )
         return outcome.of_exception(payload if kind == "E" else b"")
 
-    async def _drive(self, judges: ScorerPool) -> EvaluationOutcome | None:
+    async def _score_served_program(self, judges: ScorerPool) -> EvaluationOutcome | None:
         """Form serve: the scorer calls the program itself; None if the program ended meanwhile."""
         try:
             answer = await judges.ask(
@@ -180,15 +180,15 @@ class JailedEvaluation:
                 patience=self.allowed,
             )
         except ScorerStalled as error:
-            return outcome.stalled(str(error))
+            return outcome.stalled_outcome(str(error))
         except ScorerFailed as error:
-            return outcome.lost("scorer_error", str(error))
+            return outcome.lost_outcome("scorer_error", str(error))
         except AskingFailed as error:
-            return outcome.lost(error.reason, str(error))
+            return outcome.lost_outcome(error.reason, str(error))
         self.finished = time.monotonic()
         return None if answer["kind"] == "gone" else outcome.of_answer(answer, self.task.objective)
 
-    def _request(self) -> bytes:
+    def _encoded_request(self) -> bytes:
         content = build_request(
             self.task, self.form, self.candidate, self.case, limit=self.output_limit
         )

@@ -108,13 +108,13 @@ class Jail:
         failure = JailFailed("not tried")
         for proc in (True, False) if self.level == "namespaces" else (True,):
             try:
-                return await self._launch(proc)
+                return await self._launch_server(proc)
             except JailFailed as error:
                 failure = error
                 self.drop()
         raise failure
 
-    async def _launch(self, proc: bool) -> None:
+    async def _launch_server(self, proc: bool) -> None:
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
@@ -127,9 +127,9 @@ class Jail:
             _CODE.format(root=str(bubblewrap.PACKAGE.parent)),
             str(theirs.fileno()),
         ]
-        line, cage = python, self._cage(proc)
+        line, cage = python, self._jail_policy(proc)
         if self.level == "namespaces":
-            line = bubblewrap.command(python, self.visible, user=os.geteuid() != 0, proc=proc)
+            line = bubblewrap.bwrap_command(python, self.visible, user=os.geteuid() != 0, proc=proc)
         with theirs, tempfile.TemporaryFile() as complaints:
             try:
                 self._process = subprocess.Popen(
@@ -155,10 +155,10 @@ class Jail:
             except (OSError, TimeoutError) as error:
                 hello = json.dumps({"error": f"{type(error).__name__}: {error}"}).encode()
             complaints.seek(0)
-            self._greet(hello, complaints.read(4000).decode(errors="replace").strip())
-        loop.add_reader(ours, self._listen)
+            self._check_hello(hello, complaints.read(4000).decode(errors="replace").strip())
+        loop.add_reader(ours, self._on_exit_message)
 
-    def _greet(self, hello: bytes, complaint: str) -> None:
+    def _check_hello(self, hello: bytes, complaint: str) -> None:
         if not hello:
             raise JailFailed(complaint or "the fork-server ended before it was ready")
         answer: dict[str, Any] = json.loads(hello)
@@ -185,10 +185,10 @@ class Jail:
                 ),
             )
 
-    def _cage(self, proc: bool) -> JailPolicy:
+    def _jail_policy(self, proc: bool) -> JailPolicy:
         root = os.geteuid() == 0
-        readable = bubblewrap.readable(self.visible)
-        unshut = bubblewrap.readable(self._open)
+        readable = bubblewrap.readable_paths(self.visible)
+        unshut = bubblewrap.readable_paths(self._open)
         listed, free = (
             bubblewrap.around_hidden(unshut, self._open, self.shut) if self.shut else ((), unshut)
         )
@@ -241,7 +241,7 @@ class Jail:
             future.set_result(ChildExit("zygote_died"))
         return number, future
 
-    def line(self) -> tuple[socket.socket, socket.socket]:
+    def open_line(self) -> tuple[socket.socket, socket.socket]:
         """The two ends of a connection between two children, to be submitted with one each."""
         return socket.socketpair()
 
@@ -252,11 +252,11 @@ class Jail:
                 self._control.send(json.dumps({"op": "kill", "id": number}).encode())
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """True if the fork-server still answers."""
         return self._control is not None
 
-    def _listen(self) -> None:
+    def _on_exit_message(self) -> None:
         assert self._control is not None
         try:
             data = self._control.recv(_PACKET)
@@ -288,7 +288,7 @@ class Jail:
         self.drop()
         process, self._process = self._process, None
         if process is not None:
-            await _wait(process)
+            await _reap_or_kill(process)
         if self.level != "namespaces":  # there the kernel ends all children
             await asyncio.to_thread(self._end_strays)
         if os.path.isdir(self.scratch):
@@ -297,7 +297,7 @@ class Jail:
     def _end_strays(self) -> None:
         mark = f"{MARK}={os.path.basename(self.scratch)}"
         for _ in range(100):
-            strays = procfs.marked(mark)
+            strays = procfs.marked_pids(mark)
             if not strays:
                 return
             for pid in strays:
@@ -306,7 +306,7 @@ class Jail:
             time.sleep(0.01)
 
 
-async def _wait(process: subprocess.Popen[bytes], patience: float = 5.0) -> None:
+async def _reap_or_kill(process: subprocess.Popen[bytes], patience: float = 5.0) -> None:
     """Reap a process that was asked to end; kill its session if it does not."""
     pause = 0.001
     while process.poll() is None and patience > 0:
@@ -344,19 +344,19 @@ async def read_frame(channel: socket.socket, limit: int) -> tuple[str, bytes]:
 
     Raises EOFError if the other side has gone, TooLarge above `limit` bytes.
     """
-    kind, length = wire.parse_header(await _exactly(channel, wire.HEADER_SIZE), limit)
-    return kind, await _exactly(channel, length)
+    kind, length = wire.parse_header(await _read_exactly(channel, wire.HEADER_SIZE), limit)
+    return kind, await _read_exactly(channel, length)
 
 
 async def write_frame(channel: socket.socket, kind: str, payload: bytes) -> None:
     """Write one frame to a non-blocking socket; raise EOFError if the other side has gone."""
     try:
-        await asyncio.get_running_loop().sock_sendall(channel, wire.frame(kind, payload))
+        await asyncio.get_running_loop().sock_sendall(channel, wire.frame_bytes(kind, payload))
     except OSError as error:
         raise EOFError from error
 
 
-async def _exactly(channel: socket.socket, size: int) -> bytes:
+async def _read_exactly(channel: socket.socket, size: int) -> bytes:
     loop, data = asyncio.get_running_loop(), bytearray()
     while len(data) < size:
         try:
@@ -381,7 +381,7 @@ class OutputLog:
         self._read, self.write = os.pipe()
         os.set_blocking(self._read, False)
         self._timer: asyncio.TimerHandle | None = None
-        self._loop.add_reader(self._read, self._drain)
+        self._loop.add_reader(self._read, self._drain_chunk)
 
     def handed_over(self) -> None:
         """Close this side's copy of the write end."""
@@ -389,7 +389,7 @@ class OutputLog:
             os.close(self.write)
             self.write = -1
 
-    def _drain(self) -> None:
+    def _drain_chunk(self) -> None:
         try:
             piece = os.read(self._read, _CHUNK)
         except BlockingIOError:
@@ -400,22 +400,22 @@ class OutputLog:
         if not piece or self.dropped:
             self._loop.remove_reader(self._read)
         if piece and self.dropped:
-            self._timer = self._loop.call_later(_BREATH_SECONDS, self._drain_again)
+            self._timer = self._loop.call_later(_BREATH_SECONDS, self._resume_reading)
 
-    def _drain_again(self) -> None:
-        self._loop.add_reader(self._read, self._drain)
+    def _resume_reading(self) -> None:
+        self._loop.add_reader(self._read, self._drain_chunk)
 
-    def cut(self) -> str:
+    def take_new_text(self) -> str:
         """The text written since the last cut; reading continues."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._drain()
-        text = self._text() if self.kept else ""
+        self._drain_chunk()
+        text = self._kept_text() if self.kept else ""
         cut, self.dropped = self.dropped, 0
         self.kept.clear()
         if cut:
-            self._loop.add_reader(self._read, self._drain)
+            self._loop.add_reader(self._read, self._drain_chunk)
         return text
 
     def close(self) -> str:
@@ -424,26 +424,26 @@ class OutputLog:
         Further calls return the same text.
         """
         if self._read < 0:
-            return self._text()
+            return self._kept_text()
         if self._timer is not None:
             self._timer.cancel()
         if not self.dropped:
-            self._drain()
+            self._drain_chunk()
         self._loop.remove_reader(self._read)
         if self._timer is not None:
             self._timer.cancel()
         os.close(self._read)
         self._read = -1
         self.handed_over()
-        return self._text()
+        return self._kept_text()
 
-    def _text(self) -> str:
-        return clean(self.kept.decode("utf-8", "replace")) + (
+    def _kept_text(self) -> str:
+        return storable_text(self.kept.decode("utf-8", "replace")) + (
             "\n[cut: the log was longer]" if self.dropped else ""
         )
 
 
-def clean(text: str, limit: int = 20_000) -> str:
+def storable_text(text: str, limit: int = 20_000) -> str:
     """Text that every database and terminal accepts, cut in the middle to `limit` characters."""
     text = (
         text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -36,7 +36,7 @@ LINUX = hasattr(
 )  # elsewhere there is no jail of ours, only children with limits (portable.py)
 
 
-def check(result: int, what: str) -> int:
+def checked_result(result: int, what: str) -> int:
     """The result of a libc call; raise OSError if it is negative."""
     if result < 0:
         number = ctypes.get_errno()
@@ -50,28 +50,30 @@ def prctl(option: int, *values: int | ctypes.c_void_p) -> int:
         return 0
     words = [v if isinstance(v, ctypes.c_void_p) else ctypes.c_ulong(v) for v in values]
     words += [ctypes.c_ulong(0)] * (4 - len(words))
-    return check(libc.prctl(option, *words), f"prctl({option})")
+    return checked_result(libc.prctl(option, *words), f"prctl({option})")
 
 
 def unshare(flags: int) -> None:
     """unshare(2)."""
-    check(libc.unshare(flags), f"unshare({flags:#x})")
+    checked_result(libc.unshare(flags), f"unshare({flags:#x})")
 
 
 def setns(fd: int, kind: int) -> None:
     """setns(2)."""
-    check(libc.setns(fd, kind), f"setns({kind:#x})")
+    checked_result(libc.setns(fd, kind), f"setns({kind:#x})")
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
     """mount(2)."""
     texts = [text.encode() if text else None for text in (source, target, kind)]
-    check(libc.mount(*texts, ctypes.c_ulong(flags), data.encode() or None), f"mount {target}")
+    checked_result(
+        libc.mount(*texts, ctypes.c_ulong(flags), data.encode() or None), f"mount {target}"
+    )
 
 
 def unmount(target: str) -> None:
     """umount2(2), detaching at once even if in use."""
-    check(libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
+    checked_result(libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
 
 
 class _CapHeader(ctypes.Structure):
@@ -90,7 +92,9 @@ def keep_capabilities(*kept: int) -> None:
     """Give up every capability except `kept` (numbers below 32), inherited over exec."""
     bits = sum(1 << number for number in kept)
     data = (_CapData * 2)(_CapData(bits, bits, bits), _CapData(0, 0, 0))
-    check(libc.capset(ctypes.byref(_CapHeader(_CAPABILITY_V3, 0)), ctypes.byref(data)), "capset")
+    checked_result(
+        libc.capset(ctypes.byref(_CapHeader(_CAPABILITY_V3, 0)), ctypes.byref(data)), "capset"
+    )
     for number in kept:
         prctl(PR_CAP_AMBIENT, 2, number)
 
@@ -170,24 +174,24 @@ def restrict_paths(
     rights = (1 << _RIGHTS_BY_ABI.get(version, 16)) - 1
     rules = _Ruleset(rights, _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
-    ruleset = check(
+    ruleset = checked_result(
         libc.syscall(_CREATE, ctypes.byref(rules), ctypes.c_size_t(size), 0),
         "landlock_create_ruleset",
     )
     try:
         for path in readable:
-            _allow(ruleset, path, _READ_ONLY & rights)
+            _allow_path(ruleset, path, _READ_ONLY & rights)
         for path in listable:
-            _allow(ruleset, path, _LIST)
+            _allow_path(ruleset, path, _LIST)
         for path in writable:
-            _allow(ruleset, path, rights)
+            _allow_path(ruleset, path, rights)
         prctl(PR_SET_NO_NEW_PRIVS, 1)
-        check(libc.syscall(_RESTRICT, ruleset, 0), "landlock_restrict_self")
+        checked_result(libc.syscall(_RESTRICT, ruleset, 0), "landlock_restrict_self")
     finally:
         os.close(ruleset)
 
 
-def _allow(ruleset: int, path: str, allowed: int) -> None:
+def _allow_path(ruleset: int, path: str, allowed: int) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -196,7 +200,7 @@ def _allow(ruleset: int, path: str, allowed: int) -> None:
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             allowed &= _FILE_ONLY
         rule = _PathRule(allowed, fd)
-        check(
+        checked_result(
             libc.syscall(_ADD, ruleset, _RULE_PATH, ctypes.byref(rule), 0),
             f"landlock_add_rule {path}",
         )

@@ -16,7 +16,7 @@ _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 _THEIRS = os.path.join(_OURS, "tasks") + os.sep  # evaluators of built-in tasks are as a user's
 
 
-def number(value: Any) -> Any:
+def number_or_type(value: Any) -> Any:
     """A value as JSON for error reports: NumPy scalars as numbers, others as their type."""
     if (
         type(value).__module__ == "numpy"
@@ -42,11 +42,11 @@ def last_lines(error: BaseException) -> str:
     such frames only.
     """
     told = traceback.TracebackException.from_exception(error)
-    _shorten(told)
+    _drop_internal_frames(told)
     return "".join(told.format())[-TRACE_CHARS:]
 
 
-def _shorten(told: traceback.TracebackException) -> None:
+def _drop_internal_frames(told: traceback.TracebackException) -> None:
     told.stack[:] = [
         frame
         for frame in told.stack
@@ -54,7 +54,7 @@ def _shorten(told: traceback.TracebackException) -> None:
     ]
     for earlier in (told.__cause__, told.__context__, *(told.exceptions or ())):
         if earlier is not None:
-            _shorten(earlier)
+            _drop_internal_frames(earlier)
     if told.__context__ is not None and not told.__context__.stack:
         told.__context__ = None
     if told.__cause__ is not None and not told.__cause__.stack:

@@ -30,7 +30,7 @@ from culmen.evaluate.jail.confine import (
     JailPolicy,
     own_descriptors,
     set_limits,
-    surroundings,
+    set_surroundings,
 )
 from culmen.evaluate.jail.fork_server import ENVIRONMENT, ChildExit, Jail, JailFailed
 
@@ -74,7 +74,7 @@ class PortableJail(Jail):
     ) -> None:
         super().__init__(level, packages, visible, shut, folders=begin is None)
         self.scratch = os.path.realpath(self.scratch)
-        self._begin: Begin = begin or self._interpreter
+        self._begin: Begin = begin or self._start_interpreter
         self._children: dict[int, int] = {}
         self._watches: set[asyncio.Task[None]] = set()
         self._standing = False
@@ -85,7 +85,7 @@ class PortableJail(Jail):
         lacking = next(
             (name for name in self.packages if find_spec(name.partition(".")[0]) is None), ""
         )
-        self._greet(
+        self._check_hello(
             json.dumps(
                 {"error": f"ImportError: No module named '{lacking}'"}
                 if lacking
@@ -96,7 +96,7 @@ class PortableJail(Jail):
         self._standing = True
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         return self._standing
 
     def submit(
@@ -112,19 +112,19 @@ class PortableJail(Jail):
             future.set_result(ChildExit("jail_error", text=str(error)))
             return number, future
         self._ends[number], self._children[number] = future, pid
-        watch = asyncio.create_task(self._watch(pid, job, future))
+        watch = asyncio.create_task(self._watch_child(pid, job, future))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
         return number, future
 
     def kill(self, number: int) -> None:
         if number in self._children:
-            _kill(self._children[number])
+            _kill_group(self._children[number])
 
     def drop(self) -> None:
         self._standing = False
         for pid in self._children.values():
-            _kill(pid)
+            _kill_group(pid)
 
     async def close(self) -> None:
         self.drop()
@@ -132,7 +132,7 @@ class PortableJail(Jail):
             await asyncio.wait(set(self._watches))
         await super().close()
 
-    def _interpreter(self, job: ForkRequest, channel: int, log: int, line: int) -> int:
+    def _start_interpreter(self, job: ForkRequest, channel: int, log: int, line: int) -> int:
         os.mkdir(job.work, 0o700)
         words = [
             sys.executable,
@@ -144,7 +144,7 @@ class PortableJail(Jail):
         ]
         words += [str(fd) for fd in (channel, log, line)]
         if self.level == "seatbelt":
-            words = ["sandbox-exec", "-p", profile(job.work, self.visible), *words]
+            words = ["sandbox-exec", "-p", sandbox_profile(job.work, self.visible), *words]
         kept = [fd for fd in (channel, log, line) if fd >= 0]
         process = subprocess.Popen(
             words,
@@ -159,22 +159,24 @@ class PortableJail(Jail):
         process.returncode = 0  # `_watch` waits for it
         return process.pid
 
-    async def _watch(self, pid: int, job: ForkRequest, future: asyncio.Future[ChildExit]) -> None:
+    async def _watch_child(
+        self, pid: int, job: ForkRequest, future: asyncio.Future[ChildExit]
+    ) -> None:
         """Wait until the child has ended, by itself or at its time or memory limit."""
         end, begun, looked = "exit", time.monotonic(), time.monotonic()
         while (ended := os.wait4(pid, os.WNOHANG))[0] == 0:
             now = time.monotonic()
             if now - begun >= job.seconds:
                 end = "timeout"
-                _kill(pid)
+                _kill_group(pid)
             elif now - looked >= _WEIGHED:
                 used = await asyncio.to_thread(procfs.group_kb, pid)
                 looked = time.monotonic()
                 if used > job.memory_mb * 1024:
                     end = "memory"
-                    _kill(pid)
+                    _kill_group(pid)
             await asyncio.sleep(_PAUSE if now - begun > 1 else _PAUSE / 10)
-        _kill(pid)  # its leftovers in its group
+        _kill_group(pid)  # its leftovers in its group
         self._children.pop(job.id, None)
         self._ends.pop(job.id, None)
         code = os.waitstatus_to_exitcode(ended[1])
@@ -188,7 +190,7 @@ class PortableJail(Jail):
             await asyncio.to_thread(subprocess.run, [*REMOVE, job.work], check=False)
 
 
-def profile(work: str, visible: tuple[str, ...]) -> str:
+def sandbox_profile(work: str, visible: tuple[str, ...]) -> str:
     """The sandbox-exec profile of a child.
 
     It may read the system and Python and write to its work folder; no network.
@@ -196,18 +198,19 @@ def profile(work: str, visible: tuple[str, ...]) -> str:
     from culmen.evaluate.jail.bubblewrap import python_folders
 
     readable = "\n".join(
-        f"(allow file-read* (subpath {_quoted(path)}))" for path in (*python_folders(), *visible)
+        f"(allow file-read* (subpath {_quoted_path(path)}))"
+        for path in (*python_folders(), *visible)
     )
     return _PROFILE.format(
-        readable=readable, hidden=_quoted(HIDDEN), work=_quoted(os.path.realpath(work))
+        readable=readable, hidden=_quoted_path(HIDDEN), work=_quoted_path(os.path.realpath(work))
     )
 
 
-def _quoted(path: str) -> str:
+def _quoted_path(path: str) -> str:
     return '"' + os.path.realpath(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _kill(group: int) -> None:
+def _kill_group(group: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
 
@@ -222,5 +225,5 @@ def main() -> NoReturn:
     sys.argv = sys.argv[:1]
     cage = JailPolicy("portable", baseline=procfs.data_bytes(), environment=ENVIRONMENT)
     set_limits(cage, job)
-    surroundings(cage, job)
-    runner.main(job.work)
+    set_surroundings(cage, job)
+    runner.serve_request(job.work)

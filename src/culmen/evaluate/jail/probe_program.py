@@ -17,10 +17,10 @@ def quick(target):
 
 def run(target):
     """name -> True if the attempt was stopped, for all attempts."""
-    return {name: tried(attempt, target) for name, attempt in {**QUICK, **MORE}.items()}
+    return {name: is_stopped(attempt, target) for name, attempt in {**QUICK, **MORE}.items()}
 
 
-def tried(attempt, target):
+def is_stopped(attempt, target):
     """True if the attempt was stopped, also if the system has no such call."""
     try:
         return attempt(target)
@@ -45,7 +45,7 @@ def spin(target):
         pass
 
 
-def stopped(attempt):
+def is_refused(attempt):
     """True if an operation was refused."""
     try:
         attempt()
@@ -55,22 +55,22 @@ def stopped(attempt):
 
 
 def read_file(target):
-    return stopped(lambda: open(target["secret"]).read())
+    return is_refused(lambda: open(target["secret"]).read())
 
 
 def write_file(target):
-    return stopped(lambda: open(target["secret"] + ".new", "w").close())
+    return is_refused(lambda: open(target["secret"] + ".new", "w").close())
 
 
 def signal_others(target):
-    return stopped(lambda: os.kill(target["victim"], 0))
+    return is_refused(lambda: os.kill(target["victim"], 0))
 
 
-def tcp(target):
-    return stopped(lambda: socket.create_connection(("127.0.0.1", target["tcp"]), 1).close())
+def connect_tcp(target):
+    return is_refused(lambda: socket.create_connection(("127.0.0.1", target["tcp"]), 1).close())
 
 
-def descriptors(target):
+def find_descriptors(target):
     return not any(_is_open(fd) for fd in range(4, 64))
 
 
@@ -82,8 +82,8 @@ def _is_open(fd):
     return True
 
 
-def udp(target):
-    return stopped(
+def send_udp(target):
+    return is_refused(
         lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(
             b"x", ("127.0.0.1", target["udp"])
         )
@@ -100,12 +100,12 @@ def unix_sockets(target):
             with end:
                 end.sendto(b"x", target["unix"])
 
-    return stopped(attempt) and stopped(pair)
+    return is_refused(attempt) and is_refused(pair)
 
 
 def change_mode(target):
     """Change the mode of a file that the user owns; root's candidates have a uid of their own."""
-    return stopped(lambda: os.chmod(target["secret"], 0o666)) and stopped(
+    return is_refused(lambda: os.chmod(target["secret"], 0o666)) and is_refused(
         lambda: os.utime(target["secret"])
     )
 
@@ -115,7 +115,7 @@ def abstract_socket(target):
         with socket.socket(socket.AF_UNIX) as client:
             client.connect("\0" + target["abstract"])
 
-    return stopped(attempt)
+    return is_refused(attempt)
 
 
 def foreign_keys(target):
@@ -147,7 +147,7 @@ def others_limits(target):
 
 
 def process_list(target):
-    return not os.path.exists(f"/proc/{target['victim']}/stat") or stopped(
+    return not os.path.exists(f"/proc/{target['victim']}/stat") or is_refused(
         lambda: open(f"/proc/{target['victim']}/stat").read()
     )
 
@@ -157,7 +157,7 @@ def system_calls(target):
     return libc.unshare(0x10000000) != 0 and libc.ptrace(16, target["victim"], 0, 0) != 0
 
 
-def memory(target):
+def exceed_memory(target):
     try:
         bytearray((target["memory_mb"] + 64) << 20)
     except MemoryError:
@@ -165,7 +165,7 @@ def memory(target):
     return False
 
 
-def processes(target):
+def exceed_processes(target):
     children, refused = [], False
     for _ in range(target["processes"] + 8):
         try:
@@ -184,20 +184,20 @@ def processes(target):
 
 
 def disk_file(target):
-    return stopped(lambda: _fill("one", target["files_mb"] + 8))
+    return is_refused(lambda: _fill_file("one", target["files_mb"] + 8))
 
 
 def disk_total(target):
     half = target["files_mb"] // 2 + 4
     try:
-        return stopped(lambda: [_fill(name, half) for name in ("a", "b", "c")])
+        return is_refused(lambda: [_fill_file(name, half) for name in ("a", "b", "c")])
     finally:
         for name in ("a", "b", "c"):
             with contextlib.suppress(OSError):
                 os.unlink(name)
 
 
-def _fill(name, megabytes):
+def _fill_file(name, megabytes):
     try:
         with open(name, "wb", buffering=0) as file:
             for _ in range(megabytes):
@@ -217,19 +217,19 @@ QUICK = {
     "writing outside the work folder": write_file,
     "modes of files of the user": change_mode,
     "signals to other processes": signal_others,
-    "TCP": tcp,
+    "TCP": connect_tcp,
     "Unix sockets": unix_sockets,
-    "inherited descriptors": descriptors,
+    "inherited descriptors": find_descriptors,
 }
 MORE = {
-    "UDP": udp,
+    "UDP": send_udp,
     "abstract sockets": abstract_socket,
     "environment of other processes": foreign_keys,
     "limits of other processes": others_limits,
     "list of other processes": process_list,
     "ptrace and new namespaces": system_calls,
-    "memory limit": memory,
-    "process limit": processes,
+    "memory limit": exceed_memory,
+    "process limit": exceed_processes,
     "file size limit": disk_file,
     "total file limit": disk_total,
     "core dumps": core_dumps,

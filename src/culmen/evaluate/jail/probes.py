@@ -73,7 +73,7 @@ _PROGRAM = Candidate.of(
 T = TypeVar("T")
 
 
-def rank(level: str) -> int:
+def level_rank(level: str) -> int:
     """Rank of a level, 0 for the strongest; raise IsolationError for an unknown name."""
     if level not in LEVELS:
         raise IsolationError(
@@ -82,14 +82,14 @@ def rank(level: str) -> int:
     return LEVELS.index(level)
 
 
-def named(level: str) -> str:
+def known_level(level: str) -> str:
     """The level of this name; raise IsolationError if there is none."""
-    return LEVELS[rank(level)]
+    return LEVELS[level_rank(level)]
 
 
-def separates(level: str) -> bool:
+def separates_processes(level: str) -> bool:
     """True if a candidate at this level cannot access other processes and their files."""
-    return rank(level) <= rank("restricted")
+    return level_rank(level) <= level_rank("restricted")
 
 
 def require_level(level: str, require: str | None, why: dict[str, str]) -> None:
@@ -97,7 +97,7 @@ def require_level(level: str, require: str | None, why: dict[str, str]) -> None:
 
     `why` maps each stronger level to the reason that it failed.
     """
-    if require is not None and rank(level) > rank(require):
+    if require is not None and level_rank(level) > level_rank(require):
         reasons = "; ".join(f"{name}: {text}" for name, text in why.items())
         raise IsolationError(
             f"isolation level {require} is required, {level} is in force", where=reasons, fix=FIX
@@ -112,7 +112,7 @@ class Targets:
 
 
 @contextlib.asynccontextmanager
-async def targets(*, victim: bool) -> AsyncIterator[Targets]:
+async def probe_targets(*, victim: bool) -> AsyncIterator[Targets]:
     """Harmless decoys, removed at the end.
 
     A secret file, listening sockets and (with `victim`) a process holding a key.
@@ -157,16 +157,18 @@ async def targets(*, victim: bool) -> AsyncIterator[Targets]:
         )
 
 
-async def verify(jail: Jail) -> None:
+async def verify_jail(jail: Jail) -> None:
     """Run the fast subset of probes; raise JailFailed if the started jail does not confine."""
-    async with targets(victim=False) as aims:
-        results = await _probe(jail, "quick", aims)
+    async with probe_targets(victim=False) as aims:
+        results = await _run_probe(jail, "quick", aims)
     broken = [name for name, held in results.items() if not held]
     if broken and jail.level not in ("limits", "portable"):
         raise JailFailed(f"not enforced: {', '.join(broken)}")
 
 
-async def _probe(jail: Jail, entry: str, aims: Targets, limits: Limits = _LIMITS) -> dict[str, Any]:
+async def _run_probe(
+    jail: Jail, entry: str, aims: Targets, limits: Limits = _LIMITS
+) -> dict[str, Any]:
     evaluator = Evaluator(entry=entry, module="probe")
     task = Task("probe", evaluator=evaluator, limits=limits)
     with JailedEvaluation(task, jail, _PROGRAM, Case("probe", aims.values), 0) as run:
@@ -177,7 +179,7 @@ async def _probe(jail: Jail, entry: str, aims: Targets, limits: Limits = _LIMITS
     return values if isinstance(values, dict) else {}
 
 
-async def probe(level: str, image: str = "") -> dict[str, str]:
+async def probe_level(level: str, image: str = "") -> dict[str, str]:
     """All probes at one level: name -> PASS or NOT ENFORCED.
 
     Raises JailFailed if the level is not available.
@@ -185,27 +187,29 @@ async def probe(level: str, image: str = "") -> dict[str, str]:
     jail = ContainerJail(image, _LIMITS, 1) if level == "container" else plain_jail(level)
     try:
         await jail.start()
-        async with targets(victim=True) as aims:
-            results = await _probe(jail, "run", aims)
-            results["time limit"] = await _ends(jail, aims)
+        async with probe_targets(victim=True) as aims:
+            results = await _run_probe(jail, "run", aims)
+            results["time limit"] = await _enforces_time_limit(jail, aims)
             with contextlib.suppress(JailFailed):
-                await _probe(jail, "linger", aims)
-            results["daemons left behind"] = not _sleeping(aims.values["nap"])
-            results["shared memory left behind"] = not _segment(aims.values["shm_key"])
+                await _run_probe(jail, "linger", aims)
+            results["daemons left behind"] = not _kill_leftover_daemon(aims.values["nap"])
+            results["shared memory left behind"] = not _remove_leftover_segment(
+                aims.values["shm_key"]
+            )
     finally:
         await jail.close()
     return {name: PASS if held else NOT_ENFORCED for name, held in results.items()}
 
 
-async def _ends(jail: Jail, aims: Targets) -> bool:
+async def _enforces_time_limit(jail: Jail, aims: Targets) -> bool:
     try:
-        await _probe(jail, "spin", aims, Limits(seconds=0.2))
+        await _run_probe(jail, "spin", aims, Limits(seconds=0.2))
     except JailFailed as error:
         return str(error).startswith("timeout")
     return False
 
 
-def _sleeping(nap: str) -> bool:
+def _kill_leftover_daemon(nap: str) -> bool:
     for name in filter(str.isdigit, os.listdir("/proc") if kernel.LINUX else ()):
         with contextlib.suppress(OSError):
             if nap.encode() in Path(f"/proc/{name}/cmdline").read_bytes():
@@ -214,7 +218,7 @@ def _sleeping(nap: str) -> bool:
     return False
 
 
-def _segment(key: int) -> bool:
+def _remove_leftover_segment(key: int) -> bool:
     """True if a System V segment of this key is left in the machine's namespace; remove it."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]:
@@ -240,12 +244,12 @@ def plain_jail(level: str, *arguments: Any) -> Jail:
     return PortableJail(level, *arguments) if level in portable.LEVELS else Jail(level, *arguments)
 
 
-async def _first() -> str:
+async def _find_strongest_level() -> str:
     for level in tried_levels():
         jail = plain_jail(level)
         try:
             await jail.start()
-            await verify(jail)
+            await verify_jail(jail)
             return level
         except JailFailed:
             continue
@@ -254,33 +258,33 @@ async def _first() -> str:
     return LEVELS[-1]
 
 
-async def _all(image: str) -> dict[str, Any]:
+async def _probe_all_levels(image: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for level in tried_levels("an image"):
         try:
             found[level] = {
                 "works": True,
                 "loses": LOSSES[level],
-                "probes": await probe(level, image),
+                "probes": await probe_level(level, image),
             }
         except (JailFailed, CulmenError) as error:
             found[level] = {"works": False, "why": str(error), "probes": {}}
     return found
 
 
-def level() -> str:
+def strongest_level() -> str:
     """The strongest level that holds on this machine now; takes less than a second."""
-    return _run(_first())
+    return _run_in_thread(_find_strongest_level())
 
 
-def report(image: str = "") -> dict[str, Any]:
+def isolation_report(image: str = "") -> dict[str, Any]:
     """The report for `doctor`.
 
     Python, kernel, mechanisms present, the level in force, and every probe at every level. The
     container level is probed only with an `image`, and is never the level in force, since no task
     has requested it.
     """
-    tried = _run(_all(image))
+    tried = _run_in_thread(_probe_all_levels(image))
     return {
         "python": platform.python_version(),
         "executable": sys.executable,
@@ -289,7 +293,7 @@ def report(image: str = "") -> dict[str, Any]:
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
         "mechanisms": {
-            "bubblewrap": bubblewrap.program() or "",
+            "bubblewrap": bubblewrap.bwrap_path() or "",
             "containers": next(filter(None, map(shutil.which, PROGRAMS)), ""),
             "landlock": kernel.landlock_version(),
             "seccomp": Path("/proc/sys/kernel/seccomp").is_dir(),
@@ -303,7 +307,7 @@ def report(image: str = "") -> dict[str, Any]:
     }
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
+def _run_in_thread(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, even if this thread already runs a loop."""
     box: list[Any] = []
 

@@ -11,19 +11,19 @@ from collections.abc import Callable
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
 
 
-def children(pid: int) -> list[int]:
+def child_pids(pid: int) -> list[int]:
     """The direct children of `pid`."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", "rb", 0) as file:
             return [int(word) for word in file.read().split()]
     except OSError:
-        return [child for child, (parent, _) in _table().items() if parent == pid]
+        return [child for child, (parent, _) in _process_table().items() if parent == pid]
 
 
-def marked(mark: str) -> list[int]:
+def marked_pids(mark: str) -> list[int]:
     """Processes with `mark` in the environment that they, or a process they forked from, got."""
     found: list[int] = []
-    if not _here():
+    if not _has_procfs():
         return found
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -37,8 +37,8 @@ def marked(mark: str) -> list[int]:
 
 def processes_of(uid: int) -> int:
     """Threads of this user on the machine; processes on systems without /proc."""
-    if not _here():
-        return sum(row[1] == uid for row in _listed())
+    if not _has_procfs():
+        return sum(row[1] == uid for row in _ps_rows())
     total = 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -51,10 +51,10 @@ def processes_of(uid: int) -> int:
 
 def group_kb(group: int) -> int:
     """Kilobytes of memory that a process group occupies."""
-    return sum(row[3] for row in _listed() if row[2] == group)
+    return sum(row[3] for row in _ps_rows() if row[2] == group)
 
 
-def descriptors() -> int:
+def descriptor_count() -> int:
     """Number of open files of this process; 0 if it cannot be read."""
     for folder in ("/proc/self/fd", "/dev/fd"):
         with contextlib.suppress(OSError):
@@ -62,11 +62,11 @@ def descriptors() -> int:
     return 0
 
 
-def _here() -> bool:
+def _has_procfs() -> bool:
     return os.path.exists("/proc/self/stat")
 
 
-def _listed() -> list[tuple[int, ...]]:
+def _ps_rows() -> list[tuple[int, ...]]:
     """Every process as parent, user, group, resident kilobytes, number."""
     said = subprocess.run(
         ["ps", "-A", "-o", "ppid=,uid=,pgid=,rss=,pid="],
@@ -77,7 +77,7 @@ def _listed() -> list[tuple[int, ...]]:
     return [tuple(map(int, line.split())) for line in said.stdout.splitlines()]
 
 
-def threads() -> int:
+def thread_count() -> int:
     """Number of threads of this process, including those not started by Python."""
     try:
         return len(os.listdir("/proc/self/task"))
@@ -94,17 +94,17 @@ def data_bytes() -> int:
         return 0
 
 
-def memory(roots: list[int], limit_kb: Callable[[int], int]) -> dict[int, int]:
+def tree_kb(roots: list[int], limit_kb: Callable[[int], int]) -> dict[int, int]:
     """Kilobytes in use by the tree below each root.
 
     Resident pages are summed, which counts shared pages once per process; only if that exceeds
     `limit_kb(root)` the kernel is asked for the exact, slower share of each process.
     """
-    table = _table()
+    table = _process_table()
     trees: dict[int, list[int]] = {root: [root] for root in roots if root in table}
     owner = {root: root for root in trees}
     for pid in sorted(table):
-        _own(pid, table, owner)
+        _find_root(pid, table, owner)
     for pid, root in owner.items():
         if pid != root and root:
             trees[root].append(pid)
@@ -123,7 +123,7 @@ def resident_kb(pid: int) -> int:
         with open(f"/proc/{pid}/statm", "rb", 0) as file:
             return int(file.read().split()[1]) * _PAGE_KB
     except OSError:
-        return 0 if _here() else _table().get(pid, (0, 0))[1]
+        return 0 if _has_procfs() else _process_table().get(pid, (0, 0))[1]
 
 
 def cpu_seconds(pid: int) -> float:
@@ -139,7 +139,7 @@ def cpu_seconds(pid: int) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def _own(pid: int, table: dict[int, tuple[int, int]], owner: dict[int, int]) -> int:
+def _find_root(pid: int, table: dict[int, tuple[int, int]], owner: dict[int, int]) -> int:
     """The root that `pid` descends from, 0 if it descends from none."""
     path = []
     while pid not in owner and pid in table and len(path) <= len(table):
@@ -150,10 +150,10 @@ def _own(pid: int, table: dict[int, tuple[int, int]], owner: dict[int, int]) -> 
     return root
 
 
-def _table() -> dict[int, tuple[int, int]]:
+def _process_table() -> dict[int, tuple[int, int]]:
     """pid -> (parent, resident kilobytes)."""
-    if not _here():
-        return {row[4]: (row[0], row[3]) for row in _listed()}
+    if not _has_procfs():
+        return {row[4]: (row[0], row[3]) for row in _ps_rows()}
     table = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:

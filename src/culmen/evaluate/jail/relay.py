@@ -42,10 +42,10 @@ class Relay:
 
     async def run(self) -> None:
         """Read and write until the other side has gone; raise RelayBroken."""
-        writing = self.spawn(self._write())
+        writing = self.spawn_task(self._write_outgoing())
         buffer = bytearray()
         try:
-            while piece := await read(self._source):
+            while piece := await read_available(self._source):
                 buffer += piece
                 while len(buffer) >= _HEAD.size:
                     size, number, kind = _HEAD.unpack_from(buffer)
@@ -55,7 +55,7 @@ class Relay:
                         break
                     payload = bytes(buffer[_HEAD.size : _HEAD.size + size])
                     del buffer[: _HEAD.size + size]
-                    self._take(number, kind, payload)
+                    self._dispatch_frame(number, kind, payload)
         finally:
             writing.cancel()
 
@@ -72,35 +72,37 @@ class Relay:
         """Queue a message, or a frame of another kind."""
         self._outgoing.put_nowait(_HEAD.pack(len(payload), number, kind) + payload)
 
-    def open(self, number: int, fd: int, *, reads: bool = True, writes: bool = True) -> Stream:
+    def open_stream(
+        self, number: int, fd: int, *, reads: bool = True, writes: bool = True
+    ) -> Stream:
         """Join a descriptor, owned from now on, to the stream of that number on the other side."""
         stream = self._streams[number] = Stream(self, number, fd, reads, writes)
         return stream
 
-    def forget(self, number: int) -> None:
+    def forget_stream(self, number: int) -> None:
         """Remove a closed stream; further data for it are dropped."""
         self._streams.pop(number, None)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task that ends with this relay."""
         task = asyncio.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
 
-    def _take(self, number: int, kind: bytes, payload: bytes) -> None:
+    def _dispatch_frame(self, number: int, kind: bytes, payload: bytes) -> None:
         if kind == b"m":
             return self._told(number, payload)
         stream = self._streams.get(number)
         if kind not in (_DATA, _END, _TAKEN):
             raise RelayBroken("a frame of no known kind")
         if stream is not None:
-            stream.take(kind, payload)
+            stream.take_frame(kind, payload)
 
-    async def _write(self) -> None:
+    async def _write_outgoing(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                await write(self._sink, await self._outgoing.get())
+                await write_all(self._sink, await self._outgoing.get())
 
 
 class Stream:
@@ -113,10 +115,10 @@ class Stream:
         self._room.set()
         self._inbox: asyncio.Queue[bytes] = asyncio.Queue()
         os.set_blocking(fd, False)
-        self.feeding = relay.spawn(self._feed()) if reads else None
-        self._draining = relay.spawn(self._drain()) if writes else None
+        self.feeding = relay.spawn_task(self._forward_input()) if reads else None
+        self._draining = relay.spawn_task(self._write_inbox()) if writes else None
 
-    def take(self, kind: bytes, payload: bytes) -> None:
+    def take_frame(self, kind: bytes, payload: bytes) -> None:
         """Handle a frame from the other side."""
         if kind == _TAKEN:
             self._waiting -= int.from_bytes(payload, "little")
@@ -135,14 +137,14 @@ class Stream:
             for task in (self.feeding, self._draining):
                 if task is not None:
                     task.cancel()
-            self._relay.forget(self.number)
+            self._relay.forget_stream(self.number)
             loop = asyncio.get_running_loop()
             loop.remove_reader(self._fd)
             loop.remove_writer(self._fd)
             os.close(self._fd)
 
-    async def _feed(self) -> None:
-        while data := await read(self._fd):
+    async def _forward_input(self) -> None:
+        while data := await read_available(self._fd):
             self._waiting += len(data)
             if self._waiting >= _WINDOW:
                 self._room.clear()
@@ -150,11 +152,11 @@ class Stream:
             await self._room.wait()
         self._relay.send(self.number, b"", _END)
 
-    async def _drain(self) -> None:
+    async def _write_inbox(self) -> None:
         broken = False
         while data := await self._inbox.get():
             try:
-                await (write(self._fd, data) if not broken else asyncio.sleep(0))
+                await (write_all(self._fd, data) if not broken else asyncio.sleep(0))
             except OSError:
                 broken = True  # the reader here has gone; the other side continues
             self._unread -= len(data)
@@ -169,32 +171,34 @@ def _hang_up(fd: int) -> None:
             end.shutdown(socket.SHUT_WR)
 
 
-async def read(fd: int) -> bytes:
+async def read_available(fd: int) -> bytes:
     """Available bytes, at most a chunk; empty at the end or if the descriptor is broken."""
     while True:
         try:
             return os.read(fd, _CHUNK)
         except BlockingIOError:
-            await _ready(
+            await _wait_for_descriptor(
                 fd, asyncio.get_running_loop().add_reader, asyncio.get_running_loop().remove_reader
             )
         except OSError:
             return b""
 
 
-async def write(fd: int, data: bytes) -> None:
+async def write_all(fd: int, data: bytes) -> None:
     """Write all bytes; raise OSError if the reader has gone."""
     rest = memoryview(data)
     while rest:
         try:
             rest = rest[os.write(fd, rest) :]
         except BlockingIOError:
-            await _ready(
+            await _wait_for_descriptor(
                 fd, asyncio.get_running_loop().add_writer, asyncio.get_running_loop().remove_writer
             )
 
 
-async def _ready(fd: int, add: Callable[..., Any], remove: Callable[[int], Any]) -> None:
+async def _wait_for_descriptor(
+    fd: int, add: Callable[..., Any], remove: Callable[[int], Any]
+) -> None:
     ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     add(fd, lambda: ready.done() or ready.set_result(None))
     try:

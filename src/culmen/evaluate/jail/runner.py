@@ -32,7 +32,7 @@ from culmen.evaluate.jail.plain import last_lines
 REQUEST_LIMIT = 1 << 30  # requests come from the orchestrator, which we trust
 
 
-def main(work: str) -> NoReturn:
+def serve_request(work: str) -> NoReturn:
     """Serve one request on the channel, then exit at once."""
     channel = socket.socket(fileno=CHANNEL)
     wire.send(channel, "K")
@@ -40,14 +40,14 @@ def main(work: str) -> NoReturn:
     request = wire.decode(payload)
     try:
         write_parts(Path(work), request["parts"])
-        _form(request["form"])(channel, request, Path(work))
+        _form_runner(request["form"])(channel, request, Path(work))
     except BaseException as error:  # noqa: BLE001 - a candidate may raise anything; it becomes a value here
-        wire.send(channel, "E", describe(error))
+        wire.send(channel, "E", encode_exception(error))
     finally:
-        leave()
+        exit_at_once()
 
 
-def leave() -> NoReturn:
+def exit_at_once() -> NoReturn:
     """End without running exit handlers of the candidate."""
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -57,7 +57,7 @@ def leave() -> NoReturn:
     os._exit(0)
 
 
-def _form(name: str) -> Callable[[socket.socket, dict[str, Any], Path], None]:
+def _form_runner(name: str) -> Callable[[socket.socket, dict[str, Any], Path], None]:
     forms = {
         "call": run_call,
         "serve": run_serve,
@@ -80,7 +80,7 @@ def write_parts(folder: Path, parts: dict[str, str]) -> None:
         path.write_text(text, encoding="utf-8", newline="")
 
 
-def load(folder: Path, part: str) -> ModuleType:
+def load_part(folder: Path, part: str) -> ModuleType:
     """Import a part as a module of its own name; a part without a suffix is read as Python."""
     path = folder / part
     if path.suffix != ".py":
@@ -97,7 +97,7 @@ def load(folder: Path, part: str) -> ModuleType:
     return module
 
 
-def arguments(
+def entry_arguments(
     entry: Callable[..., Any], has_input: bool, value: Any
 ) -> tuple[list[Any], dict[str, Any]]:
     """Positional and keyword arguments of `entry` for a case.
@@ -127,15 +127,15 @@ def arguments(
 
 def run_call(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
     """Form call: import, run the entry once, send its result."""
-    entry = getattr(load(work, request["module"]), request["entry"])
-    positional, named = arguments(entry, request["has_input"], request["input"])
+    entry = getattr(load_part(work, request["module"]), request["entry"])
+    positional, named = entry_arguments(entry, request["has_input"], request["input"])
     result = entry(*positional, **named)
     wire.send(channel, "X" if result is None else "R", wire.encode(result))
 
 
 def run_serve(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
     """Form serve: import, then answer calls until the scorer closes the connection."""
-    module = load(work, request["module"])
+    module = load_part(work, request["module"])
     wire.send(channel, "L")
     while True:
         try:
@@ -146,12 +146,12 @@ def run_serve(channel: socket.socket, request: dict[str, Any], work: Path) -> No
         try:
             answer = wire.encode(getattr(module, name or request["entry"])(*positional))
         except Exception as error:  # noqa: BLE001 - the scorer judges every exception of the function
-            wire.send(channel, "E", describe(error))
+            wire.send(channel, "E", encode_exception(error))
         else:
             wire.send(channel, "R", answer)
 
 
-def describe(error: BaseException) -> bytes:
+def encode_exception(error: BaseException) -> bytes:
     """An exception as JSON: its type and the end of the traceback."""
     return json.dumps({"type": type(error).__name__, "trace": last_lines(error)}).encode(
         "utf-8", "replace"
@@ -178,9 +178,9 @@ def run_command(channel: socket.socket, request: dict[str, Any], work: Path) -> 
 
     stdin is the case's input; {part} and {input} in the arguments stand for files.
     """
-    feed(work, request)
+    write_input(work, request)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # the command has our uid; it need not see our memory
-    line = [substitute(word, request["parts"]) for word in request["command"]]
+    line = [fill_placeholders(word, request["parts"]) for word in request["command"]]
     with (work / _STDIN).open("rb") as stdin:
         process = subprocess.Popen(line, stdin=stdin, stdout=subprocess.PIPE, cwd=work)
         assert process.stdout is not None
@@ -190,7 +190,7 @@ def run_command(channel: socket.socket, request: dict[str, Any], work: Path) -> 
     status = process.wait()
     if status != 0:
         raise ExitStatus(f"the command ended with status {status}")
-    files = collect(
+    files = collect_output_files(
         work, request["outputs"], {_STDIN, *request["parts"]}, request["limit"] - len(text)
     )
     wire.send(
@@ -198,7 +198,7 @@ def run_command(channel: socket.socket, request: dict[str, Any], work: Path) -> 
     )
 
 
-def feed(work: Path, request: dict[str, Any]) -> None:
+def write_input(work: Path, request: dict[str, Any]) -> None:
     """Write the case's input for stdin and {input}: a text unchanged, anything else as JSON."""
     value = request["input"]
     text = (
@@ -207,14 +207,16 @@ def feed(work: Path, request: dict[str, Any]) -> None:
     (work / _STDIN).write_text(text, encoding="utf-8")
 
 
-def substitute(word: str, parts: dict[str, str]) -> str:
+def fill_placeholders(word: str, parts: dict[str, str]) -> str:
     """One argument with its placeholders filled in; other braces are kept."""
     for name in parts:
         word = word.replace("{" + name + "}", name)
     return word.replace("{input}", _STDIN)
 
 
-def collect(work: Path, wanted: list[str], known: set[str], room: int) -> dict[str, str]:
+def collect_output_files(
+    work: Path, wanted: list[str], known: set[str], room: int
+) -> dict[str, str]:
     """Texts of the `wanted` files, or of all new files if none are named.
 
     No binaries; `room` bytes in total.

@@ -22,9 +22,9 @@ from typing import Any
 from culmen.core import pictures
 from culmen.core.evaluation import OUTPUT, Case
 from culmen.evaluate.jail import kernel, wire
-from culmen.evaluate.jail.asking import ModelAsk, form_of, settled, wants
+from culmen.evaluate.jail.asking import ModelAsk, ask_argument, awaited_result, has_ask_parameter
 from culmen.evaluate.jail.culprit import is_away
-from culmen.evaluate.jail.plain import last_lines, load_file, number
+from culmen.evaluate.jail.plain import last_lines, load_file, number_or_type
 
 SHOWN = 2_000  # characters of an output that are kept
 PRINTED = 20_000  # characters kept of an evaluator's printed output during one judgement
@@ -61,9 +61,9 @@ def main() -> None:
     try:
         command, url = json.loads(sys.argv[6])
         judge = (
-            spoken(path, command, url)
+            spoken_judge(path, command, url)
             if (command or url) and role == "score"
-            else load(path, form, role)
+            else load_judge(path, form, role)
         )
     except BaseException as error:  # noqa: BLE001 - the user's file may raise anything while it loads
         wire.send(channel, "H", json.dumps({"error": last_lines(error)}).encode())
@@ -80,15 +80,17 @@ def main() -> None:
         printed = Printed()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             ask = ModelAsk(channel)
-            answer = _answer(judge, form, json.loads(payload), output, program, _READERS[role], ask)
-            ask.end()
+            answer = _judge_request(
+                judge, form, json.loads(payload), output, program, _READERS[role], ask
+            )
+            ask.refuse_questions()
         answer |= {"printed": printed.getvalue()} if printed.getvalue() else {}
         if program is not None:
             program.channel.close()
         wire.send(channel, "A", json.dumps(answer).encode("utf-8", "replace"))
 
 
-def load(path: str, form: str, role: str = "score") -> Callable[..., Any]:
+def load_judge(path: str, form: str, role: str = "score") -> Callable[..., Any]:
     """The function of an evaluator or verifier file.
 
     Exceptions of the file pass through; raises NameError if it has no such function.
@@ -105,7 +107,7 @@ def load(path: str, form: str, role: str = "score") -> Callable[..., Any]:
     raise NameError(f"the evaluator has no function {' or '.join(wanted)}")
 
 
-def spoken(path: str, command: list[str], url: str) -> Callable[..., Any]:
+def spoken_judge(path: str, command: list[str], url: str) -> Callable[..., Any]:
     """The judge that calls an evaluator in any language.
 
     Raises OSError if the evaluator cannot be started or reached.
@@ -113,10 +115,10 @@ def spoken(path: str, command: list[str], url: str) -> Callable[..., Any]:
     from culmen.evaluate.adapters import spoken as adapter
 
     os.chdir(os.path.dirname(path))
-    return adapter.judge(command, url)
+    return adapter.make_judge(command, url)
 
 
-def _answer(
+def _judge_request(
     judge: Callable[..., Any],
     form: str,
     request: dict[str, Any],
@@ -132,13 +134,18 @@ def _answer(
     valid result is broken.
     """
     try:
-        offered = _offer(form, request, output, program)
+        offered = _offered_arguments(form, request, output, program)
     except wire.WireError as error:
         return {"kind": "bad_output", "feedback": str(error)}
     answer: dict[str, Any]
     try:
-        judged = settled(
-            apply(judge, {**offered, "ask": form_of(judge, ask)} if wants(judge) else offered)
+        judged = awaited_result(
+            call_judge(
+                judge,
+                {**offered, "ask": ask_argument(judge, ask)}
+                if has_ask_parameter(judge)
+                else offered,
+            )
         )
     except CandidateGone:
         answer = {"kind": "gone"}
@@ -146,20 +153,20 @@ def _answer(
         answer = {"kind": "candidate", "feedback": str(error)}
     except BaseException as error:  # noqa: BLE001 - the evaluator may raise anything; it becomes an answer
         heard = repr(offered.get("output", ""))
-        answer = _tripped(error, request["parts"], heard)
+        answer = _exception_answer(error, request["parts"], heard)
     else:
         try:
-            answer = reader(_scoreless(judged) if request.get("several") else judged)
+            answer = reader(_with_default_score(judged) if request.get("several") else judged)
         except (TypeError, ValueError) as error:
             answer = {"kind": "raised", "feedback": last_lines(error)}
     if request["case"] is not None and "score" in answer:
         shown = offered.get("output")
         texts = answer.setdefault("artifacts", {})
-        texts.update({} if OUTPUT in texts or shown is None else {OUTPUT: _plain(shown)})
+        texts.update({} if OUTPUT in texts or shown is None else {OUTPUT: _shortened_output(shown)})
     return {"kind": "gone"} if program is not None and program.gone else answer
 
 
-def _plain(output: Any) -> str:
+def _shortened_output(output: Any) -> str:
     """An output as a short text."""
     text = output if isinstance(output, str) else repr(output)
     return (
@@ -169,7 +176,7 @@ def _plain(output: Any) -> str:
     )
 
 
-def _tripped(error: BaseException, parts: dict[str, str], heard: str) -> dict[str, Any]:
+def _exception_answer(error: BaseException, parts: dict[str, str], heard: str) -> dict[str, Any]:
     """The answer for an exception of the judge; `heard` is the candidate's output."""
     if type(error).__name__ == "Invalid" and isinstance(error, ValueError):
         return {"kind": "invalid", "feedback": str(error)}
@@ -183,7 +190,7 @@ def _tripped(error: BaseException, parts: dict[str, str], heard: str) -> dict[st
     return {"kind": kind, "feedback": last_lines(error)}
 
 
-def _offer(
+def _offered_arguments(
     form: str, request: dict[str, Any], output: wire.Data | None, program: CandidateProgram | None
 ) -> dict[str, Any]:
     case = request["case"]
@@ -199,17 +206,17 @@ def _offer(
     if form != "command":
         return {"output": value, **offered}
     text = value["stdout"]
-    return {"output": text, "data": _json(text), "files": value["files"], **offered}
+    return {"output": text, "data": _json_or_none(text), "files": value["files"], **offered}
 
 
-def _json(text: str) -> Any:
+def _json_or_none(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def apply(judge: Callable[..., Any], offered: dict[str, Any]) -> Any:
+def call_judge(judge: Callable[..., Any], offered: dict[str, Any]) -> Any:
     """Call the judge with the arguments in its signature.
 
     A judge whose signature has other names gets the first two by position.
@@ -232,13 +239,13 @@ def apply(judge: Callable[..., Any], offered: dict[str, Any]) -> Any:
     )
 
 
-def read(result: Any) -> dict[str, Any]:
+def read_judgement(result: Any) -> dict[str, Any]:
     """A judge's result as an answer.
 
     Raises TypeError for a dict without "score" or with unknown keys.
     """
     if not isinstance(result, dict):
-        return {"kind": "score", "score": number(result)}
+        return {"kind": "score", "score": number_or_type(result)}
     if "score" not in result:
         raise TypeError(
             f"the evaluator returned a dict without 'score' (keys: {', '.join(map(str, result))})"
@@ -247,7 +254,7 @@ def read(result: Any) -> dict[str, Any]:
     for key, value in result.items():
         if key not in _KNOWN:
             metrics[key] = value
-    metrics = {str(key): number(value) for key, value in metrics.items()}
+    metrics = {str(key): number_or_type(value) for key, value in metrics.items()}
     strange = [key for key, value in metrics.items() if not isinstance(value, int | float)]
     if strange:
         raise TypeError(
@@ -255,7 +262,7 @@ def read(result: Any) -> dict[str, Any]:
         )
     answer = {
         "kind": "invalid" if result["score"] is None else "score",
-        "score": number(result["score"]),
+        "score": number_or_type(result["score"]),
         "metrics": {key: float(value) for key, value in metrics.items() if math.isfinite(value)},
         "feedback": str(result.get("feedback") or ""),
         "artifacts": {
@@ -263,11 +270,11 @@ def read(result: Any) -> dict[str, Any]:
         },
     }
     if result.get("images"):
-        answer["artifacts"] |= pictures.artifacts(result["images"])
+        answer["artifacts"] |= pictures.picture_artifacts(result["images"])
     return answer
 
 
-def _scoreless(judged: Any) -> Any:
+def _with_default_score(judged: Any) -> Any:
     """A result of metrics alone, for a task with several objectives.
 
     A metric that is None counts as not reported.
@@ -291,7 +298,10 @@ def read_certificate(result: Any) -> dict[str, Any]:
             "certify() must return a dict with score and feasible, at most "
             f"{', '.join(_CERTIFICATE)}"
         )
-    score, texts = number(result["score"]), {key: str(result.get(key) or "") for key in _TEXTS}
+    score, texts = (
+        number_or_type(result["score"]),
+        {key: str(result.get(key) or "") for key in _TEXTS},
+    )
     if score is None:
         return {"kind": "invalid", "feedback": texts["feedback"]}
     if (
@@ -305,7 +315,10 @@ def read_certificate(result: Any) -> dict[str, Any]:
     return {"kind": "certified", "score": score, "feasible": result["feasible"], **texts}
 
 
-_READERS: dict[str, Callable[[Any], dict[str, Any]]] = {"score": read, "certify": read_certificate}
+_READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "score": read_judgement,
+    "certify": read_certificate,
+}
 
 
 if __name__ == "__main__":
@@ -365,10 +378,10 @@ class CandidateProgram:
                 return wire.decode(payload)
             except wire.WireError as error:
                 raise CandidateError(f"bad output: {error}") from None
-        raise CandidateError(_text(payload))
+        raise CandidateError(_traceback_text(payload))
 
 
-def _text(payload: wire.Data) -> str:
+def _traceback_text(payload: wire.Data) -> str:
     """The traceback in an exception frame, which a hostile program may have forged."""
     try:
         report = json.loads(payload)

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from culmen.core.asking import asker
+from culmen.core.asking import current_asker
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case
 from culmen.core.task import Evaluator
@@ -78,7 +78,7 @@ class ScorerProcess:
         theirs.close()
         os.close(life)
 
-    async def ready(self) -> None:
+    async def wait_until_loaded(self) -> None:
         """Wait until the evaluator is loaded.
 
         Raises TaskError, with the end of the error output, if its file cannot be loaded.
@@ -110,7 +110,7 @@ class ScorerProcess:
         Raises ScorerFailed, ScorerStalled, and the errors of an `Asker`; the process must then be
         replaced.
         """
-        before = self._computed()
+        before = self._processor_seconds()
         try:
             async with asyncio.timeout(seconds) as alarm:
                 await write_frame(self._channel, "S", json.dumps(request).encode())
@@ -118,10 +118,10 @@ class ScorerProcess:
                     socket.send_fds(self._channel, [b"P"], [program.fileno()])
                 else:
                     await write_frame(self._channel, "D", output or b"")
-                _, payload = await conversed(self._channel, 1 << 26, alarm)
+                _, payload = await read_final_frame(self._channel, 1 << 26, alarm)
             return json.loads(payload)
         except TimeoutError:
-            busy = self._computed() - before
+            busy = self._processor_seconds() - before
             if busy < _BUSY * seconds:
                 raise ScorerFailed(
                     f"the scorer did not answer within {seconds:g} s, and did not compute"
@@ -130,10 +130,10 @@ class ScorerProcess:
         except (EOFError, OSError, ValueError, wire.WireError) as error:
             raise ScorerFailed(f"the scorer did not answer: {type(error).__name__}") from None
 
-    def _computed(self) -> float:
+    def _processor_seconds(self) -> float:
         """Seconds of processor time of the scorer and the programs that it started."""
         pid = self._process.pid
-        return sum(map(procfs.cpu_seconds, (pid, *procfs.children(pid))))
+        return sum(map(procfs.cpu_seconds, (pid, *procfs.child_pids(pid))))
 
     async def close(self) -> None:
         """End the process and its session."""
@@ -143,7 +143,7 @@ class ScorerProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         await asyncio.to_thread(self._process.wait)
         if self._contained:
-            await asyncio.to_thread(container.sweep)
+            await asyncio.to_thread(container.remove_orphaned_containers)
 
 
 class ScorerPool:
@@ -163,12 +163,12 @@ class ScorerPool:
 
     async def start(self) -> None:
         """Load the evaluator once, so that a broken one is reported before the run."""
-        self._idle.append(await self._new())
+        self._idle.append(await self._start_scorer())
 
-    async def _new(self) -> ScorerProcess:
+    async def _start_scorer(self) -> ScorerProcess:
         scorer = ScorerProcess(self.evaluator, self.path)
         try:
-            await scorer.ready()
+            await scorer.wait_until_loaded()
         except BaseException:
             await scorer.close()
             raise
@@ -189,7 +189,7 @@ class ScorerPool:
 
         Raises ScorerFailed if the scorer dies or is too slow.
         """
-        scorer = self._idle.pop() if self._idle else await self._replacement()
+        scorer = self._idle.pop() if self._idle else await self._replacement_scorer()
         self._busy.add(scorer)
         request = {
             "case": None if case is None else msgspec.to_builtins(case),
@@ -214,16 +214,16 @@ class ScorerPool:
             self._idle.append(scorer)
         return answer
 
-    async def renew(self) -> None:
+    async def retire_scorers(self) -> None:
         """Retire all present scorers; busy ones end after their answer."""
         idle, self._idle = self._idle, []
         self._retired |= self._busy
         for scorer in idle:
             await scorer.close()
 
-    async def _replacement(self) -> ScorerProcess:
+    async def _replacement_scorer(self) -> ScorerProcess:
         try:
-            return await self._new()
+            return await self._start_scorer()
         except TaskError as error:
             raise ScorerFailed(error.what) from None
 
@@ -249,7 +249,7 @@ def install_hint(traceback: str) -> str:
 # suspended meanwhile.
 
 
-async def conversed(
+async def read_final_frame(
     channel: socket.socket, limit: int, alarm: asyncio.Timeout
 ) -> tuple[str, bytes]:
     """The frame that ends an evaluation, of at most `limit` bytes.
@@ -261,16 +261,18 @@ async def conversed(
     questions = _Questions(channel, alarm)
     try:
         while True:
-            kind, payload = await questions.frame(max(limit, LIMIT))
+            kind, payload = await questions.next_frame(max(limit, LIMIT))
             if kind != "M":
                 break
-            questions.put(payload)
+            questions.start_answering(payload)
         if len(payload) > limit:
             raise wire.TooLarge
-        await questions.rest()  # of threads, whose replies would be taken for the next request
+        await (
+            questions.wait_for_all()
+        )  # of threads, whose replies would be taken for the next request
         return kind, payload
     finally:
-        await questions.end()
+        await questions.cancel_all()
 
 
 class _Questions:
@@ -281,38 +283,38 @@ class _Questions:
         self._running: set[asyncio.Task[None]] = set()
         self._writing = asyncio.Lock()
 
-    async def frame(self, limit: int) -> tuple[str, bytes]:
+    async def next_frame(self, limit: int) -> tuple[str, bytes]:
         """The next frame; raise the error of a question as soon as it fails."""
         reading = asyncio.ensure_future(read_frame(self._channel, limit))
         try:
             while not reading.done():
                 await asyncio.wait({reading, *self._running}, return_when="FIRST_COMPLETED")
-                self._collect()
+                self._collect_finished()
             return reading.result()
         finally:
             reading.cancel()
 
-    def put(self, payload: bytes) -> None:
+    def start_answering(self, payload: bytes) -> None:
         """Start answering a question."""
         when, now = self._alarm.when(), asyncio.get_running_loop().time()
         if not self._running and when is not None:
             self._left = when - now
             self._alarm.reschedule(None)
-        self._running.add(asyncio.create_task(self._answer(json.loads(payload))))
+        self._running.add(asyncio.create_task(self._send_reply(json.loads(payload))))
 
-    async def rest(self) -> None:
+    async def wait_for_all(self) -> None:
         """Wait for the questions in flight."""
         while self._running:
             await asyncio.wait(self._running)
-            self._collect()
+            self._collect_finished()
 
-    async def end(self) -> None:
+    async def cancel_all(self) -> None:
         """Cancel the questions in flight."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    def _collect(self) -> None:
+    def _collect_finished(self) -> None:
         done = {task for task in self._running if task.done()}
         self._running -= done
         for task in done:
@@ -320,8 +322,8 @@ class _Questions:
         if done and not self._running and self._alarm.when() is None and not self._alarm.expired():
             self._alarm.reschedule(asyncio.get_running_loop().time() + max(0.0, self._left))
 
-    async def _answer(self, question: dict[str, object]) -> None:
-        reply = await asker().ask(question)
+    async def _send_reply(self, question: dict[str, object]) -> None:
+        reply = await current_asker().ask(question)
         found = json.dumps({"number": question["number"], "reply": reply}).encode()
         async with self._writing:
             await write_frame(self._channel, "N", found)

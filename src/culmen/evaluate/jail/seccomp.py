@@ -187,149 +187,167 @@ class SyscallFilter:
         """
         prctl(PR_SET_NO_NEW_PRIVS, 1)
         if self.apart:
-            listener = self._install(_NEW_LISTENER, self.assemble())
+            listener = self._install_code(_NEW_LISTENER, self.assemble())
             if listener >= 0:
                 return listener
-        if self._install(0, self.assemble(asks=False)) < 0:
+        if self._install_code(0, self.assemble(asks=False)) < 0:
             number = ctypes.get_errno()
             raise OSError(number, f"seccomp: {os.strerror(number)}")
         return -1
 
-    def _install(self, flags: int, code: bytes) -> int:
+    def _install_code(self, flags: int, code: bytes) -> int:
         buffer = ctypes.create_string_buffer(code, len(code))
         program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))
         holder = ctypes.create_string_buffer(program, len(program))
-        number = _SECCOMP[_ARCHITECTURES[_known(platform.machine())][0]]
+        number = _SECCOMP[_ARCHITECTURES[_known_machine(platform.machine())][0]]
         return libc.syscall(number, ctypes.c_ulong(1), ctypes.c_ulong(flags), ctypes.byref(holder))
 
     def assemble(
         self, machine: str = platform.machine(), pid: int | None = None, *, asks: bool = True
     ) -> bytes:
         """The BPF program for `machine` (x86_64 or aarch64); raise OSError for any other."""
-        column, audit = _ARCHITECTURES[_known(machine)]
+        column, audit = _ARCHITECTURES[_known_machine(machine)]
         # another architecture is another set of numbers: 32-bit programs, and their socketcall,
         # have none here
-        code = [_op(_LOAD, _ARCH), _op(_EQUAL, audit, 1, 0), _op(_RETURN, _EPERM), _op(_LOAD, _NR)]
+        code = [
+            _bpf_op(_LOAD, _ARCH),
+            _bpf_op(_EQUAL, audit, 1, 0),
+            _bpf_op(_RETURN, _EPERM),
+            _bpf_op(_LOAD, _NR),
+        ]
         if machine == "x86_64":  # the x32 numbers would walk past the list
-            code += [_op(_AT_LEAST, 0x40000000, 0, 1), _op(_RETURN, _EPERM)]
+            code += [_bpf_op(_AT_LEAST, 0x40000000, 0, 1), _bpf_op(_RETURN, _EPERM)]
         for numbers in (_DENIED | _APART if self.apart else _DENIED).values():
-            code += _answer(numbers[column], _EPERM)
+            code += _answer_rules(numbers[column], _EPERM)
         # clone3 passes its flags in memory, where a filter cannot look: "not there" makes libc use
         # clone
-        code += _answer(_CLONE3[column], _ENOSYS)
+        code += _answer_rules(_CLONE3[column], _ENOSYS)
         code += _with_argument(
-            _CLONE[column], 0, [_op(_ANY_BIT, _CLONE_NAMESPACES, 0, 1), _op(_RETURN, _EPERM)]
+            _CLONE[column],
+            0,
+            [_bpf_op(_ANY_BIT, _CLONE_NAMESPACES, 0, 1), _bpf_op(_RETURN, _EPERM)],
         )
         code += _with_argument(
-            _PRCTL[column], 0, [_op(_EQUAL, _PR_SET_SECCOMP, 0, 1), _op(_RETURN, _EPERM)]
+            _PRCTL[column], 0, [_bpf_op(_EQUAL, _PR_SET_SECCOMP, 0, 1), _bpf_op(_RETURN, _EPERM)]
         )
-        code += _sockets(column, anything=not self.apart, streams=self.streams)
+        code += _socket_rules(column, anything=not self.apart, streams=self.streams)
         for request in (_TIOCSTI, _TIOCLINUX):
             code += _with_argument(
-                _IOCTL[column], 1, [_op(_EQUAL, request, 0, 1), _op(_RETURN, _EPERM)]
+                _IOCTL[column], 1, [_bpf_op(_EQUAL, request, 0, 1), _bpf_op(_RETURN, _EPERM)]
             )
         if self.apart:
-            code += _shared(column, _ASK if asks else _EPERM)
-            code += _answer(CONNECT["connect"][column], _ASK if asks and self.streams else _EPERM)
+            code += _user_rules(column, _ASK if asks else _EPERM)
+            code += _answer_rules(
+                CONNECT["connect"][column], _ASK if asks and self.streams else _EPERM
+            )
         if self.own_signals:
-            code += _signals(column, os.getpid() if pid is None else pid)
+            code += _signal_rules(column, os.getpid() if pid is None else pid)
         if self.own_truncation:
-            code += _truncation(column)
-        return b"".join([*code, _op(_RETURN, _ALLOW)])
+            code += _truncation_rules(column)
+        return b"".join([*code, _bpf_op(_RETURN, _ALLOW)])
 
 
-def _known(machine: str) -> str:
+def _known_machine(machine: str) -> str:
     if machine not in _ARCHITECTURES:
         raise OSError(f"no seccomp table for {machine}")
     return machine
 
 
-def _sockets(column: int, *, anything: bool, streams: bool) -> list[bytes]:
+def _socket_rules(column: int, *, anything: bool, streams: bool) -> list[bytes]:
     """The rules for sockets that can be made.
 
     A socket of a pair can send to, or connect to, any path unless its kind is stream or packets.
     """
-    unix = [_op(_EQUAL, _AF_UNIX, 1, 0), _op(_RETURN, _EPERM)]
-    kind = [_op(_LOAD, 24), _op(_AND, _KIND), _op(_EQUAL, _STREAM, 1, 0)]
+    unix = [_bpf_op(_EQUAL, _AF_UNIX, 1, 0), _bpf_op(_RETURN, _EPERM)]
+    kind = [_bpf_op(_LOAD, 24), _bpf_op(_AND, _KIND), _bpf_op(_EQUAL, _STREAM, 1, 0)]
     if anything:
         return _with_argument(_SOCKET[column], 0, unix)
     pairs = [
         *unix,
         *kind[:2],
-        _op(_EQUAL, _STREAM, 2, 0),
-        _op(_EQUAL, _PACKETS, 1, 0),
-        _op(_RETURN, _EPERM),
+        _bpf_op(_EQUAL, _STREAM, 2, 0),
+        _bpf_op(_EQUAL, _PACKETS, 1, 0),
+        _bpf_op(_RETURN, _EPERM),
     ]
-    made = _with_argument(_SOCKET[column], 0, [*unix, *kind, _op(_RETURN, _EPERM)])
+    made = _with_argument(_SOCKET[column], 0, [*unix, *kind, _bpf_op(_RETURN, _EPERM)])
     return [
-        *(made if streams else _answer(_SOCKET[column], _EPERM)),
+        *(made if streams else _answer_rules(_SOCKET[column], _EPERM)),
         *_with_argument(_SOCKETPAIR[column], 0, pairs),
     ]
 
 
-def _shared(column: int, changes: int) -> list[bytes]:
+def _user_rules(column: int, changes: int) -> list[bytes]:
     """The rules for files and processes of the user.
 
     `changes` is the answer to changes of modes and times.
     """
     code: list[bytes] = []
     for numbers in CHANGES.values():
-        code += _answer(numbers[column], changes)
+        code += _answer_rules(numbers[column], changes)
     for numbers, place in _OTHERS.values():
-        code += _with_argument(numbers[column], place, [_op(_EQUAL, 0, 1, 0), _op(_RETURN, _EPERM)])
+        code += _with_argument(
+            numbers[column], place, [_bpf_op(_EQUAL, 0, 1, 0), _bpf_op(_RETURN, _EPERM)]
+        )
     code += _with_argument(
-        _OTHERS["setpriority"][0][column], 0, [_op(_EQUAL, 0, 1, 0), _op(_RETURN, _EPERM)]
+        _OTHERS["setpriority"][0][column], 0, [_bpf_op(_EQUAL, 0, 1, 0), _bpf_op(_RETURN, _EPERM)]
     )
     code += _with_argument(
-        _OTHERS["ioprio_set"][0][column], 0, [_op(_EQUAL, 1, 1, 0), _op(_RETURN, _EPERM)]
+        _OTHERS["ioprio_set"][0][column], 0, [_bpf_op(_EQUAL, 1, 1, 0), _bpf_op(_RETURN, _EPERM)]
     )
     code += _with_argument(
-        _FCNTL[column], 1, [_op(_EQUAL, _F_SETLEASE, 0, 1), _op(_RETURN, _EPERM)]
+        _FCNTL[column], 1, [_bpf_op(_EQUAL, _F_SETLEASE, 0, 1), _bpf_op(_RETURN, _EPERM)]
     )
     harmless = [
-        _op(_EQUAL, _FICLONE, 4, 0),
-        _op(_EQUAL, _FICLONERANGE, 3, 0),
-        _op(_AND, 0xFFFFFF00),
+        _bpf_op(_EQUAL, _FICLONE, 4, 0),
+        _bpf_op(_EQUAL, _FICLONERANGE, 3, 0),
+        _bpf_op(_AND, 0xFFFFFF00),
     ]
     return code + _with_argument(
-        _IOCTL[column], 1, [*harmless, _op(_EQUAL, _TERMINAL, 1, 0), _op(_RETURN, _EPERM)]
+        _IOCTL[column], 1, [*harmless, _bpf_op(_EQUAL, _TERMINAL, 1, 0), _bpf_op(_RETURN, _EPERM)]
     )
 
 
-def _signals(column: int, mine: int) -> list[bytes]:
+def _signal_rules(column: int, mine: int) -> list[bytes]:
     """The rules for signals: those sent, and the receiver of those that a file sends."""
     code: list[bytes] = []
     for numbers in _SIGNALS.values():
-        code += _with_argument(numbers[column], 0, [_op(_EQUAL, mine, 1, 0), _op(_RETURN, _EPERM)])
+        code += _with_argument(
+            numbers[column], 0, [_bpf_op(_EQUAL, mine, 1, 0), _bpf_op(_RETURN, _EPERM)]
+        )
     for command in (_F_SETOWN, _F_SETSIG, _F_SETOWN_EX):
         code += _with_argument(
-            _FCNTL[column], 1, [_op(_EQUAL, command, 0, 1), _op(_RETURN, _EPERM)]
+            _FCNTL[column], 1, [_bpf_op(_EQUAL, command, 0, 1), _bpf_op(_RETURN, _EPERM)]
         )
     return code
 
 
-def _truncation(column: int) -> list[bytes]:
+def _truncation_rules(column: int) -> list[bytes]:
     """The rules against truncation without the right to write.
 
     They refuse truncate(2), and open(2) that truncates without asking for the right to write.
     openat2 passes its flags in memory, so it is reported as missing (ENOSYS).
     """
-    code = _answer(_TRUNCATE[column], _EPERM) + _answer(_OPENAT2[column], _ENOSYS)
-    writes = [_op(_AND, 3), _op(_EQUAL, 1, 2, 0), _op(_EQUAL, 2, 1, 0), _op(_RETURN, _EPERM)]
+    code = _answer_rules(_TRUNCATE[column], _EPERM) + _answer_rules(_OPENAT2[column], _ENOSYS)
+    writes = [
+        _bpf_op(_AND, 3),
+        _bpf_op(_EQUAL, 1, 2, 0),
+        _bpf_op(_EQUAL, 2, 1, 0),
+        _bpf_op(_RETURN, _EPERM),
+    ]
     for numbers, place in ((_OPEN, 1), (_OPENAT, 2)):
         code += _with_argument(
-            numbers[column], place, [_op(_ANY_BIT, _O_TRUNC, 0, len(writes)), *writes]
+            numbers[column], place, [_bpf_op(_ANY_BIT, _O_TRUNC, 0, len(writes)), *writes]
         )
     return code
 
 
-def _op(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+def _bpf_op(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
     return struct.pack("HBBI", code, if_true, if_false, value & 0xFFFFFFFF)
 
 
-def _answer(number: int, answer: int) -> list[bytes]:
+def _answer_rules(number: int, answer: int) -> list[bytes]:
     """One answer to call `number`, for any arguments; empty if the machine lacks the call."""
-    return [_op(_EQUAL, number, 0, 1), _op(_RETURN, answer)] if number >= 0 else []
+    return [_bpf_op(_EQUAL, number, 0, 1), _bpf_op(_RETURN, answer)] if number >= 0 else []
 
 
 def _with_argument(number: int, argument: int, test: list[bytes]) -> list[bytes]:
@@ -337,5 +355,5 @@ def _with_argument(number: int, argument: int, test: list[bytes]) -> list[bytes]
 
     If `test` does not refuse, the rest of the list decides.
     """
-    body = [_op(_LOAD, 16 + 8 * argument), *test, _op(_LOAD, _NR)]
-    return [_op(_EQUAL, number, 0, len(body)), *body] if number >= 0 else []
+    body = [_bpf_op(_LOAD, 16 + 8 * argument), *test, _bpf_op(_LOAD, _NR)]
+    return [_bpf_op(_EQUAL, number, 0, len(body)), *body] if number >= 0 else []

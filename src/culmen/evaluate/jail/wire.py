@@ -43,7 +43,7 @@ class TooLarge(WireError):
 # ------------------------------------------------------------------------------
 
 
-def frame(kind: str, payload: Data = b"") -> bytes:
+def frame_bytes(kind: str, payload: Data = b"") -> bytes:
     """Length (4 bytes), kind (1 ASCII character), payload."""
     return _HEADER.pack(len(payload), ord(kind)) + payload
 
@@ -62,7 +62,7 @@ HEADER_SIZE = _HEADER.size
 def send(channel: socket.socket, kind: str, payload: Data = b"") -> None:
     """Write one frame (blocking)."""
     if len(payload) < _LONG:
-        channel.sendall(frame(kind, payload))
+        channel.sendall(frame_bytes(kind, payload))
     else:  # better two calls than a copy
         channel.sendall(_HEADER.pack(len(payload), ord(kind)))
         channel.sendall(payload)
@@ -73,11 +73,11 @@ def receive(channel: socket.socket, limit: int) -> tuple[str, Data]:
 
     Raises EOFError if the other side has gone, TooLarge above `limit` bytes.
     """
-    kind, length = parse_header(exactly(channel, HEADER_SIZE), limit)
-    return kind, exactly(channel, length)
+    kind, length = parse_header(receive_exactly(channel, HEADER_SIZE), limit)
+    return kind, receive_exactly(channel, length)
 
 
-def exactly(channel: socket.socket, size: int) -> bytearray:
+def receive_exactly(channel: socket.socket, size: int) -> bytearray:
     """Read exactly `size` bytes (blocking); raise EOFError if the other side has gone."""
     data = bytearray(size)
     rest = memoryview(data)
@@ -183,7 +183,7 @@ class ValueWriter:
     def _bytes(self, value: bytes, _depth: int) -> Any:
         return {
             _MARK: "bytes",
-            "v": self._put(bytes.__getitem__(value, slice(None)), bytes.__len__(value)),
+            "v": self._append_buffer(bytes.__getitem__(value, slice(None)), bytes.__len__(value)),
         }
 
     def _complex(self, value: complex, depth: int) -> Any:
@@ -203,9 +203,9 @@ class ValueWriter:
         array = numpy.asarray(value, order="C")
         if array.dtype.kind in "OUS" or array.ndim == 0:
             return self.plain(array.tolist(), depth + 1)
-        return self.raw(numpy, array)
+        return self.array_reference(numpy, array)
 
-    def raw(self, numpy: Any, array: Any) -> Any:
+    def array_reference(self, numpy: Any, array: Any) -> Any:
         """An array of numbers as a reference to its bytes in the buffers.
 
         Not a subclass, C order.
@@ -217,9 +217,12 @@ class ValueWriter:
         if name not in DTYPES:
             raise WireError(f"an array of {array.dtype} is not plain data")
         numbers = memoryview(array.reshape(-1).view(numpy.uint8)) if array.size else b""
-        return {_MARK: "array", "v": [name, list(array.shape), *self._put(numbers, array.nbytes)]}
+        return {
+            _MARK: "array",
+            "v": [name, list(array.shape), *self._append_buffer(numbers, array.nbytes)],
+        }
 
-    def _put(self, chunk: Any, size: int) -> list[int]:
+    def _append_buffer(self, chunk: Any, size: int) -> list[int]:
         """Append raw bytes to the buffers; return their offset and size."""
         offset, padding = self._size, -size % _ALIGNED
         self._chunks += (chunk, bytes(padding))
@@ -292,10 +295,10 @@ class ValueReader:
         if not isinstance(value, dict):
             return value
         if _MARK in value:
-            return self._marked(value[_MARK], value["v"], depth)
+            return self._read_marked(value[_MARK], value["v"], depth)
         return {self.revive(k, depth + 1): self.revive(v, depth + 1) for k, v in value.items()}
 
-    def _marked(self, name: Any, spec: Any, depth: int) -> Any:
+    def _read_marked(self, name: Any, spec: Any, depth: int) -> Any:
         read = self.marks.get(name) if type(name) is str else None
         if read is None:
             raise WireError("an unknown mark")
@@ -305,7 +308,7 @@ class ValueReader:
         return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[spec]
 
     def _bytes(self, spec: Any, _depth: int) -> bytes:
-        return bytes(self._slice(*spec))
+        return bytes(self._buffer_slice(*spec))
 
     def _complex(self, spec: Any, depth: int) -> complex:
         real, imag = (self.revive(part, depth + 1) for part in spec)
@@ -319,7 +322,7 @@ class ValueReader:
         ]  # in the order in which they were written
         keys = [self.revive(key, depth + 1) for key, _ in pairs]
         names = [tuple(key) if isinstance(key, list) else key for key in keys]
-        return dict(zip(apart(names), items))
+        return dict(zip(checked_keys(names), items))
 
     def _array(self, spec: Any, _depth: int) -> Any:
         import numpy
@@ -334,12 +337,12 @@ class ValueReader:
         dtype = numpy.dtype(name)
         if math.prod(shape) * dtype.itemsize != size:
             raise WireError("array shape and size disagree")
-        numbers = self._slice(offset, size)
+        numbers = self._buffer_slice(offset, size)
         if name == "|b1" and numpy.frombuffer(numbers, numpy.uint8).max(initial=0) > 1:
             raise WireError("neither true nor false")
         return numpy.frombuffer(numbers, dtype).reshape(shape)
 
-    def _slice(self, offset: Any, size: Any) -> memoryview:
+    def _buffer_slice(self, offset: Any, size: Any) -> memoryview:
         """A piece of the buffers.
 
         Pieces come in order and no two values share one: arrays stay independent, and a short frame
@@ -361,7 +364,7 @@ class ValueReader:
     }
 
 
-def apart(keys: list[Any]) -> list[Any]:
+def checked_keys(keys: list[Any]) -> list[Any]:
     """The keys of a table to be built; raise WireError if too many of them have one hash."""
     if max(Counter(map(hash, keys)).values(), default=0) > _ALIKE:
         raise WireError("too many keys with the same hash")

@@ -27,7 +27,7 @@ from culmen.evaluate.jail.confine import (
     REMOVE,
     ForkRequest,
     JailPolicy,
-    enter,
+    confine_process,
     own_descriptors,
 )
 from culmen.evaluate.jail.deputy import Deputy
@@ -46,7 +46,7 @@ class _Running:
     desk: socket.socket | None = None
     deputy: Deputy | None = None
 
-    def asks(self) -> int:
+    def question_descriptor(self) -> int:
         """The descriptor on which the child's next question arrives, -1 if none can come."""
         return (
             self.desk.fileno()
@@ -56,7 +56,7 @@ class _Running:
             else -1
         )
 
-    def hear(self) -> None:
+    def serve_question(self) -> None:
         """Take over the child's listener, or answer a question of one of its processes."""
         if self.desk is not None:
             with self.desk:
@@ -64,7 +64,7 @@ class _Running:
             self.desk = None
             self.deputy = Deputy(fds[0], self.job.work) if fds else None
         elif self.deputy is not None:
-            self.deputy.answer()
+            self.deputy.answer_syscall()
 
     def hang_up(self) -> None:
         """Close the channels of questions: the child asks no more."""
@@ -95,28 +95,28 @@ class Zygote:
             for fd in (
                 self.control.fileno(),
                 self.alarm,
-                *(r.asks() for r in self.running.values()),
+                *(r.question_descriptor() for r in self.running.values()),
             ):
                 if fd >= 0:
                     poll.register(fd, select.POLLIN)
-            ready = dict(poll.poll(self._patience()))
+            ready = dict(poll.poll(self._poll_timeout_ms()))
             if self.alarm in ready:
                 os.read(self.alarm, _BIG)
-            self._hear(ready)
-            if self.control.fileno() in ready and not self._obey():
-                return self._end()
-            self._reap()
-            self._enforce()
+            self._serve_questions(ready)
+            if self.control.fileno() in ready and not self._obey_message():
+                return self._end_all_children()
+            self._reap_children()
+            self._enforce_child_limits()
 
-    def _hear(self, ready: dict[int, int]) -> None:
+    def _serve_questions(self, ready: dict[int, int]) -> None:
         for running in self.running.values():
-            state = ready.get(running.asks(), 0)
+            state = ready.get(running.question_descriptor(), 0)
             if state & select.POLLIN:
-                running.hear()
+                running.serve_question()
             elif state & select.POLLHUP:  # an error is only a look that a signal interrupted
                 running.hang_up()  # all processes that could ask have ended
 
-    def _patience(self) -> float | None:
+    def _poll_timeout_ms(self) -> float | None:
         """Milliseconds until the next deadline or check."""
         if not self.running:
             return None
@@ -124,7 +124,7 @@ class Zygote:
         due = min(self.next_watch, *(r.deadline for r in self.running.values()))
         return max(0.0, due - now) * 1000 + 1
 
-    def _obey(self) -> bool:
+    def _obey_message(self) -> bool:
         """Obey one message from the orchestrator; False if it has gone."""
         data, fds, _, _ = socket.recv_fds(self.control, _BIG, 3)
         try:
@@ -132,15 +132,15 @@ class Zygote:
                 return False
             message = json.loads(data)
             if message["op"] == "run":
-                self._start(ForkRequest(**message["job"]), *fds)
+                self._fork_child(ForkRequest(**message["job"]), *fds)
             else:
-                self._stop(message["id"], "killed")
+                self._kill_child(message["id"], "killed")
         finally:
             for fd in fds:
                 os.close(fd)
         return True
 
-    def _start(self, job: ForkRequest, channel: int, log: int, line: int = -1) -> None:
+    def _fork_child(self, job: ForkRequest, channel: int, log: int, line: int = -1) -> None:
         try:
             if self.cage.level == "namespaces":
                 # the next fork becomes process 1 of a fresh namespace, so one fork suffices and its
@@ -156,16 +156,20 @@ class Zygote:
             ours, theirs = socket.socketpair() if self.cage.level == "restricted" else (None, None)
             pid = os.fork()
         except OSError as error:
-            return self._report({"id": job.id, "end": "jail_error", "text": str(error)})
+            return self._send_report({"id": job.id, "end": "jail_error", "text": str(error)})
         if pid == 0:
-            self._become(job, channel, log, line, theirs.fileno() if theirs is not None else -1)
+            self._become_child(
+                job, channel, log, line, theirs.fileno() if theirs is not None else -1
+            )
         if theirs is not None:
             theirs.close()
         now = time.monotonic()
         self.next_watch = now + WATCH_SECONDS if not self.running else self.next_watch
         self.running[pid] = _Running(job, now + job.seconds, desk=ours)
 
-    def _become(self, job: ForkRequest, channel: int, log: int, line: int, desk: int) -> NoReturn:
+    def _become_child(
+        self, job: ForkRequest, channel: int, log: int, line: int, desk: int
+    ) -> NoReturn:
         """Become the child: confine, then run; never return into the fork-server's loop."""
         try:
             signal.set_wakeup_fd(-1)
@@ -174,13 +178,13 @@ class Zygote:
         finally:
             os._exit(1)
 
-    def _stop(self, number: int, why: str) -> None:
+    def _kill_child(self, number: int, why: str) -> None:
         for pid, running in self.running.items():
             if running.job.id == number:
                 running.end = why if running.end == "exit" else running.end
                 os.kill(pid, signal.SIGKILL)
 
-    def _reap(self) -> None:
+    def _reap_children(self) -> None:
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -191,47 +195,49 @@ class Zygote:
             self.helpers.discard(pid)
             running = self.running.pop(pid, None)
             if running is not None:
-                self._finish(running, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+                self._finish_child(
+                    running, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss
+                )
 
-    def _finish(self, running: _Running, status: int, cpu: float, peak_kb: int) -> None:
+    def _finish_child(self, running: _Running, status: int, cpu: float, peak_kb: int) -> None:
         running.hang_up()
         if self.cage.level != "namespaces":
-            self._sweep()
+            self._kill_orphans()
             if self.cage.scratch:
-                self._remove(running.job.work)
+                self._remove_folder(running.job.work)
         code = os.waitstatus_to_exitcode(status)
         if code != -signal.SIGKILL:  # it ended by itself before our signal came
             running.end = "exit"
-        self._report(
+        self._send_report(
             {"id": running.job.id, "end": running.end, "code": code, "cpu": cpu, "peak_kb": peak_kb}
         )
 
-    def _enforce(self) -> None:
+    def _enforce_child_limits(self) -> None:
         now = time.monotonic()
         for running in list(self.running.values()):
             if now >= running.deadline:
-                self._stop(running.job.id, "timeout")
+                self._kill_child(running.job.id, "timeout")
         if self.running and now >= self.next_watch:
             self.next_watch = now + WATCH_SECONDS
-            for pid, kilobytes in self.memory().items():
+            for pid, kilobytes in self.children_kb().items():
                 if kilobytes > self.limit_kb(pid):
-                    self._stop(self.running[pid].job.id, "memory")
+                    self._kill_child(self.running[pid].job.id, "memory")
             if self.cage.level != "namespaces":
-                self._sweep()
+                self._kill_orphans()
 
-    def memory(self) -> dict[int, int]:
+    def children_kb(self) -> dict[int, int]:
         """Kilobytes in use by each child and its descendants."""
-        return procfs.memory(list(self.running), self.limit_kb)
+        return procfs.tree_kb(list(self.running), self.limit_kb)
 
     def limit_kb(self, pid: int) -> int:
         """Limit in kilobytes for a child and its descendants."""
         return self.running[pid].job.memory_mb * 1024 + self.cage.baseline // 1024
 
-    def _sweep(self) -> None:
+    def _kill_orphans(self) -> None:
         """Kill orphans, which are reparented to this process as their sub-reaper."""
         known = self.running.keys() | self.helpers
         for _ in range(1000):
-            strays = [pid for pid in procfs.children(os.getpid()) if pid not in known]
+            strays = [pid for pid in procfs.child_pids(os.getpid()) if pid not in known]
             if not strays:
                 return
             for pid in strays:
@@ -240,62 +246,62 @@ class Zygote:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, 0)
 
-    def _remove(self, folder: str) -> None:
+    def _remove_folder(self, folder: str) -> None:
         """Remove a folder in a separate process, which does not block the loop."""
         self.helpers.add(os.posix_spawn(REMOVE[0], [*REMOVE, folder], {"PATH": "/usr/bin:/bin"}))
 
-    def _end(self) -> None:
+    def _end_all_children(self) -> None:
         for pid in self.running:
             os.kill(pid, signal.SIGKILL)
         if self.cage.level != "namespaces":
             for pid in list(self.running):
                 os.waitpid(pid, 0)
             self.running.clear()
-            self._sweep()
+            self._kill_orphans()
             if self.cage.scratch:
-                self._remove(self.cage.scratch)
+                self._remove_folder(self.cage.scratch)
 
-    def _report(self, message: dict[str, Any]) -> None:
+    def _send_report(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.control.send(json.dumps(message).encode())
 
 
-def jailed(
+def run_jailed_child(
     cage: JailPolicy, job: ForkRequest, channel: int, log: int, line: int, desk: int
 ) -> NoReturn:
     """Run in the child: confine it, or report the failure and end; then serve its one request."""
     own_descriptors(channel, log, line, desk)
     try:
-        enter(cage, job)
+        confine_process(cage, job)
     except OSError as error:
         with contextlib.suppress(OSError):
             wire.send(socket.socket(fileno=CHANNEL), "J", str(error).encode())
         os._exit(JAIL_FAILED)
-    runner.main(job.work)
+    runner.serve_request(job.work)
 
 
 def main() -> None:
     """Entry point: the control socket is descriptor `argv[1]`."""
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve_control_socket(socket.socket(fileno=int(sys.argv[1])))
 
 
-def serve(control: socket.socket) -> None:
+def serve_control_socket(control: socket.socket) -> None:
     """Serve until the control socket closes; its first message is the set-up."""
     control.set_inheritable(False)
     setup = json.loads(control.recv(1 << 20))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
-        cage = _settle(setup)
+        cage = _prepare_process(setup)
     except (ImportError, OSError) as error:
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         return
-    control.send(json.dumps({"ready": True, "threads": procfs.threads()}).encode())
+    control.send(json.dumps({"ready": True, "threads": procfs.thread_count()}).encode())
     gc.collect()
     gc.freeze()
-    Zygote(control, cage, jailed).serve()
+    Zygote(control, cage, run_jailed_child).serve()
 
 
-def _settle(setup: dict[str, Any]) -> JailPolicy:
+def _prepare_process(setup: dict[str, Any]) -> JailPolicy:
     """Import the preloaded packages, then inspect this process."""
     for name in setup["packages"]:
         importlib.import_module(name)

@@ -47,21 +47,21 @@ def first_programs(text: str, form: str, entry: str = "run") -> FirstPrograms:
     reader = _Reader(tree)
     if form == "legacy":
         for function in reader.functions.values():
-            reader.follow(function, {})
+            reader.follow_function(function, {})
     else:
         score = reader.functions.get("score")
         if score is not None and score.args.args:
-            reader.follow(score, {score.args.args[0].arg: reader.use(entry, 0)})
-    uses, stub = tuple(reader.arguments), _stub(reader.arguments)
-    if given := _example(tree):
+            reader.follow_function(score, {score.args.args[0].arg: reader.use_function(entry, 0)})
+    uses, stub = tuple(reader.arguments), _write_stub(reader.arguments)
+    if given := _embedded_program(tree):
         return FirstPrograms((given,), stub, uses, given=True)
     if (
         not uses
         or any(reader.arguments.values())
-        or not all(one.known() for one in reader.returned.values())
+        or not all(one.is_known() for one in reader.returned.values())
     ):
         return FirstPrograms((), stub, uses)
-    programs = dict.fromkeys(_program(reader.returned, fill) for fill in FILLS)
+    programs = dict.fromkeys(_first_program_text(reader.returned, fill) for fill in FILLS)
     return FirstPrograms(tuple(programs), stub, uses)
 
 
@@ -76,38 +76,38 @@ class _Value:
     number: bool = False  # used in arithmetic
     array: bool = False  # used as a numpy array
 
-    def part(self, place: int) -> _Value:
+    def part_at(self, place: int) -> _Value:
         """The part at this index."""
         self.parts += [_Value() for _ in range(len(self.parts), place + 1)]
         return self.parts[place]
 
-    def each(self) -> _Value:
+    def any_element(self) -> _Value:
         """Any element."""
         self.element = self.element or _Value()
         return self.element
 
-    def width(self) -> int:
+    def element_length(self) -> int:
         """The length of the elements, 0 if it is not known."""
         return (self.element.length or len(self.element.parts)) if self.element else 0
 
-    def values(self) -> list[_Value]:
+    def tuple_values(self) -> list[_Value]:
         """The values of a tuple; none if it is a list, an array or a number."""
-        if self.width() or self.length not in (0, len(self.parts)):
+        if self.element_length() or self.length not in (0, len(self.parts)):
             return []
         return self.parts if not self.length or any(part.name for part in self.parts) else []
 
     def shape(self) -> tuple[int, ...] | None:
         """() of a number, (count,) of a list, (count, width) of points; None if unknown."""
         if self.length:
-            return (self.length, self.width()) if self.width() else (self.length,)
+            return (self.length, self.element_length()) if self.element_length() else (self.length,)
         return None if self.parts or self.element or self.array else ()
 
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """True if the shapes are known.
 
         A part of a tuple counts as a number if nothing else is known of it.
         """
-        if values := self.values():
+        if values := self.tuple_values():
             return all(one.shape() is not None for one in values)
         return bool(self.shape() or self.number) and self.shape() is not None
 
@@ -128,17 +128,20 @@ class _Reader(ast.NodeVisitor):
         self._result: _Known = None
         self._depth = self._calls = 0
         for node in tree.body:
-            if isinstance(node, ast.Assign) and (value := self._number(node.value)) is not None:
+            if (
+                isinstance(node, ast.Assign)
+                and (value := self._whole_number(node.value)) is not None
+            ):
                 self._constants.update(
                     (one.id, value) for one in node.targets if isinstance(one, ast.Name)
                 )
 
-    def use(self, name: str, arguments: int) -> _Value:
+    def use_function(self, name: str, arguments: int) -> _Value:
         """The result of a function of the program."""
         self.arguments.setdefault(name, arguments)
         return self.returned.setdefault(name, _Value())
 
-    def follow(self, function: _Function, known: dict[str, _Known]) -> _Known:
+    def follow_function(self, function: _Function, known: dict[str, _Known]) -> _Known:
         """Read a function's body with these variables known; return its result, if known."""
         self._calls += 1
         if self._depth >= _DEEPEST or self._calls > _CALLS:
@@ -164,30 +167,30 @@ class _Reader(ast.NodeVisitor):
             case ast.Assign(
                 targets=[ast.Tuple() as target], value=ast.GeneratorExp(generators=[loop])
             ):
-                self._bind(target, self._value(loop.iter))
+                self._bind_target(target, self._value_of(loop.iter))
             case ast.Assign(targets=[target], value=value):
-                self._bind(target, self._value(value))
+                self._bind_target(target, self._value_of(value))
             case ast.Return(value=ast.expr() as value):
-                self._result = self._result or self._value(value)
+                self._result = self._result or self._value_of(value)
             case ast.Compare(left=left, ops=[sign, *_], comparators=[other, *_]):
-                self._calculate(left, *node.comparators)
+                self._mark_numbers(left, *node.comparators)
                 if isinstance(sign, ast.Eq | ast.NotEq):
-                    self._measure(left, other)
+                    self._note_lengths(left, other)
             case ast.BinOp(left=left, right=right):
-                self._calculate(left, right)
+                self._mark_numbers(left, right)
             case ast.Call() | ast.Subscript():
-                self._value(node)
+                self._value_of(node)
             case _:
                 pass
 
-    def _bind(self, target: ast.expr, value: _Known) -> None:
+    def _bind_target(self, target: ast.expr, value: _Known) -> None:
         if isinstance(target, ast.Name):
             self._known[target.id] = value
             if isinstance(value, _Value):
                 value.name = value.name or target.id
         elif isinstance(target, ast.Tuple):
             for place, one in enumerate(target.elts):
-                self._bind(one, value.part(place) if isinstance(value, _Value) else None)
+                self._bind_target(one, value.part_at(place) if isinstance(value, _Value) else None)
 
     def _bind_each(self, target: ast.expr, iterated: ast.expr) -> None:
         """Bind loop variables to elements of the iterated value."""
@@ -198,72 +201,74 @@ class _Reader(ast.NodeVisitor):
                 for one, each in zip(targets[name == "enumerate" :], given):
                     self._bind_each(one, each)
             case _:
-                value = self._value(iterated)
-                self._bind(target, value.each() if isinstance(value, _Value) else None)
+                value = self._value_of(iterated)
+                self._bind_target(
+                    target, value.any_element() if isinstance(value, _Value) else None
+                )
 
-    def _value(self, node: ast.expr) -> _Known:
+    def _value_of(self, node: ast.expr) -> _Known:
         """The value, or part of one, of an expression."""
         match node:
             case ast.Name(id=name):
                 return self._known.get(name)
             case ast.Tuple(elts=elements):
-                found = [self._value(one) for one in elements]
+                found = [self._value_of(one) for one in elements]
                 return _Value(parts=[one if isinstance(one, _Value) else _Value() for one in found])
             case ast.IfExp(body=body, orelse=orelse):
-                return self._value(body) or self._value(orelse)
+                return self._value_of(body) or self._value_of(orelse)
             case ast.Subscript(value=value, slice=index):
-                return self._index(self._value(value), index)
+                return self._indexed_value(self._value_of(value), index)
             case ast.Call():
-                return self._call(node)
+                return self._call_result(node)
             case ast.Attribute(value=value, attr=name):
-                return name if self._value(value) == _MODULE else None
+                return name if self._value_of(value) == _MODULE else None
         return None
 
-    def _index(self, base: _Known, index: ast.expr) -> _Known:
+    def _indexed_value(self, base: _Known, index: ast.expr) -> _Known:
         if not isinstance(base, _Value):
             return None
-        place = self._number(index)
+        place = self._whole_number(index)
         if place is not None and place < _PARTS:
-            return base.part(place)
+            return base.part_at(place)
         base.array = base.array or isinstance(index, ast.Tuple)
-        element = base.each()
+        element = base.any_element()
         return None if isinstance(index, ast.Tuple | ast.Slice) else element
 
-    def _call(self, node: ast.Call) -> _Known:
-        name, function = _called(node), self._value(node.func)
+    def _call_result(self, node: ast.Call) -> _Known:
+        name, function = _callee_name(node), self._value_of(node.func)
         if name in _LOADERS:
             return _MODULE
         if isinstance(function, str) and function != _MODULE:
-            return self.use(function, len(node.args) + len(node.keywords))
+            return self.use_function(function, len(node.args) + len(node.keywords))
         if isinstance(node.func, ast.Name) and name in self.functions:
             params = self.functions[name].args.args
-            known = {param.arg: self._value(value) for param, value in zip(params, node.args)}
-            return self.follow(self.functions[name], known)
-        first = self._value(node.args[0]) if node.args else None
+            known = {param.arg: self._value_of(value) for param, value in zip(params, node.args)}
+            return self.follow_function(self.functions[name], known)
+        first = self._value_of(node.args[0]) if node.args else None
         if (
             name in ("points", "vector") and len(node.args) == 4
         ):  # the readers of culmen.evaluate.certify
             self._set_lengths(first, node.args[2:] if name == "points" else node.args[3:])
         if name == "float":
-            self._calculate(*node.args)
+            self._mark_numbers(*node.args)
         if name in _SAME:
             return first or (
-                self._value(node.func.value) if isinstance(node.func, ast.Attribute) else None
+                self._value_of(node.func.value) if isinstance(node.func, ast.Attribute) else None
             )
         return None
 
-    def _calculate(self, *operands: ast.expr) -> None:
+    def _mark_numbers(self, *operands: ast.expr) -> None:
         for one in operands:
-            if isinstance(value := self._value(one), _Value):
+            if isinstance(value := self._value_of(one), _Value):
                 value.number = True
 
-    def _measure(self, one: ast.expr, other: ast.expr) -> None:
+    def _note_lengths(self, one: ast.expr, other: ast.expr) -> None:
         """Note the lengths in a comparison: `len(x) != 3`, `x.shape != (3, 2)`."""
         match one, other:
             case ast.Call(func=ast.Name(id="len"), args=[whole]), _:
-                self._set_lengths(self._value(whole), [other])
+                self._set_lengths(self._value_of(whole), [other])
             case ast.Attribute(value=whole, attr="shape"), ast.Tuple(elts=sizes):
-                self._set_lengths(self._value(whole), sizes, array=True)
+                self._set_lengths(self._value_of(whole), sizes, array=True)
             case _:
                 pass
 
@@ -271,21 +276,21 @@ class _Reader(ast.NodeVisitor):
         if isinstance(value, _Value):
             value.array = value.array or array
             for size in sizes if len(sizes) < 3 else ():
-                value.length = self._number(size) or value.length
-                value = value.each() if size is not sizes[-1] else value
+                value.length = self._whole_number(size) or value.length
+                value = value.any_element() if size is not sizes[-1] else value
 
-    def _number(self, node: ast.expr) -> int | None:
+    def _whole_number(self, node: ast.expr) -> int | None:
         """A whole number that is not negative: a literal, or a constant of the module."""
         if isinstance(node, ast.Name):
             return self._constants.get(node.id)
         return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
 
 
-def _called(node: ast.Call) -> str:
+def _callee_name(node: ast.Call) -> str:
     return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
 
 
-def _example(tree: ast.Module) -> str:
+def _embedded_program(tree: ast.Module) -> str:
     """A program that the evaluator contains as a text, "" if there is none.
 
     The constant is named SEED, EXAMPLE or INITIAL_PROGRAM.
@@ -302,7 +307,7 @@ def _example(tree: ast.Module) -> str:
     return ""
 
 
-def _stub(arguments: dict[str, int]) -> str:
+def _write_stub(arguments: dict[str, int]) -> str:
     """Functions of these names and numbers of arguments, without bodies."""
     if not arguments:
         return ""
@@ -313,11 +318,11 @@ def _stub(arguments: dict[str, int]) -> str:
     return text
 
 
-def _program(returned: dict[str, _Value], fill: str) -> str:
+def _first_program_text(returned: dict[str, _Value], fill: str) -> str:
     """A module that defines each function, its numbers as constants on top."""
     constants: dict[str, str] = {}
     functions = [
-        f"def {name}():\n    return {_expression(value, fill, constants)}\n"
+        f"def {name}():\n    return {_return_expression(value, fill, constants)}\n"
         for name, value in returned.items()
     ]
     head = ['"""A first program: plain numbers in the shape that the evaluator asks for."""']
@@ -326,9 +331,9 @@ def _program(returned: dict[str, _Value], fill: str) -> str:
     return "\n\n".join([*head, *written]) + "\n\n\n" + "\n\n".join(functions)
 
 
-def _expression(value: _Value, fill: str, constants: dict[str, str]) -> str:
+def _return_expression(value: _Value, fill: str, constants: dict[str, str]) -> str:
     """The expression that a function returns; its numbers are added to `constants`."""
-    values = value.values()
+    values = value.tuple_values()
     parts = []
     for place, one in enumerate(values or [value]):
         shape = one.shape() or ()
@@ -346,12 +351,12 @@ def _expression(value: _Value, fill: str, constants: dict[str, str]) -> str:
             for each in (name, *(f"{name}_{n}" for n in range(2, 999)))
             if each not in constants
         )
-        constants[name] = _written(_numbers(shape, fill))
+        constants[name] = _number_literal(_fill_numbers(shape, fill))
         parts.append(f"np.array({name})" if one.array and shape else name)
     return ", ".join(parts) + ("," if len(values) == 1 else "")
 
 
-def _numbers(shape: tuple[int, ...], fill: str) -> float | list[float] | list[list[float]]:
+def _fill_numbers(shape: tuple[int, ...], fill: str) -> float | list[float] | list[list[float]]:
     """Numbers in this shape.
 
     `fill` "grid": points on a grid in the unit cube; "spread": scattered over the cube; "corner":
@@ -360,25 +365,25 @@ def _numbers(shape: tuple[int, ...], fill: str) -> float | list[float] | list[li
     if not shape:
         return float(fill == "ones")
     if len(shape) == 1:
-        small = round(0.45 / _cells(shape[0], 2), 4) if fill == "grid" else 0.01
+        small = round(0.45 / _cells_per_axis(shape[0], 2), 4) if fill == "grid" else 0.01
         return [{"zeros": 0.0, "ones": 1.0}.get(fill, small)] * shape[0]
     count, width = shape
     if fill == "grid":
-        return _grid(count, width)
+        return _grid_points(count, width)
     if fill in ("zeros", "ones"):
         return [[float(fill == "ones")] * width] * count
     low, wide = (0.04, 0.92) if fill == "spread" else (0.05, 0.4)
-    return [[round(low + wide * x, 4) for x in point] for point in _scattered(count, width)]
+    return [[round(low + wide * x, 4) for x in point] for point in _scattered_points(count, width)]
 
 
-def _cells(count: int, width: int) -> int:
+def _cells_per_axis(count: int, width: int) -> int:
     """Cells along an axis of the smallest grid with room for `count` points."""
     return next(cells for cells in range(1, count + 1) if cells**width >= count)
 
 
-def _grid(count: int, width: int) -> list[list[float]]:
+def _grid_points(count: int, width: int) -> list[list[float]]:
     """Centres of the first `count` cells of a grid in the unit cube."""
-    cells = _cells(count, width)
+    cells = _cells_per_axis(count, width)
     along = [cells] * (width - 1) + [-(-count // cells ** (width - 1))]
     return [
         [round((n // cells**axis % each + 0.5) / each, 4) for axis, each in enumerate(along)]
@@ -386,7 +391,7 @@ def _grid(count: int, width: int) -> list[list[float]]:
     ]
 
 
-def _scattered(count: int, width: int) -> list[list[float]]:
+def _scattered_points(count: int, width: int) -> list[list[float]]:
     """Evenly scattered points in the unit cube.
 
     A Kronecker sequence with powers of the generalised golden ratio.
@@ -400,13 +405,13 @@ def _scattered(count: int, width: int) -> list[list[float]]:
     ]
 
 
-def _written(numbers: float | list[float] | list[list[float]]) -> str:
+def _number_literal(numbers: float | list[float] | list[list[float]]) -> str:
     """A literal of the numbers, one point a line."""
     if not isinstance(numbers, list):
         return repr(numbers)
     if len(numbers) > 1 and numbers == [numbers[0]] * len(numbers):
         # one number is changed more easily than many
-        return f"[{_written(numbers[0])}] * {len(numbers)}"
+        return f"[{_number_literal(numbers[0])}] * {len(numbers)}"
     if isinstance(numbers[0], list):
         return "[\n" + "".join(f"    {row!r},\n" for row in numbers) + "]"
     return repr(numbers)

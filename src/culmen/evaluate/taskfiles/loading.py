@@ -13,11 +13,17 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from culmen.core.errors import TaskError, UserError
-from culmen.core.task import Evaluator, Task, way
+from culmen.core.task import Evaluator, Task, parse_direction
 from culmen.evaluate.adapters import harbor, shinka
 from culmen.evaluate.adapters.openevolve import folder as openevolve
 from culmen.evaluate.taskfiles import interface, reading, task_toml
-from culmen.evaluate.taskfiles.reading import closest, missing, one_of, read_text, shown
+from culmen.evaluate.taskfiles.reading import (
+    closest_name,
+    missing_file_error,
+    one_of,
+    read_text,
+    text_for_agents,
+)
 from culmen.evaluate.taskfiles.schema import check_text
 
 Seeds = Sequence[Mapping[str, str]]
@@ -36,13 +42,13 @@ def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "
     without a task.toml. Raises `TaskError` for a task that cannot work; none of its code is
     imported or run.
     """
-    task = _find(Path(path).expanduser(), goal, bool(seeds))
+    task = _find_task(Path(path).expanduser(), goal, bool(seeds))
     task = replace(task, goal=goal.strip()) if goal.strip() else task
-    task = directed(task, direction) if direction else task
+    task = with_direction(task, direction) if direction else task
     if not seeds:
         return task
     part, text = next(iter(seeds[0].items()))
-    return with_seeds(entered(task, part, text), seeds)
+    return with_seeds(with_entry(task, part, text), seeds)
 
 
 def with_seeds(task: Task, seeds: Seeds) -> Task:
@@ -90,7 +96,7 @@ def with_proxy(task: Task, proxy: str) -> Task:
     if task.evaluator.form != "legacy":
         what = f"form = {task.evaluator.form} needs no proxy: it is scored in another process"
         raise TaskError(what, where="--proxy", fix="leave it out")
-    return reading.digested(replace(task, evaluator=replace(task.evaluator, proxy=proxy)))
+    return reading.with_digest(replace(task, evaluator=replace(task.evaluator, proxy=proxy)))
 
 
 def as_it_is(task: Task) -> Task:
@@ -99,36 +105,36 @@ def as_it_is(task: Task) -> Task:
     if not task.evaluator.files:
         return task
     if not Path(task.evaluator.path).is_file():
-        raise missing(Path(task.evaluator.path))
+        raise missing_file_error(Path(task.evaluator.path))
     files = {
-        name: reading.sha256(folder / name)
+        name: reading.file_sha256(folder / name)
         for name in task.evaluator.files
         if (folder / name).is_file()
     }
     if files == task.evaluator.files:
         return task
     evaluator = replace(task.evaluator, files=files, digest=reading.evaluator_digest(files))
-    return reading.digested(replace(task, evaluator=evaluator))
+    return reading.with_digest(replace(task, evaluator=evaluator))
 
 
-def _find(place: Path, goal: str, seeded: bool) -> Task:
+def _find_task(place: Path, goal: str, seeded: bool) -> Task:
     if place.is_dir():
-        return _folder(place.resolve(), goal, seeded)
+        return _load_folder(place.resolve(), goal, seeded)
     if not place.exists():
-        raise nowhere(place.absolute())
+        raise missing_path_error(place.absolute())
     if place.suffix == ".toml":
-        return task_toml.read(place.resolve())
-    if place.name == shinka.EVALUATOR and shinka.fits(place.resolve().parent):
+        return task_toml.read_task_toml(place.resolve())
+    if place.name == shinka.EVALUATOR and shinka.can_read_folder(place.resolve().parent):
         return shinka.read_folder(place.resolve().parent, goal)
     if place.suffix == ".py":
         return read_evaluator(place.resolve(), goal, seeded)
     raise no_evaluator(place)
 
 
-def _folder(folder: Path, goal: str, seeded: bool) -> Task:
+def _load_folder(folder: Path, goal: str, seeded: bool) -> Task:
     settings, evaluator = folder / "task.toml", folder / "evaluator.py"
-    if settings.is_file() and (evaluator.is_file() or not harbor.fits(folder)):
-        return task_toml.read(settings)
+    if settings.is_file() and (evaluator.is_file() or not harbor.can_read_folder(folder)):
+        return task_toml.read_task_toml(settings)
     if (task := of_ecosystem(folder, goal)) is not None:
         return task
     if evaluator.is_file():
@@ -136,14 +142,14 @@ def _folder(folder: Path, goal: str, seeded: bool) -> Task:
     raise no_task(folder)
 
 
-def nowhere(path: Path) -> TaskError:
+def missing_path_error(path: Path) -> TaskError:
     """The error for a path that does not exist, with the names of tasks near by."""
     folder = path.parent
     names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
     tasks = [name for name in names[:_MANY] if _is_task(folder / name)]
-    near = closest(path.name, tasks) or closest(path.name, names)
+    near = closest_name(path.name, tasks) or closest_name(path.name, names)
     fix = f"write one to start from: culmen new {shlex.quote(path.name)}"
-    if any(path.name == each.name for each in _folders()):
+    if any(path.name == each.name for each in _example_folders()):
         fix = f"it is built in: culmen new {path.name} --example {path.name}"
         return TaskError(f"there is no folder '{path.name}' here", where=str(path), fix=fix)
     if tasks:
@@ -159,10 +165,12 @@ def no_task(folder: Path) -> TaskError:
     names = [file.name for file in files[:_MANY]]
     what = "no task here: neither task.toml nor evaluator.py"
     for wanted in _MARKS:
-        near = closest(wanted, [name for name in names if Path(name).suffix == Path(wanted).suffix])
+        near = closest_name(
+            wanted, [name for name in names if Path(name).suffix == Path(wanted).suffix]
+        )
         if near:
             return TaskError(what, where=str(folder), fix=f"did you mean to call {near} {wanted}?")
-    return TaskError(what, where=str(folder), fix=_start(folder, files))
+    return TaskError(what, where=str(folder), fix=_suggest_first_file(folder, files))
 
 
 def no_evaluator(file: Path) -> TaskError:
@@ -185,7 +193,7 @@ def _is_task(folder: Path) -> bool:
     return any((folder / name).is_file() for name in _MARKS)
 
 
-def _start(folder: Path, files: list[Path]) -> str:
+def _suggest_first_file(folder: Path, files: list[Path]) -> str:
     """The first file to write, judged by the other files of the folder."""
     new = f"culmen new {shlex.quote(str(folder / 'task'))}"
     if any(file.suffix in (".sh", ".bash") for file in files):
@@ -207,12 +215,12 @@ def _start(folder: Path, files: list[Path]) -> str:
 
 def examples() -> list[tuple[str, str]]:
     """The built-in tasks, sorted: (name, one-line description)."""
-    return [(folder.name, _line(folder)) for folder in _folders()]
+    return [(folder.name, _goal_sentence(folder)) for folder in _example_folders()]
 
 
 def example_path(name: str) -> Path:
     """The folder of a built-in task; raise `UserError` for an unknown name."""
-    folders = {folder.name: folder for folder in _folders()}
+    folders = {folder.name: folder for folder in _example_folders()}
     if name not in folders:
         raise UserError(
             f"there is no example '{name}'", where=f"--example {name}", fix=one_of(name, folders)
@@ -246,14 +254,14 @@ def write_new(directory: str | Path, example: str | None = None) -> tuple[Path, 
     return tuple(sorted(path for path in target.rglob("*") if path.is_file()))
 
 
-def _folders() -> list[Path]:
+def _example_folders() -> list[Path]:
     import culmen.tasks
 
     root = Path(culmen.tasks.__path__[0])
     return sorted(path.parent for path in root.glob("*/task.toml"))
 
 
-def _line(folder: Path) -> str:
+def _goal_sentence(folder: Path) -> str:
     """The first sentence of the goal, without its full stop."""
     goal = tomllib.loads((folder / "task.toml").read_text(encoding="utf-8"))["goal"]
     return " ".join(goal.split()).split(". ")[0].rstrip(".")
@@ -276,26 +284,28 @@ def read_evaluator(path: Path, goal: str = "", seeded: bool = False) -> Task:
     module = reading.parse_module(text, str(path))
     form = task_toml.guess_form(module, path)
     first = interface.first_programs(text, form, ENTRY)
-    program = _beside(path)
+    program = _initial_program_beside(path)
     if form == "legacy":
-        task = openevolve.read(program, path, _config(path), goal)
+        task = openevolve.task_from_files(program, path, _find_config(path), goal)
     else:
         task_toml.check_scorer(form, module, path)
-        task = _scored(path, form, goal, program)
+        task = _task_of_scorer(path, form, goal, program)
     options = {"uses": list(first.uses), **({"stub": first.stub} if first.stub else {})}
-    files, _ = reading.evaluator_files(path, _apart(path, program))
+    files, _ = reading.evaluator_files(path, _unrelated_files(path, program))
     evaluator = replace(task.evaluator, files=files, digest=reading.evaluator_digest(files))
-    task = reading.digested(
+    task = reading.with_digest(
         replace(task, evaluator=replace(evaluator, options={**evaluator.options, **options}))
     )
     if not (task.seeds or seeded or first.programs or goal.strip()):
         raise TaskError(
-            "an evaluator without a first program needs a goal", where=str(path), fix=_needed(first)
+            "an evaluator without a first program needs a goal",
+            where=str(path),
+            fix=_first_program_remedy(first),
         )
-    return task if task.seeds or seeded else _begun(task, first)
+    return task if task.seeds or seeded else _with_first_programs(task, first)
 
 
-def entered(task: Task, part: str, text: str) -> Task:
+def with_entry(task: Task, part: str, text: str) -> Task:
     """The task with its called function taken from a first program.
 
     Unchanged if a task.toml names the function.
@@ -303,21 +313,21 @@ def entered(task: Task, part: str, text: str) -> Task:
     if task.evaluator.form not in ("call", "serve") or Path(task.root, "task.toml").is_file():
         return task
     return replace(
-        task, evaluator=replace(task.evaluator, module=part, entry=_entry(text, Path(part)))
+        task, evaluator=replace(task.evaluator, module=part, entry=_entry_name(text, Path(part)))
     )
 
 
-def _scored(path: Path, form: task_toml.Form, goal: str, program: Path | None) -> Task:
+def _task_of_scorer(path: Path, form: task_toml.Form, goal: str, program: Path | None) -> Task:
     """The task of a `score` function."""
-    _, note = reading.evaluator_files(path, _apart(path, program))
-    packages = tuple(sorted({"numpy", *reading.preloadable(read_text(path))}))
+    _, note = reading.evaluator_files(path, _unrelated_files(path, program))
+    packages = tuple(sorted({"numpy", *reading.preloadable_modules(read_text(path))}))
     evaluator = Evaluator(
         form=form,
         path=str(path),
         entry=ENTRY,
         packages=packages,
-        verifier=_verifier(path, form),
-        shown=shown(path, "public"),
+        verifier=_find_verifier(path, form),
+        shown=text_for_agents(path, "public"),
     )
     task = Task(
         name=path.parent.name if path.stem == "evaluator" else path.stem,
@@ -328,15 +338,15 @@ def _scored(path: Path, form: task_toml.Form, goal: str, program: Path | None) -
     )
     if program is not None:
         text = read_text(program)
-        evaluator = replace(evaluator, module=program.name, entry=_entry(text, program))
+        evaluator = replace(evaluator, module=program.name, entry=_entry_name(text, program))
         task = replace(task, evaluator=evaluator, seeds=({program.name: text},))
-    return reading.digested(task)
+    return reading.with_digest(task)
 
 
-def _begun(task: Task, first: interface.FirstPrograms) -> Task:
+def _with_first_programs(task: Task, first: interface.FirstPrograms) -> Task:
     """The task with the programs that could be generated for it, if any."""
     if not first.programs:
-        return reading.digested(task)
+        return reading.with_digest(task)
     module = interface.PART if task.evaluator.form in ("call", "serve") else ""
     seeds = tuple({interface.PART: program} for program in first.programs)
     made = (
@@ -347,15 +357,15 @@ def _begun(task: Task, first: interface.FirstPrograms) -> Task:
     note = f"there is no first program beside the evaluator: {made}"
     options = {**task.evaluator.options, "made": not first.given}
     evaluator = replace(task.evaluator, module=module, options=options)
-    return reading.digested(
+    return reading.with_digest(
         replace(task, seeds=seeds, evaluator=evaluator, notes=(*task.notes, note))
     )
 
 
-def directed(task: Task, direction: str) -> Task:
+def with_direction(task: Task, direction: str) -> Task:
     """The task with this direction of scores (`core.task.way`)."""
     try:
-        direction = way(direction)
+        direction = parse_direction(direction)
     except UserError as error:
         raise TaskError(error.what, where="--direction", fix=error.fix) from None
     if task.objective.direction == direction:
@@ -366,37 +376,39 @@ def directed(task: Task, direction: str) -> Task:
         raise TaskError(
             f"the task says direction = {task.objective.direction}", where=where, fix=fix
         )
-    return reading.digested(replace(task, objective=replace(task.objective, direction=direction)))
+    return reading.with_digest(
+        replace(task, objective=replace(task.objective, direction=direction))
+    )
 
 
-def _beside(path: Path) -> Path | None:
+def _initial_program_beside(path: Path) -> Path | None:
     programs = openevolve.initial_programs(path.parent)
     return programs[0] if len(programs) == 1 else None
 
 
-def _apart(path: Path, program: Path | None) -> list[Path]:
+def _unrelated_files(path: Path, program: Path | None) -> list[Path]:
     """Files beside the evaluator that are not part of it.
 
     The first program, and files that are neither Python nor named in a Python file. The folder may
     be any folder, even the one with the run's output.
     """
     near = [read_text(file) for file in path.parent.glob("*.py") if file.is_file()]
-    spoken = {piece.strip("*") for text in near for piece in reading.spoken(text)}
+    spoken = {piece.strip("*") for text in near for piece in reading.possible_file_names(text)}
     found = [program] if program else []
-    for file in reading.walk(path.parent):
+    for file in reading.iter_relevant_files(path.parent):
         words = {file.name, file.relative_to(path.parent).parts[0], file.suffix or file.name}
         if file.suffix != ".py" and not words & spoken:
             found.append(file)
     return found
 
 
-def _config(path: Path) -> Path | None:
+def _find_config(path: Path) -> Path | None:
     return next(
         (p for p in (path.parent / "config.yaml", path.parent / "config.yml") if p.is_file()), None
     )
 
 
-def _verifier(path: Path, form: str) -> str:
+def _find_verifier(path: Path, form: str) -> str:
     """The verifier's file: verify.py beside the evaluator, or the evaluator; "" without one."""
     if form not in ("call", "command"):
         return ""
@@ -407,18 +419,20 @@ def _verifier(path: Path, form: str) -> str:
     return ""
 
 
-def _entry(text: str, program: Path) -> str:
+def _entry_name(text: str, program: Path) -> str:
     """Name of the called function: `run`, or the only function of the program."""
     module = reading.parse_module(text, str(program))
     defined = [name for name, found in module.names.items() if found.params is not None]
-    if module.has(ENTRY):
+    if module.may_define(ENTRY):
         return ENTRY
     if len(defined) == 1:
         return defined[0]
-    return reading.require(module, ENTRY, program, "call the function that is evaluated 'run'").name
+    return reading.require_function(
+        module, ENTRY, program, "call the function that is evaluated 'run'"
+    ).name
 
 
-def _needed(first: interface.FirstPrograms) -> str:
+def _first_program_remedy(first: interface.FirstPrograms) -> str:
     uses = f" that defines {', '.join(first.uses)}" if first.uses else ""
     return (
         f"give one with --seed-program FILE{uses}, or --goal TEXT, from which a model or an agent "
@@ -436,7 +450,7 @@ class FolderAdapter(Protocol):
     jail is a file of its own, which `evaluator_process` chooses by `evaluator.options["contract"]`.
     """
 
-    def fits(self, folder: Path) -> bool:
+    def can_read_folder(self, folder: Path) -> bool:
         """True if the folder is one of this ecosystem's, judged by its files."""
         ...
 
@@ -453,5 +467,5 @@ ADAPTERS: tuple[FolderAdapter, ...] = (harbor, openevolve, shinka)
 
 def of_ecosystem(folder: Path, goal: str = "") -> Task | None:
     """The task of a folder of a known ecosystem, None for any other folder."""
-    adapter = next((adapter for adapter in ADAPTERS if adapter.fits(folder)), None)
+    adapter = next((adapter for adapter in ADAPTERS if adapter.can_read_folder(folder)), None)
     return None if adapter is None else adapter.read_folder(folder, goal)

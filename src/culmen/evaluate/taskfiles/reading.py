@@ -19,7 +19,7 @@ import msgspec
 
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case
-from culmen.core.task import Evaluator, Limits, Objective, Surface, Task, fingerprint
+from culmen.core.task import Evaluator, Limits, Objective, Surface, Task, digest_pieces
 from culmen.evaluate.taskfiles import surface as markers
 
 LANGUAGES = {
@@ -67,7 +67,7 @@ def read_text(path: Path) -> str:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
-        raise missing(path) from None
+        raise missing_file_error(path) from None
     except OSError as error:
         raise TaskError(
             f"cannot be read: {error.strerror}",
@@ -80,17 +80,17 @@ def read_text(path: Path) -> str:
     return text.replace("\r\n", "\n")
 
 
-def missing(path: Path, key: str = "") -> TaskError:
+def missing_file_error(path: Path, key: str = "") -> TaskError:
     """The error for a missing file, with the nearest name in its folder."""
     folder = path.parent
     names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-    near = closest(path.name, names)
+    near = closest_name(path.name, names)
     fix = f"did you mean '{near}'?" if near else f"create {path.name}, or name another file"
     where = f"{key}: {path}" if key else str(path)
     return TaskError(f"file '{path.name}' does not exist", where=where, fix=fix)
 
 
-def closest(name: str, names: Iterable[str]) -> str:
+def closest_name(name: str, names: Iterable[str]) -> str:
     """The most similar name, "" if none is near."""
     return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)), "")
 
@@ -98,7 +98,7 @@ def closest(name: str, names: Iterable[str]) -> str:
 def one_of(word: str, words: Iterable[str]) -> str:
     """The remedy for a wrong word: the nearest word, if any, and all possible ones."""
     choices = sorted(words)
-    near = closest(word, choices)
+    near = closest_name(word, choices)
     return (f"did you mean '{near}'? " if near else "") + f"possible: {', '.join(choices)}"
 
 
@@ -166,7 +166,7 @@ class Module(NamedTuple):
     names: dict[str, Definition]
     open: bool
 
-    def has(self, name: str) -> bool:
+    def may_define(self, name: str) -> bool:
         """True if the name is bound, or may be."""
         return self.open or name in self.names
 
@@ -190,11 +190,11 @@ def parse_module(text: str, where: str) -> Module:
         ) from None
     except (ValueError, RecursionError) as error:
         raise TaskError(f"not valid Python: {error}", where=where, fix="correct the file") from None
-    found = list(_bindings(tree.body))
+    found = list(_top_level_bindings(tree.body))
     return Module({d.name: d for d in found if d.name != "*"}, any(d.name == "*" for d in found))
 
 
-def preloadable(text: str) -> tuple[str, ...]:
+def preloadable_modules(text: str) -> tuple[str, ...]:
     """The numerical modules that a Python text imports and this machine has, sorted.
 
     Found without importing any. Loading them once before the first candidate saves loading them for
@@ -211,11 +211,13 @@ def preloadable(text: str) -> tuple[str, ...]:
         if isinstance(node, ast.ImportFrom) and node.module and not node.level
     }
     return tuple(
-        sorted(name for name in names if name.partition(".")[0] in _NUMERICAL and _installed(name))
+        sorted(
+            name for name in names if name.partition(".")[0] in _NUMERICAL and _is_installed(name)
+        )
     )
 
 
-def spoken(text: str) -> set[str]:
+def possible_file_names(text: str) -> set[str]:
     """The pieces between slashes of all short texts in a Python file: possible file names."""
     try:
         nodes = ast.walk(ast.parse(text))
@@ -229,7 +231,7 @@ def spoken(text: str) -> set[str]:
     return {piece for one in texts if len(one) < 200 for piece in one.replace("\\", "/").split("/")}
 
 
-def _installed(name: str) -> bool:
+def _is_installed(name: str) -> bool:
     locations, whole = None, ""
     for piece in name.split("."):
         whole = f"{whole}.{piece}".lstrip(".")
@@ -240,20 +242,20 @@ def _installed(name: str) -> bool:
     return True
 
 
-def require(module: Module, name: str, path: Path, why: str) -> Definition:
+def require_function(module: Module, name: str, path: Path, why: str) -> Definition:
     """The definition of a required function; raise `TaskError` with a near name without one."""
-    if module.has(name):
+    if module.may_define(name):
         return module.names.get(name, Definition(name, 1))
-    near = closest(name, module.names)
+    near = closest_name(name, module.names)
     hint = f"; there is '{near}' on line {module.names[near].line}" if near else ""
     raise TaskError(f"no function '{name}' is defined{hint}", where=str(path), fix=why)
 
 
-def _bindings(body: Iterable[ast.stmt]) -> Iterator[Definition]:
+def _top_level_bindings(body: Iterable[ast.stmt]) -> Iterator[Definition]:
     for node in body:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                yield _definition(node)
+                yield _function_definition(node)
             case ast.ClassDef(name=name):
                 yield Definition(name, node.lineno)
             case ast.Import(names=names) | ast.ImportFrom(names=names):
@@ -270,18 +272,18 @@ def _bindings(body: Iterable[ast.stmt]) -> Iterator[Definition]:
             case ast.AnnAssign(target=ast.Name(id=name)) if node.value is not None:
                 yield Definition(name, node.lineno)
             case _:
-                yield from _nested(node)
+                yield from _nested_bindings(node)
 
 
-def _nested(node: ast.stmt) -> Iterator[Definition]:
+def _nested_bindings(node: ast.stmt) -> Iterator[Definition]:
     """Names bound in the branches of if, try, with and for at the top level."""
     for field in ("body", "orelse", "finalbody"):
-        yield from _bindings(getattr(node, field, []))
+        yield from _top_level_bindings(getattr(node, field, []))
     for handler in getattr(node, "handlers", []):
-        yield from _bindings(handler.body)
+        yield from _top_level_bindings(handler.body)
 
 
-def _definition(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Definition:
+def _function_definition(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Definition:
     args = node.args
     positional = [a.arg for a in (*args.posonlyargs, *args.args)]
     first = len(positional) - len(args.defaults)
@@ -300,7 +302,7 @@ SHOWN_MOST = 20_000  # characters of a file that is shown whole
 _LONGEST = 100  # characters of a constant worth showing; a longer one may be an answer
 
 
-def shown(path: Path, how: Shown) -> str:
+def text_for_agents(path: Path, how: Shown) -> str:
     """The part of an evaluator's file that agents may read.
 
     "full": the whole file, cut after `SHOWN_MOST` characters. "public": its docstring, its short
@@ -314,7 +316,7 @@ def shown(path: Path, how: Shown) -> str:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return ""
-    pieces = [_quoted(ast.get_docstring(tree), "")]
+    pieces = [_quote_docstring(ast.get_docstring(tree), "")]
     for node in tree.body:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             line = ast.unparse(node)
@@ -323,11 +325,13 @@ def shown(path: Path, how: Shown) -> str:
             "_"
         ):
             head = f"def {node.name}({ast.unparse(node.args)}):"
-            pieces.append(f"{head}\n{_quoted(ast.get_docstring(node), '    ') or '    ...'}")
+            pieces.append(
+                f"{head}\n{_quote_docstring(ast.get_docstring(node), '    ') or '    ...'}"
+            )
     return "\n".join(filter(None, pieces))
 
 
-def _quoted(text: str | None, indent: str) -> str:
+def _quote_docstring(text: str | None, indent: str) -> str:
     if not text:
         return ""
     return "\n".join(f"{indent}{line}".rstrip() for line in f'"""{text}\n"""'.splitlines())
@@ -360,7 +364,7 @@ def evaluator_files(path: Path, apart: Iterable[Path]) -> tuple[dict[str, str], 
     folder, skipped = path.parent, {p.resolve() for p in apart}
     files: list[Path] = []
     size = 0
-    for file in walk(folder):
+    for file in iter_relevant_files(folder):
         if file.resolve() in skipped:
             continue
         files.append(file)
@@ -373,13 +377,13 @@ def evaluator_files(path: Path, apart: Iterable[Path]) -> tuple[dict[str, str], 
                 f"{folder} is large: only its own .py files count as the evaluator; move it to a "
                 "small folder"
             )
-            return _hashed(folder, {path, *near}), note
-    return _hashed(folder, {path, *files}), ""
+            return _file_digests(folder, {path, *near}), note
+    return _file_digests(folder, {path, *files}), ""
 
 
 def evaluator_digest(files: Mapping[str, str]) -> str:
     """Digest of an evaluator from those of its files."""
-    return fingerprint(*(piece for pair in files.items() for piece in pair))
+    return digest_pieces(*(piece for pair in files.items() for piece in pair))
 
 
 def task_digest(
@@ -405,18 +409,18 @@ def task_digest(
         objective,
         limits,
         surface,
-        [_immutable(surface, seed) for seed in seeds],
+        [_immutable_text(surface, seed) for seed in seeds],
     ]
-    return fingerprint(*(msgspec.json.encode(piece, order="sorted") for piece in plain))
+    return digest_pieces(*(msgspec.json.encode(piece, order="sorted") for piece in plain))
 
 
-def digested(task: Task) -> Task:
+def with_digest(task: Task) -> Task:
     """The task with its digest updated."""
     parts = (task.evaluator, task.cases, task.objective, task.limits, task.surface, task.seeds)
     return msgspec.structs.replace(task, digest=task_digest(*parts))
 
 
-def _immutable(surface: Surface, seed: dict[str, str]) -> dict[str, str | list[str]]:
+def _immutable_text(surface: Surface, seed: dict[str, str]) -> dict[str, str | list[str]]:
     fixed: dict[str, str | list[str]] = {
         name: seed[name] for name in surface.frozen if name in seed
     }
@@ -429,7 +433,7 @@ def _immutable(surface: Surface, seed: dict[str, str]) -> dict[str, str | list[s
     return fixed
 
 
-def walk(folder: Path) -> Iterator[Path]:
+def iter_relevant_files(folder: Path) -> Iterator[Path]:
     """Files of a folder and below that can matter to an evaluation."""
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(
@@ -441,11 +445,11 @@ def walk(folder: Path) -> Iterator[Path]:
                 yield file
 
 
-def _hashed(folder: Path, files: Iterable[Path]) -> dict[str, str]:
-    return {file.relative_to(folder).as_posix(): sha256(file) for file in sorted(files)}
+def _file_digests(folder: Path, files: Iterable[Path]) -> dict[str, str]:
+    return {file.relative_to(folder).as_posix(): file_sha256(file) for file in sorted(files)}
 
 
-def sha256(file: Path) -> str:
+def file_sha256(file: Path) -> str:
     """SHA-256 of a file's bytes, in hex."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -21,7 +21,7 @@ from culmen.core.task import Limits, Surface
 from culmen.evaluate.taskfiles.reading import (
     Shown,
     line_of,
-    missing,
+    missing_file_error,
     one_of,
     read_text,
     unknown_keys,
@@ -147,7 +147,7 @@ class TaskToml(msgspec.Struct, frozen=True):
     text: str
     table: TaskTable
 
-    def fault(self, what: str, section: str, key: str, fix: str) -> TaskError:
+    def error_at_key(self, what: str, section: str, key: str, fix: str) -> TaskError:
         """An error about one key."""
         line = line_of(self.text, section, key)
         return TaskError(
@@ -209,18 +209,18 @@ def read_seeds(source: TaskToml) -> tuple[Seeds, tuple[Path, ...]]:
             "use files, glob and parts for one initial program, or folders for several, or each "
             "for several of one file"
         )
-        raise source.fault(
+        raise source.error_at_key(
             "[seed] must name the initial programs in exactly one way", "", "seed", fix
         )
     if together:
-        named = _together(source, table, root)
+        named = _collect_parts(source, table, root)
     elif table.folders:
-        named = [_folder(source, root / name) for name in table.folders]
+        named = [_folder_parts(source, root / name) for name in table.folders]
     else:
         name = table.name or f"program{Path(table.each[0]).suffix}"
-        named = [{name: _file(source, "each", root, each)} for each in table.each]
-    seeds = tuple({name: _text(place) for name, place in seed.items()} for seed in named)
-    _check(source, seeds)
+        named = [{name: _resolve_file(source, "each", root, each)} for each in table.each]
+    seeds = tuple({name: _part_text(place) for name, place in seed.items()} for seed in named)
+    _check_seeds(source, seeds)
     return seeds, tuple(
         place for seed in named for place in seed.values() if isinstance(place, Path)
     )
@@ -242,14 +242,16 @@ def check_text(text: str, where: str) -> None:
         )
 
 
-def _together(source: TaskToml, table: SeedTable, root: Path) -> list[dict[str, Path | str]]:
-    found = [_file(source, "files", root, name) for name in table.files]
+def _collect_parts(source: TaskToml, table: SeedTable, root: Path) -> list[dict[str, Path | str]]:
+    found = [_resolve_file(source, "files", root, name) for name in table.files]
     if table.glob:
         matched = [
-            p for p in sorted(_glob(source, table.glob, root)) if p.is_file() and p not in found
+            p
+            for p in sorted(_match_pattern(source, table.glob, root))
+            if p.is_file() and p not in found
         ]
         if not matched and not found:
-            raise source.fault(
+            raise source.error_at_key(
                 f"no file matches '{table.glob}'", "seed", "glob", "correct the pattern"
             )
         found += matched
@@ -257,36 +259,36 @@ def _together(source: TaskToml, table: SeedTable, root: Path) -> list[dict[str, 
     for path in found:
         name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
         if name in seed:
-            raise source.fault(
+            raise source.error_at_key(
                 f"two parts are called '{name}'", "seed", "files", "name every part once"
             )
         seed[name] = path
     for name, text in table.parts.items():
         if name in seed or not safe_name(name):
             fix = "use a plain name that no initial file has"
-            raise source.fault(f"a part cannot be called '{name}'", "seed", "parts", fix)
+            raise source.error_at_key(f"a part cannot be called '{name}'", "seed", "parts", fix)
         seed[name] = text
     return [seed]
 
 
-def _glob(source: TaskToml, pattern: str, root: Path) -> list[Path]:
+def _match_pattern(source: TaskToml, pattern: str, root: Path) -> list[Path]:
     try:
         return list(root.glob(pattern))
     except (ValueError, NotImplementedError) as error:
-        raise source.fault(
+        raise source.error_at_key(
             f"bad pattern: {error}", "seed", "glob", 'use a relative one like "prompts/*.txt"'
         ) from None
 
 
-def _folder(source: TaskToml, folder: Path) -> dict[str, Path | str]:
+def _folder_parts(source: TaskToml, folder: Path) -> dict[str, Path | str]:
     if not folder.is_dir():
-        raise missing(folder, f"{source.path} (seed.folders)")
+        raise missing_file_error(folder, f"{source.path} (seed.folders)")
     visible = (p for p in sorted(folder.rglob("*")) if p.is_file() and "__pycache__" not in p.parts)
     parts: dict[str, Path | str] = {
         p.relative_to(folder).as_posix(): p for p in visible if p.name[0] != "."
     }
     if not parts:
-        raise source.fault(
+        raise source.error_at_key(
             f"folder '{folder.name}' holds no files",
             "seed",
             "folders",
@@ -295,38 +297,40 @@ def _folder(source: TaskToml, folder: Path) -> dict[str, Path | str]:
     return parts
 
 
-def _file(source: TaskToml, key: str, root: Path, name: str) -> Path:
+def _resolve_file(source: TaskToml, key: str, root: Path, name: str) -> Path:
     path = (root / name).resolve()
     if not path.is_file():
-        raise missing(path, f"{source.path} (seed.{key})")
+        raise missing_file_error(path, f"{source.path} (seed.{key})")
     return path
 
 
-def _text(place: Path | str) -> str:
+def _part_text(place: Path | str) -> str:
     return read_text(place) if isinstance(place, Path) else place
 
 
-def _check(source: TaskToml, seeds: Seeds) -> None:
+def _check_seeds(source: TaskToml, seeds: Seeds) -> None:
     for number, seed in enumerate(seeds, 1):
         for name, text in seed.items():
             check_text(text, f"{source.path} (initial program {number}, part {name})")
         if seed.keys() != seeds[0].keys():
             what = (
-                f"initial program {number} has the parts {_names(seed)}, number 1 has "
-                f"{_names(seeds[0])}"
+                f"initial program {number} has the parts {_part_names(seed)}, number 1 has "
+                f"{_part_names(seeds[0])}"
             )
-            raise source.fault(what, "", "seed", "give all initial programs the same part names")
+            raise source.error_at_key(
+                what, "", "seed", "give all initial programs the same part names"
+            )
         if sum(map(len, seed.values())) > source.table.surface.max_chars:
             what = (
                 f"initial program {number} is longer than surface.max_chars = "
                 f"{source.table.surface.max_chars}"
             )
-            raise source.fault(
+            raise source.error_at_key(
                 what, "surface", "max_chars", "raise max_chars or shorten the initial program"
             )
 
 
-def _names(seed: Mapping[str, str]) -> str:
+def _part_names(seed: Mapping[str, str]) -> str:
     return ", ".join(seed)
 
 
@@ -341,7 +345,7 @@ def read_cases(path: Path) -> tuple[Case, ...]:
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if not line.strip():
             continue
-        case = _case(line, f"{path}:{number}", str(len(cases) + 1))
+        case = _parse_case(line, f"{path}:{number}", str(len(cases) + 1))
         if case.id in seen:
             what = f"the id '{case.id}' is already that of line {seen[case.id]}"
             raise TaskError(
@@ -361,7 +365,7 @@ def read_cases(path: Path) -> tuple[Case, ...]:
     return tuple(cases)
 
 
-def _case(line: str, where: str, default_id: str) -> Case:
+def _parse_case(line: str, where: str, default_id: str) -> Case:
     try:
         raw: Any = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:

@@ -179,7 +179,7 @@ def immutable_change(seed: str, new: str) -> str:
     Line ends (CRLF or LF) and white space at the very end of the text do not count.
     """
     try:
-        before, after = _immutable(seed), _immutable(new)
+        before, after = _immutable_regions(seed), _immutable_regions(new)
     except MarkerError as error:
         return str(error)
     if len(before) != len(after):
@@ -188,18 +188,18 @@ def immutable_change(seed: str, new: str) -> str:
         if old != now:
             return (
                 f"the text outside the blocks was changed (part {place} of {len(before)}): "
-                f"{_first(old, now)}"
+                f"{_first_difference(old, now)}"
             )
     return ""
 
 
-def _immutable(text: str) -> list[str]:
+def _immutable_regions(text: str) -> list[str]:
     return [
         r.text for r in split_blocks(text.replace("\r\n", "\n").rstrip() + "\n") if not r.editable
     ]
 
 
-def _first(old: str, now: str) -> str:
+def _first_difference(old: str, now: str) -> str:
     """The first differing line, for the message."""
     for was, became in zip(old.split("\n"), now.split("\n")):
         if was != became:

@@ -14,12 +14,27 @@ import msgspec
 
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Case
-from culmen.core.task import Evaluator, Form, Objective, Surface, Task, constraint, goals, way
+from culmen.core.task import (
+    Evaluator,
+    Form,
+    Objective,
+    Surface,
+    Task,
+    parse_constraint,
+    parse_direction,
+    parse_metric_goals,
+)
 from culmen.core.usage import Budget
 from culmen.evaluate.adapters import shinka, spoken
 from culmen.evaluate.taskfiles import reading
 from culmen.evaluate.taskfiles import surface as markers
-from culmen.evaluate.taskfiles.reading import closest, language_of, missing, one_of, shown
+from culmen.evaluate.taskfiles.reading import (
+    closest_name,
+    language_of,
+    missing_file_error,
+    one_of,
+    text_for_agents,
+)
 from culmen.evaluate.taskfiles.schema import (
     EvaluatorTable,
     ObjectiveTable,
@@ -44,7 +59,7 @@ SCORE_ARGUMENTS: dict[str, tuple[str, ...]] = {
 }
 
 
-def read(path: Path) -> Task:
+def read_task_toml(path: Path) -> Task:
     """The task of a `task.toml`.
 
     Raises `TaskError` also for mistakes that would otherwise appear only later.
@@ -54,19 +69,19 @@ def read(path: Path) -> Task:
     seeds, seed_files = read_seeds(source)
     if not seeds and not table.goal.strip():
         fix = "add [seed] files = [...], or a goal from which a model can write the first program"
-        raise source.fault("a task without an initial program needs a goal", "", "goal", fix)
+        raise source.error_at_key("a task without an initial program needs a goal", "", "goal", fix)
     cases_path = root / table.cases
     if table.cases and not cases_path.is_file():
-        raise missing(cases_path, f"{path} (cases)")
+        raise missing_file_error(cases_path, f"{path} (cases)")
     cases = read_cases(cases_path) if table.cases else ()
-    surface = _surface(source, seeds)
-    evaluator = _evaluator(source, seeds)
+    surface = _build_surface(source, seeds)
+    evaluator = _build_evaluator(source, seeds)
     files, note = reading.evaluator_files(Path(evaluator.path), [path, cases_path, *seed_files])
     evaluator = msgspec.structs.replace(
         evaluator, digest=reading.evaluator_digest(files), files=files
     )
-    objective = _objective(source)
-    _limits(source)
+    objective = _build_objective(source)
+    _check_limits(source)
     return Task(
         name=table.name or root.resolve().name,
         goal=table.goal.strip(),
@@ -79,24 +94,26 @@ def read(path: Path) -> Task:
         features=tuple(table.features),
         deterministic=table.deterministic,
         system=table.system.strip(),
-        defaults=_defaults(source),
-        notes=tuple(filter(None, (note, *_notes(evaluator, cases)))),
+        defaults=_run_defaults(source),
+        notes=tuple(filter(None, (note, *_task_notes(evaluator, cases)))),
         root=str(root.resolve()),
         digest=reading.task_digest(evaluator, cases, objective, table.limits, surface, seeds),
     )
 
 
-def _evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
+def _build_evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
     table = source.table.evaluator
     if table.program or table.url:
-        path, form, contract = _spoken(source), table.form or "call", ""
+        path, form, contract = _spoken_evaluator_file(source), table.form or "call", ""
     else:
-        path, form, contract = _python(source)
+        path, form, contract = _python_evaluator(source)
     for key in ("thresholds", "proxy"):
         if form != "legacy" and getattr(table, key) != getattr(EvaluatorTable(), key):
-            raise source.fault(f"{key} belongs to form = legacy", "evaluator", key, "remove it")
-    _command(source, form, seeds)
-    name = _module(source, form, seeds)
+            raise source.error_at_key(
+                f"{key} belongs to form = legacy", "evaluator", key, "remove it"
+            )
+    _check_command(source, form, seeds)
+    name = _imported_part(source, form, seeds)
     suffix = Path(next(iter(seeds[0]))).suffix if seeds and form == "legacy" else ".py"
     _check_packages(source)
     return Evaluator(
@@ -114,42 +131,44 @@ def _evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
             **({"contract": contract} if contract else {}),
             **({"roles": list(table.roles)} if table.roles else {}),
         },
-        verifier=_verifier(source, form, path),
+        verifier=_verifier_path(source, form, path),
         proxy=table.proxy,
-        shown=shown(path, source.table.agents.evaluator),
+        shown=text_for_agents(path, source.table.agents.evaluator),
         program=tuple(table.program),
         url=table.url,
         image=table.image,
     )
 
 
-def _python(source: TaskToml) -> tuple[Path, Form, str]:
+def _python_evaluator(source: TaskToml) -> tuple[Path, Form, str]:
     """The evaluator's file, its form, and the ecosystem of its contract, "" for culmen's."""
     table = source.table.evaluator
     path = (source.path.parent / table.file).resolve()
     if not path.is_file():
-        raise missing(path, f"{source.path} (evaluator.file)")
+        raise missing_file_error(path, f"{source.path} (evaluator.file)")
     module = reading.read_module(path)
     form = table.form or guess_form(module, path)
     check_scorer(form, module, path)
-    return path, form, shinka.contract(module) if form == "legacy" else ""
+    return path, form, shinka.detect_contract(module) if form == "legacy" else ""
 
 
-def _spoken(source: TaskToml) -> Path:
+def _spoken_evaluator_file(source: TaskToml) -> Path:
     """The evaluator's file for an evaluator in another language.
 
     The file beside task.toml that its command names, else task.toml.
     """
     table, folder = source.table.evaluator, source.path.parent.resolve()
     if table.program and table.url:
-        raise source.fault("program and url are two evaluators", "evaluator", "url", "keep one")
+        raise source.error_at_key(
+            "program and url are two evaluators", "evaluator", "url", "keep one"
+        )
     if table.form not in ("", "call", "command"):
         fix = "use form = call or command"
-        raise source.fault(
+        raise source.error_at_key(
             f"form = {table.form} needs an evaluator in Python", "evaluator", "form", fix
         )
-    if table.url and (why := spoken.fault(table.url)):
-        raise source.fault(
+    if table.url and (why := spoken.url_fault(table.url)):
+        raise source.error_at_key(
             f"{table.url} cannot be asked: {why}", "evaluator", "url", "write such an address"
         )
     first = next(iter(table.program), "")
@@ -157,7 +176,7 @@ def _spoken(source: TaskToml) -> Path:
         return folder / source.path.name
     if first and not shutil.which(str(folder / first) if "/" in first else first):
         fix = "install it, or correct the command; one of the task's folder is written ./NAME"
-        raise source.fault(f"there is no program '{first}'", "evaluator", "program", fix)
+        raise source.error_at_key(f"there is no program '{first}'", "evaluator", "program", fix)
     files = [folder / word for word in table.program if (folder / word).is_file()]
     return next((file for file in files if file.parent == folder), folder / source.path.name)
 
@@ -168,10 +187,12 @@ def _check_packages(source: TaskToml) -> None:
         for package in getattr(table, key):
             if not all(piece.isidentifier() for piece in package.split(".")):
                 fix = "use names as in an import, without versions"
-                raise source.fault(f"'{package}' is not an importable name", "evaluator", key, fix)
+                raise source.error_at_key(
+                    f"'{package}' is not an importable name", "evaluator", key, fix
+                )
 
 
-def _verifier(source: TaskToml, form: str, evaluator: Path) -> str:
+def _verifier_path(source: TaskToml, form: str, evaluator: Path) -> str:
     """The verifier's absolute path, "" without one.
 
     It lies beside the evaluator, whose digest then covers it.
@@ -181,15 +202,17 @@ def _verifier(source: TaskToml, form: str, evaluator: Path) -> str:
         return ""
     path = (source.path.parent / name).resolve()
     if not path.is_file():
-        raise missing(path, f"{source.path} (evaluator.verify)")
+        raise missing_file_error(path, f"{source.path} (evaluator.verify)")
     if path.parent != evaluator.parent:
-        raise source.fault(
+        raise source.error_at_key(
             "the verifier is not beside the evaluator", "evaluator", "verify", "move it there"
         )
     if form not in ("call", "command"):
         fix = "use form = call or command, or remove verify"
-        raise source.fault(f"form = {form} has no output to verify", "evaluator", "verify", fix)
-    reading.require(reading.read_module(path), "certify", path, "define certify(output)")
+        raise source.error_at_key(
+            f"form = {form} has no output to verify", "evaluator", "verify", fix
+        )
+    reading.require_function(reading.read_module(path), "certify", path, "define certify(output)")
     return str(path)
 
 
@@ -201,9 +224,9 @@ def guess_form(module: reading.Module, path: Path) -> Form:
     if "score" in module.names:
         found = module.names["score"]
         return "serve" if "call" in (*(found.params or ()), *found.optional) else "call"
-    if module.has("evaluate") or shinka.contract(module):
+    if module.may_define("evaluate") or shinka.detect_contract(module):
         return "legacy"
-    near = closest("score", module.names) or closest("evaluate", module.names)
+    near = closest_name("score", module.names) or closest_name("evaluate", module.names)
     raise TaskError(
         "the evaluator defines neither 'score' nor 'evaluate'"
         + (f"; there is '{near}'" if near else ""),
@@ -215,10 +238,10 @@ def guess_form(module: reading.Module, path: Path) -> Form:
 def check_scorer(form: str, module: reading.Module, path: Path) -> None:
     """Raise `TaskError` if the form's function is missing or has an unknown argument."""
     if form == "legacy":
-        if not shinka.contract(module):
-            reading.require(module, "evaluate", path, "define evaluate(program_path)")
+        if not shinka.detect_contract(module):
+            reading.require_function(module, "evaluate", path, "define evaluate(program_path)")
         return
-    found = reading.require(
+    found = reading.require_function(
         module, "score", path, f"define score({'call' if form == 'serve' else 'output'})"
     )
     where = f"{path}:{found.line}"
@@ -234,11 +257,11 @@ def check_scorer(form: str, module: reading.Module, path: Path) -> None:
             )
 
 
-def _command(source: TaskToml, form: str, seeds: Seeds) -> None:
+def _check_command(source: TaskToml, form: str, seeds: Seeds) -> None:
     command = source.table.evaluator.command
     if form != "command":
         if command:
-            raise source.fault(
+            raise source.error_at_key(
                 'a command needs form = "command"',
                 "evaluator",
                 "command",
@@ -247,15 +270,15 @@ def _command(source: TaskToml, form: str, seeds: Seeds) -> None:
         return
     if not command:
         fix = 'write for instance command = ["awk", "-f", "{program.awk}"]'
-        raise source.fault("form = command needs a command", "evaluator", "form", fix)
+        raise source.error_at_key("form = command needs a command", "evaluator", "form", fix)
     for name in re.findall(r"\{([^{}]*)\}", " ".join(command)):
         if seeds and name not in seeds[0]:
-            raise source.fault(
+            raise source.error_at_key(
                 f"no part is called '{name}'", "evaluator", "command", one_of(name, seeds[0])
             )
 
 
-def _module(source: TaskToml, form: str, seeds: Seeds) -> str:
+def _imported_part(source: TaskToml, form: str, seeds: Seeds) -> str:
     """The imported part; raise `TaskError` if its syntax shows that it lacks the entry."""
     table = source.table.evaluator
     entry, name = table.entry, table.module
@@ -264,7 +287,7 @@ def _module(source: TaskToml, form: str, seeds: Seeds) -> str:
     if not entry and form == "call":
         return ""
     if not entry.isidentifier():
-        raise source.fault(
+        raise source.error_at_key(
             f"'{entry}' is no function name",
             "evaluator",
             "entry",
@@ -274,99 +297,105 @@ def _module(source: TaskToml, form: str, seeds: Seeds) -> str:
         return name
     name = name or next(iter(seeds[0]))
     if name not in seeds[0]:
-        raise source.fault(
+        raise source.error_at_key(
             f"no part is called '{name}'", "evaluator", "module", one_of(name, seeds[0])
         )
     for number, seed in enumerate(seeds, 1):
         place = f"{name} of initial program {number}" if len(seeds) > 1 else name
         where = Path(f"{source.path.parent}/{place}")
         module = reading.parse_module(seed[name], str(where))
-        reading.require(
+        reading.require_function(
             module, entry, where, f"define it, or set [evaluator] entry in {source.path.name}"
         )
     return name
 
 
-def _objective(source: TaskToml) -> Objective:
+def _build_objective(source: TaskToml) -> Objective:
     table = source.table.objective
     if source.table.objectives or source.table.constraints:
-        return _objectives(source)
+        return _build_multi_objective(source)
     low, high = table.bounds
     for key in ("start", "target", "known"):
         value = getattr(table, key)
         if value is None:
             continue
         if not math.isfinite(value):
-            raise source.fault(
+            raise source.error_at_key(
                 f"{key} must be a finite number",
                 "objective",
                 key,
                 "write the number, or leave it out",
             )
         if not low <= value <= high:
-            raise source.fault(
+            raise source.error_at_key(
                 f"{key} = {value} lies outside the bounds",
                 "objective",
                 key,
                 "correct it or the bounds",
             )
     if math.isnan(low) or math.isnan(high) or not low < high:
-        raise source.fault(
+        raise source.error_at_key(
             "bounds must be [low, high]", "objective", "bounds", "write for instance [0, inf]"
         )
     ends = (low if math.isfinite(low) else None, high if math.isfinite(high) else None)
     try:
-        direction = way(table.direction)
+        direction = parse_direction(table.direction)
     except UserError as error:
-        raise source.fault(error.what, "objective", "direction", error.fix) from None
+        raise source.error_at_key(error.what, "objective", "direction", error.fix) from None
     objective = Objective(direction, table.start, table.target, ends, table.known)
-    if table.start is not None and objective.reached(table.start):
+    if table.start is not None and objective.reaches_target(table.start):
         other = "min" if direction == "max" else "max"
         fix = f'turn direction to "{other}", or correct start and target'
-        raise source.fault("start already reaches the target", "objective", "direction", fix)
+        raise source.error_at_key("start already reaches the target", "objective", "direction", fix)
     return objective
 
 
-def _objectives(source: TaskToml) -> Objective:
+def _build_multi_objective(source: TaskToml) -> Objective:
     """The objective of a task with several objectives or constraints."""
     table = source.table
     if table.objective != ObjectiveTable():
         fix = "remove [objective]: each objective has its own direction and reference"
-        raise source.fault("[objective] and [objectives] exclude each other", "", "objective", fix)
+        raise source.error_at_key(
+            "[objective] and [objectives] exclude each other", "", "objective", fix
+        )
     if table.evaluator.verify:
         fix = "remove verify: it certifies one score"
-        raise source.fault("several objectives cannot be verified", "evaluator", "verify", fix)
+        raise source.error_at_key(
+            "several objectives cannot be verified", "evaluator", "verify", fix
+        )
     if not table.objectives:
         fix = 'name what is optimised: [objectives], then for instance accuracy = "max"'
-        raise source.fault("constraints need [objectives]", "", "constraints", fix)
+        raise source.error_at_key("constraints need [objectives]", "", "constraints", fix)
     try:
-        limits = tuple(constraint(each) for each in table.constraints)
-        return Objective(metrics=goals(table.objectives), constraints=limits)
+        limits = tuple(parse_constraint(each) for each in table.constraints)
+        return Objective(metrics=parse_metric_goals(table.objectives), constraints=limits)
     except UserError as error:
         section = "" if error.where == "constraints" else "objectives"
         key = error.where.partition(": ")[2] or "constraints"
-        raise source.fault(error.what, section, key, error.fix) from None
+        raise source.error_at_key(error.what, section, key, error.fix) from None
 
 
-def _limits(source: TaskToml) -> None:
+def _check_limits(source: TaskToml) -> None:
     for key in source.table.limits.__struct_fields__:
         value = getattr(source.table.limits, key)
         if not 0 < value < math.inf:
-            raise source.fault(f"{key} must be above 0", "limits", key, "write a positive number")
+            raise source.error_at_key(
+                f"{key} must be above 0", "limits", key, "write a positive number"
+            )
 
 
-def _surface(source: TaskToml, seeds: Seeds) -> Surface:
+def _build_surface(source: TaskToml, seeds: Seeds) -> Surface:
     surface = source.table.surface
     if not seeds:
         return surface
     parts = seeds[0]
     for name in surface.frozen:
         if name not in parts:
-            raise source.fault(
+            raise source.error_at_key(
                 f"no part is called '{name}'", "surface", "frozen", one_of(name, parts)
             )
     if set(surface.frozen) >= parts.keys():
-        raise source.fault(
+        raise source.error_at_key(
             "every part is frozen, nothing can be improved", "surface", "frozen", "free one part"
         )
     if surface.markers == "enforced":
@@ -391,19 +420,19 @@ def _check_markers(source: TaskToml, surface: Surface, seed: dict[str, str]) -> 
         markers.has_blocks(text) for name, text in seed.items() if name not in surface.frozen
     ):
         fix = "put # EVOLVE-BLOCK-START and # EVOLVE-BLOCK-END around what may change"
-        raise source.fault(
+        raise source.error_at_key(
             "markers are enforced, but no initial program has any", "surface", "markers", fix
         )
 
 
-def _defaults(source: TaskToml) -> dict[str, object]:
+def _run_defaults(source: TaskToml) -> dict[str, object]:
     tables = {f"presets.{name}": table for name, table in source.table.presets.items()}
     for section, table in {"defaults": source.table.defaults, **tables}.items():
         try:
             if table.budget:
                 Budget.parse(table.budget)
         except UserError as error:
-            raise source.fault(
+            raise source.error_at_key(
                 error.what, section, "budget", error.fix or 'write "evaluations=200"'
             ) from None
     more = {"resources": source.table.resources, "presets": source.table.presets}
@@ -412,7 +441,7 @@ def _defaults(source: TaskToml) -> dict[str, object]:
     }
 
 
-def _notes(evaluator: Evaluator, cases: tuple[Case, ...]) -> list[str]:
+def _task_notes(evaluator: Evaluator, cases: tuple[Case, ...]) -> list[str]:
     notes = []
     if evaluator.form == "legacy" and evaluator.proxy == "never":
         notes.append(

@@ -23,7 +23,7 @@ class FailureChances(NamedTuple):
 class FailureModel(Protocol):
     """A model of failures; a pure function, so that results do not depend on the calls."""
 
-    def chances(
+    def chances_to_fail(
         self, scored: Floats, failed: Floats, means: Floats, parents: Ints
     ) -> FailureChances:
         """Chances to fail of candidates with these counts of evaluations.
@@ -35,7 +35,7 @@ class FailureModel(Protocol):
         """
         ...
 
-    def counted(self, failed: Floats) -> Floats:
+    def counted_failures(self, failed: Floats) -> Floats:
         """Failures of each candidate that count against it."""
         ...
 
@@ -47,7 +47,7 @@ class FailureShare:
     q = (failed + 2 r) / (scored + failed + 2)                 its sd as that of a Beta law
     """
 
-    def chances(
+    def chances_to_fail(
         self, scored: Floats, failed: Floats, means: Floats, parents: Ints
     ) -> FailureChances:
         """Chances by this rule; means and parents are not used."""
@@ -59,6 +59,6 @@ class FailureShare:
         spread = np.sqrt(share * (1.0 - share))
         return FailureChances(share, spread / np.sqrt(trials + 3.0), spread / (trials + 3.0))
 
-    def counted(self, failed: Floats) -> Floats:
+    def counted_failures(self, failed: Floats) -> Floats:
         """All failures."""
         return failed

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from culmen.evidence.pedigree.arrays import Floats, share_below, tally
+from culmen.evidence.pedigree.arrays import Floats, share_below, sum_by_row
 from culmen.evidence.pedigree.observations import Sample
-from culmen.evidence.pedigree.parameters import Parameters, posterior, scatter_within
+from culmen.evidence.pedigree.parameters import Parameters, scatter_within, tree_posterior
 from culmen.evidence.pedigree.scale import RewardScale, ScaledScores
 from culmen.evidence.pedigree.tree import FamilyTree, Posterior
 
@@ -68,13 +68,13 @@ class Learner:
         """Parameters after this sample; None without a score."""
         if not len(sample.rewards):
             return None
-        known = self._with_scale(known, sample).padded(sample.size, max(1, sample.case_count))
+        known = self._with_scale(known, sample).padded_to(sample.size, max(1, sample.case_count))
         scores = ScaledScores.from_sample(sample, known.scale)
         if not known.step > 0:
-            known = self._guess(known, scores)
+            known = self._guess_parameters(known, scores)
         for _ in range(AGAIN if known.settled else MOST):
-            before, found = known, posterior(known, scores, tree)
-            known = self._fit(_find_ruined(known, found, scores), found, scores)
+            before, found = known, tree_posterior(known, scores, tree)
+            known = self._fit_parameters(_find_ruined(known, found, scores), found, scores)
             if _is_alike(before, known):
                 return Learnt(known._replace(settled=True), scores)
         return Learnt(known, scores)
@@ -92,13 +92,13 @@ class Learner:
             return known._replace(noise=math.nan, step=math.nan, settled=False)
         return known
 
-    def _guess(self, known: Parameters, scores: ScaledScores) -> Parameters:
+    def _guess_parameters(self, known: Parameters, scores: ScaledScores) -> Parameters:
         """First parameters: the prior's, else by differences of children and parents."""
         size, prior = scores.size, self._prior
         if prior is not None and prior.sign == known.scale.sign and prior.step > 0:
             step = prior.step**2
             noise = TINY * step if scores.noiseless else max(prior.noise**2, 1e-9 * step)
-            return _started(known, noise, step, step, KNOWN, np.full(size, prior.drift))
+            return _starting_parameters(known, noise, step, step, KNOWN, np.full(size, prior.drift))
         means, above = scores.means, np.maximum(scores.parents, 0)
         pairs = (scores.parents >= 0) & (scores.counts > 0) & (scores.counts[above] > 0)
         gaps = (means[pairs] - means[above[pairs]]) ** 2
@@ -114,16 +114,18 @@ class Learner:
         noise = TINY * spread if scores.noiseless else 0.5 * spread
         if degrees and within > least:
             noise = within / degrees
-        return _started(known, noise, spread, 0.5 * spread, PRIOR, np.zeros(size))
+        return _starting_parameters(known, noise, spread, 0.5 * spread, PRIOR, np.zeros(size))
 
-    def _fit(self, known: Parameters, found: Posterior, scores: ScaledScores) -> Parameters:
+    def _fit_parameters(
+        self, known: Parameters, found: Posterior, scores: ScaledScores
+    ) -> Parameters:
         """Parameters of largest expected likelihood; repeats count as evidence of their own."""
         known = self._fit_steps(known, found, scores)
         known = _fit_roots(known, found, scores)
         if scores.noiseless:
             return known._replace(noise=TINY * known.step)
         known = known._replace(effects=_case_effects(known, found, scores))
-        return known._replace(noise=self._noise(known, found, scores))
+        return known._replace(noise=self._noise_variance(known, found, scores))
 
     def _fit_steps(self, known: Parameters, found: Posterior, scores: ScaledScores) -> Parameters:
         """Variance of steps, mean drift and drifts, by the children that do not stand alone."""
@@ -135,7 +137,7 @@ class Learner:
         born = np.bincount(over, minlength=scores.size).astype(float)
         told = weight * self._prior.drift if self._prior and weight == KNOWN else 0.0
         drift = (DAMPING * float(steps.sum()) + told) / (len(seen) + weight)
-        drifts = (tally(over, steps, scores.size) + KIN * drift) / (born + KIN)
+        drifts = (sum_by_row(over, steps, scores.size) + KIN * drift) / (born + KIN)
         if not len(seen):
             return known._replace(drift=drift, drifts=drifts)
         rest = (steps - drifts[over]) ** 2
@@ -149,7 +151,7 @@ class Learner:
         step = (float((bounded + unsure).sum()) + weight * known.first_step) / free
         return known._replace(step=step, drift=drift, drifts=drifts)
 
-    def _noise(self, known: Parameters, found: Posterior, scores: ScaledScores) -> float:
+    def _noise_variance(self, known: Parameters, found: Posterior, scores: ScaledScores) -> float:
         """Variance of one evaluation: from repeats, all observations, and the first guess."""
         within = scatter_within(scores, known)
         rest = scores.values - known.effects[scores.cases] - found.mean[scores.rows]
@@ -164,7 +166,7 @@ class Learner:
         return max(sums / (scores.degrees + doubt + few), 1e-9 * known.step)
 
 
-def _started(
+def _starting_parameters(
     known: Parameters, noise: float, step: float, first: float, weight: float, drifts: Floats
 ) -> Parameters:
     drift = float(drifts[0])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from culmen.evidence.pedigree.arrays import Floats, Ints, tally
+from culmen.evidence.pedigree.arrays import Floats, Ints, sum_by_row
 from culmen.evidence.pedigree.failing import FailureChances, FailureModel, FailureShare
 from culmen.evidence.pedigree.inference import Inference, ValueBeliefs
 from culmen.evidence.pedigree.learning import Learner, StepLaw
@@ -83,23 +83,23 @@ class ValueModel:
         """Number of each candidate's parent, -1 for none."""
         return self._observations.parents
 
-    def add(self, id: str, parents: Sequence[str] = ()) -> int:
+    def add_candidate(self, id: str, parents: Sequence[str] = ()) -> int:
         """Enter a candidate and return its number; a known one stays the same.
 
         Its parent is the first of `parents` that is known. Beliefs about others do not change.
         """
-        return self._observations.add(id, parents)
+        return self._observations.add_candidate(id, parents)
 
     def observe(self, id: str, reward: float | None, case: str = "") -> None:
         """Enter one evaluation of a candidate on a case; None: it failed."""
-        self._inference.append(id, reward, case)
+        self._inference.append_observation(id, reward, case)
 
-    def barren(self, id: str) -> None:
+    def count_barren_request(self, id: str) -> None:
         """Count a request for children of this candidate that gave no new one."""
         self._barren[self.index[id]] = self._barren.get(self.index[id], 0) + 1
 
     @property
-    def declared(self) -> bool | None:
+    def declared_exact(self) -> bool | None:
         """The user's declaration of exactness."""
         return self._observations.declared
 
@@ -109,98 +109,98 @@ class ValueModel:
         return self._observations.count
 
     @property
-    def confirmed(self) -> int:
+    def confirmed_repeats(self) -> int:
         """Number of repeats that gave the same value, one that no other candidate has."""
         return self._observations.confirmed
 
     @property
-    def differed(self) -> bool:
+    def has_differed(self) -> bool:
         """True if a repeat differed from the first evaluation."""
         return self._observations.differed_at is not None
 
     @property
-    def exact(self) -> bool:
+    def is_exact(self) -> bool:
         """True if repeating an evaluation on the same case is assumed to give the same score."""
-        return not self.differed if self.declared is None else self.declared
+        return not self.has_differed if self.declared_exact is None else self.declared_exact
 
     @property
-    def noiseless(self) -> bool:
+    def is_noiseless(self) -> bool:
         """True if one evaluation determines a candidate: exact, and at most one case."""
-        return self.exact and self._observations.case_count <= 1
+        return self.is_exact and self._observations.case_count <= 1
 
     @property
     def mean(self) -> Floats:
         """Posterior mean of each candidate on the model's scale; 0 before any score."""
-        return self._inference.beliefs().mean
+        return self._inference.value_beliefs().mean
 
     @property
     def variance(self) -> Floats:
         """Posterior variance of each candidate on the model's scale; inf before any score."""
-        return self._inference.beliefs().variance
+        return self._inference.value_beliefs().variance
 
     @property
-    def scored(self) -> Floats:
+    def scored_counts(self) -> Floats:
         """Scored evaluations of each candidate, without absurd scores."""
-        return self._inference.beliefs().scored
+        return self._inference.value_beliefs().scored
 
     @property
-    def failed(self) -> Floats:
+    def failed_counts(self) -> Floats:
         """Failed evaluations of each candidate, absurd scores included."""
-        return self._inference.beliefs().failed
+        return self._inference.value_beliefs().failed
 
     @property
     def drift(self) -> Floats:
         """Expected step of a child of each candidate, on the model's scale."""
-        return self._inference.beliefs().drift
+        return self._inference.value_beliefs().drift
 
-    def children(self, id: str) -> list[str]:
+    def children_of(self, id: str) -> list[str]:
         """Ids of the candidates with this parent, oldest first."""
         return [self.ids[child] for child in np.flatnonzero(self.parents == self.index[id])]
 
-    def value(self, id: str) -> Value:
+    def value_of(self, id: str) -> Value:
         """Value of a candidate in units of the reward; KeyError for an unknown one."""
-        number, beliefs = self.index[id], self._inference.beliefs()
+        number, beliefs = self.index[id], self._inference.value_beliefs()
         count, failures = int(beliefs.scored[number]), int(beliefs.failed[number])
         mean, sd = self._in_rewards()
         return Value(float(mean[number]), float(sd[number]), count, failures)
 
-    def worth(self) -> Floats:
+    def scaled_worths(self) -> Floats:
         """Posterior mean of each candidate on the model's scale, failures at the floor.
 
         -inf for candidates without a score.
         """
-        beliefs, known = self._inference.beliefs(), self._inference.parameters()
+        beliefs, known = self._inference.value_beliefs(), self._inference.learnt_parameters()
         if known is None:
             return np.full(len(self), -np.inf)
-        floor = np.minimum(known.scale.forth(np.array([self.floor]))[0], beliefs.mean)
+        floor = np.minimum(known.scale.to_model_scale(np.array([self.floor]))[0], beliefs.mean)
         worth = beliefs.mean - beliefs.failing * (beliefs.mean - floor)
         return np.where(beliefs.scored > 0, worth, -np.inf)
 
-    def expected(self) -> tuple[Floats, Floats]:
+    def expected_rewards(self) -> tuple[Floats, Floats]:
         """Mean and standard deviation of each `value`; nan for candidates without a score."""
-        known = self.scored > 0
+        known = self.scored_counts > 0
         mean, sd = self._in_rewards()
         return np.where(known, mean, np.nan), np.where(known, sd, np.nan)
 
-    def sound(self) -> tuple[Floats, Floats]:
+    def sound_rewards(self) -> tuple[Floats, Floats]:
         """Means and standard deviations of rewards of evaluations that do not fail."""
-        beliefs, known = self._inference.beliefs(), self._inference.parameters()
+        beliefs, known = self._inference.value_beliefs(), self._inference.learnt_parameters()
         if known is None:
             return np.full(len(beliefs.mean), np.nan), np.full(len(beliefs.mean), np.inf)
-        return known.scale.back(beliefs.mean, np.sqrt(beliefs.variance))
+        return known.scale.to_rewards(beliefs.mean, np.sqrt(beliefs.variance))
 
     @property
-    def failing(self) -> FailureChances:
+    def failing_chances(self) -> FailureChances:
         """Chance of each candidate to fail once more."""
-        beliefs = self._inference.beliefs()
+        beliefs = self._inference.value_beliefs()
         return FailureChances(beliefs.failing, beliefs.failing_sd, beliefs.failing_step)
 
     def _in_rewards(self) -> tuple[Floats, Floats]:
         """Means and standard deviations of the values of all candidates."""
-        beliefs = self._inference.beliefs()
+        beliefs = self._inference.value_beliefs()
         if self._rewards[0] is not beliefs:
-            mean, sd = self.sound()
-            if self._inference.parameters() is not None:
+            mean, sd = self.sound_rewards()
+            if self._inference.learnt_parameters() is not None:
                 above = np.maximum(mean - self.floor, 0.0)
                 mean = mean - beliefs.failing * above
                 sd = np.hypot((1.0 - beliefs.failing) * sd, beliefs.failing_sd * above)
@@ -215,37 +215,37 @@ class ValueModel:
     @property
     def noise(self) -> Noise:
         """Estimated noise of the evaluator."""
-        variance = self.step[0]
-        sd = 0.0 if self.noiseless or not variance >= 0 else math.sqrt(variance)
-        return Noise(self.exact, sd, self._observations.repeats)
+        variance = self.noise_step_variances[0]
+        sd = 0.0 if self.is_noiseless or not variance >= 0 else math.sqrt(variance)
+        return Noise(self.is_exact, sd, self._observations.repeats)
 
     @property
-    def step(self) -> tuple[float, float]:
+    def noise_step_variances(self) -> tuple[float, float]:
         """Variance of one evaluation (s²) and of a step (t²) on the model's scale, or nan."""
-        known = self._inference.parameters()
+        known = self._inference.learnt_parameters()
         return (math.nan, math.nan) if known is None else (known.noise, known.step)
 
     @property
-    def law(self) -> StepLaw | None:
+    def step_law(self) -> StepLaw | None:
         """Learnt law of steps and noise; None before any score."""
-        known = self._inference.parameters()
+        known = self._inference.learnt_parameters()
         if known is None:
             return None
         noise, step = math.sqrt(known.noise), math.sqrt(known.step)
         return StepLaw(noise, step, known.drift, known.scale.sign)
 
-    def births(self) -> Floats:
+    def child_success_chances(self) -> Floats:
         """Chance that a child of each candidate is scored and not ruined, shrunk to that of all."""
-        beliefs, size = self._inference.beliefs(), len(self)
+        beliefs, size = self._inference.value_beliefs(), len(self)
         tried = (self.parents >= 0) & (beliefs.scored + beliefs.failed > 0)
         good = tried & (beliefs.scored > 0) & ~beliefs.ruined
         share = (good.sum() + 1.0) / (tried.sum() + 1.0)
-        asked = tally(self.parents, tried, size) + 2.0
+        asked = sum_by_row(self.parents, tried, size) + 2.0
         for number, times in self._barren.items():
             asked[number] += times
-        return (tally(self.parents, good, size) + 2.0 * share) / asked
+        return (sum_by_row(self.parents, good, size) + 2.0 * share) / asked
 
-    def degrees(self) -> float:
+    def noise_degrees(self) -> float:
         """Degrees of freedom for the noise from repeats."""
         found = self._inference.marginals()
         return 0.0 if found is None else found.scores.degrees

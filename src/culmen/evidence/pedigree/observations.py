@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from culmen.evidence.pedigree.arrays import Floats, Ints, tally, with_room
+from culmen.evidence.pedigree.arrays import Floats, Ints, sum_by_row, with_room
 
 
 class Sample(NamedTuple):
@@ -33,7 +33,7 @@ class Sample(NamedTuple):
         return len(self.parents)
 
     @property
-    def noiseless(self) -> bool:
+    def is_noiseless(self) -> bool:
         """True if one evaluation determines a candidate: exact, and at most one case."""
         return self.exact and self.case_count <= 1
 
@@ -84,7 +84,7 @@ class Observations:
         """Number of cases with a scored evaluation."""
         return len(self._case_numbers)
 
-    def add(self, id: str, parents: Sequence[str] = ()) -> int:
+    def add_candidate(self, id: str, parents: Sequence[str] = ()) -> int:
         """Enter a candidate and return its number; its parent is the first one known by now."""
         if id in self.index:
             return self.index[id]
@@ -101,9 +101,9 @@ class Observations:
 
         That is at the first score, the first repeat that differs, and the first second case.
         """
-        number, place = self.add(id), self.count
+        number, place = self.add_candidate(id), self.count
         self._make_room(place)
-        self._rows[place] = self._admit(number)
+        self._rows[place] = self._assign_row(number)
         self._rewards[place] = math.nan if reward is None else reward
         self.count += 1
         cases, differed_at = self.case_count, self.differed_at
@@ -115,11 +115,11 @@ class Observations:
         new_case = self.case_count != cases
         return self.differed_at != differed_at or (new_case and self.case_count <= 2)
 
-    def first(self, count: int) -> Sample:
+    def sample_of_first(self, count: int) -> Sample:
         """Sample of the first `count` observations (at least 1)."""
         size, rewards = int(self._sizes[count - 1]), self._rewards[:count]
         scored, rows = ~np.isnan(rewards), self._rows[:count]
-        failures = tally(rows[~scored], None, size)
+        failures = sum_by_row(rows[~scored], None, size)
         same = self.differed_at is None or count < self.differed_at
         return Sample(
             self._row_parents[:size],
@@ -136,7 +136,7 @@ class Observations:
         self._rewards, self._sizes = with_room(self._rewards, place), with_room(self._sizes, place)
         self._case_counts = with_room(self._case_counts, place)
 
-    def _admit(self, number: int) -> int:
+    def _assign_row(self, number: int) -> int:
         """Row of a candidate; it and its ancestors get one each if they have none."""
         line: list[int] = []
         while number >= 0 and self._row_of[number] < 0:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from culmen.evidence.pedigree.arrays import Flags, Floats, padded, share_below, tally
+from culmen.evidence.pedigree.arrays import Flags, Floats, padded_array, share_below, sum_by_row
 from culmen.evidence.pedigree.scale import RewardScale, ScaledScores
 from culmen.evidence.pedigree.tree import FamilyTree, Posterior, TreePrior
 
@@ -37,14 +37,14 @@ class Parameters(NamedTuple):
     fall: float = math.inf
     settled: bool = False
 
-    def padded(self, rows: int, cases: int) -> Parameters:
+    def padded_to(self, rows: int, cases: int) -> Parameters:
         """Parameters for more rows and cases: drifts as the mean, no effects, nothing ruined."""
         if len(self.drifts) == rows and len(self.effects) == cases:
             return self
         return self._replace(
-            drifts=padded(self.drifts, rows, self.drift),
-            effects=padded(self.effects, cases, 0.0),
-            ruined=padded(self.ruined, rows, False),
+            drifts=padded_array(self.drifts, rows, self.drift),
+            effects=padded_array(self.effects, cases, 0.0),
+            ruined=padded_array(self.ruined, rows, False),
         )
 
 
@@ -63,7 +63,7 @@ def scatter_within(scores: ScaledScores, parameters: Parameters) -> Within:
     if not scores.degrees:
         return Within(None, 0.0)
     values = scores.values - parameters.effects[scores.cases]
-    means = tally(scores.rows, values, scores.size) / np.maximum(scores.counts, 1)
+    means = sum_by_row(scores.rows, values, scores.size) / np.maximum(scores.counts, 1)
     rest = values - means[scores.rows]
     squares = rest * rest
     if scores.degrees >= REPEATS and not scores.noiseless:
@@ -88,28 +88,28 @@ def tree_prior(parameters: Parameters, scores: ScaledScores) -> TreePrior:
     return TreePrior(parameters.step, parameters.drifts, parameters.ruined, *origin)
 
 
-def posterior(parameters: Parameters, scores: ScaledScores, tree: FamilyTree) -> Posterior:
+def tree_posterior(parameters: Parameters, scores: ScaledScores, tree: FamilyTree) -> Posterior:
     """Exact posterior of all rows given the parameters, which must be padded."""
     values, weights = scores.values, None
     if scores.case_count > 1:
         values = values - parameters.effects[scores.cases]
     if scores.degrees >= REPEATS:
         weights = scatter_within(scores, parameters).weights
-    pull = tally(scores.rows, values if weights is None else weights * values, scores.size)
-    weight = scores.counts if weights is None else tally(scores.rows, weights, scores.size)
+    pull = sum_by_row(scores.rows, values if weights is None else weights * values, scores.size)
+    weight = scores.counts if weights is None else sum_by_row(scores.rows, weights, scores.size)
     prior, noise = tree_prior(parameters, scores), parameters.noise
     return tree.sweep(scores.parents, weight / noise, pull / noise, prior)
 
 
-def inferred(
+def extended_posterior(
     parameters: Parameters, scores: ScaledScores, tree: FamilyTree
 ) -> tuple[Parameters, Posterior]:
     """Posterior with more observations than the parameters were learnt from.
 
     Children ruined since then are found by the learnt `fall` and stand alone, too.
     """
-    known = parameters.padded(scores.size, scores.case_count)
-    found = posterior(known, scores, tree)
+    known = parameters.padded_to(scores.size, scores.case_count)
+    found = tree_posterior(known, scores, tree)
     if known.fall == math.inf:
         return known, found
     fallen = scores.parents >= 0
@@ -118,4 +118,4 @@ def inferred(
     if not (fallen & ~known.ruined).any():
         return known, found
     known = known._replace(ruined=known.ruined | fallen)
-    return known, posterior(known, scores, tree)
+    return known, tree_posterior(known, scores, tree)

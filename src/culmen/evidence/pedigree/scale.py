@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from culmen.evidence.pedigree.arrays import Flags, Floats, Ints, share_below, tally
+from culmen.evidence.pedigree.arrays import Flags, Floats, Ints, share_below, sum_by_row
 from culmen.evidence.pedigree.observations import Sample
 
 EVIDENCE = 3.0  # least gain in log likelihood of steps for scores to be taken as logarithms
@@ -38,7 +38,7 @@ class RewardScale(NamedTuple):
         spread = max(share_below(raw, 0.95) - share_below(raw, 0.25), abs(first - middle))
         absurd = min(middle, first) - ABSURD * spread if spread > 0 else -math.inf
         sign = int(np.sign(first))
-        if sign and (np.sign(raw) == sign).all() and _grow_by_shares(*_kin(sample)):
+        if sign and (np.sign(raw) == sign).all() and _grow_by_shares(*_parent_child_means(sample)):
             return cls(sign, 0.01 * float(np.abs(raw).min()), -math.inf)
         largest = float(np.abs(raw).max())
         return cls(0, 0.0, absurd, largest if largest > HUGE else 1.0)
@@ -47,13 +47,13 @@ class RewardScale(NamedTuple):
         """True for rewards that do not count as failures."""
         return raw >= self.absurd
 
-    def forth(self, raw: Floats) -> Floats:
+    def to_model_scale(self, raw: Floats) -> Floats:
         """Rewards on the model's scale."""
         if not self.sign:
             return raw / self.unit
         return self.sign * np.log(np.maximum(self.sign * raw, self.least))
 
-    def back(self, mean: Floats, sd: Floats) -> tuple[Floats, Floats]:
+    def to_rewards(self, mean: Floats, sd: Floats) -> tuple[Floats, Floats]:
         """Means and standard deviations in units of the reward."""
         if not self.sign:
             return mean * self.unit, sd * self.unit
@@ -85,10 +85,10 @@ class ScaledScores:
         rewards, rows, cases, failed = sample.rewards, sample.rows, sample.cases, sample.failures
         sound = scale.is_sound(rewards)
         if not sound.all():
-            failed = failed + tally(rows[~sound], None, sample.size)
+            failed = failed + sum_by_row(rows[~sound], None, sample.size)
             rewards, rows, cases = rewards[sound], rows[sound], cases[sound]
-        values, counts = scale.forth(rewards), tally(rows, None, sample.size)
-        shape = sample.case_count, sample.noiseless
+        values, counts = scale.to_model_scale(rewards), sum_by_row(rows, None, sample.size)
+        shape = sample.case_count, sample.is_noiseless
         return cls(rewards, values, rows, cases, sample.parents, counts, failed, *shape)
 
     @property
@@ -99,7 +99,7 @@ class ScaledScores:
     @cached_property
     def means(self) -> Floats:
         """Mean score by row, 0 without one."""
-        return tally(self.rows, self.values, self.size) / np.maximum(self.counts, 1)
+        return sum_by_row(self.rows, self.values, self.size) / np.maximum(self.counts, 1)
 
     @cached_property
     def median(self) -> float:
@@ -130,10 +130,10 @@ class ScaledScores:
         return float(np.maximum(self.counts - 1, 0).sum())
 
 
-def _kin(sample: Sample) -> tuple[Floats, Floats]:
+def _parent_child_means(sample: Sample) -> tuple[Floats, Floats]:
     """Mean rewards of parents and of their children, for pairs with scores of both."""
-    counts = tally(sample.rows, None, sample.size)
-    means = tally(sample.rows, sample.rewards, sample.size) / np.maximum(counts, 1)
+    counts = sum_by_row(sample.rows, None, sample.size)
+    means = sum_by_row(sample.rows, sample.rewards, sample.size) / np.maximum(counts, 1)
     above = np.maximum(sample.parents, 0)
     children = np.flatnonzero((sample.parents >= 0) & (counts > 0) & (counts[above] > 0))
     return means[sample.parents[children]], means[children]

@@ -62,7 +62,7 @@ class FamilyTree:
         self._top = np.zeros(0, np.int64)
         self._top_parents = np.zeros(0, np.int64)  # places in `_top`, -1 for none
 
-    def _grow(self, parents: Ints) -> None:
+    def _add_rows(self, parents: Ints) -> None:
         """Take in new rows; `parents` (rows,) are those of all rows."""
         for row in range(self._size, len(parents)):
             above = int(parents[row])
@@ -73,9 +73,9 @@ class FamilyTree:
                 height += 1
                 self._heights[above], above = height, self._parents[above]
         self._size = len(parents)
-        self._arrange(parents)
+        self._sort_by_height(parents)
 
-    def _arrange(self, parents: Ints) -> None:
+    def _sort_by_height(self, parents: Ints) -> None:
         """Sort the rows by height."""
         heights = self._heights[: self._size]
         counts = np.bincount(heights)
@@ -95,7 +95,7 @@ class FamilyTree:
         precision of a row's own observations; `pull`: that times their mean.
         """
         if len(parents) > self._size:
-            self._grow(parents)
+            self._add_rows(parents)
         parent = np.where(prior.alone, -1, parents)
         above = prior.drift[np.maximum(parent, 0)]
         messages = Messages(weight, pull)

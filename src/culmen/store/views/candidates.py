@@ -15,13 +15,13 @@ from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import UserError
 from culmen.core.evaluation import LEVELS, Observation
 from culmen.core.result import FrontPoint
-from culmen.core.task import Constraint, MetricGoal, constraint
+from culmen.core.task import Constraint, MetricGoal, parse_constraint
 from culmen.core.usage import Usage
 from culmen.store import sql
-from culmen.store.codec import Blobs, decode, escape, unescape
-from culmen.store.database import read_meta, reading
+from culmen.store.codec import Blobs, decode_value, escape_text, unescape_text
+from culmen.store.database import open_snapshot, read_meta
 from culmen.store.evidence import Scores, evidence_of, last_state
-from culmen.store.reader import PAGE, Texts, assemble, candidate_of, lookup_in
+from culmen.store.reader import PAGE, Texts, assemble_events, candidate_of, lookup_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,7 +101,7 @@ class CandidateDetail(msgspec.Struct, frozen=True):
         return self.candidate.parts
 
 
-def candidates(
+def candidate_rows(
     run: Path | str,
     order: Order = "best",
     offset: int = 0,
@@ -117,7 +117,7 @@ def candidates(
     most evaluated · `new`, `old`: by appearance. `failed` True keeps candidates with a failed
     evaluation, False those without one.
     """
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         scores = Scores(connection, Path(run), order == "best")
         query = sql.select(sql.candidate.c.id).select_from(
             sql.candidate.outerjoin(sql.tally, sql.tally.c.candidate == sql.candidate.c.id)
@@ -132,10 +132,12 @@ def candidates(
         if order == "best":
             filtered = not operator is model is failed is None
             page = best_page(connection, query, scores, filtered, offset, limit)
-            return [row_of(row, scores) for row in fetch(connection, page)]
-        query = _ordered(query.order_by(sql.tally.c.candidate.is_(None)), order, scores.direction)
+            return [row_of(row, scores) for row in fetch_rows(connection, page)]
+        query = _order_query(
+            query.order_by(sql.tally.c.candidate.is_(None)), order, scores.direction
+        )
         page = connection.execute(query.offset(offset).limit(limit)).scalars().all()
-        return [row_of(row, scores) for row in fetch(connection, page)]
+        return [row_of(row, scores) for row in fetch_rows(connection, page)]
 
 
 def best_page(
@@ -151,12 +153,12 @@ def best_page(
     Candidates that cannot be the best come last: scored ones first, then in order of appearance.
     """
     end = None if limit is None else offset + limit
-    if not filtered and end is not None and end <= len(scores.order):
-        return [escape(name) for name in scores.order[offset:end]]
+    if not filtered and end is not None and end <= len(scores.ranked_ids):
+        return [escape_text(name) for name in scores.ranked_ids[offset:end]]
     c, t = sql.candidate.c, sql.tally.c
     unscored = sql.case((sql.func.coalesce(t.count, 0) == 0, 1), else_=0)
     names = connection.execute(query.order_by(unscored, t.first, c.seq, c.id)).scalars().all()
-    places = {escape(name): place for place, name in enumerate(scores.order)}
+    places = {escape_text(name): place for place, name in enumerate(scores.ranked_ids)}
     return sorted(names, key=lambda name: places.get(name, len(places)))[offset:end]
 
 
@@ -165,11 +167,11 @@ def find_candidate(run: Path | str, prefix: str) -> str:
 
     Raises `UserError`, with suggestions, if no id or several ids do.
     """
-    with reading(Path(run)) as connection:
-        return resolve(connection, Path(run), prefix)
+    with open_snapshot(Path(run)) as connection:
+        return resolve_id(connection, Path(run), prefix)
 
 
-def candidate(
+def candidate_detail(
     run: Path | str, id_prefix: str, *, observations: int = 200, children: int = 100
 ) -> CandidateDetail:
     """One candidate with its newest `observations` and its first `children`.
@@ -178,8 +180,8 @@ def candidate(
     pass 0 if they are not needed.
     """
     folder = Path(run)
-    with reading(folder) as connection:
-        name = resolve(connection, folder, id_prefix)
+    with open_snapshot(folder) as connection:
+        name = resolve_id(connection, folder, id_prefix)
         found = connection.execute(
             sql.select(sql.candidate).where(sql.candidate.c.id == name)
         ).one()
@@ -188,16 +190,18 @@ def candidate(
         found_row = connection.execute(with_tallies().where(sql.candidate.c.id == name)).one()
         row = row_of(found_row, Scores(connection, folder))
         first = connection.execute(sql.select(sql.event).where(sql.event.c.seq == found.seq)).all()
-        source = assemble(connection, folder, first, Texts())[0].entry.result if first else None
+        source = (
+            assemble_events(connection, folder, first, Texts())[0].entry.result if first else None
+        )
         source = source if isinstance(source, Proposal) else Proposal()
         told = (
-            blobs.text(source.prompt),
-            blobs.text(source.reply),
+            blobs.resolve_text(source.prompt),
+            blobs.resolve_text(source.reply),
             source.hypothesis,
             source.usage,
         )
-        seen = _observations(connection, folder, name, observations)
-        below = _children(connection, name, children) if children else ()
+        seen = _newest_observations(connection, folder, name, observations)
+        below = _child_ids(connection, name, children) if children else ()
         return CandidateDetail(whole, row, seen, below, *told, among=len(source.candidates))
 
 
@@ -215,7 +219,7 @@ def with_tallies() -> Select[*tuple[Any, ...]]:
     return sql.select(*columns, *sums).select_from(joined)
 
 
-def fetch(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tuple[Any, ...]]]:
+def fetch_rows(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tuple[Any, ...]]]:
     """The rows of these ids, in their order.
 
     Sorting ids first and fetching one page of them is faster than sorting whole rows.
@@ -229,7 +233,7 @@ def fetch(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tuple[An
     return [found[name] for name in names if name in found]
 
 
-def _ordered(
+def _order_query(
     query: Select[*tuple[Any, ...]], order: Order, direction: str
 ) -> Select[*tuple[Any, ...]]:
     unscored = sql.case((sql.func.coalesce(sql.tally.c.count, 0) == 0, 1), else_=0)
@@ -248,16 +252,16 @@ def _ordered(
 
 def row_of(row: SqlRow[*tuple[Any, ...]], scores: Scores) -> CandidateRow:
     """A fetched row as a `CandidateRow`."""
-    name, searched = unescape(row.id), row._mapping["count"] or 0
-    score = scores.of(name)
+    name, searched = unescape_text(row.id), row._mapping["count"] or 0
+    score = scores.score_of(name)
     worst = row.low if scores.direction == "max" else row.high
     certified = worst if score is not None and row.accepted == row.asked else None
     return CandidateRow(
         id=name,
         seq=row.seq,
-        operator=unescape(row.operator),
-        model=unescape(row.model),
-        parents=tuple(unescape(row.parents).split()),
+        operator=unescape_text(row.operator),
+        model=unescape_text(row.model),
+        parents=tuple(unescape_text(row.parents).split()),
         count=score.count if score else 0,
         mean=score.score if score else None,
         sd=math.sqrt(row.spread / (searched - 1)) if searched > 1 else None,
@@ -281,7 +285,7 @@ def row_of(row: SqlRow[*tuple[Any, ...]], scores: Scores) -> CandidateRow:
     )
 
 
-def resolve(connection: Connection, folder: Path, prefix: str) -> str:
+def resolve_id(connection: Connection, folder: Path, prefix: str) -> str:
     """The full id that begins with `prefix`; raises `UserError` if no id or several do."""
     matches: list[str] = []
     if prefix and all(letter in "0123456789abcdef" for letter in prefix):
@@ -308,7 +312,7 @@ def resolve(connection: Connection, folder: Path, prefix: str) -> str:
     raise UserError(f"there is no candidate '{prefix}'", where=str(folder), fix=fix)
 
 
-def _observations(
+def _newest_observations(
     connection: Connection, folder: Path, name: str, limit: int
 ) -> tuple[Observation, ...]:
     newest = sql.select(sql.observation.c.seq).where(sql.observation.c.candidate == name)
@@ -318,11 +322,11 @@ def _observations(
         .join(newest, newest.c.seq == sql.event.c.seq)
         .order_by(sql.event.c.seq)
     ).all()
-    results = [each.entry.result for each in assemble(connection, folder, rows, Texts())]
+    results = [each.entry.result for each in assemble_events(connection, folder, rows, Texts())]
     return tuple(result for result in results if isinstance(result, Observation))
 
 
-def _children(connection: Connection, name: str, limit: int) -> tuple[str, ...]:
+def _child_ids(connection: Connection, name: str, limit: int) -> tuple[str, ...]:
     query = (
         sql.select(sql.candidate.c.id)
         .where(sql.candidate.c.parents.contains(name))
@@ -347,12 +351,14 @@ class Step(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-def lineage(run: Path | str, id_prefix: str) -> list[Step]:
+def lineage_steps(run: Path | str, id_prefix: str) -> list[Step]:
     """The candidate's ancestors from the initial program to itself, by first parents."""
     folder = Path(run)
-    with reading(folder) as connection:
+    with open_snapshot(folder) as connection:
         about = read_meta(connection).task.objective
-        chain = _rows(connection, folder, _line(connection, resolve(connection, folder, id_prefix)))
+        chain = _rows_with_notes(
+            connection, folder, _lineage_ids(connection, resolve_id(connection, folder, id_prefix))
+        )
     steps: list[Step] = []
     for row, note in chain:
         before, now = (steps[-1].row.mean if steps else None), row.mean
@@ -361,7 +367,7 @@ def lineage(run: Path | str, id_prefix: str) -> list[Step]:
     return steps
 
 
-def _line(connection: Connection, name: str) -> list[str]:
+def _lineage_ids(connection: Connection, name: str) -> list[str]:
     """Ids from the initial program to `name`.
 
     One recursive query; its UNION stops if the parents form a cycle.
@@ -379,7 +385,9 @@ def _line(connection: Connection, name: str) -> list[str]:
     return found[::-1]
 
 
-def _rows(connection: Connection, folder: Path, names: list[str]) -> list[tuple[CandidateRow, str]]:
+def _rows_with_notes(
+    connection: Connection, folder: Path, names: list[str]
+) -> list[tuple[CandidateRow, str]]:
     """Each candidate with its statistics and the note of its origin, in the order of `names`."""
     scores, query = Scores(connection, folder), with_tallies().add_columns(sql.candidate.c.origin)
     found: dict[str, tuple[CandidateRow, str]] = {}
@@ -387,7 +395,7 @@ def _rows(connection: Connection, folder: Path, names: list[str]) -> list[tuple[
         for row in connection.execute(
             query.where(sql.candidate.c.id.in_(names[start : start + PAGE]))
         ):
-            found[row.id] = (row_of(row, scores), decode(row.origin, Origin).note)
+            found[row.id] = (row_of(row, scores), decode_value(row.origin, Origin).note)
     return [found[name] for name in names]
 
 
@@ -425,7 +433,7 @@ class Front(msgspec.Struct, frozen=True):
         best value of every objective, by `weights` (objectives not named weigh 0; None: equal
         weights). Raises `UserError` for unknown names and for limits that no member satisfies.
         """
-        from culmen.evidence.front import chosen
+        from culmen.evidence.front import nearest_to_ideal
 
         named = [goal.name for goal in self.objectives]
         for name, value in (weights or {}).items():
@@ -436,7 +444,7 @@ class Front(msgspec.Struct, frozen=True):
                 )
         if weights is not None and not any(weights.values()):
             raise UserError("no objective has a weight", where="weights", fix=f"{named[0]}=1")
-        asked = [constraint(limit, "limit") for limit in limits]
+        asked = [parse_constraint(limit, "limit") for limit in limits]
         for each in asked:
             if not any(each.metric in member.metrics for member in self.members):
                 raise UserError(
@@ -455,24 +463,28 @@ class Front(msgspec.Struct, frozen=True):
                 where="limit",
                 fix="relax it",
             )
-        return chosen(
+        return nearest_to_ideal(
             left,
             self.objectives,
             [1.0 if weights is None else weights.get(name, 0.0) for name in named],
         )
 
 
-def front(run: Path | str, history: bool = False) -> Front | None:
+def pareto_front(run: Path | str, history: bool = False) -> Front | None:
     """The Pareto front of a run; None if the task has a single score.
 
     With `history`, includes the growth of the front and the other candidates.
     """
     folder = Path(run)
-    with reading(folder) as connection:
+    with open_snapshot(folder) as connection:
         objective = read_meta(connection).task.objective
         if not objective.metrics:
             return None
-        from culmen.evidence.front import hypervolume, reference, turned  # numpy comes with it
+        from culmen.evidence.front import (
+            hypervolume,
+            reference_point,
+            reward_rows,
+        )  # numpy comes with it
 
         winner = last_state(connection).get("winner")
         final = winner.get("front") if isinstance(winner, dict) else None
@@ -489,17 +501,17 @@ def front(run: Path | str, history: bool = False) -> Front | None:
             key=lambda m: -objective.metrics[0].reward(m.metrics[objective.metrics[0].name]),
         )
     )
-    points = turned(members, objective.metrics)
-    origin = reference(points, objective.metrics)
+    points = reward_rows(members, objective.metrics)
+    origin = reference_point(points, objective.metrics)
     growth: tuple[tuple[int, float], ...] = ()
     others: tuple[FrontPoint, ...] = ()
     if model is not None and history:
-        rewards, _ = model.rewards()
+        rewards, _ = model.posterior_rewards()
         # without those that have no number yet
         known = (rewards == rewards).all(axis=1).nonzero()[0]
-        growth = _growth(rewards, known, origin)
+        growth = _hypervolume_growth(rewards, known, origin)
         on = {member.id for member in members}
-        others = tuple(model.point(row) for row in known.tolist() if model.ids[row] not in on)
+        others = tuple(model.front_point(row) for row in known.tolist() if model.ids[row] not in on)
     return Front(
         objective.metrics,
         objective.constraints,
@@ -512,17 +524,17 @@ def front(run: Path | str, history: bool = False) -> Front | None:
     )
 
 
-def _growth(
+def _hypervolume_growth(
     rewards: Floats, known: NDArray[np.int64], origin: Floats
 ) -> tuple[tuple[int, float], ...]:
     import numpy as np
 
-    from culmen.evidence.front import hypervolume, nondominated
+    from culmen.evidence.front import hypervolume, nondominated_rows
 
     grown: list[tuple[int, float]] = []
     step, kept = max(1, -(-len(known) // _POINTS)), known[:0]
     for start in range(0, len(known), step):
         kept = np.append(kept, known[start : start + step])
-        kept = kept[nondominated(rewards[kept])]
+        kept = kept[nondominated_rows(rewards[kept])]
         grown.append((min(start + step, len(known)), hypervolume(rewards[kept], origin)))
     return tuple(grown)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import msgspec
 
 from culmen.store import sql
-from culmen.store.codec import unescape
-from culmen.store.database import RunMeta, read_meta, reading
+from culmen.store.codec import unescape_text
+from culmen.store.database import RunMeta, open_snapshot, read_meta
 from culmen.store.evidence import MODELLED, RunEvidence
 from culmen.store.views.run import standing_best
 
@@ -74,7 +74,7 @@ class LeaderPoint(NamedTuple):
     count: int = 0
 
 
-def evaluations(run: Path) -> list[SeenScore]:
+def search_evaluations(run: Path) -> list[SeenScore]:
     """The evaluations of the search in order, at most a few thousand.
 
     Of a longer run, one evaluation for each occupied cell of a grid over number and score.
@@ -93,13 +93,14 @@ def evaluations(run: Path) -> list[SeenScore]:
     joined = query.join(sql.event, e.seq == seen.seq).outerjoin(
         sql.candidate, c.id == seen.candidate
     )
-    with reading(run) as connection:
-        sql.taught(connection)
+    with open_snapshot(run) as connection:
+        sql.register_island(connection)
         rows = connection.execute(joined.where(seen.phase == "").order_by(seen.seq)).all()
     plain = [SeenScore(*row) for row in rows]
     names = ("candidate", "operator", "model")
     found = [
-        each._replace(**{name: unescape(getattr(each, name)) for name in names}) for each in plain
+        each._replace(**{name: unescape_text(getattr(each, name)) for name in names})
+        for each in plain
     ]
     scores = [each.score for each in found if each.score is not None]
     if len(found) <= _COLUMNS * 8:
@@ -136,7 +137,7 @@ class LeaderCourse:
     def points(self) -> list[LeaderPoint]:
         """All points; the latest evaluations are left out until the next step is reached."""
         o, e = sql.observation.c, sql.event.c
-        with self._lock, reading(self._run) as connection:
+        with self._lock, open_snapshot(self._run) as connection:
             count = sql.select(sql.func.count()).select_from(sql.observation)
             if connection.execute(count).scalar_one() > MODELLED:
                 self._evidence, self._points = (
@@ -152,16 +153,16 @@ class LeaderCourse:
                 if not phase and self._is_due(n):
                     self._evidence.read(connection, seq)
                     self._made = n
-                    self._add(n, seq, elapsed)
+                    self._add_point(n, seq, elapsed)
         return self._points
 
     def _is_due(self, n: int) -> bool:
         return n <= self._first or n >= self._made + max(1, self._made // self._part)
 
-    def _add(self, n: int, seq: int, elapsed: float) -> None:
+    def _add_point(self, n: int, seq: int, elapsed: float) -> None:
         evidence = self._evidence.evidence
         leader = evidence.leader()
-        score = None if leader is None else evidence.verdict.score(leader)
+        score = None if leader is None else evidence.verdict.score_of(leader)
         if leader is None or score is None:
             return
         half = score.margin or 0.0
@@ -176,7 +177,7 @@ _lock = threading.Lock()
 _kept: OrderedDict[tuple[str, float, tuple[int, int]], LeaderCourse] = OrderedDict()
 
 
-def course(run: Path, about: RunMeta, steps: tuple[int, int] = FINE) -> list[LeaderPoint]:
+def leader_course(run: Path, about: RunMeta, steps: tuple[int, int] = FINE) -> list[LeaderPoint]:
     """The points of a run's `LeaderCourse`, which is cached."""
     key = (str(run.absolute()), about.created, steps)
     with _lock:
@@ -186,7 +187,7 @@ def course(run: Path, about: RunMeta, steps: tuple[int, int] = FINE) -> list[Lea
     return found.points()
 
 
-def progress(run: Path | str, steps: tuple[int, int] = FINE) -> list[ProgressPoint]:
+def progress_points(run: Path | str, steps: tuple[int, int] = FINE) -> list[ProgressPoint]:
     """The best candidate as the run went on; the last point is now.
 
     At most a few hundred points per tenfold of evaluations, taken at the `steps` of `LeaderCourse`.
@@ -194,10 +195,10 @@ def progress(run: Path | str, steps: tuple[int, int] = FINE) -> list[ProgressPoi
     `LeaderCourse`, these are the points recorded while it ran.
     """
     folder = Path(run)
-    with reading(folder) as connection:
+    with open_snapshot(folder) as connection:
         about = read_meta(connection)
-    found = course(folder, about, steps)
-    with reading(folder) as connection:
+    found = leader_course(folder, about, steps)
+    with open_snapshot(folder) as connection:
         columns = (
             sql.progress.c.evaluations,
             sql.progress.c.elapsed,

@@ -14,16 +14,16 @@ from culmen.core.event import Event, Vectors
 from culmen.core.faults import EvaluationRow, EvaluatorFault, evaluator_faults
 from culmen.core.usage import Usage
 from culmen.store import sql
-from culmen.store.codec import decode, escape, unescape
-from culmen.store.database import reading
+from culmen.store.codec import decode_value, escape_text, unescape_text
+from culmen.store.database import open_snapshot
 from culmen.store.evidence import Scores
-from culmen.store.reader import PAGE, Texts, assemble
+from culmen.store.reader import PAGE, Texts, assemble_events
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
 
 
-def log(
+def log_events(
     run: Path | str, after: int = 0, limit: int = 100, kinds: Collection[str] = ()
 ) -> list[Event]:
     """At most `limit` events with seq > `after`, oldest first.
@@ -38,21 +38,21 @@ def log(
         query = query.where(sql.event.c.kind.in_(list(kinds)))
         if not {"started", "done"} & set(kinds):
             query = query.where(sql.event.c.topic.is_not(None))  # the index over the rare kinds
-    with reading(folder) as connection:
-        return assemble(connection, folder, connection.execute(query).all(), Texts())
+    with open_snapshot(folder) as connection:
+        return assemble_events(connection, folder, connection.execute(query).all(), Texts())
 
 
-def number_of(run: Path | str, kinds: Collection[str], before: int) -> int:
+def event_count(run: Path | str, kinds: Collection[str], before: int) -> int:
     """Number of events of these kinds with a smaller seq."""
     event = sql.event.c
     query = sql.select(sql.func.count(event.seq)).where(
         event.seq < before, event.kind.in_(list(kinds))
     )
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         return connection.execute(query).scalar_one()
 
 
-def notes(
+def note_events(
     run: Path | str, kind: str | None = None, after: int = 0, limit: int = 1_000_000
 ) -> list[Event]:
     """Notes of the strategy, all or those of one kind, oldest first."""
@@ -61,13 +61,13 @@ def notes(
         sql.event.c.kind == "note", sql.event.c.topic.is_not(None), sql.event.c.seq > after
     )
     if kind is not None:
-        query = query.where(sql.event.c.topic == escape(kind))
-    with reading(folder) as connection:
+        query = query.where(sql.event.c.topic == escape_text(kind))
+    with open_snapshot(folder) as connection:
         rows = connection.execute(query.order_by(sql.event.c.seq).limit(limit)).all()
-        return assemble(connection, folder, rows, Texts())
+        return assemble_events(connection, folder, rows, Texts())
 
 
-def observations(
+def stream_observations(
     run: Path | str, candidate: str | None = None, phase: Literal["search", "final"] | None = None
 ) -> Iterator[Observation]:
     """All observations, or those of one candidate (full id), in journal order; streamed.
@@ -82,14 +82,14 @@ def observations(
         .limit(PAGE)
     )
     if candidate is not None:
-        query = query.where(sql.observation.c.candidate == escape(candidate))
+        query = query.where(sql.observation.c.candidate == escape_text(candidate))
     if phase is not None:
         final = sql.observation.c.phase != ""
         query = query.where(final if phase == "final" else ~final)
     while True:
-        with reading(folder) as connection:
+        with open_snapshot(folder) as connection:
             rows = connection.execute(query.where(sql.observation.c.seq > last)).all()
-            found = assemble(connection, folder, rows, Texts())
+            found = assemble_events(connection, folder, rows, Texts())
         if not found:
             return
         for each in found:
@@ -123,14 +123,14 @@ def failure_causes(run: Path | str) -> FailureCauses:
         .limit(_CAUSES)
         .subquery()
     )
-    with reading(folder) as connection:
+    with open_snapshot(folder) as connection:
         every = connection.execute(sql.select(sql.func.count(t.candidate))).scalar_one()
         barren = sql.select(sql.func.count(t.candidate)).where(t.count == 0, t.failed > t.lost)
         fruitless = connection.execute(barren).scalar_one()
         rows = connection.execute(
             sql.select(sql.event).where(sql.event.c.seq.in_(sql.select(latest.c.seq)))
         ).all()
-        found = assemble(connection, folder, rows, Texts())
+        found = assemble_events(connection, folder, rows, Texts())
     results = (event.entry.result for event in found)
     kinds = Counter(
         f"{r.reason or r.status.value}\n{r.last_words}"
@@ -149,20 +149,24 @@ def partial_faults(run: Path | str) -> list[EvaluatorFault]:
     o, c = sql.observation.c, sql.candidate.c
     placed = sql.select(o.seq).where(o.kind.contains(" @ ")).limit(1)
     every = sql.select(o.candidate, o.case, o.kind, o.status).order_by(o.seq)
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         if connection.execute(placed).first() is None:
             return []
         initial = connection.execute(sql.select(c.id).where(c.operator == "seed")).scalars().all()
         rows = connection.execute(every).all()
     seen = (
-        EvaluationRow(unescape(row.candidate), unescape(row.case), _kind(row.kind, row.status))
+        EvaluationRow(
+            unescape_text(row.candidate),
+            unescape_text(row.case),
+            _failure_kind(row.kind, row.status),
+        )
         for row in rows
     )
-    return evaluator_faults(seen, {unescape(name) for name in initial})
+    return evaluator_faults(seen, {unescape_text(name) for name in initial})
 
 
-def _kind(kind: str, status: str) -> str:
-    return unescape(kind) or ("" if status == "ok" else status)
+def _failure_kind(kind: str, status: str) -> str:
+    return unescape_text(kind) or ("" if status == "ok" else status)
 
 
 # The run over time: starts and ends of effects, their costs, embeddings, and the family tree.
@@ -243,21 +247,23 @@ class FamilyNode(NamedTuple):
 
 def last_seq(run: Path | str) -> int:
     """Number of events: the cheapest way to notice that something happened."""
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         return connection.execute(sql.select(sql.func.max(sql.event.c.seq))).scalar() or 0
 
 
 def effect_marks(run: Path | str, after: int = 0, last: int = _END) -> list[EffectMark]:
     """Starts and ends of all effects after event `after`, up to `last`, in journal order."""
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         return _marks_of(connection, after, last)
 
 
-def pieces(run: Path | str, first: int, last: int, count: int, size: int) -> list[JournalPiece]:
+def journal_pieces(
+    run: Path | str, first: int, last: int, count: int, size: int
+) -> list[JournalPiece]:
     """At most `count` pieces of `size` events each, evenly spread over `first` to `last`."""
     count = max(1, min(count, (last - first + 1) // size))
     found: list[JournalPiece] = []
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         for place in range(count):
             after = first - 1 + round(place * max(0, last - first + 1 - size) / max(1, count - 1))
             until = min(last, after + size)
@@ -274,7 +280,7 @@ def seq_at(run: Path | str, elapsed: float) -> int:
     Found by bisection: elapsed time never decreases.
     """
     low, at = 0, sql.select(sql.event.c.elapsed)
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         high = connection.execute(sql.select(sql.func.max(sql.event.c.seq))).scalar() or 0
         while low < high:
             middle = (low + high + 1) // 2
@@ -289,10 +295,10 @@ def in_flight(run: Path | str) -> list[EffectMark]:
     The journal is read from its end, because effects in flight began recently.
     """
     ended, found, before = set[int](), list[EffectMark](), _END
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         while True:
             query = (
-                _marks()
+                _marks_query()
                 .where(sql.event.c.seq < before)
                 .order_by(sql.event.c.seq.desc())
                 .limit(PAGE)
@@ -309,25 +315,27 @@ def in_flight(run: Path | str) -> list[EffectMark]:
             before = page[-1].seq
 
 
-def subjects(run: Path | str, seqs: Sequence[int]) -> dict[int, dict[str, str]]:
+def effect_subjects(run: Path | str, seqs: Sequence[int]) -> dict[int, dict[str, str]]:
     """The candidate (`of`) and the `case` of each of these starts.
 
     Starts that record neither are left out.
     """
     query = sql.select(sql.event.c.seq, sql.event.c.body).where(sql.event.c.seq.in_(list(seqs)))
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         rows = connection.execute(query).all()
-    return {row.seq: decode(row.body, dict[str, str]) for row in rows if row.body}
+    return {row.seq: decode_value(row.body, dict[str, str]) for row in rows if row.body}
 
 
 def _marks_of(connection: Connection, after: int, last: int) -> list[EffectMark]:
     query = (
-        _marks().where(sql.event.c.seq > after, sql.event.c.seq <= last).order_by(sql.event.c.seq)
+        _marks_query()
+        .where(sql.event.c.seq > after, sql.event.c.seq <= last)
+        .order_by(sql.event.c.seq)
     )
     return [EffectMark(*row) for row in connection.execute(query).all()]
 
 
-def _marks() -> Select[*tuple[Any, ...]]:
+def _marks_query() -> Select[*tuple[Any, ...]]:
     columns = (
         sql.event.c.seq,
         sql.event.c.kind,
@@ -339,13 +347,13 @@ def _marks() -> Select[*tuple[Any, ...]]:
     return sql.select(*columns).where(sql.event.c.kind.not_in(("note", "tell")))
 
 
-def costs(run: Path | str, after: int = 0, last: int = _END) -> list[EffectCost]:
+def effect_costs(run: Path | str, after: int = 0, last: int = _END) -> list[EffectCost]:
     """Costs of model calls and other effects after event `after`, up to `last`.
 
     Includes evaluations that asked models. Effects that cost nothing are left out, unless they had
     faults.
     """
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         return _costs_of(connection, Path(run), after, last)
 
 
@@ -363,24 +371,24 @@ def _costs_of(connection: Connection, run: Path, after: int, last: int) -> list[
     query = query.where(*shapes)
     rows = connection.execute(query.where(sql.event.c.seq <= last).order_by(sql.event.c.seq)).all()
     plain = [
-        EffectCost(row.seq, row.elapsed, *_usage(row.body, row.result))
+        EffectCost(row.seq, row.elapsed, *_stored_usage(row.body, row.result))
         for row in rows
         if row.result[:5] != b"blob:"
     ]
     large = {row.seq for row in rows} - {cost.seq for cost in plain}
     found = [
         cost
-        for cost in (*plain, *_large(connection, run, large))
+        for cost in (*plain, *_large_costs(connection, run, large))
         if cost.faults or cost.usage != _FREE
     ]
     return sorted(found, key=lambda cost: cost.seq)
 
 
-def evaluated(run: Path | str, after: int = 0, last: int = _END) -> list[int]:
+def evaluation_seqs(run: Path | str, after: int = 0, last: int = _END) -> list[int]:
     """Events that are observations, after event `after`, up to `last`."""
     seq = sql.observation.c.seq
     query = sql.select(seq).where(seq > after, seq <= last).order_by(seq)
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         return list(connection.execute(query).scalars())
 
 
@@ -393,19 +401,22 @@ def strategy_notes(run: Path | str, after: int = 0, last: int = _END) -> list[St
     query = sql.select(*columns).where(
         sql.event.c.kind == "note", sql.event.c.topic.not_in(("seeds", "candidates", ""))
     )
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         rows = connection.execute(
             query.where(sql.event.c.seq > after, sql.event.c.seq <= last).order_by(sql.event.c.seq)
         ).all()
     return [
         StrategyNote(
-            seq, elapsed, unescape(topic), {} if body is None else decode(body, dict[str, Any])
+            seq,
+            elapsed,
+            unescape_text(topic),
+            {} if body is None else decode_value(body, dict[str, Any]),
         )
         for seq, elapsed, topic, body in rows
     ]
 
 
-def embeddings(run: Path | str, after: int = 0) -> list[EmbeddedCandidates]:
+def candidate_embeddings(run: Path | str, after: int = 0) -> list[EmbeddedCandidates]:
     """Embeddings made after event `after` for which the journal names the candidates."""
     columns = (sql.event.c.seq, sql.event.c.body, sql.event.c.result, sql.event.c.data)
     query = (
@@ -414,10 +425,10 @@ def embeddings(run: Path | str, after: int = 0) -> list[EmbeddedCandidates]:
         .order_by(sql.event.c.seq)
     )
     found: list[EmbeddedCandidates] = []
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         for seq, body, result, data in connection.execute(query):
-            names = tuple(decode(body, dict[str, Any]).get("candidates", ())) if body else ()
-            vectors = decode(result, Vectors)
+            names = tuple(decode_value(body, dict[str, Any]).get("candidates", ())) if body else ()
+            vectors = decode_value(result, Vectors)
             if len(names) == vectors.count:
                 found.append(EmbeddedCandidates(seq, names, vectors.width, data or b""))
     return found
@@ -435,15 +446,15 @@ def effect_results(
         sql.others, sql.event.c.shape.in_(_OTHERS), sql.event.c.seq > after
     )
     query = query.where(sql.event.c.kind == "done", sql.event.c.effect.startswith(prefix))
-    with reading(folder) as connection:
+    with open_snapshot(folder) as connection:
         rows: Sequence[Any] = connection.execute(query.order_by(sql.event.c.seq).limit(limit)).all()
         texts, found = Texts(), list[Event]()
         for start in range(0, len(rows), PAGE):
-            found += assemble(connection, folder, rows[start : start + PAGE], texts)
+            found += assemble_events(connection, folder, rows[start : start + PAGE], texts)
         return found
 
 
-def family(run: Path | str) -> list[FamilyNode]:
+def family_tree(run: Path | str) -> list[FamilyNode]:
     """Every candidate with its first parent, in order of appearance."""
     columns = (
         sql.candidate.c.id,
@@ -459,19 +470,19 @@ def family(run: Path | str) -> list[FamilyNode]:
     query = sql.select(*columns).select_from(
         sql.candidate.outerjoin(sql.tally, sql.tally.c.candidate == sql.candidate.c.id)
     )
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         rows = connection.execute(query.order_by(sql.candidate.c.seq, sql.candidate.c.id)).all()
         scores = Scores(connection, Path(run))
-    return [_node(row, scores) for row in rows]
+    return [_family_node(row, scores) for row in rows]
 
 
-def _node(row: Any, scores: Scores) -> FamilyNode:
-    name, parent = unescape(row.id), unescape(row.parents).partition(" ")[0]
-    score = scores.of(name)
+def _family_node(row: Any, scores: Scores) -> FamilyNode:
+    name, parent = unescape_text(row.id), unescape_text(row.parents).partition(" ")[0]
+    score = scores.score_of(name)
     count, mean = (0, None) if score is None else (score.count, score.score)
-    island = decode(row.origin, _Placed).island
-    about = (row.failed or 0, unescape(row.model), island)
-    return FamilyNode(name, row.seq, parent, unescape(row.operator), count, mean, *about)
+    island = decode_value(row.origin, _Placed).island
+    about = (row.failed or 0, unescape_text(row.model), island)
+    return FamilyNode(name, row.seq, parent, unescape_text(row.operator), count, mean, *about)
 
 
 class _Placed(msgspec.Struct):
@@ -506,31 +517,35 @@ class _Asking(msgspec.Struct):
 _FREE = Usage()
 
 
-def _usage(
+def _stored_usage(
     body: bytes | None, raw: bytes
 ) -> tuple[Usage, dict[str, int], tuple[tuple[str, str, Usage], ...]]:
     if b'"usage"' not in raw and b'"faults"' not in raw:
         return _FREE, {}, ()
-    found = decode(raw, _Priced)
-    return found.usage, found.faults, _shares(decode(body, _Asking).role if body else "", found)
+    found = decode_value(raw, _Priced)
+    return (
+        found.usage,
+        found.faults,
+        _usage_shares(decode_value(body, _Asking).role if body else "", found),
+    )
 
 
-def _shares(role: str, result: Any) -> tuple[tuple[str, str, Usage], ...]:
+def _usage_shares(role: str, result: Any) -> tuple[tuple[str, str, Usage], ...]:
     if asked := getattr(result, "asked", ()):  # an evaluation that asked models
         return tuple((each.role, each.model, each.usage) for each in asked)
     return ((role, getattr(result, "model", ""), getattr(result, "usage", _FREE)),)
 
 
-def _large(connection: Connection, folder: Path, seqs: set[int]) -> list[EffectCost]:
+def _large_costs(connection: Connection, folder: Path, seqs: set[int]) -> list[EffectCost]:
     found: list[EffectCost] = []
     wanted = sorted(seqs)
     for start in range(0, len(wanted), PAGE):
         rows = connection.execute(
             sql.select(sql.event).where(sql.event.c.seq.in_(wanted[start : start + PAGE]))
         ).all()
-        for each in assemble(connection, folder, rows, Texts()):
+        for each in assemble_events(connection, folder, rows, Texts()):
             result = each.entry.result
             usage, faults = getattr(result, "usage", _FREE), getattr(result, "faults", {})
-            shares = _shares(str(each.entry.body.get("role", "")), result)
+            shares = _usage_shares(str(each.entry.body.get("role", "")), result)
             found.append(EffectCost(each.seq, each.entry.elapsed, usage, faults, shares))
     return found

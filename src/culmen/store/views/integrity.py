@@ -14,10 +14,10 @@ from culmen.core.evaluation import LEVELS, Observation
 from culmen.core.event import Custom, Event
 from culmen.core.result import NoiseReport
 from culmen.store import sql
-from culmen.store.codec import encode, unescape
-from culmen.store.database import reading
+from culmen.store.codec import encode_value, unescape_text
+from culmen.store.database import open_snapshot
 from culmen.store.evidence import evidence_of, last_state
-from culmen.store.reader import PAGE, Texts, assemble
+from culmen.store.reader import PAGE, Texts, assemble_events
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -55,47 +55,47 @@ class Integrity(msgspec.Struct, frozen=True):
     kinds: dict[str, int] = {}
 
 
-def integrity(run: Path | str, limit: int = 200) -> Integrity:
+def run_integrity(run: Path | str, limit: int = 200) -> Integrity:
     """The integrity of a run, with findings of the latest observations that showed signs.
 
     `findings` covers the `limit` latest such observations, latest first, and the latest `_RARE`
     observations of each kind of sign that is not among these.
     """
     folder = Path(run)
-    with reading(folder) as connection:
+    with open_snapshot(folder) as connection:
         repeated = connection.execute(
             sql.select(sql.func.count()).select_from(sql.tally).where(sql.tally.c.count > 1)
         ).scalar_one()
         signs, kinds = (
-            sum(count for _, count in _counted(connection, "sign")),
-            dict(_counted(connection, "signed")),
+            sum(count for _, count in _scope_counts(connection, "sign")),
+            dict(_scope_counts(connection, "signed")),
         )
         kinds = (
-            {unescape(name): n for name, n in kinds.items() if name}
+            {unescape_text(name): n for name, n in kinds.items() if name}
             if kinds.get("") == signs
             else {}
         )
         return Integrity(
-            levels=_levels(connection),
-            noise=_noise(connection, folder),
+            levels=_trust_levels(connection),
+            noise=_estimated_noise(connection, folder),
             repeated=repeated,
-            unstable=_unstable(connection),
-            findings=_findings(connection, folder, limit, kinds) if signs else (),
+            unstable=_unstable_count(connection),
+            findings=_integrity_findings(connection, folder, limit, kinds) if signs else (),
             signs=signs,
             kinds=kinds,
         )
 
 
-def _noise(connection: Connection, folder: Path) -> NoiseReport:
+def _estimated_noise(connection: Connection, folder: Path) -> NoiseReport:
     from culmen.evidence.verdict import noise_report
 
     with evidence_of(connection, folder) as found:
         return noise_report(found.evidence.account)
 
 
-def verdict(run: Path | str) -> dict[str, Any] | None:
+def final_choice(run: Path | str) -> dict[str, Any] | None:
     """The engine's final choice as journaled; None before it is made."""
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         winner = last_state(connection).get("winner")
     return winner if isinstance(winner, dict) else None
 
@@ -107,9 +107,9 @@ def phase_means(run: Path | str, phase: str, candidates: Sequence[str]) -> dict[
         sql.observation.c.phase == phase,
         sql.observation.c.score.is_not(None),
     )
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         return {
-            unescape(row[0]): row[1]
+            unescape_text(row[0]): row[1]
             for row in connection.execute(query.group_by(sql.observation.c.candidate))
         }
 
@@ -123,29 +123,29 @@ def case_means(run: Path | str, candidates: Sequence[str]) -> dict[str, dict[str
         sql.observation.c.candidate, sql.observation.c.case
     )
     found: dict[str, dict[str, float]] = {}
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         for candidate, case, mean in connection.execute(
             query.order_by(sql.func.min(sql.observation.c.seq))
         ):
-            found.setdefault(unescape(candidate), {})[unescape(case)] = mean
+            found.setdefault(unescape_text(candidate), {})[unescape_text(case)] = mean
     return found
 
 
-def _levels(connection: Connection) -> dict[str, int]:
+def _trust_levels(connection: Connection) -> dict[str, int]:
     counts = Counter[str]()
-    for level, count in _counted(connection, "trust"):
-        counts[unescape(level) or LEVELS[-1]] += count
+    for level, count in _scope_counts(connection, "trust"):
+        counts[unescape_text(level) or LEVELS[-1]] += count
     return {level: counts[level] for level in LEVELS if counts[level]}
 
 
-def _counted(connection: Connection, scope: str) -> Sequence[tuple[str, int]]:
+def _scope_counts(connection: Connection, scope: str) -> Sequence[tuple[str, int]]:
     rows = connection.execute(
         sql.select(sql.counter.c.name, sql.counter.c.value).where(sql.counter.c.scope == scope)
     )
     return [(row[0], row[1]) for row in rows]
 
 
-def _unstable(connection: Connection) -> int:
+def _unstable_count(connection: Connection) -> int:
     """Number of candidates with different scores for one case.
 
     Only candidates scored more than once in the search, or again in the final choice, can differ.
@@ -158,10 +158,12 @@ def _unstable(connection: Connection) -> int:
         else set[str]()
     )
     known = connection.execute(often.where(t.candidate.in_(sorted(final)))).scalars().all()
-    return _differing(connection, often) + _differing(connection, sorted(final.difference(known)))
+    return _differing_count(connection, often) + _differing_count(
+        connection, sorted(final.difference(known))
+    )
 
 
-def _differing(connection: Connection, among: Any) -> int:
+def _differing_count(connection: Connection, among: Any) -> int:
     seen = sql.observation.c
     differ = sql.select(seen.candidate).where(seen.score.is_not(None), seen.candidate.in_(among))
     differ = differ.group_by(seen.candidate, seen.case)
@@ -174,17 +176,17 @@ def _differing(connection: Connection, among: Any) -> int:
 _RARE = 8  # observations read for each kind of sign that the latest ones do not show
 
 
-def _findings(
+def _integrity_findings(
     connection: Connection, folder: Path, limit: int, kinds: Collection[str]
 ) -> tuple[IntegrityFinding, ...]:
-    found = _latest(connection, folder, b'"signs"', limit)
+    found = _latest_signs(connection, folder, b'"signs"', limit)
     for name in sorted(set(kinds) - {each.sign for each in found}):
-        rare = _latest(connection, folder, b'"name":' + encode(name), _RARE)
+        rare = _latest_signs(connection, folder, b'"name":' + encode_value(name), _RARE)
         found += [each for each in rare if each.sign == name]
     return tuple(found)
 
 
-def _latest(
+def _latest_signs(
     connection: Connection, folder: Path, marked: bytes, limit: int
 ) -> list[IntegrityFinding]:
     """The signs of the latest observations whose record holds these bytes."""
@@ -197,7 +199,7 @@ def _latest(
     rows = connection.execute(query).all()
     found: list[IntegrityFinding] = []
     for start in range(0, len(rows), PAGE):
-        for each in assemble(connection, folder, rows[start : start + PAGE], Texts()):
+        for each in assemble_events(connection, folder, rows[start : start + PAGE], Texts()):
             seen = each.entry.result
             if isinstance(seen, Observation):
                 for sign in seen.signs:
@@ -251,19 +253,22 @@ def score_changes(run: Path | str, limit: int = 200) -> list[ScoreChange]:
     query = query.group_by(
         sql.observation.c.candidate, sql.observation.c.case, sql.observation.c.seed
     ).having(high > low)
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         rows = connection.execute(query.order_by((high - low).desc()).limit(limit)).all()
-    return [ScoreChange(unescape(row[0]), unescape(row[1]), row[2], row[3], row[4]) for row in rows]
+    return [
+        ScoreChange(unescape_text(row[0]), unescape_text(row[1]), row[2], row[3], row[4])
+        for row in rows
+    ]
 
 
-def prose(run: Path | str) -> Iterator[Prose]:
+def stream_prose(run: Path | str) -> Iterator[Prose]:
     """Proposers' hypotheses and agents' texts from their sessions, oldest first."""
     folder, last = Path(run), 0
     wanted = (sql.others, sql.event.c.shape.in_(("proposal", "custom")))
     query = sql.select(sql.event).where(*wanted).order_by(sql.event.c.seq).limit(PAGE)
     while True:
-        with reading(folder, tables=False) as connection:
-            found = assemble(
+        with open_snapshot(folder, tables=False) as connection:
+            found = assemble_events(
                 connection,
                 folder,
                 connection.execute(query.where(sql.event.c.seq > last)).all(),
@@ -272,26 +277,26 @@ def prose(run: Path | str) -> Iterator[Prose]:
         if not found:
             return
         for each in found:
-            yield from _told(each)
+            yield from _event_prose(each)
         last = found[-1].seq
 
 
-def _told(event: Event) -> Iterator[Prose]:
+def _event_prose(event: Event) -> Iterator[Prose]:
     result = event.entry.result
     if isinstance(result, Proposal) and result.hypothesis:
         first = result.candidates[0].id if result.candidates else ""
         yield Prose(event.seq, first, "hypothesis", result.hypothesis)
     if isinstance(result, Custom):
-        yield from (Prose(event.seq, "", name, text) for name, text in _words("", result.data))
+        yield from (Prose(event.seq, "", name, text) for name, text in _find_prose("", result.data))
 
 
-def _words(name: str, value: Any) -> Iterator[tuple[str, str]]:
+def _find_prose(name: str, value: Any) -> Iterator[tuple[str, str]]:
     """Texts under the keys that hold prose, at any depth."""
     if isinstance(value, str) and name in _WORDS and value.strip():
         yield name, value
     elif isinstance(value, list):
         for item in value:
-            yield from _words(name, item)
+            yield from _find_prose(name, item)
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _words(str(key), item)
+            yield from _find_prose(str(key), item)

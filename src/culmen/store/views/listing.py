@@ -13,13 +13,13 @@ import msgspec
 
 from culmen.core.candidate import Origin
 from culmen.core.errors import UserError
-from culmen.core.evaluation import LEVELS, rank
+from culmen.core.evaluation import LEVELS, trust_rank
 from culmen.store import sql
-from culmen.store.codec import Blobs, decode, escape, unescape
-from culmen.store.database import reading
+from culmen.store.codec import Blobs, decode_value, escape_text, unescape_text
+from culmen.store.database import open_snapshot
 from culmen.store.evidence import MODELLED, Scores
 from culmen.store.reader import lookup_in
-from culmen.store.views.candidates import CandidateRow, best_page, fetch, row_of
+from culmen.store.views.candidates import CandidateRow, best_page, fetch_rows, row_of
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select
@@ -100,7 +100,7 @@ class Facets(msgspec.Struct, frozen=True):
     islands: tuple[tuple[int, int], ...]
 
 
-def table(
+def candidate_page(
     run: Path | str, query: CandidateQuery, dollars: Mapping[int, float] | None = None
 ) -> CandidatePage:
     """One page of candidates; raises `UserError` for an unknown sort, status or level.
@@ -114,11 +114,11 @@ def table(
         raise UserError(
             "no such level", where=f"{query.trust} {query.below}", fix=f"use {', '.join(LEVELS)}"
         )
-    with reading(Path(run)) as connection:
-        sql.taught(connection)
+    with open_snapshot(Path(run)) as connection:
+        sql.register_island(connection)
         scores = Scores(connection, Path(run), query.sort == "best")
         joined = sql.candidate.outerjoin(sql.tally, sql.tally.c.candidate == sql.candidate.c.id)
-        wanted = _conditions(query)
+        wanted = _filter_conditions(query)
         count = sql.select(sql.func.count()).select_from(joined).where(*wanted)
         total = connection.execute(count).scalar_one()
         everything = connection.execute(
@@ -135,13 +135,17 @@ def table(
                 total,
             )
         else:
-            ids = _sorted(sql.select(sql.candidate.c.id).select_from(joined).where(*wanted), query)
+            ids = _sort_query(
+                sql.select(sql.candidate.c.id).select_from(joined).where(*wanted), query
+            )
             page = connection.execute(ids.offset(query.offset).limit(query.limit)).scalars().all()
-        rows = [row_of(row, scores) for row in fetch(connection, page)]
-        return CandidatePage(tuple(_lines(connection, Path(run), rows)), total, everything)
+        rows = [row_of(row, scores) for row in fetch_rows(connection, page)]
+        return CandidatePage(
+            tuple(_listed_candidates(connection, Path(run), rows)), total, everything
+        )
 
 
-def facets(run: Path | str) -> Facets:
+def candidate_facets(run: Path | str) -> Facets:
     """Operators, models and islands of the run's candidates."""
 
     def counted(connection: Connection, column: Any) -> list[tuple[Any, int]]:
@@ -158,23 +162,24 @@ def facets(run: Path | str) -> Facets:
             if row[0] not in (None, "")
         ]
 
-    with reading(Path(run)) as connection:
-        sql.taught(connection)
+    with open_snapshot(Path(run)) as connection:
+        sql.register_island(connection)
         return Facets(
             operators=tuple(
-                (unescape(name), n) for name, n in counted(connection, sql.candidate.c.operator)
+                (unescape_text(name), n)
+                for name, n in counted(connection, sql.candidate.c.operator)
             ),
             models=tuple(
-                (unescape(name), n) for name, n in counted(connection, sql.candidate.c.model)
+                (unescape_text(name), n) for name, n in counted(connection, sql.candidate.c.model)
             ),
             islands=tuple(sorted(counted(connection, sql.island(sql.candidate.c.origin)))),
         )
 
 
-def _conditions(query: CandidateQuery) -> list[ColumnElement[bool]]:
+def _filter_conditions(query: CandidateQuery) -> list[ColumnElement[bool]]:
     found: list[ColumnElement[bool]] = []
     if query.text:
-        text = escape(query.text)
+        text = escape_text(query.text)
         places = (
             sql.candidate.c.id,
             sql.candidate.c.parents,
@@ -183,9 +188,9 @@ def _conditions(query: CandidateQuery) -> list[ColumnElement[bool]]:
         )
         found.append(sql.or_(*(place.icontains(text, autoescape=True) for place in places)))
     if query.operator is not None:
-        found.append(sql.candidate.c.operator == escape(query.operator))
+        found.append(sql.candidate.c.operator == escape_text(query.operator))
     if query.model is not None:
-        found.append(sql.candidate.c.model == escape(query.model))
+        found.append(sql.candidate.c.model == escape_text(query.model))
     if query.island is not None:
         found.append(sql.island(sql.candidate.c.origin) == query.island)
     count, failed = (
@@ -200,9 +205,9 @@ def _conditions(query: CandidateQuery) -> list[ColumnElement[bool]]:
         "unseen": [count == 0, failed == 0],
     }[query.status]
     if query.trust:
-        found += [count > 0, sql.tally.c.trust <= rank(query.trust)]
+        found += [count > 0, sql.tally.c.trust <= trust_rank(query.trust)]
     if query.below:
-        found += [count > 0, sql.tally.c.trust > rank(query.below)]
+        found += [count > 0, sql.tally.c.trust > trust_rank(query.below)]
     return found
 
 
@@ -224,7 +229,7 @@ def _best_page(
     return best_page(connection, ids, scores, filtered, first, many)[::-1]
 
 
-def _sorted(ids: Select[*tuple[Any, ...]], query: CandidateQuery) -> Select[*tuple[Any, ...]]:
+def _sort_query(ids: Select[*tuple[Any, ...]], query: CandidateQuery) -> Select[*tuple[Any, ...]]:
     """The query in the order of `query.sort`.
 
     Candidates without a value come last in either direction; ties are in order of appearance.
@@ -272,15 +277,15 @@ def _looked_up(
         fix = f"filter first, or sort by one of {', '.join(SORTS)}"
         raise UserError(f"{len(rows):,} candidates are too many to sort by {query.sort}", fix=fix)
     if query.sort == "expected":
-        known = {row.id: scores.of(unescape(row.id)) for row in rows}
+        known = {row.id: scores.score_of(unescape_text(row.id)) for row in rows}
         values = {name: score.score for name, score in known.items() if score}
     elif query.sort == "seconds":
-        values = _seconds(connection, None)
+        values = _mean_seconds(connection, None)
     elif query.sort == "size":
-        sizes = _sizes(connection, folder, [row.parts for row in rows])
+        sizes = _text_sizes(connection, folder, [row.parts for row in rows])
         values = {row.id: sizes[row.parts] for row in rows}
     else:
-        among = _among(connection, None)
+        among = _sibling_counts(connection, None)
         values = {row.id: dollars.get(row.seq, 0.0) / among[row.seq] for row in rows}
     sign = -1 if query.descending else 1
     rows = sorted(
@@ -289,15 +294,16 @@ def _looked_up(
     return [row.id for row in rows[query.offset : query.offset + query.limit]]
 
 
-def _sizes(connection: Connection, folder: Path, parts: Sequence[bytes]) -> dict[bytes, int]:
+def _text_sizes(connection: Connection, folder: Path, parts: Sequence[bytes]) -> dict[bytes, int]:
     """Number of characters of all texts of a candidate, by the digest of its parts."""
     texts = Blobs(folder / "blobs", lookup_in(connection)).get(parts)
     return {
-        sha: sum(map(len, decode(each, dict[str, str]).values())) for sha, each in texts.items()
+        sha: sum(map(len, decode_value(each, dict[str, str]).values()))
+        for sha, each in texts.items()
     }
 
 
-def _seconds(connection: Connection, ids: Sequence[str] | None) -> dict[str, float]:
+def _mean_seconds(connection: Connection, ids: Sequence[str] | None) -> dict[str, float]:
     """Mean duration in seconds of the evaluations of these candidates, or of all."""
     seen = sql.observation.c
     times = sql.select(seen.candidate, sql.func.avg(seen.seconds)).group_by(seen.candidate)
@@ -305,7 +311,7 @@ def _seconds(connection: Connection, ids: Sequence[str] | None) -> dict[str, flo
     return {name: mean for name, mean in connection.execute(times)}
 
 
-def _among(connection: Connection, seqs: set[int] | None) -> dict[int, int]:
+def _sibling_counts(connection: Connection, seqs: set[int] | None) -> dict[int, int]:
     """Number of candidates that each of these events brought, or every event."""
     born = sql.candidate.c.seq
     counts = sql.select(born, sql.func.count()).group_by(born)
@@ -313,22 +319,24 @@ def _among(connection: Connection, seqs: set[int] | None) -> dict[int, int]:
     return {seq: count for seq, count in connection.execute(counts)}
 
 
-def _lines(connection: Connection, folder: Path, rows: list[CandidateRow]) -> list[ListedCandidate]:
+def _listed_candidates(
+    connection: Connection, folder: Path, rows: list[CandidateRow]
+) -> list[ListedCandidate]:
     c = sql.candidate.c
-    ids, seqs = [escape(row.id) for row in rows], {row.seq for row in rows}
+    ids, seqs = [escape_text(row.id) for row in rows], {row.seq for row in rows}
     found = connection.execute(sql.select(c.id, c.origin, c.parts).where(c.id.in_(ids))).all()
-    sizes = _sizes(connection, folder, [row.parts for row in found])
-    seconds, among = _seconds(connection, ids), _among(connection, seqs)
-    known = {row.id: (decode(row.origin, Origin), sizes[row.parts]) for row in found}
+    sizes = _text_sizes(connection, folder, [row.parts for row in found])
+    seconds, among = _mean_seconds(connection, ids), _sibling_counts(connection, seqs)
+    known = {row.id: (decode_value(row.origin, Origin), sizes[row.parts]) for row in found}
     lines: list[ListedCandidate] = []
     for row in rows:
-        origin, size = known[escape(row.id)]
+        origin, size = known[escape_text(row.id)]
         lines.append(
             ListedCandidate(
                 row,
                 origin.island,
                 origin.note,
-                seconds.get(escape(row.id)),
+                seconds.get(escape_text(row.id)),
                 size,
                 among.get(row.seq, 1),
             )

@@ -15,14 +15,22 @@ from culmen.core.errors import CulmenError, JournalDamaged, UserError
 from culmen.core.evaluation import Scoring
 from culmen.core.result import RunResult
 from culmen.core.task import Task
-from culmen.core.usage import Budget, Usage, total
+from culmen.core.usage import Budget, Usage, total_usage
 from culmen.store import sql
-from culmen.store.address import Owner, anchor, has_run, is_address, journal_file, parse, pointer
-from culmen.store.codec import decode, escape, unescape
-from culmen.store.database import RunMeta, read_meta, reading, run_folders
+from culmen.store.address import (
+    Owner,
+    has_run,
+    is_address,
+    journal_file,
+    local_folder,
+    parse_address,
+    read_pointer,
+)
+from culmen.store.codec import decode_value, escape_text, unescape_text
+from culmen.store.database import RunMeta, open_snapshot, read_meta, run_folders
 from culmen.store.evidence import RunEvidence, last_state, result_before, result_of
-from culmen.store.lease import owner
-from culmen.store.sidecar import sampling
+from culmen.store.lease import current_owner
+from culmen.store.sidecar import sampling_line
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -109,32 +117,32 @@ class CallCosts(msgspec.Struct, frozen=True):
     usage: Usage
 
 
-def meta(run: Path | str) -> RunMeta:
+def run_meta(run: Path | str) -> RunMeta:
     """The run's task and settings."""
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         return read_meta(connection)
 
 
 def step_law(run: Path | str) -> StepLaw | None:
     """Step law learnt by this run's search (`culmen.evidence`); None without scores."""
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         found = RunEvidence(read_meta(connection), Path(run))
         _ = found.evidence.model  # modelled from the first evaluation on, also for a long run
         found.read(connection)
-        return found.evidence.model.law
+        return found.evidence.model.step_law
 
 
-def status(run: Path | str) -> RunStatus:
+def run_status(run: Path | str) -> RunStatus:
     """State of the run now."""
     folder = Path(run)
-    holder = owner(folder)
-    with reading(folder) as connection:
+    holder = current_owner(folder)
+    with open_snapshot(folder) as connection:
         about = read_meta(connection)
-        counts = _counters(connection)
+        counts = _read_counters(connection)
         last = last_state(connection)
-        spent = _spend(connection)
-        state = _state(str(last.get("state", "")), holder)
-        statuses, found = counts.get("status", {}), findings(connection)
+        spent = _read_costs(connection)
+        state = _run_state(str(last.get("state", "")), holder)
+        statuses, found = counts.get("status", {}), count_grave_signs(connection)
         return RunStatus(
             run=about.id,
             path=str(folder.resolve()),
@@ -144,9 +152,9 @@ def status(run: Path | str) -> RunStatus:
             reason=str(last.get("reason", "")),
             evaluations=sum(statuses.values()) + counts.get("further", {}).get("evaluations", 0),
             in_flight=counts.get("session", {}).get("in_flight", 0),
-            best=_best(connection, folder, about),
-            usage=_spent(spent),
-            elapsed_seconds=_elapsed(connection, holder),
+            best=_best_with_tolerance(connection, folder, about),
+            usage=_total_spent(spent),
+            elapsed_seconds=_active_seconds(connection, holder),
             isolation=about.isolation,
             scoring=about.scoring,
             budget=about.budget,
@@ -155,7 +163,7 @@ def status(run: Path | str) -> RunStatus:
             statuses=statuses,
             faults=counts.get("fault", {}),
             failures=counts.get("reason", {}),
-            candidates=_candidates(connection),
+            candidates=_candidate_count(connection),
             events=sum(counts.get("kind", {}).values()),
             direction=about.task.objective.direction,
             target=about.task.objective.target,
@@ -165,36 +173,36 @@ def status(run: Path | str) -> RunStatus:
             error=str(last.get("error", "")),
             integrity=about.integrity,
             findings=found[0],
-            best_before_first_finding=_before(connection, folder, found[1]),
-            agents=agents(connection),
-            training=training(connection),
-            sampling=sampling(folder) if state == "running" else "",
+            best_before_first_finding=_best_before_finding(connection, folder, found[1]),
+            agents=agents_progress(connection),
+            training=training_state(connection),
+            sampling=sampling_line(folder) if state == "running" else "",
             few_turns=few_turns(connection),
         )
 
 
-def best(run: Path | str) -> RunResult | None:
+def best_result(run: Path | str) -> RunResult | None:
     """The best candidate; None while no candidate has scored."""
-    with reading(Path(run)) as connection:
+    with open_snapshot(Path(run)) as connection:
         return standing_best(connection, Path(run))
 
 
 def standing_best(connection: Connection, folder: Path) -> RunResult | None:
     """Like `best`, on an open connection."""
-    return _best(connection, folder, read_meta(connection))
+    return _best_with_tolerance(connection, folder, read_meta(connection))
 
 
-def calls(run: Path | str) -> list[CallCosts]:
+def call_costs(run: Path | str) -> list[CallCosts]:
     """Costs by effect, role and model, the most expensive first."""
-    with reading(Path(run)) as connection:
-        rows = [row for row in _spend(connection) if row.effect not in _ON_TOP]
+    with open_snapshot(Path(run)) as connection:
+        rows = [row for row in _read_costs(connection) if row.effect not in _ON_TOP]
     return sorted(
         rows,
         key=lambda row: (-row.usage.dollars, -row.usage.tokens, row.effect, row.role, row.model),
     )
 
 
-def _state(recorded: str, holder: Owner | None) -> str:
+def _run_state(recorded: str, holder: Owner | None) -> str:
     """State from the last state event and from the lock.
 
     The event records how the run ended; the lock shows whether a process still works on it.
@@ -206,25 +214,33 @@ def _state(recorded: str, holder: Owner | None) -> str:
     return recorded if recorded in ("paused", "failed") else "interrupted"
 
 
-def _counters(connection: Connection) -> dict[str, dict[str, int]]:
+def _read_counters(connection: Connection) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for row in connection.execute(
         sql.select(sql.counter).order_by(sql.counter.c.scope, sql.counter.c.value.desc())
     ):
-        found.setdefault(row.scope, {})[unescape(row.name)] = row.value
+        found.setdefault(row.scope, {})[unescape_text(row.name)] = row.value
     return found
 
 
-def _spend(connection: Connection) -> list[CallCosts]:
+def _read_costs(connection: Connection) -> list[CallCosts]:
     return [
-        CallCosts(unescape(row[0]), unescape(row[1]), unescape(row[2]), row[3], Usage(*row[4:]))
+        CallCosts(
+            unescape_text(row[0]),
+            unescape_text(row[1]),
+            unescape_text(row[2]),
+            row[3],
+            Usage(*row[4:]),
+        )
         for row in connection.execute(sql.select(sql.spend))
     ]
 
 
-def _spent(rows: list[CallCosts]) -> Spent:
-    known = total(row.usage for row in rows if row.effect not in _ON_TOP)
-    lost, uncertain = (total(row.usage for row in rows if row.effect == name) for name in _ON_TOP)
+def _total_spent(rows: list[CallCosts]) -> Spent:
+    known = total_usage(row.usage for row in rows if row.effect not in _ON_TOP)
+    lost, uncertain = (
+        total_usage(row.usage for row in rows if row.effect == name) for name in _ON_TOP
+    )
     counted = (
         known.calls,
         known.input_tokens,
@@ -239,7 +255,7 @@ def _spent(rows: list[CallCosts]) -> Spent:
 _ON_TOP = ("torn", "uncertain")
 
 
-def _elapsed(connection: Connection, holder: Owner | None) -> float:
+def _active_seconds(connection: Connection, holder: Owner | None) -> float:
     """Active seconds up to the last event, or up to now while a process works on the run."""
     recent = (
         sql.select(sql.event.c.elapsed, sql.event.c.time)
@@ -254,11 +270,11 @@ def _elapsed(connection: Connection, holder: Owner | None) -> float:
     return (until or 0.0) + (max(0.0, time.time() - since) if since else 0.0)
 
 
-def _candidates(connection: Connection) -> int:
+def _candidate_count(connection: Connection) -> int:
     return connection.execute(sql.select(sql.func.count(sql.candidate.c.seq))).scalar_one()
 
 
-def _best(connection: Connection, folder: Path, about: RunMeta) -> RunResult | None:
+def _best_with_tolerance(connection: Connection, folder: Path, about: RunMeta) -> RunResult | None:
     found = result_of(connection, folder)
     if (
         found is None
@@ -266,15 +282,17 @@ def _best(connection: Connection, folder: Path, about: RunMeta) -> RunResult | N
         or not isinstance(last_state(connection).get("winner"), dict)
     ):
         return found
-    return msgspec.structs.replace(found, tolerance=_unchecked(about.task))
+    return msgspec.structs.replace(found, tolerance=_unchecked_reason(about.task))
 
 
-def _before(connection: Connection, folder: Path, first: int | None) -> RunResult | None:
+def _best_before_finding(
+    connection: Connection, folder: Path, first: int | None
+) -> RunResult | None:
     """The best result before the first grave sign; None without a sign or a score."""
     return None if first is None else result_before(connection, folder, first)
 
 
-def findings(connection: Connection) -> tuple[int, int | None]:
+def count_grave_signs(connection: Connection) -> tuple[int, int | None]:
     """Number of candidates with a grave sign, and the event of the first such sign."""
     seen = sql.select(sql.func.count(), sql.func.min(sql.tally.c.grave)).where(
         sql.judged, sql.tally.c.grave.is_not(None)
@@ -286,24 +304,24 @@ def findings(connection: Connection) -> tuple[int, int | None]:
 # Notes of one kind, inside one reading of a run.
 
 
-def latest(connection: Connection, topic: str) -> dict[str, Any]:
+def latest_note(connection: Connection, topic: str) -> dict[str, Any]:
     """Fields of the last note of a kind; {} without one."""
-    return next(iter(newest(connection, topic, 1)), {})
+    return next(iter(newest_notes(connection, topic, 1)), {})
 
 
-def newest(connection: Connection, topic: str, most: int) -> list[dict[str, Any]]:
+def newest_notes(connection: Connection, topic: str, most: int) -> list[dict[str, Any]]:
     """Fields of the last `most` notes of a kind, the newest first."""
     notes = sql.select(sql.event.c.body).where(
-        sql.event.c.kind == "note", sql.event.c.topic == escape(topic)
+        sql.event.c.kind == "note", sql.event.c.topic == escape_text(topic)
     )
     rows = connection.execute(notes.order_by(sql.event.c.seq.desc()).limit(most)).scalars()
-    return [decode(raw, dict[str, Any]) for raw in rows]
+    return [decode_value(raw, dict[str, Any]) for raw in rows]
 
 
-def number(connection: Connection, topic: str) -> int:
+def note_count(connection: Connection, topic: str) -> int:
     """Number of notes of a kind."""
     query = sql.select(sql.func.count(sql.event.c.seq)).where(
-        sql.event.c.kind == "note", sql.event.c.topic == escape(topic)
+        sql.event.c.kind == "note", sql.event.c.topic == escape_text(topic)
     )
     return connection.execute(query).scalar_one()
 
@@ -327,15 +345,15 @@ class Agents(msgspec.Struct, frozen=True):
     program: str = ""
 
 
-def agents(connection: Connection) -> Agents | None:
+def agents_progress(connection: Connection) -> Agents | None:
     """The agents of a run; None for a strategy without agents, or before the first starts."""
-    told, tried = latest(connection, "agent"), latest(connection, "experiment")
+    told, tried = latest_note(connection, "agent"), latest_note(connection, "experiment")
     if not told and "agent" not in tried:  # other strategies note experiments too
         return None
     return Agents(
-        begun=number(connection, "agent"),
+        begun=note_count(connection, "agent"),
         of=int(told.get("agents") or tried.get("agents") or 0),
-        ended=number(connection, "agent ended"),
+        ended=note_count(connection, "agent ended"),
         experiments=int(tried.get("n", 0)),
         best=tried.get("best"),
         program=str(told.get("program", "")),
@@ -367,15 +385,15 @@ class Training(msgspec.Struct, frozen=True):
     skips: dict[str, int]
 
 
-def training(connection: Connection) -> Training | None:
+def training_state(connection: Connection) -> Training | None:
     """The training of a run; None for a strategy without training, or before a barrier."""
-    recent = newest(connection, "barrier", WINDOW)
+    recent = newest_notes(connection, "barrier", WINDOW)
     if not recent:
         return None
     last = recent[0]
     rewards = [float(reward) for reward in last.get("rewards", ())]
     return Training(
-        barriers=number(connection, "barrier"),
+        barriers=note_count(connection, "barrier"),
         version=int(last.get("version", 0)),
         alpha=float(last.get("alpha", 0.0)),
         reward=fmean(rewards) if rewards else None,
@@ -406,7 +424,7 @@ class FewTurns(msgspec.Struct, frozen=True):
 
 def few_turns(connection: Connection) -> FewTurns | None:
     """The engine's note at the end of a search with few turns; None without one."""
-    body = latest(connection, "few_turns")
+    body = latest_note(connection, "few_turns")
     return (
         FewTurns(int(body["turns"]), int(body["evaluations"]), int(body["needed"]))
         if body
@@ -414,7 +432,7 @@ def few_turns(connection: Connection) -> FewTurns | None:
     )
 
 
-def _unchecked(task: Task) -> str:
+def _unchecked_reason(task: Task) -> str:
     """The reason why the tolerances of a score were not checked.
 
     "" if an exact verifier was asked instead.
@@ -457,14 +475,14 @@ class RunLine(msgspec.Struct, frozen=True):
     margin: float | None = None
 
 
-def runs(folder: Path | str = "runs") -> list[RunLine]:
+def list_runs(folder: Path | str = "runs") -> list[RunLine]:
     """All runs directly inside the folder, newest first."""
     return run_lines(run_folders(Path(folder)))
 
 
 def run_lines(folders: Iterable[Path]) -> list[RunLine]:
     """Lines of these runs, newest first."""
-    return sorted(map(_line, folders), key=lambda line: (-line.created, line.run))
+    return sorted(map(_run_line, folders), key=lambda line: (-line.created, line.run))
 
 
 def find_run(name: Path | str | None, folder: Path | str = "runs") -> Path:
@@ -475,13 +493,13 @@ def find_run(name: Path | str | None, folder: Path | str = "runs") -> Path:
     or several.
     """
     if isinstance(name, str) and is_address(name):
-        address = parse(name)
+        address = parse_address(name)
         if not address.name:
             raise UserError(
                 "which run of this database?", where=name, fix=f"culmen db list '{address.url}'"
             )
-        return anchor(
-            address, Path(folder) if pointer(Path(folder) / address.name) == address else None
+        return local_folder(
+            address, Path(folder) if read_pointer(Path(folder) / address.name) == address else None
         )
     if name is not None and has_run(Path(name)):
         return Path(name)
@@ -491,7 +509,7 @@ def find_run(name: Path | str | None, folder: Path | str = "runs") -> Path:
             raise UserError(
                 "there are no runs yet", where=str(folder), fix="culmen demo, or culmen run TASK"
             )
-        return Path(runs(folder)[0].path)
+        return Path(list_runs(folder)[0].path)
     exact = [path for path in known if path.name == str(name)]
     matches = exact or [path for path in known if path.name.startswith(str(name))]
     if len(matches) == 1:
@@ -501,18 +519,25 @@ def find_run(name: Path | str | None, folder: Path | str = "runs") -> Path:
     raise UserError(what, where=str(folder), fix=f"give one of: {names}")
 
 
-def _line(folder: Path) -> RunLine:
+def _run_line(folder: Path) -> RunLine:
     try:
-        now = status(folder)
+        now = run_status(folder)
     except JournalDamaged as error:
-        if owner(folder) is not None:  # its tables are being made
-            return RunLine(folder.name, str(folder), "starting", _made(folder))
+        if current_owner(folder) is not None:  # its tables are being made
+            return RunLine(folder.name, str(folder), "starting", _journal_time(folder))
         return RunLine(
-            folder.name, str(folder), "damaged", _made(folder), why=error.what, fix=error.fix
+            folder.name,
+            str(folder),
+            "damaged",
+            _journal_time(folder),
+            why=error.what,
+            fix=error.fix,
         )
     except CulmenError as error:
         why, fix = (error.what, error.fix) if isinstance(error, UserError) else (str(error), "")
-        return RunLine(folder.name, str(folder), "unreadable", _made(folder), why=why, fix=fix)
+        return RunLine(
+            folder.name, str(folder), "unreadable", _journal_time(folder), why=why, fix=fix
+        )
     score, trust = (None, "") if now.best is None else (now.best.value, now.best.trust)
     line = RunLine(
         now.run,
@@ -527,11 +552,11 @@ def _line(folder: Path) -> RunLine:
     )
     margin = None if now.best is None or now.best.certified is not None else now.best.margin
     return msgspec.structs.replace(
-        line, dollars=now.usage.dollars, spent=_share(now), models=now.models, margin=margin
+        line, dollars=now.usage.dollars, spent=_budget_share(now), models=now.models, margin=margin
     )
 
 
-def _share(now: RunStatus) -> float | None:
+def _budget_share(now: RunStatus) -> float | None:
     tokens = now.usage.input_tokens + now.usage.output_tokens
     used = {
         "evaluations": now.evaluations,
@@ -544,7 +569,7 @@ def _share(now: RunStatus) -> float | None:
     return max((min(1.0, part / limit) for part, limit in limits if limit), default=None)
 
 
-def _made(folder: Path) -> float:
+def _journal_time(folder: Path) -> float:
     try:
         return journal_file(folder).stat().st_mtime
     except FileNotFoundError:  # it was deleted meanwhile

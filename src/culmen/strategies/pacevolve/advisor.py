@@ -12,7 +12,12 @@ from typing import Annotated, Any, Protocol, cast
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
 from culmen.strategies.pacevolve.implementing import ExperimentOutcome
-from culmen.strategies.pacevolve.memory import Failure, FailureMemory, IdeaRepository, bounded
+from culmen.strategies.pacevolve.memory import (
+    Failure,
+    FailureMemory,
+    IdeaRepository,
+    first_sentences,
+)
 from culmen.strategies.settings import About, check
 
 MENU = {  # the offline proposer's operators, by name
@@ -43,7 +48,7 @@ class Said:
 class Voice(Protocol):
     """Answers one of the `STEPS`."""
 
-    async def say(self, lab: Lab, step: str, **slots: Any) -> Said: ...
+    async def answer_step(self, lab: Lab, step: str, **slots: Any) -> Said: ...
 
 
 class ModelVoice:
@@ -55,7 +60,7 @@ class ModelVoice:
     def __init__(self) -> None:
         self._silent = False  # found out by asking once
 
-    async def say(self, lab: Lab, step: str, **slots: Any) -> Said:
+    async def answer_step(self, lab: Lab, step: str, **slots: Any) -> Said:
         """One request."""
         if not self._silent:
             reply = await lab.write(f"advisor.{step}", **slots)
@@ -73,29 +78,31 @@ def from_menu(step: str, slots: dict[str, Any], rng: Random) -> str:
     """
     if step == "generate":
         names = rng.sample(list(MENU), min(int(slots["count"]), len(MENU)))
-        return json.dumps({"hypotheses": [{"hypothesis": entry(name)} for name in names]})
+        return json.dumps({"hypotheses": [{"hypothesis": menu_entry(name)} for name in names]})
     if step == "plan":
         numbers = {idea["description"]: idea["number"] for idea in slots["ideas"]}
-        names = [entry(rng.choice(list(MENU))) for _ in range(int(slots["count"]))]
+        names = [menu_entry(rng.choice(list(MENU))) for _ in range(int(slots["count"]))]
         plan = [
             {"idea": numbers.get(name), "description": name, "experiment": name} for name in names
         ]
-        return json.dumps({"experiments": [_drawn(one, rng) for one in plan]})
+        return json.dumps({"experiments": [_with_draw_number(one, rng) for one in plan]})
     if step == "classify":
         known = {idea["description"]: idea["number"] for idea in slots["ideas"]}
         number = known.get(slots["hypothesis"])
         return json.dumps({"exists": number is not None, "idea": number})
     if step == "select":
         option = rng.choice(slots["options"])
-        return json.dumps(_drawn({"idea": option["idea"], "experiment": option["hypothesis"]}, rng))
+        return json.dumps(
+            _with_draw_number({"idea": option["idea"], "experiment": option["hypothesis"]}, rng)
+        )
     return ""
 
 
-def _drawn(choice: dict[str, Any], rng: Random) -> dict[str, Any]:
+def _with_draw_number(choice: dict[str, Any], rng: Random) -> dict[str, Any]:
     return {**choice, "experiment": f"{choice['experiment']} (draw {rng.randrange(10**6)})"}
 
 
-def entry(name: str) -> str:
+def menu_entry(name: str) -> str:
     """A line of the menu; its first word is the name."""
     return f"{name}: {MENU[name]}"
 
@@ -155,33 +162,35 @@ class Advising:
         An experiment that failed before word by word is refused, and the request repeated.
         """
         draft = _Draft(ideas)
-        shown = scene(lab, parent, failures, self.program_chars, self.failures)
-        hypotheses = await self._generate(lab, voice, draft, shown)
+        shown = common_slots(lab, parent, failures, self.program_chars, self.failures)
+        hypotheses = await self._generate_hypotheses(lab, voice, draft, shown)
         if not hypotheses:
             return Decision(ideas, samples=tuple(draft.samples), fault=UNREADABLE)
-        options = [await self._classify(lab, voice, draft, text) for text in hypotheses]
-        idea, experiment, fault = await self._select(lab, voice, draft, shown, options, failures)
+        options = [await self._classify_hypothesis(lab, voice, draft, text) for text in hypotheses]
+        idea, experiment, fault = await self._select_experiment(
+            lab, voice, draft, shown, options, failures
+        )
         return Decision(
             draft.ideas, idea, experiment, tuple(draft.samples), tuple(hypotheses), fault
         )
 
-    async def _generate(
+    async def _generate_hypotheses(
         self, lab: Lab, voice: Voice, draft: _Draft, shown: dict[str, Any]
     ) -> list[str]:
         for attempt in range(self.tries):
             slots = {
                 **shown,
-                "ideas": told(draft.ideas),
+                "ideas": repository_data(draft.ideas),
                 "count": self.hypotheses,
-                "reminder": reminder(attempt),
+                "reminder": retry_reminder(attempt),
             }
-            said = await voice.say(lab, "generate", **slots)
-            _keep(draft, said.sample)
+            said = await voice.answer_step(lab, "generate", **slots)
+            _keep_sample(draft, said.sample)
             if found := read_hypotheses(said.text)[: self.hypotheses]:
                 return found
         return []
 
-    async def _classify(
+    async def _classify_hypothesis(
         self, lab: Lab, voice: Voice, draft: _Draft, hypothesis: str
     ) -> dict[str, Any]:
         """Put a hypothesis under a known idea, or add it as a new one.
@@ -190,25 +199,34 @@ class Advising:
         """
         for attempt in range(self.tries):
             slots = {
-                "ideas": told(draft.ideas),
+                "ideas": repository_data(draft.ideas),
                 "hypothesis": hypothesis,
                 "sentences": draft.ideas.sentences,
             }
-            said = await voice.say(lab, "classify", **slots, reminder=reminder(attempt))
-            _keep(draft, said.sample)
+            said = await voice.answer_step(
+                lab, "classify", **slots, reminder=retry_reminder(attempt)
+            )
+            _keep_sample(draft, said.sample)
             answer = read_object(said.text)
-            number, description = whole(answer.get("idea")), str(answer.get("description") or "")
-            if answer.get("exists") is True and number is not None and draft.ideas.find(number):
-                draft.ideas = draft.ideas.described(number, description)
+            number, description = (
+                whole_number(answer.get("idea")),
+                str(answer.get("description") or ""),
+            )
+            if (
+                answer.get("exists") is True
+                and number is not None
+                and draft.ideas.find_idea(number)
+            ):
+                draft.ideas = draft.ideas.with_description(number, description)
                 return {"idea": number, "hypothesis": hypothesis}
             if answer.get("exists") is False:
                 break
         else:
             description = ""
-        number, draft.ideas = draft.ideas.next, draft.ideas.added(description or hypothesis)
+        number, draft.ideas = draft.ideas.next, draft.ideas.with_idea(description or hypothesis)
         return {"idea": number, "hypothesis": hypothesis}
 
-    async def _select(
+    async def _select_experiment(
         self,
         lab: Lab,
         voice: Voice,
@@ -219,24 +237,29 @@ class Advising:
     ) -> tuple[int, str, str]:
         refused = ""
         for attempt in range(self.tries):
-            slots = {**shown, "ideas": told(draft.ideas), "options": options, "refused": refused}
-            said = await voice.say(
-                lab, "select", **slots, reminder=reminder(attempt if not refused else 0)
+            slots = {
+                **shown,
+                "ideas": repository_data(draft.ideas),
+                "options": options,
+                "refused": refused,
+            }
+            said = await voice.answer_step(
+                lab, "select", **slots, reminder=retry_reminder(attempt if not refused else 0)
             )
-            _keep(draft, said.sample)
+            _keep_sample(draft, said.sample)
             answer = read_object(said.text)
             number, experiment = (
-                whole(answer.get("idea")),
+                whole_number(answer.get("idea")),
                 str(answer.get("experiment") or "").strip(),
             )
-            if number is None or not experiment or draft.ideas.find(number) is None:
+            if number is None or not experiment or draft.ideas.find_idea(number) is None:
                 continue
-            if not failures.blocks(experiment):
+            if not failures.blocks_experiment(experiment):
                 return number, experiment, ""
             refused = experiment
             failures.add(
                 Failure(
-                    _name(draft.ideas, number),
+                    _idea_description(draft.ideas, number),
                     experiment,
                     "repeat",
                     "chosen again after it had failed",
@@ -245,7 +268,7 @@ class Advising:
         return 0, "", "repeat" if refused else UNREADABLE
 
 
-def scene(
+def common_slots(
     lab: Lab, parent: Rollout | None, failures: FailureMemory, chars: int, latest: int
 ) -> dict[str, Any]:
     """Slots common to all steps: the task and the state of the search.
@@ -267,7 +290,7 @@ def scene(
                 "experiment": f.experiment,
                 "why": f"{f.kind}: {f.reason}".rstrip(": "),
             }
-            for f in failures.recent(latest)
+            for f in failures.latest_failures(latest)
         ],
     }
 
@@ -281,7 +304,7 @@ GAVE_UP = (
 )
 
 
-def told(ideas: IdeaRepository) -> list[dict[str, Any]]:
+def repository_data(ideas: IdeaRepository) -> list[dict[str, Any]]:
     """A repository as plain data for prompts and notes."""
     return [
         {
@@ -300,13 +323,13 @@ def read_hypotheses(text: str) -> list[str]:
     Formats: `{"hypotheses": [{"hypothesis": ...}, ...]}`, or lines `Hypothesis: ...`.
     """
     found: list[str] = []
-    for item in items(read_object(text).get("hypotheses")):
+    for item in list_or_empty(read_object(text).get("hypotheses")):
         value = cast(dict[str, Any], item).get("hypothesis") if isinstance(item, dict) else item
         found += [value] if isinstance(value, str) else []
     found = found or re.findall(
         r"^\W*hypothesis\W*\d*\W*:[\s*]*(.+)$", text, re.IGNORECASE | re.MULTILINE
     )
-    return list(dict.fromkeys(filter(None, (bounded(one, 3) for one in found))))
+    return list(dict.fromkeys(filter(None, (first_sentences(one, 3) for one in found))))
 
 
 def read_object(text: str) -> dict[str, Any]:
@@ -317,32 +340,32 @@ def read_object(text: str) -> dict[str, Any]:
     import json_repair
 
     read: Any = json_repair.loads(text[start:])
-    first = next(iter(items(read)), read)
+    first = next(iter(list_or_empty(read)), read)
     return cast(dict[str, Any], first) if isinstance(first, dict) else {}
 
 
-def items(value: Any) -> list[Any]:
+def list_or_empty(value: Any) -> list[Any]:
     """The value if it is a list, else []."""
     return cast(list[Any], value) if isinstance(value, list) else []
 
 
-def whole(value: Any) -> int | None:
+def whole_number(value: Any) -> int | None:
     """A whole number, also one written as text; None for anything else."""
     if isinstance(value, str) and value.strip().lstrip("#").isdigit():
         return int(value.strip().lstrip("#"))
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _name(ideas: IdeaRepository, number: int) -> str:
-    idea = ideas.find(number)
+def _idea_description(ideas: IdeaRepository, number: int) -> str:
+    idea = ideas.find_idea(number)
     return idea.description if idea else ""
 
 
-def _keep(draft: _Draft, sample: int | None) -> None:
+def _keep_sample(draft: _Draft, sample: int | None) -> None:
     draft.samples += [] if sample is None else [sample]
 
 
-def reminder(attempt: int) -> str:
+def retry_reminder(attempt: int) -> str:
     return "The last reply could not be read. Answer with the JSON object alone." if attempt else ""
 
 
@@ -370,7 +393,7 @@ class Upkeep:
     def __post_init__(self) -> None:
         check(self)
 
-    async def result(
+    async def result_line(
         self,
         lab: Lab,
         voice: Voice,
@@ -386,10 +409,10 @@ class Upkeep:
             else outcome.reason
         )
         slots = {"experiment": experiment, "outcome": line, "feedback": feedback}
-        answer = await self._answer(lab, voice, "result", "lesson", slots)
+        answer = await self._ask_for_field(lab, voice, "result", "lesson", slots)
         return f"{line}: {str(answer.get('lesson') or '').strip() or experiment}"
 
-    async def tidy(
+    async def tidy_ideas(
         self,
         lab: Lab,
         voice: Voice,
@@ -402,7 +425,7 @@ class Upkeep:
 
         Ideas under which experiments are planned are never dropped.
         """
-        idea = ideas.find(number)
+        idea = ideas.find_idea(number)
         if (
             idea is not None
             and idea.tries
@@ -410,33 +433,37 @@ class Upkeep:
             and len(idea.results) > 1
         ):
             slots = {
-                "idea": told(ideas.without({i.number for i in ideas.ideas} - {number})),
+                "idea": repository_data(
+                    ideas.without_ideas({i.number for i in ideas.ideas} - {number})
+                ),
                 "sentences": self.sentences,
             }
-            answer = await self._answer(lab, voice, "condense", "result", slots)
+            answer = await self._ask_for_field(lab, voice, "condense", "result", slots)
             result = (
                 str(answer.get("result") or "")
                 or f"{idea.tries} experiments; the latest: {idea.results[-1]}"
             )
-            ideas = ideas.condensed(number, str(answer.get("description") or ""), result)
-        free = ideas.without(planned)
+            ideas = ideas.with_condensed_history(
+                number, str(answer.get("description") or ""), result
+            )
+        free = ideas.without_ideas(planned)
         excess = min(len(ideas.ideas) - self.cap, len(free.ideas))
         if excess <= 0:
             return ideas, []
-        answer = await self._answer(
-            lab, voice, "prune", "drop", {"ideas": told(free), "count": excess}
+        answer = await self._ask_for_field(
+            lab, voice, "prune", "drop", {"ideas": repository_data(free), "count": excess}
         )
-        dropped = _dropped(answer, free, excess)
+        dropped = _ideas_to_drop(answer, free, excess)
         for one in dropped:
             if (
-                gone := ideas.find(one)
+                gone := ideas.find_idea(one)
             ) and gone.tries:  # nothing failed under one that was never tried
                 failures.add(
                     Failure(gone.description, "", "pruned", f"after {gone.tries} experiments")
                 )
-        return ideas.without(dropped), dropped
+        return ideas.without_ideas(dropped), dropped
 
-    async def _answer(
+    async def _ask_for_field(
         self, lab: Lab, voice: Voice, step: str, field: str, slots: dict[str, Any]
     ) -> dict[str, Any]:
         """The reply as an object that has this field, else {}.
@@ -444,19 +471,23 @@ class Upkeep:
         A request with an empty reply is not repeated.
         """
         for attempt in range(self.tries):
-            said = await voice.say(lab, step, **slots, reminder=reminder(attempt))
+            said = await voice.answer_step(lab, step, **slots, reminder=retry_reminder(attempt))
             answer = read_object(said.text)
             if answer.get(field) or not said.text:
                 return answer
         return {}
 
 
-def _dropped(answer: dict[str, Any], ideas: IdeaRepository, excess: int) -> list[int]:
+def _ideas_to_drop(answer: dict[str, Any], ideas: IdeaRepository, excess: int) -> list[int]:
     """Numbers of the `excess` ideas to drop: first those that the answer names.
 
     The rest are those never tried, then those tried most often; of equals the oldest first.
     """
-    named = [n for n in map(whole, items(answer.get("drop"))) if n is not None and ideas.find(n)]
+    named = [
+        n
+        for n in map(whole_number, list_or_empty(answer.get("drop")))
+        if n is not None and ideas.find_idea(n)
+    ]
     others = sorted(
         (i for i in ideas.ideas if i.number not in named),
         key=lambda i: (i.tries > 0, -i.tries, i.number),
@@ -472,12 +503,12 @@ def score_line(lab: Lab, outcome: ExperimentOutcome, before: float | None) -> st
     was = (
         ""
         if before is None
-        else f" ({_compared(rollout.reward, before)} {objective.score(before):.6g})"
+        else f" ({_comparison_words(rollout.reward, before)} {objective.score(before):.6g})"
     )
     return f"score {objective.score(rollout.reward):.6g}{was}"
 
 
-def _compared(reward: float, before: float) -> str:
+def _comparison_words(reward: float, before: float) -> str:
     return "equal to" if reward == before else "better than" if reward > before else "worse than"
 
 
@@ -517,23 +548,30 @@ class Planning:
 
         The advisor is asked again, up to `tries` times, if none is left.
         """
-        shown, fault = scene(lab, parent, failures, self.program_chars, self.failures), UNREADABLE
+        shown, fault = (
+            common_slots(lab, parent, failures, self.program_chars, self.failures),
+            UNREADABLE,
+        )
         for attempt in range(self.tries):
             slots = {
                 **shown,
-                "ideas": told(ideas),
+                "ideas": repository_data(ideas),
                 "count": self.experiments,
                 "sentences": ideas.sentences,
             }
-            said = await voice.say(
-                lab, "plan", **slots, reminder=reminder(attempt if fault == UNREADABLE else 0)
+            said = await voice.answer_step(
+                lab, "plan", **slots, reminder=retry_reminder(attempt if fault == UNREADABLE else 0)
             )
             answer = read_object(said.text)
-            found = [one for one in map(_object, items(answer.get("experiments"))) if one][
-                : self.experiments
-            ]
-            after, plan = _filed(found, ideas.without(_given_up(answer, found)))
-            fresh = tuple((idea, text) for idea, text in plan if not failures.blocks(text))
+            found = [
+                one
+                for one in map(_object_or_empty, list_or_empty(answer.get("experiments")))
+                if one
+            ][: self.experiments]
+            after, plan = _file_experiments(found, ideas.without_ideas(_given_up(answer, found)))
+            fresh = tuple(
+                (idea, text) for idea, text in plan if not failures.blocks_experiment(text)
+            )
             if fresh:
                 return Decision(
                     after, *fresh[0], hypotheses=tuple(text for _, text in fresh), planned=fresh[1:]
@@ -542,21 +580,21 @@ class Planning:
         return Decision(ideas, fault=fault)
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _object_or_empty(value: Any) -> dict[str, Any]:
     return cast(dict[str, Any], value) if isinstance(value, dict) else {}
 
 
 def _given_up(answer: dict[str, Any], found: list[dict[str, Any]]) -> set[int]:
     """Ideas that the reply gives up and plans no experiment under."""
-    used = {whole(one.get("idea")) for one in found}
+    used = {whole_number(one.get("idea")) for one in found}
     return {
         number
-        for number in map(whole, items(answer.get("drop")))
+        for number in map(whole_number, list_or_empty(answer.get("drop")))
         if number is not None and number not in used
     }
 
 
-def _filed(
+def _file_experiments(
     found: list[dict[str, Any]], ideas: IdeaRepository
 ) -> tuple[IdeaRepository, list[tuple[int, str]]]:
     """The repository with a plan's new ideas, and its experiments with their idea's number."""
@@ -567,14 +605,14 @@ def _filed(
             str(one.get("experiment") or "").strip(),
             str(one.get("description") or "").strip(),
         )
-        number = whole(one.get("idea"))
+        number = whole_number(one.get("idea"))
         if not text:
             continue
-        if number is None or ideas.find(number) is None:
-            about = bounded(about or text, ideas.sentences)
+        if number is None or ideas.find_idea(number) is None:
+            about = first_sentences(about or text, ideas.sentences)
             number = fresh.get(about)
             if number is None:
                 number = fresh[about] = ideas.next
-                ideas = ideas.added(about)
+                ideas = ideas.with_idea(about)
         plan.setdefault(text, number)
     return ideas, [(number, text) for text, number in plan.items()]

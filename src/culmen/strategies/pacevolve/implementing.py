@@ -25,7 +25,7 @@ class ExperimentOutcome:
     reason: str = ""
 
     @property
-    def scored(self) -> tuple[Rollout, float] | None:
+    def scored_rollout(self) -> tuple[Rollout, float] | None:
         """The candidate with its reward, if it has one."""
         reward = self.rollout.reward if self.rollout else None
         return None if self.rollout is None or reward is None else (self.rollout, reward)
@@ -57,7 +57,7 @@ class Implementing:
 
         Code that has failed before is not evaluated again.
         """
-        outcome = await self._write(lab, parent, experiment, island, batch, failures)
+        outcome = await self._write_candidate(lab, parent, experiment, island, batch, failures)
         for _ in range(self.repairs):
             failed = outcome.rollout
             if not outcome.fault or failed is None or outcome.fault == Status.LOST:
@@ -66,14 +66,14 @@ class Implementing:
                 f"{experiment}\n\nThe candidate was written for this and failed. Repair it; keep "
                 "to the experiment."
             )
-            failures.forbid(failed.candidate.digest)
-            repaired = await self._write(lab, failed, again, island, batch, failures)
+            failures.forbid_code(failed.candidate.digest)
+            repaired = await self._write_candidate(lab, failed, again, island, batch, failures)
             if repaired.rollout is None:
                 break
             outcome = repaired
         return outcome
 
-    async def _write(
+    async def _write_candidate(
         self,
         lab: Lab,
         parent: Rollout | None,
@@ -97,24 +97,24 @@ class Implementing:
             fresh = [
                 c for c in proposal.candidates if parent is None or c.id != parent.candidate.id
             ]
-            untried = [c for c in fresh if not failures.knows(c.digest)]
+            untried = [c for c in fresh if not failures.knows_code(c.digest)]
             if untried:
                 cases = None if batch is None else lab.minibatch(batch)
-                return judged(await lab.evaluate(untried[0], cases))
+                return rollout_outcome(await lab.evaluate(untried[0], cases))
             fault = "failed before" if fresh else proposal.fault or "unchanged"
         return ExperimentOutcome(fault="no_candidate", reason=fault)
 
 
-def judged(rollout: Rollout) -> ExperimentOutcome:
+def rollout_outcome(rollout: Rollout) -> ExperimentOutcome:
     """The outcome of an evaluation: the first observation without a score names the fault."""
     bad = next((o for o in rollout.observations if not o.ok), None)
     return (
         ExperimentOutcome(rollout)
         if bad is None
-        else ExperimentOutcome(rollout, bad.status.value, _why(bad))
+        else ExperimentOutcome(rollout, bad.status.value, _failure_reason(bad))
     )
 
 
-def _why(observation: Observation) -> str:
+def _failure_reason(observation: Observation) -> str:
     lines = [line.strip() for line in observation.feedback.splitlines() if line.strip()]
     return " ".join(filter(None, (observation.reason, lines[-1][:200] if lines else "")))

@@ -83,7 +83,7 @@ class Island:
         """Its best reward; -inf before it has one."""
         return self.momentum.best
 
-    def parent(self, top: int, size: int, rng: Random) -> Rollout | None:
+    def next_parent(self, top: int, size: int, rng: Random) -> Rollout | None:
         """The next program to improve.
 
         It is a program taken over (once), else the branch's, else the winner of a tournament.
@@ -93,18 +93,18 @@ class Island:
             return forced
         if self.branch is not None and self.branch.parent is not None:
             return self.branch.parent
-        return self.population.tournament(top, size, rng)
+        return self.population.tournament_winner(top, size, rng)
 
-    def take(self, rollout: Rollout, target: float) -> bool:
+    def add_rollout(self, rollout: Rollout, target: float) -> bool:
         """Take in a scored program; True if it is the island's best so far."""
         reward = rollout.reward
         assert reward is not None
         better = reward > self.best
-        self.momentum.record(reward, target)
+        self.momentum.record_reward(reward, target)
         self.population.add(rollout)
         self.rollouts[rollout.candidate.id] = rollout
-        self.ideas = self.ideas.bettered(Ranked(rollout.candidate, reward))
-        if self.branch is not None and _above(reward, self.branch.parent):
+        self.ideas = self.ideas.with_better_program(Ranked(rollout.candidate, reward))
+        if self.branch is not None and _is_better(reward, self.branch.parent):
             self.branch.parent = rollout
         return better
 
@@ -118,7 +118,7 @@ class Island:
         self.branch.left -= 1
         if self.branch.left <= 0:
             kept, self.branch, self.plan = self.branch.kept, None, []
-            self.ideas = merged(self.ideas, kept)
+            self.ideas = merged_repository(self.ideas, kept)
 
     def keep_version(self) -> None:
         """Append the present repository to the versions."""
@@ -126,12 +126,12 @@ class Island:
 
     def backtrack(self, rule: Versions, length: int, rng: Random) -> int:
         """Go back to an old version for `length` experiments; returns its index."""
-        chosen = draw(rule.weights(len(self.versions)), rng)
+        chosen = draw_index(rule.weights(len(self.versions)), rng)
         version = self.versions[chosen]
         start = self.rollouts.get(version.best.candidate.id) if version.best else None
         self.branch, self.plan = Branch(length, self.ideas, start), []
         self.ideas = msgspec.structs.replace(version, next=max(version.next, self.ideas.next))
-        self.momentum.intervene()
+        self.momentum.begin_freeze()
         return chosen
 
     def take_over(self, ideas: tuple[Idea, ...], program: Rollout | None) -> None:
@@ -139,8 +139,8 @@ class Island:
 
         The other's best program is the next parent, once.
         """
-        self.ideas, self.forced, self.plan = self.ideas.joined(ideas), program, []
-        self.momentum.intervene()
+        self.ideas, self.forced, self.plan = self.ideas.with_foreign_ideas(ideas), program, []
+        self.momentum.begin_freeze()
 
     def best_version(self) -> IdeaRepository:
         """The latest version that has the island's best program."""
@@ -152,7 +152,7 @@ class Island:
         return max(reversed(scored), key=lambda pair: pair[0])[1] if scored else self.ideas
 
 
-def merged(branch: IdeaRepository, kept: IdeaRepository) -> IdeaRepository:
+def merged_repository(branch: IdeaRepository, kept: IdeaRepository) -> IdeaRepository:
     """A branch's repository, joined with the repository from before the branch.
 
     Of two ideas with one number, the one with the longer history is kept.
@@ -164,10 +164,10 @@ def merged(branch: IdeaRepository, kept: IdeaRepository) -> IdeaRepository:
             known[idea.number] = idea
     ideas = tuple(known[number] for number in sorted(known))
     repository = msgspec.structs.replace(branch, ideas=ideas, next=max(branch.next, kept.next))
-    return repository.bettered(kept.best) if kept.best else repository
+    return repository.with_better_program(kept.best) if kept.best else repository
 
 
-def _above(reward: float, other: Rollout | None) -> bool:
+def _is_better(reward: float, other: Rollout | None) -> bool:
     return other is None or other.reward is None or reward > other.reward
 
 
@@ -188,7 +188,7 @@ class Momentum:
         self._beta, self._threshold, self._freeze = beta, threshold, freeze
         self._count, self._since = 0, 0
 
-    def record(self, reward: float, target: float) -> float:
+    def record_reward(self, reward: float, target: float) -> float:
         """Take in one scored candidate; returns its gain."""
         gain, room = 0.0, target - self.best
         if reward > self.best:
@@ -200,11 +200,11 @@ class Momentum:
         return gain
 
     @property
-    def stalled(self) -> bool:
+    def is_stalled(self) -> bool:
         """True if an intervention is due."""
         return self._count > 1 and self._since > self._freeze and self.value < self._threshold
 
-    def intervene(self) -> None:
+    def begin_freeze(self) -> None:
         """Begin the freeze; keep the value of the momentum."""
         self._since = 0
 
@@ -217,7 +217,7 @@ def absolute_progress(best: float, start: float, target: float) -> float:
     return min(1.0, max(0.0, (best - start) / room))
 
 
-def interventions(progress: Sequence[float], i: int) -> list[float]:
+def intervention_weights(progress: Sequence[float], i: int) -> list[float]:
     """Weights of interventions on a stalled island i: entry i to backtrack, j for crossover.
 
     Crossover takes over the ideas of island j. With b the most advanced of the others and S = 1 -
@@ -241,7 +241,7 @@ def version_weights(count: int, power: float = 1.5) -> list[float]:
     return [(j + 1) ** -power for j in range(count)]
 
 
-def draw(weights: Sequence[float], rng: Random) -> int:
+def draw_index(weights: Sequence[float], rng: Random) -> int:
     """An index with probability proportional to its weight."""
     return rng.choices(range(len(weights)), weights)[0]
 
@@ -270,13 +270,13 @@ class Population:
         """The first of the list."""
         return self._members[0][1] if self._members else None
 
-    def tournament(self, top: int, size: int, rng: Random) -> Rollout | None:
+    def tournament_winner(self, top: int, size: int, rng: Random) -> Rollout | None:
         """The best of `size` drawn without replacement from the first `top`; None if empty."""
         among = min(top, len(self._members))
         if not among:
             return None
         return self._members[min(rng.sample(range(among), min(size, among)))][1]
 
-    def head(self, count: int) -> list[Rollout]:
+    def best_rollouts(self, count: int) -> list[Rollout]:
         """The best `count`."""
         return [rollout for _, rollout in self._members[:count]]

@@ -48,69 +48,75 @@ class IdeaRepository(msgspec.Struct, frozen=True):
     next: int = 1
     sentences: int = 2
 
-    def find(self, number: int) -> Idea | None:
+    def find_idea(self, number: int) -> Idea | None:
         """The idea of this number, None if there is none or it was dropped."""
         return next((idea for idea in self.ideas if idea.number == number), None)
 
-    def added(self, description: str) -> IdeaRepository:
+    def with_idea(self, description: str) -> IdeaRepository:
         """With one more idea, numbered `next`."""
-        idea = Idea(self.next, bounded(description, self.sentences))
+        idea = Idea(self.next, first_sentences(description, self.sentences))
         return msgspec.structs.replace(self, ideas=(*self.ideas, idea), next=self.next + 1)
 
-    def described(self, number: int, description: str) -> IdeaRepository:
+    def with_description(self, number: int, description: str) -> IdeaRepository:
         """With an idea's description replaced, unless the new one is empty."""
         if not description.strip():
             return self
-        return self._changed(number, description=bounded(description, self.sentences))
+        return self._with_changed_idea(
+            number, description=first_sentences(description, self.sentences)
+        )
 
-    def tried(self, number: int, result: str) -> IdeaRepository:
+    def with_result(self, number: int, result: str) -> IdeaRepository:
         """With the result of one experiment under an idea."""
-        idea = self.find(number)
+        idea = self.find_idea(number)
         if idea is None:
             return self
-        lines = (*idea.results, bounded(result, self.sentences)) if result.strip() else idea.results
-        return self._changed(number, results=lines, tries=idea.tries + 1)
+        lines = (
+            (*idea.results, first_sentences(result, self.sentences))
+            if result.strip()
+            else idea.results
+        )
+        return self._with_changed_idea(number, results=lines, tries=idea.tries + 1)
 
-    def condensed(self, number: int, description: str, result: str) -> IdeaRepository:
+    def with_condensed_history(self, number: int, description: str, result: str) -> IdeaRepository:
         """With an idea's history in one line."""
-        shorter = self.described(number, description)
+        shorter = self.with_description(number, description)
         return (
-            shorter._changed(number, results=(bounded(result, self.sentences),))
+            shorter._with_changed_idea(number, results=(first_sentences(result, self.sentences),))
             if result.strip()
             else shorter
         )
 
-    def without(self, numbers: Collection[int]) -> IdeaRepository:
+    def without_ideas(self, numbers: Collection[int]) -> IdeaRepository:
         """Without these ideas; those left keep their numbers."""
         return msgspec.structs.replace(
             self, ideas=tuple(i for i in self.ideas if i.number not in numbers)
         )
 
-    def joined(self, others: Sequence[Idea]) -> IdeaRepository:
+    def with_foreign_ideas(self, others: Sequence[Idea]) -> IdeaRepository:
         """With the ideas of another repository under new numbers.
 
         An idea whose description exists already is left out.
         """
-        here = {_key(idea.description) for idea in self.ideas}
-        fresh = [idea for idea in others if _key(idea.description) not in here]
+        here = {_description_key(idea.description) for idea in self.ideas}
+        fresh = [idea for idea in others if _description_key(idea.description) not in here]
         taken = tuple(
             msgspec.structs.replace(idea, number=self.next + n) for n, idea in enumerate(fresh)
         )
         return msgspec.structs.replace(self, ideas=self.ideas + taken, next=self.next + len(taken))
 
-    def bettered(self, best: Ranked) -> IdeaRepository:
+    def with_better_program(self, best: Ranked) -> IdeaRepository:
         """With this program as its best, if it is better."""
         better = self.best is None or best.reward > self.best.reward
         return msgspec.structs.replace(self, best=best) if better else self
 
-    def _changed(self, number: int, **fields: object) -> IdeaRepository:
+    def _with_changed_idea(self, number: int, **fields: object) -> IdeaRepository:
         ideas = tuple(
             msgspec.structs.replace(i, **fields) if i.number == number else i for i in self.ideas
         )
         return msgspec.structs.replace(self, ideas=ideas)
 
 
-def bounded(text: str, sentences: int) -> str:
+def first_sentences(text: str, sentences: int) -> str:
     """The first sentences on one line, at most `MOST_CHARACTERS` characters.
 
     Replies of a model are not always as short as the prompt asks.
@@ -120,7 +126,7 @@ def bounded(text: str, sentences: int) -> str:
     return kept if len(kept) <= MOST_CHARACTERS else kept[: MOST_CHARACTERS - 1].rstrip() + "…"
 
 
-def _key(description: str) -> str:
+def _description_key(description: str) -> str:
     return " ".join(re.findall(r"\w+", description.lower()))
 
 
@@ -156,30 +162,30 @@ class FailureMemory:
     def add(self, failure: Failure, digest: str = "") -> None:
         """Remember a failure, and block its experiment and its code."""
         self._failures.append(failure)
-        self._block(self._texts, _words(failure.experiment))
-        self.forbid(digest)
+        self._remember_key(self._texts, _experiment_key(failure.experiment))
+        self.forbid_code(digest)
 
-    def forbid(self, digest: str) -> None:
+    def forbid_code(self, digest: str) -> None:
         """Block code alone: an experiment's first code, which was repaired afterwards."""
-        self._block(self._digests, digest)
+        self._remember_key(self._digests, digest)
 
-    def blocks(self, experiment: str) -> bool:
+    def blocks_experiment(self, experiment: str) -> bool:
         """True if exactly this experiment has failed before."""
-        return _words(experiment) in self._texts
+        return _experiment_key(experiment) in self._texts
 
-    def knows(self, digest: str) -> bool:
+    def knows_code(self, digest: str) -> bool:
         """True if exactly this code has failed before."""
         return digest in self._digests
 
-    def recent(self, count: int) -> list[Failure]:
+    def latest_failures(self, count: int) -> list[Failure]:
         """The latest failures, newest first."""
         return list(self._failures)[::-1][:count]
 
-    def kinds(self) -> dict[str, int]:
+    def counts_by_kind(self) -> dict[str, int]:
         """Number of remembered failures by kind, most frequent first."""
         return dict(Counter(failure.kind for failure in self._failures).most_common())
 
-    def _block(self, seen: dict[str, None], key: str) -> None:
+    def _remember_key(self, seen: dict[str, None], key: str) -> None:
         if key:
             seen.pop(key, None)
             seen[key] = None
@@ -187,5 +193,5 @@ class FailureMemory:
                 del seen[next(iter(seen))]
 
 
-def _words(text: str) -> str:
+def _experiment_key(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.lower()))

@@ -30,8 +30,8 @@ from culmen.strategies.pacevolve.island import (
     Recent,
     Versions,
     absolute_progress,
-    draw,
-    interventions,
+    draw_index,
+    intervention_weights,
 )
 from culmen.strategies.pacevolve.memory import Failure, FailureMemory, IdeaRepository
 from culmen.strategies.settings import About, Cases, check
@@ -115,16 +115,16 @@ class Research:
     def __init__(self, rules: Pacevolve, lab: Lab, voice: Voice) -> None:
         self.rules, self.lab, self.voice = rules, lab, voice
         self.failures = FailureMemory(rules.remembered)
-        self.islands = [self._island() for _ in range(rules.islands)]
+        self.islands = [self._new_island() for _ in range(rules.islands)]
         self.start = float("-inf")
         self.seeds: list[tuple[Rollout, float]] = []
 
     async def run(self) -> None:
         """Settle the initial programs, then run all islands side by side."""
-        await self.settle()
-        await self.lab.gather(*(self._evolve(i) for i in range(self.rules.islands)))
+        await self.insert_initial_programs()
+        await self.lab.gather(*(self._evolve_island(i) for i in range(self.rules.islands)))
 
-    async def settle(self) -> None:
+    async def insert_initial_programs(self) -> None:
         """Begin every island with the initial programs."""
         cases = None if self.rules.batch is None else self.lab.minibatch(self.rules.batch)
         seeds = await self.lab.gather(*(self.lab.evaluate(seed, cases) for seed in self.lab.seeds))
@@ -134,22 +134,24 @@ class Research:
         self.start = max((reward for _, reward in self.seeds), default=float("-inf"))
         for island in self.islands:
             for rollout, _ in self.seeds:
-                island.take(rollout, self.goal())
+                island.add_rollout(rollout, self.goal_reward())
             island.keep_version()
 
-    async def _evolve(self, i: int) -> None:
+    async def _evolve_island(self, i: int) -> None:
         for turn in count(1):
-            parent, decision = await self.decide(i)
-            outcome = await self.implement(i, parent, decision)
-            await self.learn(i, turn, parent, decision, outcome)
+            parent, decision = await self.decide_experiment(i)
+            outcome = await self.implement_experiment(i, parent, decision)
+            await self.learn_from_outcome(i, turn, parent, decision, outcome)
 
-    async def decide(self, i: int, start: Rollout | None = None) -> tuple[Rollout | None, Decision]:
+    async def decide_experiment(
+        self, i: int, start: Rollout | None = None
+    ) -> tuple[Rollout | None, Decision]:
         """A decision on an experiment, with its parent unless that is given."""
         island = self.islands[i]
         await self._take_up(island)
-        if start is None and (ready := self._planned(island)):
+        if start is None and (ready := self._next_planned(island)):
             return ready
-        parent = start or island.parent(self.rules.top, self.rules.tournament, self.lab.rng)
+        parent = start or island.next_parent(self.rules.top, self.rules.tournament, self.lab.rng)
         decision = await self.rules.advising.decide(
             self.lab, self.voice, parent, island.ideas, self.failures
         )
@@ -157,11 +159,11 @@ class Research:
         island.plan = [(parent, idea, experiment) for idea, experiment in decision.planned]
         return parent, decision
 
-    def _planned(self, island: Island) -> tuple[Rollout | None, Decision] | None:
+    def _next_planned(self, island: Island) -> tuple[Rollout | None, Decision] | None:
         """The next experiment of the island's plan that did not fail elsewhere meanwhile."""
         while island.plan:
             parent, idea, experiment = island.plan.pop(0)
-            if not self.failures.blocks(experiment):
+            if not self.failures.blocks_experiment(experiment):
                 return parent, Decision(island.ideas, idea, experiment)
         return None
 
@@ -176,9 +178,9 @@ class Research:
                 candidate, None if batch is None else self.lab.minibatch(batch)
             )
             if rollout.reward is not None:
-                island.take(rollout, self.goal())
+                island.add_rollout(rollout, self.goal_reward())
 
-    async def implement(
+    async def implement_experiment(
         self, i: int, parent: Rollout | None, decision: Decision
     ) -> ExperimentOutcome:
         """The experiment's candidate, evaluated.
@@ -194,7 +196,7 @@ class Research:
             self.lab, parent, decision.experiment, i, rules.batch, self.failures
         )
 
-    async def learn(
+    async def learn_from_outcome(
         self,
         i: int,
         turn: int,
@@ -204,15 +206,17 @@ class Research:
     ) -> None:
         """Update population, ideas, failures and momentum; intervene if the island has stalled."""
         island, before = self.islands[i], parent.reward if parent else None
-        better = outcome.scored is not None and island.take(outcome.scored[0], self.goal())
-        self._begin(outcome)
+        better = outcome.scored_rollout is not None and island.add_rollout(
+            outcome.scored_rollout[0], self.goal_reward()
+        )
+        self._set_progress_start(outcome)
         if decision.experiment:
-            line = await self.rules.upkeep.result(
+            line = await self.rules.upkeep.result_line(
                 self.lab, self.voice, decision.experiment, outcome, before
             )
-            island.ideas = island.ideas.tried(decision.idea, line)
+            island.ideas = island.ideas.with_result(decision.idea, line)
         island.count_turn()
-        island.ideas, dropped = await self.rules.upkeep.tidy(
+        island.ideas, dropped = await self.rules.upkeep.tidy_ideas(
             self.lab,
             self.voice,
             island.ideas,
@@ -220,12 +224,12 @@ class Research:
             self.failures,
             {idea for _, idea, _ in island.plan},
         )
-        if outcome.scored is None:
-            self._failed(decision, outcome)
+        if outcome.scored_rollout is None:
+            self._remember_failure(decision, outcome)
         island.keep_version()
-        self._tell(i, turn, parent, decision, outcome, better, dropped)
-        if island.branch is None and outcome.scored and island.momentum.stalled:
-            self.intervene(i)
+        self._note_experiment(i, turn, parent, decision, outcome, better, dropped)
+        if island.branch is None and outcome.scored_rollout and island.momentum.is_stalled:
+            self.intervene_on_island(i)
         elif (
             island.branch is None
             and self.rules.backtrack_every
@@ -233,15 +237,17 @@ class Research:
         ):
             self._go_back(i)
 
-    def intervene(self, i: int) -> None:
+    def intervene_on_island(self, i: int) -> None:
         """Backtrack or cross over, by absolute progress.
 
         In the paper: momentum-based backtracking and collaborative evolution.
         """
         island = self.islands[i]
-        progress = [absolute_progress(one.best, self.start, self.goal()) for one in self.islands]
-        weights = interventions(progress, i)
-        chosen = draw(weights, self.lab.rng)
+        progress = [
+            absolute_progress(one.best, self.start, self.goal_reward()) for one in self.islands
+        ]
+        weights = intervention_weights(progress, i)
+        chosen = draw_index(weights, self.lab.rng)
         if chosen == i:
             self._go_back(i, progress=progress, weights=weights)
         else:
@@ -254,7 +260,7 @@ class Research:
         version = island.backtrack(rules.versions, rules.backtrack_length, self.lab.rng)
         self.lab.note("backtrack", island=i, version=version, of=len(island.versions), **why)
 
-    def goal(self) -> float:
+    def goal_reward(self) -> float:
         """The reward of full progress.
 
         It is the first one given of the setting `target`, the task's target and its best known
@@ -267,13 +273,13 @@ class Research:
         best = max(island.best for island in self.islands)
         return 2 * best - self.start if best > self.start > float("-inf") else best + 1.0
 
-    def _begin(self, outcome: ExperimentOutcome) -> None:
+    def _set_progress_start(self, outcome: ExperimentOutcome) -> None:
         """Measure progress from the first program that scored, if no initial program did."""
-        if outcome.scored and self.start == float("-inf"):
-            self.start = outcome.scored[1]
+        if outcome.scored_rollout and self.start == float("-inf"):
+            self.start = outcome.scored_rollout[1]
 
-    def _failed(self, decision: Decision, outcome: ExperimentOutcome) -> None:
-        idea = decision.ideas.find(decision.idea)
+    def _remember_failure(self, decision: Decision, outcome: ExperimentOutcome) -> None:
+        idea = decision.ideas.find_idea(decision.idea)
         name, digest = (
             idea.description if idea else "",
             outcome.rollout.candidate.digest if outcome.rollout else "",
@@ -283,7 +289,7 @@ class Research:
                 Failure(name, decision.experiment, outcome.fault, outcome.reason), digest
             )
 
-    def _tell(
+    def _note_experiment(
         self,
         i: int,
         turn: int,
@@ -311,10 +317,10 @@ class Research:
                 for x in island.ideas.ideas
             ],
             dropped=list(dropped),
-            failures=self.failures.kinds(),
+            failures=self.failures.counts_by_kind(),
         )
 
-    def _island(self) -> Island:
+    def _new_island(self) -> Island:
         rules = self.rules
         momentum = Momentum(rules.beta, rules.threshold, rules.freeze)
         return Island(

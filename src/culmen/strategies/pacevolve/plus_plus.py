@@ -24,8 +24,8 @@ from culmen.strategies.pacevolve.policy import (
     Tinker,
     TrainedPolicy,
     Vllm,
-    bounds,
-    reward,
+    decision_reward,
+    score_bounds,
 )
 from culmen.strategies.pacevolve.starts import Islands, Puct, Starting, Starts
 from culmen.strategies.settings import About, check
@@ -152,14 +152,14 @@ class PacevolvePlusPlus:
                 fix=f"of {', '.join(TRAINABLE)}",
             )
 
-    def credit(self) -> AdvantageRule:
+    def advantage_rule(self) -> AdvantageRule:
         """Rule by which rewards become advantages."""
         from culmen.train.objectives import AdvantageRule  # numpy comes with it
 
         objective: Any = self.objective
         return AdvantageRule(objective, self.k, floor=self.floor, noise=self.noise)
 
-    def rules(self) -> dict[str, Any]:
+    def update_rules(self) -> dict[str, Any]:
         """The settings of an update (`culmen.train.engine.Rules`)."""
         usual = 0.01 if self.policy == "tiny" else 1e-5 if self.rank else 1e-6
         more = {"epochs": self.epochs, "minibatches": self.minibatches, "anchor": self.anchor}
@@ -180,40 +180,46 @@ class PacevolvePlusPlus:
         if not isinstance(rules.advising, Advising):  # training needs the replies of its steps
             rules = replace(rules, advising=Advising())
         research = Research(rules, lab, policy)
-        seed, engine = lab.rng.getrandbits(31), self.engine.told()
+        seed, engine = lab.rng.getrandbits(31), self.engine.engine_settings()
         more = {"engine": engine, "head": self.head, "anchored": self.anchor > 0}
         await policy.open(lab, seed=seed, rank=self.rank, most=self.most, **more)
-        await research.settle()
-        levels = bounds(lab.task.objective, research.start, self.worst, self.best, rules.target)
-        course = Course(lab, research, policy, levels, self.starts.begin(research.seeds))
+        await research.insert_initial_programs()
+        levels = score_bounds(
+            lab.task.objective, research.start, self.worst, self.best, rules.target
+        )
+        course = Course(lab, research, policy, levels, self.starts.begin_search(research.seeds))
         for barrier in count():
-            await self.barrier(course, barrier)
+            await self.run_barrier(course, barrier)
             if course.unreadable == PATIENCE:  # nothing to try, nothing to learn from
                 return lab.note("advisor_unreadable", barriers=PATIENCE, told=GAVE_UP)
 
-    async def barrier(self, course: Course, barrier: int) -> None:
+    async def run_barrier(self, course: Course, barrier: int) -> None:
         """One barrier of Section 3.1, in the paper's order."""
         lab, research = course.lab, course.research
         islands = range(len(research.islands))
-        parents = course.starts.take(len(islands))
+        parents = course.starts.take_starts(len(islands))
         plans = await lab.gather(
-            *(research.decide(i, parents[i]) for i in islands)
+            *(research.decide_experiment(i, parents[i]) for i in islands)
         )  # n decisions, one version
-        done = await lab.within(self.deadline, *(research.implement(i, *plans[i]) for i in islands))
+        done = await lab.within(
+            self.deadline, *(research.implement_experiment(i, *plans[i]) for i in islands)
+        )
         outcomes: list[ExperimentOutcome] = [
             outcome or _LATE for outcome in done
         ]  # stragglers fail and do not block the others
         await lab.gather(
-            *(research.learn(i, barrier + 1, *plans[i], outcomes[i]) for i in islands)
+            *(research.learn_from_outcome(i, barrier + 1, *plans[i], outcomes[i]) for i in islands)
         )  # the search first
-        for expansion in course.starts.give_back([outcome.scored for outcome in outcomes]):
+        for expansion in course.starts.give_back([outcome.scored_rollout for outcome in outcomes]):
             lab.note("puct", **expansion)
         rewards = [
-            reward(lab.task.objective, outcome, course.bounds) for outcome in outcomes
+            decision_reward(lab.task.objective, outcome, course.bounds) for outcome in outcomes
         ]  # equation 5
         decisions = [decision for _, decision in plans]
         samples = [decision.samples for decision in decisions]
-        signal, told = await self.train(course, samples, rewards, self.alpha(lab, barrier))
+        signal, told = await self.train_policy(
+            course, samples, rewards, self.alpha_at(lab, barrier)
+        )
         failures = [outcome.fault for outcome in outcomes if outcome.fault]
         course.unreadable += (
             1 if signal.skip and failures == [UNREADABLE] * len(outcomes) else -course.unreadable
@@ -230,32 +236,32 @@ class PacevolvePlusPlus:
             failures={name: failures.count(name) for name in dict.fromkeys(failures)},
             clamped=[sum(r == 0.0 for r in rewards), sum(r == 5.0 for r in rewards)],
             experiments=[decision.experiment for decision in decisions],
-            alarms=course.steps.alarms(signal.skip, told, len(failures) / len(outcomes)),
+            alarms=course.steps.update_alarms(signal.skip, told, len(failures) / len(outcomes)),
             **{name: value for name, value in told.items() if name != "version"},
         )
 
-    def alpha(self, lab: Lab, barrier: int) -> float:
+    def alpha_at(self, lab: Lab, barrier: int) -> float:
         """alpha_t: linear in the barriers planned, or in the budget spent.
 
         Barriers without a step count, too.
         """
-        from culmen.train.objectives import phase
+        from culmen.train.objectives import mixing_weight
 
-        return lab.progress if self.barriers is None else phase(barrier, self.barriers)
+        return lab.progress if self.barriers is None else mixing_weight(barrier, self.barriers)
 
-    async def train(
+    async def train_policy(
         self, course: Course, samples: list[tuple[int, ...]], rewards: list[float], alpha: float
     ) -> tuple[Signal, dict[str, Any]]:
         """Compute advantages, update the policy or not, and discard the samples of this version."""
         steps, told = course.steps, dict[str, Any]()
-        signal = self.credit().signal(rewards, alpha)  # equations 3 and 4
+        signal = self.advantage_rule().training_signal(rewards, alpha)  # equations 3 and 4
         if not signal.skip:  # a skipped group takes no step of the optimiser at all
             plan = {"step": steps.taken, "alpha": round(alpha, 10)}
             told = await course.policy.update(
-                course.lab, samples, signal.advantages, self.rules(), plan
+                course.lab, samples, signal.advantages, self.update_rules(), plan
             )  # equation 6
             steps.taken += 1
-        course.policy.forget()
+        course.policy.discard_samples()
         return signal, told
 
 

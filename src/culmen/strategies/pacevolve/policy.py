@@ -46,7 +46,7 @@ class TrainedPolicy:
         self.version = int(opened.data["version"])
         lab.note("policy", name=self.name, **opened.data)
 
-    async def say(self, lab: Lab, step: str, **slots: Any) -> Said:
+    async def answer_step(self, lab: Lab, step: str, **slots: Any) -> Said:
         """One reply (`advisor.Voice`).
 
         The tiny policy knows a menu; all its other steps are left to rules.
@@ -94,7 +94,7 @@ class TrainedPolicy:
         self.version = int(updated.data["version"])
         return updated.data
 
-    def forget(self) -> None:
+    def discard_samples(self) -> None:
         """Discard the samples of a finished barrier."""
         self.samples.clear()
 
@@ -114,7 +114,7 @@ class Steps:
     entropy: float | None = None
     norms: list[float] = field(default_factory=list[float])
 
-    def alarms(self, skip: str, told: dict[str, Any], failed: float) -> list[str]:
+    def update_alarms(self, skip: str, told: dict[str, Any], failed: float) -> list[str]:
         """Names of the present alarms: entropy_collapse, gradient_spike, failures, skips."""
         self.skipped = self.skipped + 1 if skip and skip != "not_training" else 0
         found = ["skips"] if self.skipped >= _SKIPS else []
@@ -138,7 +138,7 @@ AGGREGATES = ("token_sum", "sequence_mean")
 class Engine(Protocol):
     """Settings of an engine as plain data for `train.open`; {} for the one in this process."""
 
-    def told(self) -> dict[str, Any]: ...
+    def engine_settings(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Local:
     def __post_init__(self) -> None:
         check(self)
 
-    def told(self) -> dict[str, Any]:
+    def engine_settings(self) -> dict[str, Any]:
         return {} if self.batch == Local.batch else {"batch": self.batch}
 
 
@@ -187,7 +187,7 @@ class Tinker:
                 fix=f"one of {', '.join(AGGREGATES)}",
             )
 
-    def told(self) -> dict[str, Any]:
+    def engine_settings(self) -> dict[str, Any]:
         return {
             "kind": "tinker",
             "url": self.url,
@@ -205,7 +205,7 @@ class Vllm:
 
     url: Annotated[str, About("of the server, without a path")] = "http://127.0.0.1:8000"
 
-    def told(self) -> dict[str, Any]:
+    def engine_settings(self) -> dict[str, Any]:
         return {"kind": "vllm", "url": self.url}
 
 
@@ -218,25 +218,27 @@ class Sglang:
 
     url: Annotated[str, About("of the server, without a path")] = "http://127.0.0.1:30000"
 
-    def told(self) -> dict[str, Any]:
+    def engine_settings(self) -> dict[str, Any]:
         return {"kind": "sglang", "url": self.url}
 
 
 # Rewards of decisions, on one scale for the training on all tasks (PACEvolve++, equation 5).
 
 
-def reward(objective: Objective, outcome: ExperimentOutcome, bounds: tuple[float, float]) -> float:
+def decision_reward(
+    objective: Objective, outcome: ExperimentOutcome, bounds: tuple[float, float]
+) -> float:
     """Reward of a decision: 0..5 between the bounds (y_min, y_max), -1 without a score.
 
     Scores beyond the bounds are clamped.
     """
     from culmen.train.objectives import progress_reward
 
-    score = objective.score(outcome.scored[1]) if outcome.scored else None
+    score = objective.score(outcome.scored_rollout[1]) if outcome.scored_rollout else None
     return progress_reward(score, *bounds, maximise=objective.direction == "max")
 
 
-def bounds(
+def score_bounds(
     objective: Objective, start: float, worst: float | None, *best: float | None
 ) -> tuple[float, float]:
     """Scores (y_min, y_max) of the least and the full reward.

@@ -22,7 +22,7 @@ class Starting(Protocol):
     They are taken before the decisions of a barrier, and given back with the result of each.
     """
 
-    def take(self, count: int) -> Sequence[Rollout | None]: ...
+    def take_starts(self, count: int) -> Sequence[Rollout | None]: ...
 
     def give_back(self, found: Sequence[Scored | None]) -> list[dict[str, Any]]: ...
 
@@ -30,14 +30,14 @@ class Starting(Protocol):
 class Starts(Protocol):
     """The setting; `begin(seeds)` for one search."""
 
-    def begin(self, seeds: Sequence[Scored]) -> Starting: ...
+    def begin_search(self, seeds: Sequence[Scored]) -> Starting: ...
 
 
 @dataclass(frozen=True)
 class Islands:
     """Every island draws its parent from its own population (PACEvolve)."""
 
-    def begin(self, seeds: Sequence[Scored]) -> Starting:
+    def begin_search(self, seeds: Sequence[Scored]) -> Starting:
         return _Own()
 
 
@@ -56,12 +56,12 @@ class Puct:
     def __post_init__(self) -> None:
         check(self)
 
-    def begin(self, seeds: Sequence[Scored]) -> Starting:
+    def begin_search(self, seeds: Sequence[Scored]) -> Starting:
         return _Reused(self, seeds)
 
 
 class _Own:
-    def take(self, count: int) -> Sequence[Rollout | None]:
+    def take_starts(self, count: int) -> Sequence[Rollout | None]:
         return [None] * count
 
     def give_back(self, found: Sequence[Scored | None]) -> list[dict[str, Any]]:
@@ -77,10 +77,10 @@ class _Reused:
         )
         self._known = {rollout.candidate.id for rollout, _ in seeds}
         for rollout, reward in seeds:
-            self._tree.plant(rollout, reward)
+            self._tree.add_root(rollout, reward)
 
-    def take(self, count: int) -> Sequence[Rollout | None]:
-        self._taken = [self._tree.take(self._c) for _ in range(count)]
+    def take_starts(self, count: int) -> Sequence[Rollout | None]:
+        self._taken = [self._tree.take_node(self._c) for _ in range(count)]
         return [node.rollout if node else None for node in self._taken]
 
     def give_back(self, found: Sequence[Scored | None]) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ class _Reused:
             self._known.update(rollout.candidate.id for rollout, _ in fresh)
             if node is None:  # no seed could be scored: children that score become roots
                 for rollout, reward in fresh:
-                    self._tree.plant(rollout, reward)
+                    self._tree.add_root(rollout, reward)
                 continue
             kept = self._tree.expand(node, fresh)
             notes.append(

@@ -1,27 +1,27 @@
 """One JSON document per page, made from one run, for the server and the report."""
 
-from culmen.web.pages.candidates import candidate, candidates, lineage
-from culmen.web.pages.compare import compare
-from culmen.web.pages.effects import calls, timeline
-from culmen.web.pages.mechanism import mechanism
-from culmen.web.pages.memory import memory
-from culmen.web.pages.overview import head, overview
-from culmen.web.pages.sessions import sessions
-from culmen.web.pages.trust import trust
+from culmen.web.pages.candidates import candidate_detail_page, candidates_page, lineage_page
+from culmen.web.pages.compare import compare_page
+from culmen.web.pages.effects import calls_page, timeline_page
+from culmen.web.pages.mechanism import mechanism_page
+from culmen.web.pages.memory import memory_page
+from culmen.web.pages.overview import head_page, overview_page
+from culmen.web.pages.sessions import sessions_page
+from culmen.web.pages.trust import trust_page
 
 PAGES = {
-    "head": head,
-    "overview": overview,
-    "candidates": candidates,
-    "candidate": candidate,
-    "lineage": lineage,
-    "memory": memory,
-    "mechanism": mechanism,
-    "sessions": sessions,
-    "calls": calls,
-    "timeline": timeline,
-    "trust": trust,
+    "head": head_page,
+    "overview": overview_page,
+    "candidates": candidates_page,
+    "candidate": candidate_detail_page,
+    "lineage": lineage_page,
+    "memory": memory_page,
+    "mechanism": mechanism_page,
+    "sessions": sessions_page,
+    "calls": calls_page,
+    "timeline": timeline_page,
+    "trust": trust_page,
 }
 """Page name -> function of (digest, parameters) that returns its document."""
 
-__all__ = ["PAGES", "compare"]
+__all__ = ["PAGES", "compare_page"]

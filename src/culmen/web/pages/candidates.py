@@ -20,16 +20,18 @@ _OBSERVATIONS = 200
 _PAGE = 100  # rows up to which costs are looked up one by one
 
 
-def candidates(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def candidates_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """One page of the table.
 
     Parameters are those of `views.CandidateQuery`, with `order` = asc | desc.
     """
-    query = _query(params)
-    page = views.table(run.run, query, _dollars(run) if query.sort == "dollars" else None)
-    best = views.best(run.run)
+    query = _parse_query(params)
+    page = views.candidate_page(
+        run.run, query, _dollars_by_event(run) if query.sort == "dollars" else None
+    )
+    best = views.best_result(run.run)
     return {
-        "rows": listed(run, page.rows),
+        "rows": candidate_table_rows(run, page.rows),
         "total": page.total,
         "all": page.all,
         "offset": query.offset,
@@ -37,18 +39,20 @@ def candidates(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "sort": query.sort,
         "order": "desc" if query.descending else "asc",
         "sorts": views.SORTS if page.all > MODELLED else views.SORTS + views.LOOKED_UP,
-        "facets": run.memo("facets", page.all, lambda: msgspec.to_builtins(views.facets(run.run))),
+        "facets": run.memoise_result(
+            "facets", page.all, lambda: msgspec.to_builtins(views.candidate_facets(run.run))
+        ),
         "best": best.id if best else "",
         "direction": run.meta.task.objective.direction,
     }
 
 
-def _query(params: Mapping[str, str]) -> CandidateQuery:
+def _parse_query(params: Mapping[str, str]) -> CandidateQuery:
     return CandidateQuery(
         sort=params.get("sort") or "best",
         descending=params.get("order") == "desc",
-        offset=_whole(params.get("offset"), 0),
-        limit=max(1, min(_MOST, _whole(params.get("limit"), 50))),
+        offset=_parse_whole(params.get("offset"), 0),
+        limit=max(1, min(_MOST, _parse_whole(params.get("limit"), 50))),
         text=params.get("text", ""),
         operator=params.get("operator") or None,
         model=params.get("model") or None,
@@ -59,15 +63,19 @@ def _query(params: Mapping[str, str]) -> CandidateQuery:
     )
 
 
-def _whole(text: str | None, default: int) -> int:
+def _parse_whole(text: str | None, default: int) -> int:
     return int(text) if text and text.isdigit() else default
 
 
-def listed(run: Digest, lines: Sequence[ListedCandidate]) -> list[dict[str, Any]]:
+def candidate_table_rows(run: Digest, lines: Sequence[ListedCandidate]) -> list[dict[str, Any]]:
     """Rows of the table; `dollars` is a candidate's share of the cost of its request."""
-    spent = _spent(run, lines)
+    spent = _request_dollars(run, lines)
     return [
-        {**statistics(each.row, run.meta.task.objective), "island": each.island, "note": each.note}
+        {
+            **candidate_statistics(each.row, run.meta.task.objective),
+            "island": each.island,
+            "note": each.note,
+        }
         | {
             "seconds": each.seconds,
             "size": each.size,
@@ -77,30 +85,32 @@ def listed(run: Digest, lines: Sequence[ListedCandidate]) -> list[dict[str, Any]
     ]
 
 
-def _dollars(run: Digest) -> dict[int, float]:
+def _dollars_by_event(run: Digest) -> dict[int, float]:
     """Dollars by event."""
     last = run.refresh().last
-    return run.memo(
+    return run.memoise_result(
         "dollars",
         last,
-        lambda: {cost.seq: cost.usage.dollars for cost in views.costs(run.run, 0, last)},
+        lambda: {cost.seq: cost.usage.dollars for cost in views.effect_costs(run.run, 0, last)},
     )
 
 
-def _spent(run: Digest, lines: Sequence[ListedCandidate]) -> dict[int, float]:
+def _request_dollars(run: Digest, lines: Sequence[ListedCandidate]) -> dict[int, float]:
     """Dollars by event for the requests that made these candidates.
 
     For a short page, the costs of a long run are not all read.
     """
     seqs = {each.row.seq for each in lines}
     if len(seqs) > _PAGE:
-        return _dollars(run)
+        return _dollars_by_event(run)
     return {
-        cost.seq: cost.usage.dollars for seq in seqs for cost in views.costs(run.run, seq - 1, seq)
+        cost.seq: cost.usage.dollars
+        for seq in seqs
+        for cost in views.effect_costs(run.run, seq - 1, seq)
     }
 
 
-def statistics(row: CandidateRow, objective: Objective) -> dict[str, Any]:
+def candidate_statistics(row: CandidateRow, objective: Objective) -> dict[str, Any]:
     """A candidate's statistics.
 
     `low` to `high` is the 95 % interval of its mean (None: unknown noise), within the bounds of
@@ -130,24 +140,24 @@ def statistics(row: CandidateRow, objective: Objective) -> dict[str, Any]:
         "failed": row.failed,
         "trust": row.trust,
         "statuses": row.statuses,
-        "status": status(row),
+        "status": candidate_status(row),
     }
 
 
-def status(row: CandidateRow) -> str:
+def candidate_status(row: CandidateRow) -> str:
     """scored | mixed | failed | unseen, as in `views.CandidateQuery`."""
     if row.count:
         return "mixed" if row.failed else "scored"
     return "failed" if row.failed else "unseen"
 
 
-def candidate(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def candidate_detail_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """One candidate by its `id`: the full id, its first digits, `best` or `seed`."""
-    name = _resolve(run, params.get("id", "best"))
-    detail = views.candidate(run.run, name, observations=_OBSERVATIONS)
+    name = _resolve_candidate(run, params.get("id", "best"))
+    detail = views.candidate_detail(run.run, name, observations=_OBSERVATIONS)
     origin = detail.candidate.origin
     return {
-        **statistics(detail.row, run.meta.task.objective),
+        **candidate_statistics(detail.row, run.meta.task.objective),
         "digest": detail.candidate.digest,
         "island": origin.island,
         "rank": origin.rank,
@@ -155,12 +165,12 @@ def candidate(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "note": origin.note,
         "parts": detail.parts,
         "children": list(detail.children),
-        "ancestors": [_step(step) for step in views.lineage(run.run, name)[:-1]],
+        "ancestors": [_ancestor_row(step) for step in views.lineage_steps(run.run, name)[:-1]],
         "observations": [
             msgspec.to_builtins(each) | {"trust": each.trust or LEVELS[-1]}
             for each in detail.observations
         ],
-        "cases": _cases(detail),
+        "cases": _case_rows(detail),
         "hypothesis": detail.hypothesis,
         "prompt": detail.prompt,
         "reply": detail.reply,
@@ -168,19 +178,19 @@ def candidate(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "among": detail.among,
         "language": run.meta.task.surface.language,
         "direction": run.meta.task.objective.direction,
-        "best": (views.best(run.run) or detail).id == name,
+        "best": (views.best_result(run.run) or detail).id == name,
     }
 
 
-def _resolve(run: Digest, name: str) -> str:
-    if name == "best" and (best := views.best(run.run)) is not None:
+def _resolve_candidate(run: Digest, name: str) -> str:
+    if name == "best" and (best := views.best_result(run.run)) is not None:
         return best.id
-    if name == "seed" and (seeds := views.candidates(run.run, "old", operator="seed", limit=1)):
+    if name == "seed" and (seeds := views.candidate_rows(run.run, "old", operator="seed", limit=1)):
         return seeds[0].id
     return views.find_candidate(run.run, name)
 
 
-def _step(step: views.Step) -> dict[str, Any]:
+def _ancestor_row(step: views.Step) -> dict[str, Any]:
     row = step.row
     return {
         "id": row.id,
@@ -191,7 +201,7 @@ def _step(step: views.Step) -> dict[str, Any]:
     }
 
 
-def _cases(detail: CandidateDetail) -> list[dict[str, Any]]:
+def _case_rows(detail: CandidateDetail) -> list[dict[str, Any]]:
     """Scores by case over the observations shown, in the order of first occurrence."""
     seen: dict[str, list[Any]] = {}
     for each in detail.observations:
@@ -210,7 +220,7 @@ def _cases(detail: CandidateDetail) -> list[dict[str, Any]]:
 # best.
 
 
-def lineage(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def lineage_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """Columns by candidate, in order of appearance.
 
     `parents` are indices into the same columns, -1 for a root. `path` holds the indices from the
@@ -219,15 +229,15 @@ def lineage(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     spent up to it.
     """
     run.refresh()
-    nodes = views.family(run.run)
+    nodes = views.family_tree(run.run)
     place = {node.id: number for number, node in enumerate(nodes)}
     parents = [place.get(node.parent, -1) for node in nodes]
     parents = [
         parent if parent < number else -1 for number, parent in enumerate(parents)
     ]  # no cycles
-    best = views.best(run.run)
+    best = views.best_result(run.run)
     end = params.get("to") or (best.id if best else "")
-    path = _path(place.get(end, -1), parents)
+    path = _path_from_root(place.get(end, -1), parents)
     return {
         "ids": [node.id for node in nodes],
         "parents": parents,
@@ -235,38 +245,38 @@ def lineage(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "counts": [node.count for node in nodes],
         "failed": [node.failed for node in nodes],
         "evaluations": [run.evaluations_at(node.seq) for node in nodes],
-        **_named("operator", [node.operator for node in nodes]),
-        **_named("model", [node.model for node in nodes]),
+        **_indexed_names("operator", [node.operator for node in nodes]),
+        **_indexed_names("model", [node.model for node in nodes]),
         "island": [node.island for node in nodes],
         "path": path,
-        "story": run.memo(
-            f"story {end}", len(path), lambda: _story(run, [nodes[each] for each in path])
+        "story": run.memoise_result(
+            f"story {end}", len(path), lambda: _lineage_story(run, [nodes[each] for each in path])
         ),
         "best": best.id if best else "",
         "direction": run.meta.task.objective.direction,
     }
 
 
-def _named(kind: str, each: list[str]) -> dict[str, Any]:
+def _indexed_names(kind: str, each: list[str]) -> dict[str, Any]:
     """Distinct names (`operators`), and each candidate's index into them (`operator`)."""
     names = list(dict.fromkeys(each))
     index = {name: number for number, name in enumerate(names)}
     return {f"{kind}s": names, kind: [index[name] for name in each]}
 
 
-def _story(run: Digest, path: list[views.FamilyNode]) -> list[dict[str, Any]]:
+def _lineage_story(run: Digest, path: list[views.FamilyNode]) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = []
     before: dict[str, str] = {}
     for node in path:
-        found = views.candidate(run.run, node.id, observations=0, children=0)
-        added, removed = _changed(before, found.parts) if before else (0, 0)
+        found = views.candidate_detail(run.run, node.id, observations=0, children=0)
+        added, removed = _changed_line_counts(before, found.parts) if before else (0, 0)
         told = {"note": found.candidate.origin.note, "added": added, "removed": removed}
         steps.append(told | {"dollars": run.spent_at(node.seq).dollars})
         before = found.parts
     return steps
 
 
-def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[int, int]:
+def _changed_line_counts(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[int, int]:
     """Numbers of added and of removed lines over all parts."""
     added = removed = 0
     for name in before.keys() | now.keys():
@@ -275,7 +285,7 @@ def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[int, in
     return added, removed
 
 
-def _path(end: int, parents: list[int]) -> list[int]:
+def _path_from_root(end: int, parents: list[int]) -> list[int]:
     path: list[int] = []
     while end >= 0:
         path.append(end)

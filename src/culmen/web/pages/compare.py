@@ -12,44 +12,44 @@ from typing import Any
 import msgspec
 
 from culmen.core.errors import UserError
-from culmen.report.compare import document
+from culmen.report.compare import comparison_document
 from culmen.report.records import AXES, ComparedRun, Moment, RunReader, compared_run
 from culmen.store import views
-from culmen.store.scores import scored
-from culmen.web.pages.overview import lines, series
-from culmen.web.runs import Digest, thin
+from culmen.store.scores import fresh_score_bytes
+from culmen.web.pages.overview import progress_series, reference_levels
+from culmen.web.runs import Digest, thin_points
 
 _POINTS = 160
 _BAND = 5  # number of runs from which on quartiles of a group are shown
 _AXES = ("evaluations", "seconds", "dollars")  # known for every run without reading its journal
 
 
-def compare(runs: Sequence[Digest], params: Mapping[str, str]) -> dict[str, Any]:
+def compare_page(runs: Sequence[Digest], params: Mapping[str, str]) -> dict[str, Any]:
     """Best so far of every run against budgets and against the axis `x`, and of groups.
 
     Groups (same task, strategy, settings and models) have medians and quartiles. `statistics` is
     the document of `culmen compare` over the finished runs; None for fewer than two.
     """
     axis = next((each for each in AXES if each == params.get("x")), _AXES[0])
-    rows = [_row(run.refresh(), axis) for run in runs]
+    rows = [_run_row(run.refresh(), axis) for run in runs]
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row["group"], []).append(row)
-    labels = _labels(groups)
+    labels = _strategy_labels(groups)
     for row in rows:
         row["group"] = labels[row["group"]]
     return {
         "axis": axis,
         "runs": rows,
-        "groups": [_group(labels[key], each, axis) for key, each in groups.items()],
+        "groups": [_group_row(labels[key], each, axis) for key, each in groups.items()],
         "tasks": sorted({row["task"] for row in rows}),
         "directions": sorted({row["direction"] for row in rows}),
-        **_statistics(runs),
+        **_statistics_fields(runs),
     }
 
 
-def _row(run: Digest, axis: str) -> dict[str, Any]:
-    now, about = views.status(run.run), run.meta
+def _run_row(run: Digest, axis: str) -> dict[str, Any]:
+    now, about = views.run_status(run.run), run.meta
     config = about.strategy.get("config") or {}
     return {
         "name": run.name,
@@ -70,17 +70,17 @@ def _row(run: Digest, axis: str) -> dict[str, Any]:
         "evaluations": now.evaluations,
         "dollars": now.usage.dollars,
         "seconds": now.elapsed_seconds,
-        "points": _points(run, axis),
-        "lines": lines(about.task.objective, run),
+        "points": _run_points(run, axis),
+        "lines": reference_levels(about.task.objective, run),
     }
 
 
-def _points(run: Digest, axis: str) -> list[dict[str, Any]]:
+def _run_points(run: Digest, axis: str) -> list[dict[str, Any]]:
     """The best so far of a run.
 
     Steps and proposals are included only on request: counting them reads the whole journal.
     """
-    points = thin(series(run, views.ROUGH), _POINTS)
+    points = thin_points(progress_series(run, views.ROUGH), _POINTS)
     if axis in _AXES or not points:
         return points
     reader = run.kept.setdefault("steps", RunReader(run.meta)).follow(run.run)
@@ -88,7 +88,7 @@ def _points(run: Digest, axis: str) -> list[dict[str, Any]]:
     return [point | {axis: counts[min(point["evaluations"], len(counts)) - 1]} for point in points]
 
 
-def _labels(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+def _strategy_labels(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
     """Strategy names as labels of groups.
 
     If several groups share a name, also the settings and models that differ.
@@ -107,19 +107,19 @@ def _labels(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]
             for n in facts
             if any({**r["config"], "model": r["models"]}.get(n) != facts[n] for r in alike)
         ]
-        told = ", ".join(f"{name}={_short(facts[name])}" for name in differing)
+        told = ", ".join(f"{name}={_short_text(facts[name])}" for name in differing)
         tasks = {r["task"] for r in firsts.values()}
         name = row["strategy"] if len(tasks) == 1 else f"{row['task']} · {row['strategy']}"
         labels[key] = f"{name} ({told})" if told else name
     return labels
 
 
-def _short(value: Any) -> str:
+def _short_text(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _group(label: str, rows: Sequence[Mapping[str, Any]], axis: str) -> dict[str, Any]:
+def _group_row(label: str, rows: Sequence[Mapping[str, Any]], axis: str) -> dict[str, Any]:
     scores = [row["score"] for row in rows if row["score"] is not None]
     return {
         "label": label,
@@ -127,11 +127,13 @@ def _group(label: str, rows: Sequence[Mapping[str, Any]], axis: str) -> dict[str
         "median": median(scores) if scores else None,
         "low": min(scores, default=None),
         "high": max(scores, default=None),
-        "bands": {each: _bands(rows, each) for each in {*_AXES, axis}},
+        "bands": {each: _quartile_bands(rows, each) for each in {*_AXES, axis}},
     }
 
 
-def _bands(rows: Sequence[Mapping[str, Any]], axis: str) -> list[tuple[float, float, float, float]]:
+def _quartile_bands(
+    rows: Sequence[Mapping[str, Any]], axis: str
+) -> list[tuple[float, float, float, float]]:
     """x, median and quartiles over the runs at equal shares of the largest spending.
 
     A run that ended earlier keeps its last value. There are no points before every run has a value,
@@ -163,7 +165,7 @@ def _bands(rows: Sequence[Mapping[str, Any]], axis: str) -> list[tuple[float, fl
 # Statistics of the strategies on the Compare page: the document of `culmen compare`.
 
 
-def _statistics(runs: Sequence[Digest]) -> dict[str, Any]:
+def _statistics_fields(runs: Sequence[Digest]) -> dict[str, Any]:
     """The `statistics`, or the missing package in `statistics_missing`."""
     try:
         return {"statistics": strategy_statistics(runs), "statistics_missing": None}
@@ -174,24 +176,26 @@ def _statistics(runs: Sequence[Digest]) -> dict[str, Any]:
 def strategy_statistics(runs: Sequence[Digest]) -> dict[str, Any] | None:
     """The comparison of the finished runs; None for fewer than two."""
     read = [
-        run.refresh().memo("entry", run.last + scored(run.run), lambda run=run: _entry(run))
+        run.refresh().memoise_result(
+            "entry", run.last + fresh_score_bytes(run.run), lambda run=run: _compared_entry(run)
+        )
         for run in runs
     ]
     if sum(entry.state == "finished" for entry in read) < 2:
         return None
     names = {entry.strategy: run.strategy for entry, run in zip(read, runs)}
-    return _made(msgspec.json.encode(read), tuple(sorted(names.items())))
+    return _cached_comparison(msgspec.json.encode(read), tuple(sorted(names.items())))
 
 
-def _entry(run: Digest) -> ComparedRun:
+def _compared_entry(run: Digest) -> ComparedRun:
     points = [
         Moment(point.evaluations, point.elapsed, run.spent_at(point.seq).dollars, point.mean)
-        for point in views.progress(run.run, views.ROUGH)
+        for point in views.progress_points(run.run, views.ROUGH)
     ]
-    return compared_run(views.status(run.run), run.meta, points)
+    return compared_run(views.run_status(run.run), run.meta, points)
 
 
 @lru_cache(maxsize=16)
-def _made(entries: bytes, names: tuple[tuple[str, str], ...]) -> dict[str, Any] | None:
+def _cached_comparison(entries: bytes, names: tuple[tuple[str, str], ...]) -> dict[str, Any] | None:
     """The comparison, cached: drawing thousands of samples is slow."""
-    return document(msgspec.json.decode(entries, type=list[ComparedRun]), dict(names))
+    return comparison_document(msgspec.json.decode(entries, type=list[ComparedRun]), dict(names))

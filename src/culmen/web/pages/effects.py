@@ -9,10 +9,10 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from culmen.core.usage import Usage, total
+from culmen.core.usage import Usage, total_usage
 from culmen.store import views
 from culmen.store.views import JournalPiece, RunStatus
-from culmen.web.runs import Digest, TimelineSpan, thin
+from culmen.web.runs import Digest, TimelineSpan, thin_points
 
 # A run too long to be read for a page: estimates from pieces of its journal, evenly spread over it.
 
@@ -42,16 +42,18 @@ class Pieces:
     def __init__(self, run: Path, first: int, last: int, workers: int) -> None:
         size = max(_LEAST, min(_MOST, 4 * workers))
         self._pieces = [
-            piece for piece in views.pieces(run, first, last, _READ // size, size) if piece.marks
+            piece
+            for piece in views.journal_pieces(run, first, last, _READ // size, size)
+            if piece.marks
         ]
         self._share = sum(piece.last - piece.first for piece in self._pieces) / max(1, last - first)
 
     @property
-    def read(self) -> int:
+    def events_read(self) -> int:
         """Number of events that were read."""
         return sum(piece.last - piece.first for piece in self._pieces)
 
-    def seconds(self) -> dict[str, list[float]]:
+    def effect_durations(self) -> dict[str, list[float]]:
         """Durations of effects in seconds, by kind.
 
         Only effects that began in the first quarter of a piece and ended within it.
@@ -70,43 +72,45 @@ class Pieces:
     def flows(self) -> list[Flow]:
         """Effects in flight by piece; pieces in which no time passed are left out."""
         return [
-            _flow(piece)
+            _piece_flow(piece)
             for piece in self._pieces
             if piece.marks[-1].elapsed > piece.marks[0].elapsed
         ]
 
-    def ended(self) -> Counter[str]:
+    def effects_done(self) -> Counter[str]:
         """Estimated number of effects done, by kind."""
         done = Counter(m.effect for piece in self._pieces for m in piece.marks if m.kind == "done")
-        return self._scaled(done)
+        return self._scaled_counts(done)
 
-    def faults(self) -> Counter[str]:
+    def fault_counts(self) -> Counter[str]:
         """Estimated number of faults by kind, including those that a retry resolved."""
         found = Counter[str]()
         for piece in self._pieces:
             for cost in piece.costs:
                 found.update(cost.faults)
-        return self._scaled(found)
+        return self._scaled_counts(found)
 
-    def spending(self, evaluations: int, dollars: float, tokens: int) -> list[dict[str, float]]:
+    def cumulative_spending(
+        self, evaluations: int, dollars: float, tokens: int
+    ) -> list[dict[str, float]]:
         """Cumulative evaluations, dollars and tokens by piece, scaled to end at these totals."""
-        usage = [total(cost.usage for cost in piece.costs) for piece in self._pieces]
+        usage = [total_usage(cost.usage for cost in piece.costs) for piece in self._pieces]
         made = [
             sum(m.kind == "done" and m.effect == "evaluate" for m in piece.marks)
             for piece in self._pieces
         ]
         columns = {
-            "evaluations": _portions(made, evaluations),
-            "dollars": _portions([each.dollars for each in usage], dollars),
-            "tokens": _portions([each.tokens for each in usage], tokens),
+            "evaluations": _cumulative_portions(made, evaluations),
+            "dollars": _cumulative_portions([each.dollars for each in usage], dollars),
+            "tokens": _cumulative_portions([each.tokens for each in usage], tokens),
         }
         return [dict(zip(columns, row)) for row in zip(*columns.values())]
 
-    def _scaled(self, counts: Counter[str]) -> Counter[str]:
+    def _scaled_counts(self, counts: Counter[str]) -> Counter[str]:
         return Counter({name: round(count / self._share) for name, count in counts.items()})
 
 
-def _portions(parts: Sequence[float], whole: float) -> list[float]:
+def _cumulative_portions(parts: Sequence[float], whole: float) -> list[float]:
     """Cumulative sums of the parts, scaled to end at `whole`."""
     every, so_far, course = sum(parts) or 1.0, 0.0, list[float]()
     for part in parts:
@@ -115,7 +119,7 @@ def _portions(parts: Sequence[float], whole: float) -> list[float]:
     return course
 
 
-def _flow(piece: JournalPiece) -> Flow:
+def _piece_flow(piece: JournalPiece) -> Flow:
     """Load of a piece.
 
     An effect that began before the piece or did not end within it counts up to its edge.
@@ -129,12 +133,12 @@ def _flow(piece: JournalPiece) -> Flow:
             effect, start = began.pop(mark.key, (mark.effect, begin))
             busy[effect] += mark.elapsed - start  # pyright: ignore[reportArgumentType]
         else:  # a session ended: no effect is in flight any more
-            began = _left(began, busy, mark.elapsed)
-    _left(began, busy, end)
+            began = _close_open_effects(began, busy, mark.elapsed)
+    _close_open_effects(began, busy, end)
     return Flow(begin, end, {effect: seconds / (end - begin) for effect, seconds in busy.items()})
 
 
-def _left(
+def _close_open_effects(
     began: dict[int, tuple[str, float]], busy: Counter[str], until: float
 ) -> dict[int, tuple[str, float]]:
     for effect, start in began.values():
@@ -147,7 +151,7 @@ _DEAREST = 10  # calls named one by one
 _SHARES = 6  # roles and models with a curve of their own
 
 
-def calls(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def calls_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """Calls by effect, role and model; totals; failures by kind; spending over time.
 
     `retries` are attempts of a call beyond the first; `seconds` are the median and the ninth decile
@@ -155,14 +159,14 @@ def calls(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     number of events of a long run from which `tried`, `seconds` and `series` were estimated.
     """
     run.refresh()
-    rows = [_row(each) for each in views.calls(run.run) if each.effect != "evaluate"]
-    now = views.status(run.run)
+    rows = [_call_row(each) for each in views.call_costs(run.run) if each.effect != "evaluate"]
+    now = views.run_status(run.run)
     return {
         "rows": rows,
         "models": now.models,
         "total": {name: sum(row[name] for row in rows) for name in _SUMMED},
         "faults": now.faults,
-        **(_course(run) if run.last <= LONG else _course_of_pieces(run, now)),
+        **(_spending_course(run) if run.last <= LONG else _sampled_spending_course(run, now)),
         "lost": {
             "calls": now.usage.possibly_lost.calls,
             "dollars": now.usage.possibly_lost.dollars,
@@ -174,7 +178,7 @@ def calls(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
 _SUMMED = ("effects", "calls", "input", "output", "dollars", "unpriced", "cached", "retries")
 
 
-def _row(each: views.CallCosts) -> dict[str, Any]:
+def _call_row(each: views.CallCosts) -> dict[str, Any]:
     usage = each.usage
     return {
         "effect": each.effect,
@@ -191,7 +195,7 @@ def _row(each: views.CallCosts) -> dict[str, Any]:
     }
 
 
-def _course(run: Digest) -> dict[str, Any]:
+def _spending_course(run: Digest) -> dict[str, Any]:
     """Spending over time, faults, and durations of effects."""
     steps = [(seq, usage) for seq, usage in run.costs if usage.calls or usage.dollars]
     spent = [
@@ -203,16 +207,16 @@ def _course(run: Digest) -> dict[str, Any]:
         if span.end is not None and span.outcome == "done":
             taken.setdefault(span.effect, []).append(span.end - span.start)
     return {
-        "tried": _tried(run.faults),
-        "seconds": _seconds(taken),
-        "series": thin(spent, _POINTS),
-        "shares": _shares(run),
+        "tried": _sorted_faults(run.faults),
+        "seconds": _duration_rows(taken),
+        "series": thin_points(spent, _POINTS),
+        "shares": _spending_by_model(run),
         "sampled": 0,
-        "dearest": _dearest(run),
+        "dearest": _dearest_effects(run),
     }
 
 
-def _shares(run: Digest) -> list[dict[str, Any]]:
+def _spending_by_model(run: Digest) -> list[dict[str, Any]]:
     """Spending over time by role and model, the most expensive first.
 
     Empty if there is only one pair.
@@ -229,13 +233,13 @@ def _shares(run: Digest) -> list[dict[str, Any]]:
     for (role, model), course in every[:_SHARES]:
         points = [
             (run.evaluations_at(seq), spent.dollars, spent.tokens)
-            for seq, spent in thin(course, _POINTS)
+            for seq, spent in thin_points(course, _POINTS)
         ]
         found.append({"role": role, "model": model, "points": points})
     return found
 
 
-def _dearest(run: Digest) -> list[dict[str, Any]]:
+def _dearest_effects(run: Digest) -> list[dict[str, Any]]:
     """The most expensive effects, by dollars, or by tokens without prices."""
     before, each = Usage(), list[tuple[float, int, int]]()
     for seq, spent in run.costs:
@@ -258,49 +262,51 @@ def _dearest(run: Digest) -> list[dict[str, Any]]:
     return [one for one in found if one["tokens"] or one["dollars"]]
 
 
-def _course_of_pieces(run: Digest, now: RunStatus) -> dict[str, Any]:
+def _sampled_spending_course(run: Digest, now: RunStatus) -> dict[str, Any]:
     """The fields of `_course` for a run that is too long to be read in full."""
-    seen, spent = _whole(run, now), now.usage
-    series = thin(
-        seen.spending(now.evaluations, spent.dollars, spent.input_tokens + spent.output_tokens),
+    seen, spent = _whole_run_pieces(run, now), now.usage
+    series = thin_points(
+        seen.cumulative_spending(
+            now.evaluations, spent.dollars, spent.input_tokens + spent.output_tokens
+        ),
         _POINTS,
     )
     return {
-        "tried": _tried(seen.faults()),
-        "seconds": _seconds(seen.seconds()),
+        "tried": _sorted_faults(seen.fault_counts()),
+        "seconds": _duration_rows(seen.effect_durations()),
         "series": series,
         "shares": [],
-        "sampled": seen.read,
+        "sampled": seen.events_read,
         "dearest": [],
     }
 
 
-def _whole(run: Digest, now: RunStatus) -> Pieces:
+def _whole_run_pieces(run: Digest, now: RunStatus) -> Pieces:
     """Pieces of the whole run, cached until `LONG` / 100 events are new."""
-    return run.memo(
+    return run.memoise_result(
         "pieces", run.last // (LONG // 100), lambda: Pieces(run.run, 1, run.last, now.workers)
     )
 
 
-def _tried(faults: Mapping[str, int]) -> dict[str, int]:
+def _sorted_faults(faults: Mapping[str, int]) -> dict[str, int]:
     """Faults by kind, including those that a retry resolved, the most frequent first."""
     return dict(sorted(faults.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-def _seconds(taken: Mapping[str, list[float]]) -> list[dict[str, Any]]:
+def _duration_rows(taken: Mapping[str, list[float]]) -> list[dict[str, Any]]:
     """Durations of effects by kind."""
     return [
         {
             "effect": effect,
             "count": len(each),
-            "median": _quantile(each, 0.5),
-            "slow": _quantile(each, 0.9),
+            "median": _nearest_quantile(each, 0.5),
+            "slow": _nearest_quantile(each, 0.9),
         }
         for effect, each in sorted(taken.items())
     ]
 
 
-def _quantile(values: list[float], share: float) -> float:
+def _nearest_quantile(values: list[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -314,7 +320,7 @@ _SHORT = 0.05  # seconds; shorter gaps do not count
 _CLOSE = 40_000  # events of a long run that are read in full
 
 
-def timeline(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def timeline_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """Effects between `from` and `to` (default: the whole run), by kind and, if few, singly.
 
     `lane` puts effects that ran at the same time below one another. `gaps` are the longest times
@@ -323,18 +329,18 @@ def timeline(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     are then neither spans nor gaps.
     """
     run.refresh()
-    now = views.status(run.run)
+    now = views.run_status(run.run)
     if run.last > LONG:
         return _long_timeline(run, now, params)
     whole = max(
         [now.elapsed_seconds, *(span.end or span.start for span in run.spans[-50:])], default=0.0
     )
-    low, high = _number(params.get("from"), 0.0), _number(params.get("to"), whole)
+    low, high = _parse_number(params.get("from"), 0.0), _parse_number(params.get("to"), whole)
     high = high if high > low else whole
-    return _timeline(now, run.spans, run.sessions, (low, high, whole))
+    return _timeline_document(now, run.spans, run.sessions, (low, high, whole))
 
 
-def _timeline(
+def _timeline_document(
     now: RunStatus,
     every: Sequence[TimelineSpan],
     sessions: Sequence[float],
@@ -342,27 +348,29 @@ def _timeline(
 ) -> dict[str, Any]:
     low, high, whole = shown
     spans = [
-        _closed(span, whole) for span in every if span.start <= high and (span.end or whole) >= low
+        _closed_span(span, whole)
+        for span in every
+        if span.start <= high and (span.end or whole) >= low
     ]
     kinds = list(dict.fromkeys(span.effect for span in spans))
     evaluations = [span for span in spans if span.effect == "evaluate"]
-    worked = sum(_inside(span, low, high) for span in evaluations)
+    worked = sum(_seconds_inside(span, low, high) for span in evaluations)
     possible = now.workers * (high - low)
     return {
-        **_stretch(now, sessions, shown),
+        **_stretch_fields(now, sessions, shown),
         "kinds": kinds,
-        "load": _load(spans, kinds, low, high),
-        "spans": _lanes(spans, kinds) if len(spans) <= _DRAWN else [],
+        "load": _binned_load(spans, kinds, low, high),
+        "spans": _spans_in_lanes(spans, kinds) if len(spans) <= _DRAWN else [],
         "count": len(spans),
         "drawn": _DRAWN,
         "busy": worked / possible if possible > 0 else None,
-        "gaps": _gaps(evaluations, low, high),
-        "outcomes": _outcomes(every),
+        "gaps": _idle_gaps(evaluations, low, high),
+        "outcomes": _outcome_counts(every),
         "sampled": 0,
     }
 
 
-def _stretch(
+def _stretch_fields(
     now: RunStatus, sessions: Sequence[float], shown: tuple[float, float, float]
 ) -> dict[str, Any]:
     """The seconds shown, the seconds of the whole run, and its sessions."""
@@ -373,10 +381,12 @@ def _stretch(
 def _long_timeline(run: Digest, now: RunStatus, params: Mapping[str, str]) -> dict[str, Any]:
     """The timeline of a long run: a short stretch in full, a longer one by pieces."""
     whole = now.elapsed_seconds
-    low, high = _number(params.get("from"), 0.0), _number(params.get("to"), whole)
+    low, high = _parse_number(params.get("from"), 0.0), _parse_number(params.get("to"), whole)
     high = high if high > low else whole
     sessions = list(
-        dict.fromkeys(e.entry.elapsed for e in views.log(run.run, kinds=("state",), limit=1000))
+        dict.fromkeys(
+            e.entry.elapsed for e in views.log_events(run.run, kinds=("state",), limit=1000)
+        )
     )
     first, last = (
         views.seq_at(run.run, low) + 1,
@@ -386,20 +396,22 @@ def _long_timeline(run: Digest, now: RunStatus, params: Mapping[str, str]) -> di
         before = max(
             0, first - 8 * max(8, now.workers)
         )  # for effects that began earlier and still run
-        return _timeline(now, run.between(before, last), sessions, (low, high, whole))
+        return _timeline_document(
+            now, run.spans_between(before, last), sessions, (low, high, whole)
+        )
     part = (first, last) != (1, run.last)
-    seen = Pieces(run.run, first, last, now.workers) if part else _whole(run, now)
+    seen = Pieces(run.run, first, last, now.workers) if part else _whole_run_pieces(run, now)
     return {
-        **_stretch(now, sessions, (low, high, whole)),
-        **_flowing(seen, now.workers, low, high),
+        **_stretch_fields(now, sessions, (low, high, whole)),
+        **_sampled_load(seen, now.workers, low, high),
         "spans": [],
         "drawn": _DRAWN,
         "gaps": {"count": 0, "seconds": 0.0, "longest": []},
-        "sampled": seen.read,
+        "sampled": seen.events_read,
     }
 
 
-def _flowing(seen: Pieces, workers: int, low: float, high: float) -> dict[str, Any]:
+def _sampled_load(seen: Pieces, workers: int, low: float, high: float) -> dict[str, Any]:
     """Effects in flight over time, interpolated between pieces."""
     import numpy as np
 
@@ -412,7 +424,7 @@ def _flowing(seen: Pieces, workers: int, low: float, high: float) -> dict[str, A
         kind: [round(float(y), 4) for y in np.interp(at, middles, values)]
         for kind, values in load.items()
     }
-    running, ended = load.get("evaluate", []), seen.ended()
+    running, ended = load.get("evaluate", []), seen.effects_done()
     return {
         "kinds": kinds,
         "load": {"edges": [round(float(edge), 4) for edge in edges], "kinds": series},
@@ -422,22 +434,22 @@ def _flowing(seen: Pieces, workers: int, low: float, high: float) -> dict[str, A
     }
 
 
-def _number(text: str | None, default: float) -> float:
+def _parse_number(text: str | None, default: float) -> float:
     try:
         return float(text) if text else default
     except ValueError:
         return default
 
 
-def _closed(span: TimelineSpan, whole: float) -> TimelineSpan:
+def _closed_span(span: TimelineSpan, whole: float) -> TimelineSpan:
     return span if span.end is not None else span._replace(end=whole, outcome="running")
 
 
-def _inside(span: TimelineSpan, low: float, high: float) -> float:
+def _seconds_inside(span: TimelineSpan, low: float, high: float) -> float:
     return max(0.0, min(span.end or 0.0, high) - max(span.start, low))
 
 
-def _load(
+def _binned_load(
     spans: Sequence[TimelineSpan], kinds: Sequence[str], low: float, high: float
 ) -> dict[str, Any]:
     """Mean number of effects in flight in each bin, by kind."""
@@ -448,14 +460,14 @@ def _load(
     for kind in kinds:
         starts = np.sort([max(span.start, low) for span in spans if span.effect == kind])
         ends = np.sort([min(span.end or high, high) for span in spans if span.effect == kind])
-        area = _before(starts, edges) - _before(ends, edges)
+        area = _area_before(starts, edges) - _area_before(ends, edges)
         series[kind] = [
             round(float(value), 4) for value in np.diff(area) / max((high - low) / _BINS, 1e-12)
         ]
     return {"edges": [round(float(edge), 4) for edge in edges], "kinds": series}
 
 
-def _before(points: Any, edges: Any) -> Any:
+def _area_before(points: Any, edges: Any) -> Any:
     """For every edge, the sum of (edge - point) over the sorted points before it."""
     import numpy as np
 
@@ -464,7 +476,7 @@ def _before(points: Any, edges: Any) -> Any:
     return count * edges - sums[count]
 
 
-def _lanes(spans: Sequence[TimelineSpan], kinds: Sequence[str]) -> list[dict[str, Any]]:
+def _spans_in_lanes(spans: Sequence[TimelineSpan], kinds: Sequence[str]) -> list[dict[str, Any]]:
     """Each effect with the first free lane of its kind."""
     rows: list[dict[str, Any]] = []
     for kind in kinds:
@@ -494,7 +506,7 @@ def _lanes(spans: Sequence[TimelineSpan], kinds: Sequence[str]) -> list[dict[str
     return rows
 
 
-def _gaps(spans: Sequence[TimelineSpan], low: float, high: float) -> dict[str, Any]:
+def _idle_gaps(spans: Sequence[TimelineSpan], low: float, high: float) -> dict[str, Any]:
     """Times without any of these spans: their number, total seconds, and the longest."""
     found: list[tuple[float, float]] = []
     until = low
@@ -512,7 +524,7 @@ def _gaps(spans: Sequence[TimelineSpan], low: float, high: float) -> dict[str, A
     }
 
 
-def _outcomes(spans: Sequence[TimelineSpan]) -> dict[str, int]:
+def _outcome_counts(spans: Sequence[TimelineSpan]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for span in spans:
         counts[span.outcome or "running"] = counts.get(span.outcome or "running", 0) + 1

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from culmen.observe import statements
-from culmen.observe.figures import count, number
+from culmen.observe.figures import count_text, number_text
 from culmen.store import views
 from culmen.store.views import StrategyNote
-from culmen.web.runs import Digest, buckets, thin
+from culmen.web.runs import Digest, thin_points, thin_with_extremes
 
 _POINTS = 400
 _DOTS = 1500
@@ -107,7 +107,7 @@ LEADING = (
 )
 
 
-def mechanism(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def mechanism_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """Plots of every numeric field of every note, by group.
 
     Fields with one value a note are lines, lists of values are dots. A group is an island, agent,
@@ -124,22 +124,22 @@ def mechanism(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         if kind in _SAID:
             continue
         counts[kind] = counts.get(kind, 0) + 1
-        x, group = run.evaluations_at(note.seq), _group(note.body)
-        if kind == "barrier" and (wrong := _words(note.body.get("alarms"))):
+        x, group = run.evaluations_at(note.seq), _group_name(note.body)
+        if kind == "barrier" and (wrong := _text_list(note.body.get("alarms"))):
             alarms.append({"evaluations": x, "barrier": note.body.get("barrier"), "alarms": wrong})
-        for name, inner, value, several in _numbers(note.body):
+        for name, inner, value, several in _iter_numbers(note.body):
             called = ", ".join(filter(None, (group, inner)))
             found.setdefault((kind, name), {}).setdefault(called, []).append((x, value))
             if several:
                 dotted.add((kind, name))
-    plots = [_plot(key, groups, key in dotted) for key, groups in found.items()]
+    plots = [_field_plot(key, groups, key in dotted) for key, groups in found.items()]
     plots.sort(key=lambda plot: plot["place"])
     told = {"alarms": alarms[-_ALARMS:][::-1], "alarmed": len(alarms)}
-    told["condition"] = condition(run)
+    told["condition"] = condition_findings(run)
     return {"plots": plots[:_MOST], "notes": counts, "evaluations": len(run.evaluations), **told}
 
 
-def _plot(
+def _field_plot(
     key: tuple[str, str], groups: dict[str, list[tuple[float, float]]], dots: bool
 ) -> dict[str, Any]:
     kind, name = key
@@ -154,29 +154,34 @@ def _plot(
         "place": place,
         "dots": dots,
         "series": [
-            {"name": group, "points": thin(points, _DOTS) if dots else buckets(points, _POINTS)}
-            for group, points in sorted(groups.items(), key=lambda pair: _natural(pair[0]))
+            {
+                "name": group,
+                "points": thin_points(points, _DOTS)
+                if dots
+                else thin_with_extremes(points, _POINTS),
+            }
+            for group, points in sorted(groups.items(), key=lambda pair: _natural_order(pair[0]))
         ],
     }
 
 
-def _words(value: Any) -> list[str]:
+def _text_list(value: Any) -> list[str]:
     return [str(each) for each in value] if isinstance(value, list) else []
 
 
-def _natural(name: str) -> tuple[str, int]:
+def _natural_order(name: str) -> tuple[str, int]:
     head, _, number = name.rpartition(" ")
     return (head, int(number)) if number.isdigit() else (name, -1)
 
 
-def _group(body: Mapping[str, Any]) -> str:
+def _group_name(body: Mapping[str, Any]) -> str:
     for name in _GROUPS:
         if name in body and isinstance(body[name], int | str):
             return f"{name} {body[name]}"
     return ""
 
 
-def _numbers(body: Mapping[str, Any]) -> Iterator[tuple[str, str, float, bool]]:
+def _iter_numbers(body: Mapping[str, Any]) -> Iterator[tuple[str, str, float, bool]]:
     """Numbers in a note: field, name in a table of numbers, value, and True for a list.
 
     Covers numbers, lists of numbers, and those of objects one level down, except tables by
@@ -188,12 +193,12 @@ def _numbers(body: Mapping[str, Any]) -> Iterator[tuple[str, str, float, bool]]:
         if _is_number(value):
             yield name, "", float(value), False
         elif isinstance(value, dict):
-            yield from _table(name, value)
+            yield from _iter_table_numbers(name, value)
         elif isinstance(value, list):
-            yield from _several(name, value)
+            yield from _iter_list_numbers(name, value)
 
 
-def _table(name: str, value: dict[str, Any]) -> Iterator[tuple[str, str, float, bool]]:
+def _iter_table_numbers(name: str, value: dict[str, Any]) -> Iterator[tuple[str, str, float, bool]]:
     """Numbers of a table.
 
     Similar ones (shares, counts by kind) share a field; measurements of one candidate are fields of
@@ -209,7 +214,7 @@ def _table(name: str, value: dict[str, Any]) -> Iterator[tuple[str, str, float, 
         )
 
 
-def _several(name: str, value: list[Any]) -> Iterator[tuple[str, str, float, bool]]:
+def _iter_list_numbers(name: str, value: list[Any]) -> Iterator[tuple[str, str, float, bool]]:
     for each in value:
         if _is_number(each):
             yield name, "", float(each), True
@@ -237,7 +242,7 @@ _FADED = 0.01  # share of the gain expected at first below which a gain counts a
 _SIMILAR = 0.5  # share of refused candidates above which the filter is too wide
 
 
-def condition(run: Digest) -> list[dict[str, Any]]:
+def condition_findings(run: Digest) -> list[dict[str, Any]]:
     """One finding for each known kind of note, with `text` and `healthy`.
 
     `run` must be refreshed.
@@ -248,17 +253,17 @@ def condition(run: Digest) -> list[dict[str, Any]]:
     made = [
         (TELL[kind]([note.body for note in notes])) for kind, notes in kinds.items() if kind in TELL
     ]
-    best = views.best(run.run) if made else None
+    best = views.best_result(run.run) if made else None
     if best is not None:
-        made.insert(0, (statements.noise(best.noise), True))
+        made.insert(0, (statements.noise_sentence(best.noise), True))
     return [{"text": text, "healthy": healthy} for text, healthy in made]
 
 
-def _pedigree(notes: Bodies) -> Finding:
+def _pedigree_finding(notes: Bodies) -> Finding:
     again = sum(note.get("action") == "again" for note in notes)
     told = (
-        f"{count(len(notes) - again, 'request')} for children, "
-        f"{count(again, 'repeated evaluation')}"
+        f"{count_text(len(notes) - again, 'request')} for children, "
+        f"{count_text(again, 'repeated evaluation')}"
     )
     gains = [float(note["gain"]) for note in notes if note.get("gain")]
     if len(gains) < _ENOUGH:
@@ -276,10 +281,10 @@ def _pedigree(notes: Bodies) -> Finding:
     return f"{told}. Steps promise {share:.0%} of what they did at first.", True
 
 
-def _memory(notes: Bodies) -> Finding:
+def _memory_finding(notes: Bodies) -> Finding:
     size, refused = int(notes[-1].get("size", 0)), int(notes[-1].get("refused", 0))
     told = (
-        f"The memory holds {count(size, 'program')}; {refused} of {size + refused} were refused as "
+        f"The memory holds {count_text(size, 'program')}; {refused} of {size + refused} were refused as "
         "too similar"
     )
     if refused > _SIMILAR * (size + refused):
@@ -287,7 +292,7 @@ def _memory(notes: Bodies) -> Finding:
     return f"{told}.", True
 
 
-def _entered(
+def _make_success_finding(
     what: str, remedy: str, entered: Callable[[dict[str, Any]], bool]
 ) -> Callable[[Bodies], Finding]:
     """A finding on the number of successes among notes.
@@ -298,7 +303,7 @@ def _entered(
     def tell(notes: Bodies) -> Finding:
         late = notes[-(len(notes) // 3) :]
         some = sum(map(entered, notes))
-        told = f"{some} of {count(len(notes), 'turn')} {what}"
+        told = f"{some} of {count_text(len(notes), 'turn')} {what}"
         if len(notes) < _ENOUGH:
             return f"{told}.", True
         if not any(map(entered, late)):
@@ -309,36 +314,36 @@ def _entered(
 
 
 _MORE = "other models, hints or a task with more to find would help"
-_better = _entered(
+_better = _make_success_finding(
     "brought an experiment better than its parent", _MORE, lambda note: bool(note.get("better"))
 )
 
 
-def _placed(note: dict[str, Any]) -> bool:
+def _took_cell(note: dict[str, Any]) -> bool:
     return any(each.get("outcome") in ("new", "replaced") for each in note.get("candidates") or ())
 
 
-def _experiment(notes: Bodies) -> Finding:
+def _experiment_finding(notes: Bodies) -> Finding:
     if "better" in notes[-1]:
         return _better(notes)
     scored, best = sum(note.get("score") is not None for note in notes), notes[-1].get("best")
-    told = f"The agents made {count(len(notes), 'experiment')}, of which {scored} gave a score"
+    told = f"The agents made {count_text(len(notes), 'experiment')}, of which {scored} gave a score"
     if not scored:
         return f"{told}: what went wrong stands under Sessions.", False
     return (
-        f"{told}; the best {number(best) if isinstance(best, float | int) else 'is not known'}.",
+        f"{told}; the best {number_text(best) if isinstance(best, float | int) else 'is not known'}.",
         True,
     )
 
 
-def _barrier(notes: Bodies) -> Finding:
+def _barrier_finding(notes: Bodies) -> Finding:
     skipped, late = (
         sum(bool(note.get("skip")) for note in notes),
         notes[-(len(notes) // 3) :] or notes,
     )
     alarmed = sum(bool(note.get("alarms")) for note in late)
     alpha = f"alpha is {float(notes[-1].get('alpha') or 0.0):.2f}"
-    told = f"{count(len(notes), 'barrier')}, of which {skipped} taught nothing; {alpha}"
+    told = f"{count_text(len(notes), 'barrier')}, of which {skipped} taught nothing; {alpha}"
     if alarmed:
         return (
             f"{told}. Something looked wrong at {alarmed} of the last {len(late)}: see the alarms.",
@@ -352,37 +357,41 @@ def _barrier(notes: Bodies) -> Finding:
     return f"{told}. Nothing looked wrong at the last {len(late)}.", True
 
 
-def _told(note: dict[str, Any]) -> str:
+def _warning_text(note: dict[str, Any]) -> str:
     return str(note.get("told", "")).rstrip(".")
 
 
-def _warning(notes: Bodies) -> Finding:
+def _warning_finding(notes: Bodies) -> Finding:
     last = notes[-1]
     if {"turns", "needed"} <= last.keys():
         return (
-            f"Only {count(last['turns'], 'turn')}: this method needs about {last['needed']} "
+            f"Only {count_text(last['turns'], 'turn')}: this method needs about {last['needed']} "
             "evaluations.",
             False,
         )
-    return f"{_told(last) or 'The filter refused most of the latest candidates'}.", False
+    return f"{_warning_text(last) or 'The filter refused most of the latest candidates'}.", False
 
 
 TELL: dict[str, Callable[[Bodies], Finding]] = {
-    "pedigree": _pedigree,
-    "memory": _memory,
-    "few_turns": _warning,
-    "filter_crowded": _warning,
-    "event": _entered("brought a program that took a cell of an island's grid", _MORE, _placed),
-    "grid": _entered(
+    "pedigree": _pedigree_finding,
+    "memory": _memory_finding,
+    "few_turns": _warning_finding,
+    "filter_crowded": _warning_finding,
+    "event": _make_success_finding(
+        "brought a program that took a cell of an island's grid", _MORE, _took_cell
+    ),
+    "grid": _make_success_finding(
         "brought a program that took a cell of the grid",
         _MORE,
         lambda note: bool(note.get("entered")),
     ),
-    "pareto": _entered(
+    "pareto": _make_success_finding(
         "brought a child better than its parent", _MORE, lambda note: bool(note.get("accepted"))
     ),
-    "puct": _entered("brought a state worth keeping", _MORE, lambda note: bool(note.get("kept"))),
-    "experiment": _experiment,
-    "barrier": _barrier,
+    "puct": _make_success_finding(
+        "brought a state worth keeping", _MORE, lambda note: bool(note.get("kept"))
+    ),
+    "experiment": _experiment_finding,
+    "barrier": _barrier_finding,
 }
 """Functions from notes to a finding, by kind of note."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from culmen.observe.figures import number
+from culmen.observe.figures import number_text
 from culmen.store import views
-from culmen.web.pages.mechanism import KNOWN, TELL, condition
+from culmen.web.pages.mechanism import KNOWN, TELL, condition_findings
 from culmen.web.runs import Digest
 
 _FRONT = 30
@@ -16,25 +16,25 @@ _CASES = 60
 _LISTED = 200
 
 
-def memory(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def memory_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """A list of panels, empty if the notes hold nothing to show.
 
     Each has a `kind`: map, grid, islands, front, facts or list.
     """
     run.refresh()
     makers: tuple[Callable[[Digest], list[dict[str, Any]]], ...] = (
-        islands,
-        grids,
-        _turned_to,
-        _ideas,
-        _front,
-        _map,
-        _rest,
+        island_panels,
+        grid_panels,
+        _most_used_panels,
+        _idea_panels,
+        _front_panels,
+        _embedding_panels,
+        _other_note_panels,
     )
     panels = [panel for make in makers for panel in make(run)]
-    best = views.best(run.run)
+    best = views.best_result(run.run)
     return {
-        "condition": condition(run),
+        "condition": condition_findings(run),
         "panels": panels,
         "best": best.id if best else "",
         "direction": run.meta.task.objective.direction,
@@ -42,7 +42,7 @@ def memory(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def latest(run: Digest, kind: str) -> dict[str, Any] | None:
+def latest_note(run: Digest, kind: str) -> dict[str, Any] | None:
     """The newest note of a kind, without its name; None without one."""
     for note in reversed(run.notes):
         if note.kind == kind:
@@ -50,17 +50,17 @@ def latest(run: Digest, kind: str) -> dict[str, Any] | None:
     return None
 
 
-def _map(run: Digest) -> list[dict[str, Any]]:
+def _embedding_panels(run: Digest) -> list[dict[str, Any]]:
     """Embedded candidates in the plane of their two principal components (PCA).
 
     With figures of the strategy's epsilon-net.
     """
-    vectors = run.memo("vectors", run.last, lambda: _vectors(run))
+    vectors = run.memoise_result("vectors", run.last, lambda: _embedding_positions(run))
     if not vectors[0]:
         return []
     ids, points, explained = vectors
-    net = latest(run, "memory") or {}
-    nodes = {node.id: node for node in views.family(run.run)}
+    net = latest_note(run, "memory") or {}
+    nodes = {node.id: node for node in views.family_tree(run.run)}
     found = [nodes.get(name) for name in ids]
     return [
         {
@@ -81,12 +81,12 @@ def _map(run: Digest) -> list[dict[str, Any]]:
     ]
 
 
-def _vectors(run: Digest) -> tuple[list[str], list[tuple[float, float]], list[float]]:
+def _embedding_positions(run: Digest) -> tuple[list[str], list[tuple[float, float]], list[float]]:
     """Ids, positions, and the shares of the variance that the two components explain."""
     import numpy as np
 
     seq, rows = run.kept.get("vectors", (0, {}))
-    for each in views.embeddings(run.run, seq):
+    for each in views.candidate_embeddings(run.run, seq):
         table = np.frombuffer(each.data, "<f4").reshape(len(each.candidates), each.width)
         rows.update(zip(each.candidates, table, strict=True))
         seq = each.seq
@@ -105,9 +105,9 @@ def _vectors(run: Digest) -> tuple[list[str], list[tuple[float, float]], list[fl
     return list(rows), [(round(float(x), 5), round(float(y), 5)) for x, y in places], explained
 
 
-def _front(run: Digest) -> list[dict[str, Any]]:
+def _front_panels(run: Digest) -> list[dict[str, Any]]:
     """GEPA's frontier: number of cases each member leads on, and its mean by case."""
-    note = latest(run, "pareto")
+    note = latest_note(run, "pareto")
     if note is None or not isinstance(note.get("leads"), dict):
         return []
     leads = sorted(note["leads"].items(), key=lambda pair: -pair[1])[:_FRONT]
@@ -136,7 +136,7 @@ _DRAWN = {
 }  # shown by the findings, by other panels, or under Mechanism
 
 
-def _turned_to(run: Digest) -> list[dict[str, Any]]:
+def _most_used_panels(run: Digest) -> list[dict[str, Any]]:
     """Candidates used most by the default strategy.
 
     With their requests for children, repeated evaluations, and latest expected gain.
@@ -162,7 +162,7 @@ def _turned_to(run: Digest) -> list[dict[str, Any]]:
     ]
 
 
-def _ideas(run: Digest) -> list[dict[str, Any]]:
+def _idea_panels(run: Digest) -> list[dict[str, Any]]:
     """PACEvolve's pools: the ideas of every island in its newest note."""
     newest: dict[int, list[Any]] = {}
     for note in run.notes:
@@ -177,15 +177,15 @@ def _ideas(run: Digest) -> list[dict[str, Any]]:
     return [{"kind": "list", "title": "Idea pool", "rows": rows[:_LISTED], "count": len(rows)}]
 
 
-def _rest(run: Digest) -> list[dict[str, Any]]:
+def _other_note_panels(run: Digest) -> list[dict[str, Any]]:
     """The newest note of every other kind: plain fields, and lists as tables."""
     kinds = dict.fromkeys(note.kind for note in run.notes)
     panels: list[dict[str, Any]] = []
     for kind in kinds:
         if kind in _DRAWN or not kind:
             continue
-        body = latest(run, kind) or {}
-        facts = _flat(body)
+        body = latest_note(run, kind) or {}
+        facts = _flat_fields(body)
         if facts:
             panels.append({"kind": "facts", "title": kind, "facts": facts})
         for name, value in body.items():
@@ -201,7 +201,7 @@ def _rest(run: Digest) -> list[dict[str, Any]]:
     return panels
 
 
-def _flat(body: Mapping[str, Any]) -> dict[str, Any]:
+def _flat_fields(body: Mapping[str, Any]) -> dict[str, Any]:
     """Fields with a single value, and those of objects one level down."""
     found: dict[str, Any] = {}
     for name, value in body.items():
@@ -212,25 +212,27 @@ def _flat(body: Mapping[str, Any]) -> dict[str, Any]:
                 if not isinstance(each, dict | list)
             }
         elif isinstance(value, list) and not _is_table(value):
-            found[name] = ", ".join(map(_plain, value[:12])) + (" ..." if len(value) > 12 else "")
+            found[name] = ", ".join(map(_value_text, value[:12])) + (
+                " ..." if len(value) > 12 else ""
+            )
         elif not isinstance(value, list):
             found[name] = value
     return found
 
 
-def _plain(value: Any) -> str:
-    return number(value) if isinstance(value, float) else str(value)
+def _value_text(value: Any) -> str:
+    return number_text(value) if isinstance(value, float) else str(value)
 
 
 def _is_table(value: Any) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(isinstance(each, dict) for each in _first(value))
+        and all(isinstance(each, dict) for each in _first_items(value))
     )
 
 
-def _first(value: Sequence[Any]) -> Sequence[Any]:
+def _first_items(value: Sequence[Any]) -> Sequence[Any]:
     return value[:5]
 
 
@@ -241,7 +243,7 @@ _ISLANDS = 12
 Offer = tuple[str, float, list[float]]  # candidate, reward, features
 
 
-def islands(run: Digest) -> list[dict[str, Any]]:
+def island_panels(run: Digest) -> list[dict[str, Any]]:
     """One row for each island: cells taken, their mean reward, the best, and an adapted K."""
     last: dict[int, dict[str, Any]] = {}
     requests: dict[int, int] = {}
@@ -264,31 +266,31 @@ def islands(run: Digest) -> list[dict[str, Any]]:
     return [{"kind": "islands", "title": "Islands", "rows": rows}] if rows else []
 
 
-def grids(run: Digest) -> list[dict[str, Any]]:
+def grid_panels(run: Digest) -> list[dict[str, Any]]:
     """For every island, the best reward noted in each cell of its first two dimensions.
 
     The layout follows the values noted so far (an adaptive grid changes its layout as they spread),
     with the strategy's own number of bins. Migrants are not included: the notes only count them.
     """
-    names = _names(run)
+    names = _feature_names(run)
     bins = int((run.meta.strategy.get("config") or {}).get("bins", 10))
     panels: list[dict[str, Any]] = []
-    for island, offers in sorted(_offers(run).items())[:_ISLANDS]:
+    for island, offers in sorted(_offers_by_island(run).items())[:_ISLANDS]:
         if offers and len(offers[0][2]) == len(names):
-            panels.append(_grid(island, offers, names, bins))
+            panels.append(_grid_panel(island, offers, names, bins))
     return panels
 
 
-def _names(run: Digest) -> tuple[str, ...]:
+def _feature_names(run: Digest) -> tuple[str, ...]:
     config = run.meta.strategy.get("config") or {}
     return tuple(config.get("features") or run.meta.task.features or _BUILT_IN)
 
 
-def _offers(run: Digest) -> dict[int, list[Offer]]:
+def _offers_by_island(run: Digest) -> dict[int, list[Offer]]:
     found: dict[int, list[Offer]] = {}
     for note in run.notes:
         body = note.body
-        for each in _placed(body):
+        for each in _placed_candidates(body):
             if each.get("features") and each.get("reward") is not None:
                 offer = (
                     str(each["id"]),
@@ -299,20 +301,22 @@ def _offers(run: Digest) -> dict[int, list[Offer]]:
     return found
 
 
-def _placed(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _placed_candidates(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for name in {"seeded": ("seeds",), "event": ("candidates",), "grid": ("placed",)}.get(
         str(body.get("note")), ()
     ):
         yield from (each for each in body.get(name) or () if isinstance(each, dict))
 
 
-def _grid(island: int, offers: Sequence[Offer], names: Sequence[str], bins: int) -> dict[str, Any]:
+def _grid_panel(
+    island: int, offers: Sequence[Offer], names: Sequence[str], bins: int
+) -> dict[str, Any]:
     spans = [(min(column), max(column)) for column in zip(*(features for *_, features in offers))][
         :2
     ]
     cells: dict[tuple[int, ...], tuple[str, float, int]] = {}
     for name, reward, features in offers:
-        cell = tuple(_bin(value, span, bins) for value, span in zip(features, spans))
+        cell = tuple(_bin_of_value(value, span, bins) for value, span in zip(features, spans))
         held = cells.get(cell)
         if held is None or reward > held[1]:
             cells[cell] = (name, reward, 1 + (held[2] if held else 0))
@@ -333,7 +337,7 @@ def _grid(island: int, offers: Sequence[Offer], names: Sequence[str], bins: int)
     }
 
 
-def _bin(value: float, span: tuple[float, float], bins: int) -> int:
+def _bin_of_value(value: float, span: tuple[float, float], bins: int) -> int:
     """The bin of a value as in `memory.grid`: equal widths, the last one closed."""
     low, high = span
     return 0 if high <= low else min(int((value - low) / (high - low) * bins), bins - 1)

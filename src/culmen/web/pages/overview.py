@@ -11,10 +11,10 @@ import msgspec
 from culmen.core.event import Event
 from culmen.core.task import Objective
 from culmen.observe import statements
-from culmen.observe.summary import summarize
-from culmen.observe.words import words
+from culmen.observe.summary import summarize_run
+from culmen.observe.words import describe_entry
 from culmen.store import sidecar, views
-from culmen.store.address import pointer
+from culmen.store.address import read_pointer
 from culmen.store.views import ProgressPoint, RunStatus
 from culmen.web.runs import Digest
 
@@ -27,39 +27,39 @@ _BOOK = 60_000
 _LOOK_BACK = 200  # latest events among which those to show are searched
 
 
-def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def overview_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """All contents of the first page.
 
     Scores are in the task's own direction, times in active seconds.
     """
     run.refresh()
-    now, about, running = views.status(run.run), run.meta, views.in_flight(run.run)
+    now, about, running = views.run_status(run.run), run.meta, views.in_flight(run.run)
     return {
-        **standing(now, run),
+        **run_facts(now, run),
         "goal": about.task.goal.strip(),
         "config": about.strategy.get("config") or {},
-        "budgets": budgets(now),
+        "budgets": budget_rows(now),
         "final_share": now.budget.final,
         "result": ""
         if now.best is None
-        else statements.headline(now.best, now.state == "finished"),
-        "summary": _summary(run, now),
-        "score": "" if now.best is None else statements.score(now.best),
-        "looks": "" if now.best is None else statements.looks(now.best),
-        "noise": "" if now.best is None else statements.noise(now.best.noise),
-        "ended": statements.ended(now.state, now.reason, now.error),
-        "verdict": views.verdict(run.run),
-        "progress": series(run),
-        "course": _course(run),
-        "scores": run.memo("scores", run.last, lambda: _scores(run)),
-        "doubts": msgspec.to_builtins(statements.doubts(now.best)),
-        "lines": lines(about.task.objective, run),
-        "front": _front(run),
+        else statements.result_headline(now.best, now.state == "finished"),
+        "summary": _run_summary(run, now),
+        "score": "" if now.best is None else statements.reported_score_text(now.best),
+        "looks": "" if now.best is None else statements.score_basis_text(now.best),
+        "noise": "" if now.best is None else statements.noise_sentence(now.best.noise),
+        "ended": statements.end_reason(now.state, now.reason, now.error),
+        "verdict": views.final_choice(run.run),
+        "progress": progress_series(run),
+        "course": _leader_course(run),
+        "scores": run.memoise_result("scores", run.last, lambda: _search_evaluations(run)),
+        "doubts": msgspec.to_builtins(statements.result_doubts(now.best)),
+        "lines": reference_levels(about.task.objective, run),
+        "front": _pareto_front(run),
         "in_flight": _in_flight(run, running[:_FLYING]),
-        "questions": _questions(run),
+        "questions": _waiting_questions(run),
         "running": len(running) if now.state == "running" else 0,
-        "change": run.memo("change", run.last, lambda: _change(run, now)),
-        "events": [_event(event) for event in _last(run)],
+        "change": run.memoise_result("change", run.last, lambda: _best_changes(run, now)),
+        "events": [_event_row(event) for event in _latest_events(run)],
         "usage": msgspec.to_builtins(now.usage),
         "statuses": now.statuses,
         "notes": list(about.task.notes),
@@ -68,7 +68,7 @@ def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
 
 def _in_flight(run: Digest, running: Sequence[views.EffectMark]) -> list[dict[str, Any]]:
     """Effects in flight, oldest first, with their start and their candidate."""
-    told = views.subjects(run.run, [mark.seq for mark in running])
+    told = views.effect_subjects(run.run, [mark.seq for mark in running])
     facts = [
         {"key": mark.key, "effect": mark.effect, "since": mark.elapsed, "of": "", "case": ""}
         for mark in running
@@ -76,20 +76,20 @@ def _in_flight(run: Digest, running: Sequence[views.EffectMark]) -> list[dict[st
     return [fact | told.get(mark.seq, {}) for fact, mark in zip(facts, running)]
 
 
-def _questions(run: Digest) -> list[dict[str, Any]]:
+def _waiting_questions(run: Digest) -> list[dict[str, Any]]:
     """Prompts that wait for a person, with their waiting time in seconds."""
     now = time.time()
     return [
         {"number": q.number, "text": q.text, "waits": max(0.0, now - q.asked)}
-        for q in sidecar.questions(run.run)
+        for q in sidecar.waiting_questions(run.run)
     ]
 
 
-def _front(run: Digest) -> dict[str, Any] | None:
+def _pareto_front(run: Digest) -> dict[str, Any] | None:
     """The Pareto front; None if the task has a single score."""
     if not run.meta.task.objective.metrics:
         return None
-    found = views.front(run.run, history=True)
+    found = views.pareto_front(run.run, history=True)
     if found is None:
         return None
     plain = msgspec.to_builtins(found)
@@ -99,13 +99,13 @@ def _front(run: Digest) -> dict[str, Any] | None:
     }
 
 
-def _course(run: Digest) -> list[dict[str, Any]]:
+def _leader_course(run: Digest) -> list[dict[str, Any]]:
     """The leader over time: its expected score with the 95 % interval."""
-    points = views.course(run.run, run.meta)
-    return [_along(run, point) | {"low": point.low, "high": point.high} for point in points]
+    points = views.leader_course(run.run, run.meta)
+    return [_leader_point(run, point) | {"low": point.low, "high": point.high} for point in points]
 
 
-def _scores(run: Digest) -> list[dict[str, Any]]:
+def _search_evaluations(run: Digest) -> list[dict[str, Any]]:
     """Evaluations of the search.
 
     One may represent `count` similar ones; `score` is None if it gave none.
@@ -119,27 +119,27 @@ def _scores(run: Digest) -> list[dict[str, Any]]:
             "candidate": each.candidate,
         }
         | {"operator": each.operator, "model": each.model, "island": each.island}
-        for each in views.evaluations(run.run)
+        for each in views.search_evaluations(run.run)
     ]
 
 
-def _along(run: Digest, point: views.LeaderPoint) -> dict[str, Any]:
+def _leader_point(run: Digest, point: views.LeaderPoint) -> dict[str, Any]:
     dollars = run.spent_at(point.seq).dollars
     told = {"evaluations": point.evaluations, "seconds": point.elapsed, "dollars": dollars}
     return told | {"candidate": point.candidate, "score": point.score}
 
 
-def _change(run: Digest, now: RunStatus) -> dict[str, Any] | None:
+def _best_changes(run: Digest, now: RunStatus) -> dict[str, Any] | None:
     """Changes of the best candidate from the initial program.
 
     Only parts that differ and are not too long. None without an initial program, or if it is the
     best itself.
     """
-    seeds = views.candidates(run.run, "old", operator="seed", limit=1)
+    seeds = views.candidate_rows(run.run, "old", operator="seed", limit=1)
     if now.best is None or not seeds or seeds[0].id == now.best.id:
         return None
     was, best = (
-        views.candidate(run.run, name, observations=0, children=0)
+        views.candidate_detail(run.run, name, observations=0, children=0)
         for name in (seeds[0].id, now.best.id)
     )
     parts = {
@@ -155,19 +155,19 @@ def _change(run: Digest, now: RunStatus) -> dict[str, Any] | None:
     }
 
 
-def _summary(run: Digest, now: RunStatus) -> dict[str, Any]:
+def _run_summary(run: Digest, now: RunStatus) -> dict[str, Any]:
     """The summary of the run: its lines, and further findings."""
-    told = summarize(run.run, now, now.run)
-    others = [msgspec.to_builtins(each) for each in told.others]
+    told = summarize_run(run.run, now, now.run)
+    others = [msgspec.to_builtins(each) for each in told.other_findings]
     return {**msgspec.to_builtins(told), "lines": list(told.lines), "others": others}
 
 
-def head(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def head_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """The heading of every page; its cost does not grow with the run."""
-    return standing(views.status(run.run), run)
+    return run_facts(views.run_status(run.run), run)
 
 
-def standing(now: RunStatus, run: Digest) -> dict[str, Any]:
+def run_facts(now: RunStatus, run: Digest) -> dict[str, Any]:
     """Facts about the run on every page."""
     return {
         "run": now.run,
@@ -186,15 +186,15 @@ def standing(now: RunStatus, run: Digest) -> dict[str, Any]:
         "models": now.models,
         "workers": now.workers,
         "seed": now.seed,
-        "tags": (said := sidecar.labels(run.run)).tags,
+        "tags": (said := sidecar.read_labels(run.run)).tags,
         "remark": said.remark,
         "created": now.created,
         "owner": None if now.owner is None else str(now.owner),
-        "path": str(pointer(run.run) or now.path),
+        "path": str(read_pointer(run.run) or now.path),
     }
 
 
-def budgets(now: RunStatus) -> list[dict[str, Any]]:
+def budget_rows(now: RunStatus) -> list[dict[str, Any]]:
     """Every budget with its spending; `limit` is None without a limit."""
     usage = now.usage
     spent = {
@@ -210,12 +210,12 @@ def budgets(now: RunStatus) -> list[dict[str, Any]]:
     ]
 
 
-def series(run: Digest, steps: tuple[int, int] = views.FINE) -> list[dict[str, Any]]:
+def progress_series(run: Digest, steps: tuple[int, int] = views.FINE) -> list[dict[str, Any]]:
     """The best candidate against evaluations, active seconds and known dollars."""
-    return [_point(run, point) for point in views.progress(run.run, steps)]
+    return [_progress_point(run, point) for point in views.progress_points(run.run, steps)]
 
 
-def _point(run: Digest, point: ProgressPoint) -> dict[str, Any]:
+def _progress_point(run: Digest, point: ProgressPoint) -> dict[str, Any]:
     return {
         "evaluations": point.evaluations,
         "seconds": point.elapsed,
@@ -226,22 +226,22 @@ def _point(run: Digest, point: ProgressPoint) -> dict[str, Any]:
     }
 
 
-def lines(objective: Objective, run: Digest) -> dict[str, float | None]:
+def reference_levels(objective: Objective, run: Digest) -> dict[str, float | None]:
     """Levels for comparison: start, target, and best known value."""
     start = objective.start
     if start is None:
-        seeds = views.candidates(run.run, "old", operator="seed", limit=1)
+        seeds = views.candidate_rows(run.run, "old", operator="seed", limit=1)
         start = seeds[0].mean if seeds else None
     return {"start": start, "target": objective.target, "known": getattr(objective, "known", None)}
 
 
-def _last(run: Digest) -> list[Event]:
+def _latest_events(run: Digest) -> list[Event]:
     """The latest events to show, newest first."""
-    found = views.log(run.run, max(0, run.last - _LOOK_BACK), _LOOK_BACK, _KINDS)
+    found = views.log_events(run.run, max(0, run.last - _LOOK_BACK), _LOOK_BACK, _KINDS)
     return list(reversed(found))[:_EVENTS]
 
 
-def _event(event: Event) -> dict[str, Any]:
+def _event_row(event: Event) -> dict[str, Any]:
     entry = event.entry
     return {
         "seq": event.seq,
@@ -249,6 +249,6 @@ def _event(event: Event) -> dict[str, Any]:
         "elapsed": entry.elapsed,
         "kind": entry.kind,
         "effect": entry.effect,
-        "words": words(entry),
+        "words": describe_entry(entry),
         "candidate": getattr(entry.result, "candidate", ""),
     }

@@ -14,7 +14,7 @@ import msgspec
 
 from culmen.core.brief import Text
 from culmen.core.event import Custom, Event
-from culmen.observe.figures import clock
+from culmen.observe.figures import clock_text
 from culmen.store import views
 from culmen.web.runs import Digest
 
@@ -23,7 +23,7 @@ _TEXT = 20_000  # characters of one text
 _WAIT = 10.0  # seconds that git may take
 
 
-def sessions(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def sessions_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """Every agent's session: its steps, reports, experiments, end and merge.
 
     These are the effects `session.*` of core/session.py. `transcript` is the text that the agent's
@@ -34,17 +34,17 @@ def sessions(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     agents: dict[int, dict[str, Any]] = {}
     # agents work one after another: a model's text in between belongs to the one at work
     at_work: int | None = None
-    for event in _events(run):
+    for event in _agent_events(run):
         entry = event.entry
         data = entry.result.data if isinstance(entry.result, Custom) else {}
         agent = entry.body.get("agent", 0) if entry.effect != "write" else at_work
         if not isinstance(agent, int) or agent < 0:  # below 0: evaluations before the first agent
             continue
         at_work = {"session.open": agent, "session.end": None}.get(entry.effect, at_work)
-        _add(run, agents.setdefault(agent, _empty(agent)), event, data)
+        _add_event(run, agents.setdefault(agent, _empty_agent(agent)), event, data)
     for note in run.notes:
         if note.kind == "experiment" and note.body.get("agent") in agents:
-            agents[note.body["agent"]]["tried"].append(_tried(note.body))
+            agents[note.body["agent"]]["tried"].append(_experiment_row(note.body))
     notes = [
         {"elapsed": note.elapsed, "fields": {k: v for k, v in note.body.items() if k != "note"}}
         | {"kind": note.kind}
@@ -59,7 +59,7 @@ def sessions(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _events(run: Digest) -> list[Event]:
+def _agent_events(run: Digest) -> list[Event]:
     """Events of agents and of their models, in order."""
     found = views.effect_results(run.run, "session.")
     said = views.effect_results(run.run, "write") if found else []
@@ -69,12 +69,12 @@ def _events(run: Digest) -> list[Event]:
     )
 
 
-def _tried(body: Mapping[str, Any]) -> dict[str, Any]:
+def _experiment_row(body: Mapping[str, Any]) -> dict[str, Any]:
     names = ("n", "candidate", "path", "score", "certified", "status", "reason")
     return {name: body.get(name) for name in names}
 
 
-def _empty(agent: int) -> dict[str, Any]:
+def _empty_agent(agent: int) -> dict[str, Any]:
     return {
         "agent": agent,
         "kind": "",
@@ -95,7 +95,7 @@ def _empty(agent: int) -> dict[str, Any]:
     }
 
 
-def _add(run: Digest, agent: dict[str, Any], event: Event, data: Mapping[str, Any]) -> None:
+def _add_event(run: Digest, agent: dict[str, Any], event: Event, data: Mapping[str, Any]) -> None:
     entry = event.entry
     step = entry.effect.partition(".")[2] or "said"
     usage = getattr(entry.result, "usage", None)
@@ -110,15 +110,17 @@ def _add(run: Digest, agent: dict[str, Any], event: Event, data: Mapping[str, An
     if step == "wait" and data.get("ended"):
         agent["ended"] = data["ended"]
     if step == "end":
-        agent |= {name: _cut(str(data.get(name, ""))) for name in ("reflections", "notes")}
+        agent |= {name: _cut_text(str(data.get(name, ""))) for name in ("reflections", "notes")}
         agent["ended"] = agent["ended"] or str(entry.body.get("reason", ""))
-        agent["transcript"] = _transcript(run.run, str(data.get("transcript", "")))
+        agent["transcript"] = _read_transcript(run.run, str(data.get("transcript", "")))
     if step == "commit":
         agent["commit"] = {
             name: data.get(name) for name in ("commit", "trunk", "changed", "dropped", "conflicts")
         }
-        agent["diff"] = run.memo(
-            f"diff {agent['agent']}", event.seq, lambda: _diff(run.run, str(data.get("commit", "")))
+        agent["diff"] = run.memoise_result(
+            f"diff {agent['agent']}",
+            event.seq,
+            lambda: _commit_diff(run.run, str(data.get("commit", ""))),
         )
     if len(agent["steps"]) < _STEPS:
         agent["steps"].append(
@@ -126,20 +128,20 @@ def _add(run: Digest, agent: dict[str, Any], event: Event, data: Mapping[str, An
                 "seq": event.seq,
                 "elapsed": entry.elapsed,
                 "step": step,
-                "about": _about(entry.body),
-                **_said(entry.result, data),
+                "about": _step_description(entry.body),
+                **_step_results(entry.result, data),
             }
         )
 
 
-def _about(body: Mapping[str, Any]) -> str:
+def _step_description(body: Mapping[str, Any]) -> str:
     closing = f"while closing: {body['closing']}" if body.get("closing") else ""
     return " ".join(
         filter(None, (str(body.get("tool") or ""), str(body.get("reason") or ""), closing))
     )
 
 
-def _said(result: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+def _step_results(result: Any, data: Mapping[str, Any]) -> dict[str, Any]:
     """The results of a step as texts for display."""
     experiments = [
         {name: each.get(name, "") for name in ("ticket", "path", "note", "fault")}
@@ -147,20 +149,20 @@ def _said(result: Any, data: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(each, dict)
     ]
     return {
-        "text": _cut(result.text if isinstance(result, Text) else str(data.get("text", ""))),
+        "text": _cut_text(result.text if isinstance(result, Text) else str(data.get("text", ""))),
         "fault": result.fault if isinstance(result, Text) else str(data.get("fault", "")),
-        "reports": [_cut(str(each)) for each in data.get("reports") or ()],
+        "reports": [_cut_text(str(each)) for each in data.get("reports") or ()],
         "experiments": experiments,
         "changed": list(data.get("changed") or ()),
         "ended": str(data.get("ended", "")),
     }
 
 
-def _cut(text: str, most: int = _TEXT) -> str:
+def _cut_text(text: str, most: int = _TEXT) -> str:
     return text if len(text) <= most else text[:most] + "\n..."
 
 
-def _diff(run: Path, commit: str) -> str:
+def _commit_diff(run: Path, commit: str) -> str:
     """The diff of a commit of the shared repository; "" without git or such a commit.
 
     No program that the repository may name is run: neither diff drivers nor text converters nor
@@ -195,13 +197,13 @@ def _diff(run: Path, commit: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return (
-        _cut(made.stdout[: 10 * _TEXT].decode("utf-8", "replace"), 5 * _TEXT)
+        _cut_text(made.stdout[: 10 * _TEXT].decode("utf-8", "replace"), 5 * _TEXT)
         if made.returncode == 0
         else ""
     )
 
 
-def _transcript(run: Path, name: str) -> str:
+def _read_transcript(run: Path, name: str) -> str:
     """The text of a file inside the run's folder; "" for anything else."""
     if not name:
         return ""
@@ -210,16 +212,18 @@ def _transcript(run: Path, name: str) -> str:
         return ""
     with path.open("rb") as file:
         text = file.read(4 * _TEXT).decode("utf-8", "replace")
-    return _cut("\n".join(map(_row, text.splitlines())) if path.suffix == ".jsonl" else text)
+    return _cut_text(
+        "\n".join(map(_transcript_line, text.splitlines())) if path.suffix == ".jsonl" else text
+    )
 
 
-def _row(line: str) -> str:
+def _transcript_line(line: str) -> str:
     """One line of an agent's program as `0:07 KIND: TEXT`; any other line unchanged."""
     try:
         row = msgspec.json.decode(line, type=_Heard)
     except (msgspec.DecodeError, UnicodeEncodeError):
         return line
-    return f"{clock(row.seconds)} {row.kind}: {row.text}"
+    return f"{clock_text(row.seconds)} {row.kind}: {row.text}"
 
 
 class _Heard(msgspec.Struct):

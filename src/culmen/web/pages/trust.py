@@ -11,7 +11,7 @@ from culmen.core.evaluation import MEANINGS, SIGNS
 from culmen.observe import statements
 from culmen.store import views
 from culmen.store.views import RunStatus
-from culmen.web.pages.candidates import statistics
+from culmen.web.pages.candidates import candidate_statistics
 from culmen.web.runs import Digest
 
 _FINALISTS = 16
@@ -37,16 +37,16 @@ ISOLATION = {
 }
 
 
-def trust(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def trust_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """Isolation in force, trust of all scores, noise, final choice, and findings.
 
     `gap` is the fresh score of the winner minus the search's estimate, as rewards: below zero, the
     search was too optimistic. `noise.sd` is the standard deviation of repeated scores of one
     candidate on one case, pooled over all.
     """
-    now, about = views.status(run.run), run.meta
-    seen = views.integrity(run.run, _FINDINGS)
-    winner = _winner(now)
+    now, about = views.run_status(run.run), run.meta
+    seen = views.run_integrity(run.run, _FINDINGS)
+    winner = _winner_verdict(now)
     return {
         "isolation": {"level": now.isolation, "meaning": ISOLATION.get(now.isolation, "")},
         "form": about.task.evaluator.form,
@@ -56,7 +56,7 @@ def trust(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
             for name, n in seen.levels.items()
         ],
         "noise": {
-            "told": statements.noise(seen.noise if now.best is None else now.best.noise),
+            "told": statements.noise_sentence(seen.noise if now.best is None else now.best.noise),
             "sd": seen.noise.sd or None,
             "exact": seen.noise.exact,
             "repeats": seen.noise.repeats,
@@ -65,14 +65,14 @@ def trust(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
             "unstable": seen.unstable,
         },
         "best": None if now.best is None else msgspec.to_builtins(now.best),
-        "score": "" if now.best is None else statements.score(now.best),
+        "score": "" if now.best is None else statements.reported_score_text(now.best),
         "winner": winner,
-        "gap": _gap(winner, now.direction),
-        "finalists": _finalists(run, now),
+        "gap": _optimism_gap(winner, now.direction),
+        "finalists": _finalist_rows(run, now),
         "split": winner.get("split", "") if winner else "",
         "statuses": now.statuses,
         "failures": now.failures,
-        "signs": _signs(seen),
+        "signs": _sign_rows(seen),
         "signed": {
             "all": seen.signs,
             "read": len({each.seq for each in seen.findings}),
@@ -86,11 +86,11 @@ def trust(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _winner(now: RunStatus) -> dict[str, Any] | None:
-    return views.verdict(now.path)
+def _winner_verdict(now: RunStatus) -> dict[str, Any] | None:
+    return views.final_choice(now.path)
 
 
-def _gap(winner: Mapping[str, Any] | None, direction: str) -> float | None:
+def _optimism_gap(winner: Mapping[str, Any] | None, direction: str) -> float | None:
     """Fresh score minus the search's estimate, as rewards; None without a fresh score."""
     if not winner or not winner.get("confirmed") or winner.get("search_score") is None:
         return None
@@ -98,22 +98,27 @@ def _gap(winner: Mapping[str, Any] | None, direction: str) -> float | None:
     return gap if direction == "max" else -gap
 
 
-def _finalists(run: Digest, now: RunStatus) -> list[dict[str, Any]]:
+def _finalist_rows(run: Digest, now: RunStatus) -> list[dict[str, Any]]:
     """The finalists with all their scores; before the final choice, the leading candidates."""
-    winner = _winner(now) or {}
+    winner = _winner_verdict(now) or {}
     names = list(winner.get("finalists") or ())
     if not names:
-        leading = views.candidates(run.run, limit=5)
-        return [statistics(each, run.meta.task.objective) | {"fresh": None} for each in leading]
+        leading = views.candidate_rows(run.run, limit=5)
+        return [
+            candidate_statistics(each, run.meta.task.objective) | {"fresh": None}
+            for each in leading
+        ]
     fresh = views.phase_means(run.run, "final", names[:_FINALISTS])
     rows: list[dict[str, Any]] = []
     for name in names[:_FINALISTS]:
-        row = views.candidate(run.run, name, observations=0, children=0).row
-        rows.append({**statistics(row, run.meta.task.objective), "fresh": fresh.get(name)})
+        row = views.candidate_detail(run.run, name, observations=0, children=0).row
+        rows.append(
+            {**candidate_statistics(row, run.meta.task.objective), "fresh": fresh.get(name)}
+        )
     return rows
 
 
-def _signs(seen: views.Integrity) -> list[dict[str, Any]]:
+def _sign_rows(seen: views.Integrity) -> list[dict[str, Any]]:
     """Signs by kind, the grave ones first, then the most frequent.
 
     `count` is the number of evaluations that showed the sign (without `kinds`: among those read),

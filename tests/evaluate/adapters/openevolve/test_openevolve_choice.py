@@ -135,6 +135,6 @@ def test_a_decision_of_an_earlier_session_is_kept(tmp_path, monkeypatch) -> None
 
     first = asyncio.run(work(Scoring()))
     assert first.trust == "self-reported"
-    monkeypatch.setattr(proxied, "settle", None)  # a second session does not try again
+    monkeypatch.setattr(proxied, "scoring_from_trial", None)  # a second session does not try again
     assert asyncio.run(work(first)) == first
     assert Objective().bounds == (None, None)

@@ -33,12 +33,12 @@ AT_ONCE, NOTE = 200, 4000  # experiments of one request, characters of a note
 FIRST, LAST = 0.002, 0.1  # seconds between looks for a result, at first and at most
 
 
-def agent():
+def agent_name():
     with open(os.path.join(TREE, ".agent")) as file:
         return file.read().strip()
 
 
-def place(path):
+def tree_path(path):
     """A path relative to the tree, as requests have it."""
     full = os.path.abspath(path)
     if not os.path.lexists(full) and os.path.lexists(os.path.join(TREE, path)):
@@ -48,7 +48,7 @@ def place(path):
     )
 
 
-def put(request):
+def queue_request(request):
     """Put a request into the queue; returns the ticket."""
     queue = os.path.join(TREE, "queue")
     os.makedirs(queue, exist_ok=True)
@@ -56,16 +56,16 @@ def put(request):
     with open(os.path.join(queue, f".{name}"), "w") as file:
         json.dump(request, file)
     os.rename(os.path.join(queue, f".{name}"), os.path.join(queue, f"{name}.json"))
-    return f"{agent()}-{name}"
+    return f"{agent_name()}-{name}"
 
 
-def ask(paths, note="", parents=()):
+def request_experiments(paths, note="", parents=()):
     """Ask for experiments, which are taken together; returns their tickets."""
-    ticket = put({"paths": paths, "note": note[:NOTE], "parents": parents})
+    ticket = queue_request({"paths": paths, "note": note[:NOTE], "parents": parents})
     return [f"{ticket}.{n}" for n in range(len(paths))]
 
 
-def result(ticket):
+def wait_for_result(ticket):
     """The row that answers a ticket, as text; waits for it."""
     path, pause = os.path.join(VIEW, "results", f"{ticket}.json"), FIRST
     while True:
@@ -77,18 +77,18 @@ def result(ticket):
             pause = min(pause * 1.04, LAST)
 
 
-def show(tickets):
+def print_results(tickets):
     """Print the rows in order; returns the exit code."""
     code = 0
     for ticket in tickets:
-        row = result(ticket)
+        row = wait_for_result(ticket)
         print(row, flush=True)
         if json.loads(row).get("status") == "refused":
             code = 3
     return code
 
 
-def history(words):
+def run_history(words):
     sys.argv = ["history", *words]
     runpy.run_path(os.path.join(VIEW, "history"), run_name="__main__")
     return 0
@@ -98,9 +98,9 @@ def main():
     words = sys.argv[1:]
     if "--history" in words:
         words.remove("--history")
-        return history(words)
+        return run_history(words)
     if "--best" in words:
-        return history(["--top", "1"])
+        return run_history(["--top", "1"])
     parser = argparse.ArgumentParser(
         prog="run_experiments.py",
         description=__doc__,
@@ -117,22 +117,22 @@ def main():
     parser.add_argument("--finish", metavar="TEXT")
     given = parser.parse_args(words)
     if given.wait:
-        return show(given.wait)
+        return print_results(given.wait)
     if given.report is not None or given.finish is not None:
         kind = "report" if given.report is not None else "finish"
-        put({kind: getattr(given, kind)})
+        queue_request({kind: getattr(given, kind)})
         print(json.dumps({kind: "passed on"}))
         return 0
     if not given.files:
         parser.error("which files?")
-    paths = [place(path) for path in given.files]
+    paths = [tree_path(path) for path in given.files]
     parents, code = [name for name in given.parents.split(",") if name], 0
     for start in range(0, len(paths), AT_ONCE):
-        tickets = ask(paths[start : start + AT_ONCE], given.note, parents)
+        tickets = request_experiments(paths[start : start + AT_ONCE], given.note, parents)
         if given.no_wait:
             print("\n".join(tickets), flush=True)
         else:
-            code = max(code, show(tickets))
+            code = max(code, print_results(tickets))
     return code
 
 

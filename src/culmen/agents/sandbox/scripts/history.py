@@ -25,7 +25,7 @@ VIEW = os.path.dirname(os.path.abspath(__file__))
 CONDITION = re.compile(r"([A-Za-z_][\w.]*)\s*(<=|>=|!=|=|<|>|~)\s*(.*)")
 
 
-def rows():
+def history_rows():
     with open(os.path.join(VIEW, "past_experiments.jsonl")) as file:
         for text in file:
             try:
@@ -34,13 +34,13 @@ def rows():
                 return
 
 
-def value(row, field):
+def field_value(row, field):
     if field.startswith("metrics."):
         return row["metrics"].get(field[8:])
     return row.get(field)
 
 
-def condition(text):
+def row_filter(text):
     """A filter as a function of a row."""
     match = CONDITION.fullmatch(text.strip())
     if not match:
@@ -56,7 +56,7 @@ def condition(text):
     }
 
     def holds(row):
-        found = value(row, field)
+        found = field_value(row, field)
         if sign == "~":
             return re.search(wanted, str(found)) is not None
         if isinstance(found, (int, float)) and not isinstance(found, bool):
@@ -71,22 +71,22 @@ def condition(text):
     return holds
 
 
-def worth(row):
+def ranking_value(row):
     """Value by which rows are ranked: the certified score if there is one, else the score."""
     score = row.get("certified") if row.get("certified") is not None else row.get("score")
     return None if score is None else score * SIGN
 
 
-def direction():
+def direction_sign():
     with open(os.path.join(VIEW, "about.json")) as file:
         return -1 if json.load(file).get("direction") == "min" else 1
 
 
-def parts(name):
+def candidate_parts(name):
     """The texts of a candidate, by id or ticket."""
     folder = os.path.join(VIEW, "programs", name)
     if not os.path.isdir(folder):
-        found = [row["candidate"] for row in rows() if row["ticket"] == name]
+        found = [row["candidate"] for row in history_rows() if row["ticket"] == name]
         if not found:
             sys.exit(f"there is no candidate {name}")
         folder = os.path.join(VIEW, "programs", found[0])
@@ -99,8 +99,8 @@ def parts(name):
     return texts
 
 
-def diff(a, b):
-    old, new = parts(a), parts(b)
+def print_diff(a, b):
+    old, new = candidate_parts(a), candidate_parts(b)
     for name in sorted(old.keys() | new.keys()):
         before, after = old.get(name, "").splitlines(), new.get(name, "").splitlines()
         for text in difflib.unified_diff(before, after, f"{a}/{name}", f"{b}/{name}", lineterm=""):
@@ -119,30 +119,30 @@ def main():
     parser.add_argument("--show", metavar="ID")
     given = parser.parse_args()
     if given.diff:
-        return diff(*given.diff)
+        return print_diff(*given.diff)
     if given.show:
-        for name, text in sorted(parts(given.show).items()):
-            print(text if len(parts(given.show)) == 1 else f"=== {name} ===\n{text}")
+        for name, text in sorted(candidate_parts(given.show).items()):
+            print(text if len(candidate_parts(given.show)) == 1 else f"=== {name} ===\n{text}")
         return None
-    conditions = [condition(text) for text in given.filter]
-    found = [row for row in rows() if all(holds(row) for holds in conditions)]
+    conditions = [row_filter(text) for text in given.filter]
+    found = [row for row in history_rows() if all(holds(row) for holds in conditions)]
     if given.top is not None:
         scored = [
             (level, row)
             for row in found
-            if row["status"] == "ok" and (level := worth(row)) is not None
+            if row["status"] == "ok" and (level := ranking_value(row)) is not None
         ]
         found = [row for _, row in sorted(scored, key=lambda pair: -pair[0])][: given.top]
     if given.last is not None:
         found = found[-given.last :] if given.last > 0 else []
     fields = [name for name in (given.fields or "").split(",") if name]
     for row in found:
-        print(json.dumps({name: value(row, name) for name in fields} if fields else row))
+        print(json.dumps({name: field_value(row, name) for name in fields} if fields else row))
     return None
 
 
 if __name__ == "__main__":
-    SIGN = direction()
+    SIGN = direction_sign()
     try:
         main()
     except BrokenPipeError:  # a reader that has seen enough, like head

@@ -15,7 +15,7 @@ import sys
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 
 
-def limit(kind, value):
+def set_limit(kind, value):
     hard = resource.getrlimit(kind)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (value, value))
@@ -29,13 +29,13 @@ def main():
             file.write("1000")
     except OSError:
         pass
-    limit(resource.RLIMIT_CORE, 0)
-    limit(resource.RLIMIT_FSIZE, settings["file_mb"] << 20)
-    limit(resource.RLIMIT_NOFILE, 8192)
-    limit(resource.RLIMIT_MEMLOCK, 0)
-    limit(resource.RLIMIT_MSGQUEUE, 0)
+    set_limit(resource.RLIMIT_CORE, 0)
+    set_limit(resource.RLIMIT_FSIZE, settings["file_mb"] << 20)
+    set_limit(resource.RLIMIT_NOFILE, 8192)
+    set_limit(resource.RLIMIT_MEMLOCK, 0)
+    set_limit(resource.RLIMIT_MSGQUEUE, 0)
     if settings["processes"]:
-        limit(resource.RLIMIT_NPROC, settings["processes"])
+        set_limit(resource.RLIMIT_NPROC, settings["processes"])
     uid = settings["uid"]
     if uid is not None:
         os.setgroups([])

@@ -11,48 +11,50 @@ import sys
 _FEW = 12  # processes of a sandbox that only runs this
 
 
-def worked(attempt):
+def has_succeeded(attempt):
     try:
         return bool(attempt())
     except OSError:
         return False
 
 
-def reads(path):
+def can_read(path):
     with open(path) as file:
         return bool(file.read())
 
 
-def writes(path):
+def can_write(path):
     with open(path, "w") as file:
         return file.write("x")
 
 
-def connects(port):
+def can_connect(port):
     with socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
 
 
-def capable():
+def has_capabilities():
     with open("/proc/self/status") as file:
         found = [line.split()[1] for line in file if line.startswith("CapEff")]
     return int(found[0], 16) != 0
 
 
-def crowded():
+def can_see_processes():
     return sum(name.isdigit() for name in os.listdir("/proc")) > _FEW
 
 
 def main():
     targets = json.loads(sys.argv[1])
     broken = {
-        "reads a file outside": worked(lambda: reads(targets["secret"])),
-        "writes into its view": worked(lambda: writes(os.path.join(targets["view"], "x"))),
-        "writes outside its tree": worked(lambda: writes("/x")),
-        "cannot write in its tree": not worked(lambda: writes("x")),
-        "sees processes outside": worked(crowded),
-        "has capabilities": worked(capable),
-        "reaches this machine's ports": worked(lambda: connects(targets["port"])),
+        "reads a file outside": has_succeeded(lambda: can_read(targets["secret"])),
+        "writes into its view": has_succeeded(
+            lambda: can_write(os.path.join(targets["view"], "x"))
+        ),
+        "writes outside its tree": has_succeeded(lambda: can_write("/x")),
+        "cannot write in its tree": not has_succeeded(lambda: can_write("x")),
+        "sees processes outside": has_succeeded(can_see_processes),
+        "has capabilities": has_succeeded(has_capabilities),
+        "reaches this machine's ports": has_succeeded(lambda: can_connect(targets["port"])),
     }
     print(json.dumps(sorted(name for name, yes in broken.items() if yes)))
 

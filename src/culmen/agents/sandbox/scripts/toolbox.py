@@ -25,7 +25,7 @@ class Fault(Exception):
     """A fault of a tool call: its word, and a text."""
 
 
-def command(command, seconds):
+def run_shell_command(command, seconds):
     process = subprocess.Popen(
         ["/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh", "-c", command],
         stdin=subprocess.DEVNULL,
@@ -33,7 +33,7 @@ def command(command, seconds):
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    output, ended = listen(process, time.monotonic() + seconds)
+    output, ended = read_output(process, time.monotonic() + seconds)
     end_all(process)
     if process.stdout is not None:
         process.stdout.close()
@@ -47,7 +47,7 @@ def command(command, seconds):
     return {"text": output, "code": code}
 
 
-def listen(process, deadline):
+def read_output(process, deadline):
     """Output of a process until it has ended, and True if that was before the deadline.
 
     Other processes may still hold its output.
@@ -63,14 +63,14 @@ def listen(process, deadline):
             room = HEAD - len(head)
             head, tail = head + data[: max(0, room)], (tail + data[max(0, room) :])[-TAIL:]
         elif gone:
-            return joined(head, tail, length), True
+            return joined_output(head, tail, length), True
         elif data == b"":
             time.sleep(0.02)  # the process closed its output and goes on
         if time.monotonic() > deadline:
-            return joined(head, tail, length), False
+            return joined_output(head, tail, length), False
 
 
-def joined(head, tail, length):
+def joined_output(head, tail, length):
     lost = length - len(head) - len(tail)
     middle = f"\n[... {lost} bytes left out ...]\n" if lost else ""
     return head.decode("utf-8", "replace") + middle + tail.decode("utf-8", "replace")
@@ -87,8 +87,8 @@ def end_all(process):
             return
 
 
-def read(path, offset=0, limit=LINES):
-    text = whole(path, 64 << 20)
+def read_lines(path, offset=0, limit=LINES):
+    text = file_text(path, 64 << 20)
     lines = text.splitlines(keepends=True)
     chosen = "".join(lines[max(0, offset) : max(0, offset) + max(0, min(limit, LINES))])
     cut = chosen[:READ]
@@ -100,7 +100,7 @@ def read(path, offset=0, limit=LINES):
     }
 
 
-def whole(path, most):
+def file_text(path, most):
     """Text of a file."""
     if os.path.isdir(path):
         raise Fault("is_a_folder", f"{path} is a folder")
@@ -112,9 +112,9 @@ def whole(path, most):
         return file.read(most).decode("utf-8", "replace")
 
 
-def edit(path, old, new):
+def replace_passage(path, old, new):
     """Text of a file with one passage replaced; nothing is written."""
-    text = whole(path, LARGEST)
+    text = file_text(path, LARGEST)
     found = text.count(old) if old else 0
     if found != 1:
         fault, why = (
@@ -124,12 +124,12 @@ def edit(path, old, new):
     return {"text": text.replace(old, new)}
 
 
-def append(path, text):
+def append_text(path, text):
     """Text of a file with a text added at its end; nothing is written."""
-    return {"text": (whole(path, LARGEST) if os.path.lexists(path) else "") + text}
+    return {"text": (file_text(path, LARGEST) if os.path.lexists(path) else "") + text}
 
 
-def write(path, text):
+def save_text(path, text):
     if os.path.isdir(path):
         raise Fault("is_a_folder", f"{path} is a folder")
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
@@ -140,7 +140,7 @@ def write(path, text):
     return {"text": f"{path} has {len(text)} characters"}
 
 
-def names(path="."):
+def list_folder(path="."):
     if not os.path.isdir(path):
         raise Fault("missing", f"there is no folder {path}")
     found = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in os.scandir(path))
@@ -149,16 +149,16 @@ def names(path="."):
 
 
 TOOLS = {
-    "command": command,
-    "read": read,
-    "edit": edit,
-    "append": append,
-    "write": write,
-    "list": names,
+    "command": run_shell_command,
+    "read": read_lines,
+    "edit": replace_passage,
+    "append": append_text,
+    "write": save_text,
+    "list": list_folder,
 }
 
 
-def answer(line):
+def answer_request(line):
     request = json.loads(line)
     try:
         return TOOLS[request["tool"]](**request["arguments"])
@@ -176,7 +176,7 @@ def main():
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     with open(0, "rb") as requests:
         for line in requests:
-            reply = json.dumps(answer(line)).encode() + b"\n"
+            reply = json.dumps(answer_request(line)).encode() + b"\n"
             while reply:
                 reply = reply[os.write(out, reply) :]
 

@@ -29,8 +29,8 @@ from culmen.evaluate.adapters.openevolve.proxy import stub
 from culmen.evaluate.adapters.openevolve.proxy.session import NOTES, SETTINGS, SOCKET
 from culmen.evaluate.jail import wire
 from culmen.evaluate.jail.confine import LINE
-from culmen.evaluate.jail.kernel import check, libc
-from culmen.evaluate.jail.plain import last_lines, load_file, number
+from culmen.evaluate.jail.kernel import checked_result, libc
+from culmen.evaluate.jail.plain import last_lines, load_file, number_or_type
 
 _STANDINS = str(Path(__file__).parent / "standins")
 _MAX_ARTIFACT = 20_000
@@ -39,9 +39,9 @@ SHINKA = "shinka"  # the contract of an evaluator that is not OpenEvolve's
 
 def run_check(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
     """Load the evaluator and check that it has its function, without evaluating."""
-    module = _load(request)
+    module = _load_evaluator(request)
     if request["contract"] == SHINKA:
-        shinka_process.check(module, request["evaluator"])
+        shinka_process.check_evaluator(module, request["evaluator"])
     elif not any(callable(getattr(module, name, None)) for name in ("evaluate", "evaluate_stage1")):
         raise NameError("the evaluator has no function evaluate(path)")
     wire.send(channel, "R", wire.encode(True))
@@ -50,7 +50,7 @@ def run_check(channel: socket.socket, request: dict[str, Any], work: Path) -> No
 def run_legacy(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
     """Evaluate one program in this process; the report is self-reported."""
     (work / request["module"]).replace(work / request["program"])
-    wire.send(channel, "R", wire.encode(_report(request, work)))
+    wire.send(channel, "R", wire.encode(_evaluation_report(request, work)))
 
 
 def run_proxied(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
@@ -60,59 +60,63 @@ def run_proxied(channel: socket.socket, request: dict[str, Any], work: Path) -> 
     except OSError as error:  # no socket or no watch: culmen's failure
         return wire.send(channel, "J", str(error).encode())
     try:
-        report = _report(request, work)
+        report = _evaluation_report(request, work)
     finally:
-        wire.send(channel, "N", wire.encode(folder.account()))
+        wire.send(channel, "N", wire.encode(folder.read_account()))
     wire.send(channel, "R", wire.encode(report))
 
 
-def _report(request: dict[str, Any], work: Path) -> dict[str, Any]:
+def _evaluation_report(request: dict[str, Any], work: Path) -> dict[str, Any]:
     program = str(work / request["program"])
     sys.path.insert(0, str(work))
-    module = _load(request)
+    module = _load_evaluator(request)
     if request["contract"] == SHINKA:
-        metrics, artifacts = shinka_process.evaluate(module, request["evaluator"], program)
+        metrics, artifacts = shinka_process.evaluate_program(module, request["evaluator"], program)
     elif request["thresholds"] is not None and hasattr(module, "evaluate_stage1"):
-        metrics, artifacts = _cascade(module, program, request["thresholds"], request["features"])
+        metrics, artifacts = _run_cascade(
+            module, program, request["thresholds"], request["features"]
+        )
     else:
-        metrics, artifacts = _normal(module.evaluate(program))
+        metrics, artifacts = _metrics_and_artifacts(module.evaluate(program))
     return {
-        "score": fitness(metrics, request["features"]),
-        "metrics": {key: value for key, value in map(_item, metrics.items()) if _is_number(value)},
+        "score": combined_fitness(metrics, request["features"]),
+        "metrics": {
+            key: value for key, value in map(_metric_item, metrics.items()) if _is_number(value)
+        },
         "feedback": "\n".join(
             f"{key}: {value}" for key, value in metrics.items() if isinstance(value, str)
         ),
-        "artifacts": {str(key): _text(value) for key, value in artifacts.items()},
+        "artifacts": {str(key): _artifact_text(value) for key, value in artifacts.items()},
     }
 
 
-def _load(request: dict[str, Any]) -> ModuleType:
+def _load_evaluator(request: dict[str, Any]) -> ModuleType:
     path = request["evaluator"]
     sys.path.insert(0, os.path.dirname(path))
     if importlib.util.find_spec("openevolve") is None:
         sys.path.append(_STANDINS)
         os.environ["PYTHONPATH"] = _STANDINS  # evaluators start interpreters of their own
     if request["contract"] == SHINKA:
-        shinka_process.prepare()
+        shinka_process.install_stand_in()
     return load_file(path, "evaluator")
 
 
-def _cascade(
+def _run_cascade(
     module: ModuleType, program: str, thresholds: list[float], features: list[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Run stages while the last score reaches its threshold.
 
     Later results take precedence; a failing stage ends the cascade.
     """
-    metrics, artifacts = _normal(module.evaluate_stage1(program))
+    metrics, artifacts = _metrics_and_artifacts(module.evaluate_stage1(program))
     latest = metrics
     for index, threshold in enumerate(thresholds):
         stage = getattr(module, f"evaluate_stage{index + 2}", None)
-        score = fitness(latest, features)
+        score = combined_fitness(latest, features)
         if stage is None or not _is_number(score) or not score >= threshold:
             break
         try:
-            latest, more = _normal(stage(program))
+            latest, more = _metrics_and_artifacts(stage(program))
         except Exception as error:  # noqa: BLE001 - a failing later stage leaves its trace and the results so far
             artifacts = {**artifacts, f"stage{index + 2}_traceback": last_lines(error)}
             break
@@ -121,10 +125,10 @@ def _cascade(
     return metrics, artifacts
 
 
-def _normal(result: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _metrics_and_artifacts(result: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Any of the accepted results as (metrics, artifacts)."""
     if inspect.isawaitable(result):
-        result = asyncio.run(_wait(result))
+        result = asyncio.run(_await_result(result))
     if isinstance(result, dict):
         metrics = dict(result)
         artifacts = metrics.pop("artifacts", None)
@@ -134,35 +138,35 @@ def _normal(result: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"combined_score": result}, {}
 
 
-async def _wait(result: Any) -> Any:
+async def _await_result(result: Any) -> Any:
     return await result
 
 
-def fitness(metrics: dict[str, Any], features: list[str]) -> Any:
+def combined_fitness(metrics: dict[str, Any], features: list[str]) -> Any:
     """`combined_score` if there is one, else the mean of the metrics, else None.
 
     The mean is over the numbers that are not feature dimensions.
     """
     if "combined_score" in metrics:
-        return number(metrics["combined_score"])
+        return number_or_type(metrics["combined_score"])
     plain = [
         value
-        for key, value in map(_item, metrics.items())
+        for key, value in map(_metric_item, metrics.items())
         if key not in features and _is_number(value)
     ]
     kept = [value for value in plain if not math.isnan(value)]
     return sum(kept) / len(kept) if kept else None
 
 
-def _item(pair: tuple[Any, Any]) -> tuple[str, Any]:
-    return str(pair[0]), number(pair[1])
+def _metric_item(pair: tuple[Any, Any]) -> tuple[str, Any]:
+    return str(pair[0]), number_or_type(pair[1])
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _text(value: Any) -> str:
+def _artifact_text(value: Any) -> str:
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return text[:_MAX_ARTIFACT].encode("utf-8", "replace").decode()
 
@@ -190,21 +194,21 @@ class ProxyFolder:
         self._folder.mkdir(mode=0o700)
         settings = {"accept": request["accept"], "learn": request["learn"]}
         (self._folder / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
-        self._listen()
-        self._watch = check(libc.inotify_init1(_NONBLOCK), "inotify_init1")
+        self._send_listener()
+        self._watch = checked_result(libc.inotify_init1(_NONBLOCK), "inotify_init1")
         package = str(Path(__file__).resolve().parents[3])
         for name in request["programs"]:
             path = work / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(stub.text(package, str(self._folder), name), encoding="utf-8")
+            path.write_text(stub.stub_text(package, str(self._folder), name), encoding="utf-8")
             linecache.cache[str(path)] = (0, None, [], str(path))  # traces need not open it
             watched = libc.inotify_add_watch(
                 self._watch, os.fsencode(path), ctypes.c_uint32(_IN_OPEN | _IN_CLOSE)
             )
-            check(watched, "inotify_add_watch")
-        stub.hook()
+            checked_result(watched, "inotify_add_watch")
+        stub.install_hooks()
 
-    def _listen(self) -> None:
+    def _send_listener(self) -> None:
         """Send the candidate's process a listening socket.
 
         Every process of the evaluator can reach the socket.
@@ -215,13 +219,13 @@ class ProxyFolder:
         with listener, socket.socket(fileno=LINE) as line:
             socket.send_fds(line, [b"L"], [listener.fileno()])
 
-    def account(self) -> dict[str, Any]:
+    def read_account(self) -> dict[str, Any]:
         """The notes of the evaluator's processes: values that crossed, were refused, or ended.
 
         Also the number of reads of the program's text, beyond those of imports.
         """
-        notes = Notes.read(self._folder / NOTES)
-        opened = _opened(self._watch)
+        notes = Notes.from_file(self._folder / NOTES)
+        opened = _count_openings(self._watch)
         return {
             "used": notes.used,
             "refused": notes.refused,
@@ -244,7 +248,7 @@ class Notes:
     gone: list[int] = field(default_factory=list)
 
     @staticmethod
-    def read(path: Path) -> Notes:
+    def from_file(path: Path) -> Notes:
         """The notes so far; a truncated line is ignored."""
         notes = Notes()
         try:
@@ -273,7 +277,7 @@ class Notes:
             self.gone.append(pid)
 
 
-def _opened(watch: int) -> int:
+def _count_openings(watch: int) -> int:
     """Number of times that the watched files were opened so far."""
     count = 0
     while True:

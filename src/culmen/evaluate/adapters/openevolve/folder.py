@@ -23,7 +23,12 @@ import msgspec
 from culmen.core.errors import TaskError
 from culmen.core.task import Evaluator, Limits, Objective, Surface, Task
 from culmen.evaluate.taskfiles import reading
-from culmen.evaluate.taskfiles.reading import LANGUAGES, missing, read_text, shown
+from culmen.evaluate.taskfiles.reading import (
+    LANGUAGES,
+    missing_file_error,
+    read_text,
+    text_for_agents,
+)
 from culmen.evaluate.taskfiles.schema import check_text
 
 TIMEOUT = 300.0  # seconds, OpenEvolve's default
@@ -40,7 +45,7 @@ def initial_programs(folder: Path) -> list[Path]:
     )
 
 
-def fits(folder: Path) -> bool:
+def can_read_folder(folder: Path) -> bool:
     """True if there is an `initial_program.*`."""
     return bool(initial_programs(folder))
 
@@ -55,7 +60,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
             f"expected one initial_program.*, found {found}", where=str(folder), fix=fix
         )
     config = next((p for p in (folder / "config.yaml", folder / "config.yml") if p.is_file()), None)
-    task = read(programs[0], folder / "evaluator.py", config, goal)
+    task = task_from_files(programs[0], folder / "evaluator.py", config, goal)
     others = sorted(
         p.name for p in folder.glob("*.y*ml") if p != config and p.suffix in (".yaml", ".yml")
     )
@@ -65,7 +70,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     return msgspec.structs.replace(task, notes=(*task.notes, note))
 
 
-def read(
+def task_from_files(
     program: Path | None,
     evaluator_path: Path,
     config: Path | None = None,
@@ -79,12 +84,12 @@ def read(
     files that do not belong to it.
     """
     if not evaluator_path.is_file():
-        raise missing(evaluator_path)
+        raise missing_file_error(evaluator_path)
     evaluator_path = evaluator_path.resolve()
     settings = read_config(config) if config else OpenEvolveConfig()
     module = reading.read_module(evaluator_path)
     if not contract:
-        reading.require(
+        reading.require_function(
             module,
             "evaluate",
             evaluator_path,
@@ -97,19 +102,19 @@ def read(
         form="legacy",
         path=str(evaluator_path),
         suffix=suffix,
-        thresholds=_thresholds(module, settings),
-        packages=_packages(program, evaluator_path),
+        thresholds=_cascade_thresholds(module, settings),
+        packages=_imported_packages(program, evaluator_path),
         digest=reading.evaluator_digest(files),
         files=files,
-        shown=shown(evaluator_path, "public"),
+        shown=text_for_agents(evaluator_path, "public"),
         options={"contract": contract} if contract else {},
     )
-    seeds = _seeds(program)
-    surface = _surface(suffix, settings)
-    limits = _limits(settings, config)
-    features, feature_note = _features(settings)
+    seeds = _read_initial_program(program)
+    surface = _build_surface(suffix, settings)
+    limits = _build_limits(settings, config)
+    features, feature_note = _feature_dimensions(settings)
     objective = Objective()
-    llm, llm_note = _llm(settings)
+    llm, llm_note = _model_settings(settings)
     notes = (note, *settings.notes, feature_note, llm_note, _fitness_note(evaluator_path))
     return Task(
         name=evaluator_path.parent.name,
@@ -121,14 +126,14 @@ def read(
         limits=limits,
         features=features,
         system=settings.get("prompt", "system_message", "").strip(),
-        defaults=_defaults(settings, llm),
+        defaults=_run_defaults(settings, llm),
         notes=tuple(filter(None, notes)),
         root=str(evaluator_path.parent),
         digest=reading.task_digest(evaluator, (), objective, limits, surface, seeds),
     )
 
 
-def _seeds(program: Path | None) -> tuple[dict[str, str], ...]:
+def _read_initial_program(program: Path | None) -> tuple[dict[str, str], ...]:
     if program is None:
         return ()
     text = read_text(program)
@@ -136,13 +141,17 @@ def _seeds(program: Path | None) -> tuple[dict[str, str], ...]:
     return ({program.name: text},)
 
 
-def _packages(program: Path | None, evaluator: Path) -> tuple[str, ...]:
+def _imported_packages(program: Path | None, evaluator: Path) -> tuple[str, ...]:
     """The usual numerical packages that evaluator and program import."""
     texts = [read_text(path) for path in (program, evaluator) if path and path.suffix == ".py"]
-    return tuple(sorted({"numpy", *(name for text in texts for name in reading.preloadable(text))}))
+    return tuple(
+        sorted({"numpy", *(name for text in texts for name in reading.preloadable_modules(text))})
+    )
 
 
-def _thresholds(module: reading.Module, settings: OpenEvolveConfig) -> tuple[float, ...] | None:
+def _cascade_thresholds(
+    module: reading.Module, settings: OpenEvolveConfig
+) -> tuple[float, ...] | None:
     """Thresholds of a cascade; None if it is switched off or the evaluator has no first stage."""
     if "evaluate_stage1" not in module.names or not settings.get(
         "evaluator", "cascade_evaluation", True
@@ -151,13 +160,13 @@ def _thresholds(module: reading.Module, settings: OpenEvolveConfig) -> tuple[flo
     return tuple(settings.get("evaluator", "cascade_thresholds", THRESHOLDS))
 
 
-def _surface(suffix: str, settings: OpenEvolveConfig) -> Surface:
+def _build_surface(suffix: str, settings: OpenEvolveConfig) -> Surface:
     known = LANGUAGES.get(suffix) or settings.get("", "language", "text")
     length = settings.get("", "max_code_length", Surface().max_chars)
     return Surface(markers="optional", language=known, max_chars=max(1, length))
 
 
-def _limits(settings: OpenEvolveConfig, config: Path | None) -> Limits:
+def _build_limits(settings: OpenEvolveConfig, config: Path | None) -> Limits:
     seconds = settings.get("evaluator", "timeout", TIMEOUT)
     if seconds <= 0:
         raise TaskError(
@@ -168,7 +177,7 @@ def _limits(settings: OpenEvolveConfig, config: Path | None) -> Limits:
     return Limits(seconds=seconds)
 
 
-def _features(settings: OpenEvolveConfig) -> tuple[tuple[str, ...], str]:
+def _feature_dimensions(settings: OpenEvolveConfig) -> tuple[tuple[str, ...], str]:
     given = settings.get("database", "feature_dimensions", [])
     if isinstance(given, int):
         return (
@@ -195,13 +204,13 @@ def _fitness_note(evaluator: Path) -> str:
     )
 
 
-def _llm(settings: OpenEvolveConfig) -> tuple[dict[str, Any], str]:
+def _model_settings(settings: OpenEvolveConfig) -> tuple[dict[str, Any], str]:
     """Model settings without any key, and a note if a key had to be dropped."""
     keys = ("api_base", "temperature", "top_p", "max_tokens", "timeout", "retries")
-    llm: dict[str, Any] = settings.section("llm", keys)
+    llm: dict[str, Any] = settings.section_settings("llm", keys)
     dropped = False
     if key := settings.get("llm", "api_key", ""):
-        if name := variable(key):
+        if name := env_variable_name(key):
             llm["api_key_env"] = name
         else:
             dropped = True
@@ -216,9 +225,9 @@ def _llm(settings: OpenEvolveConfig) -> tuple[dict[str, Any], str]:
     plain: list[dict[str, Any]] = []
     for model in models:
         entry = msgspec.to_builtins(msgspec.structs.replace(model, api_key=""))
-        if name := variable(model.api_key):
+        if name := env_variable_name(model.api_key):
             entry["api_key_env"] = name
-        dropped = dropped or bool(model.api_key and not variable(model.api_key))
+        dropped = dropped or bool(model.api_key and not env_variable_name(model.api_key))
         plain.append(entry)
     if plain:
         llm["models"] = plain
@@ -229,7 +238,7 @@ def _llm(settings: OpenEvolveConfig) -> tuple[dict[str, Any], str]:
     return llm, note if dropped else ""
 
 
-def _defaults(settings: OpenEvolveConfig, llm: dict[str, Any]) -> dict[str, Any]:
+def _run_defaults(settings: OpenEvolveConfig, llm: dict[str, Any]) -> dict[str, Any]:
     """Run settings by culmen's names; only those in the file."""
     found: dict[str, Any] = {
         "iterations": settings.get("", "max_iterations"),
@@ -240,16 +249,16 @@ def _defaults(settings: OpenEvolveConfig, llm: dict[str, Any]) -> dict[str, Any]
         ],
         "model": llm["models"][0]["name"] if llm.get("models") else None,
         "llm": llm or None,
-        "prompt": settings.section(
+        "prompt": settings.section_settings(
             "prompt", ("num_top_programs", "num_diverse_programs", "include_artifacts")
         )
         or None,
-        "settings": _search(settings) or None,
+        "settings": _search_settings(settings) or None,
     }
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _search(settings: OpenEvolveConfig) -> dict[str, Any]:
+def _search_settings(settings: OpenEvolveConfig) -> dict[str, Any]:
     keys = (
         "num_islands",
         "feature_bins",
@@ -261,7 +270,7 @@ def _search(settings: OpenEvolveConfig) -> dict[str, Any]:
         "exploitation_ratio",
         "elite_selection_ratio",
     )
-    return settings.section("database", keys)
+    return settings.section_settings("database", keys)
 
 
 # -- config.yaml
@@ -342,7 +351,7 @@ class OpenEvolveConfig(msgspec.Struct, frozen=True):
         value = self.values.get((section, key))
         return default if value is None else value
 
-    def section(self, name: str, keys: Iterable[str]) -> dict[str, Any]:
+    def section_settings(self, name: str, keys: Iterable[str]) -> dict[str, Any]:
         """The keys of a section that are set."""
         return {key: value for key in keys if (value := self.get(name, key)) is not None}
 
@@ -352,8 +361,8 @@ def read_config(path: Path) -> OpenEvolveConfig:
     values: dict[tuple[str, str], Any] = {}
     moved: list[str] = []
     ignored: list[str] = []
-    for section, key, value in _entries(_load(path), path):
-        home = section if key in KEYS.get(section, {}) else _home(key)
+    for section, key, value in _config_entries(_load_yaml(path), path):
+        home = section if key in KEYS.get(section, {}) else _home_section(key)
         dotted = f"{section}.{key}".lstrip(".")
         if home is None:
             ignored.append(dotted)
@@ -363,20 +372,20 @@ def read_config(path: Path) -> OpenEvolveConfig:
                 ignored.append(dotted)
                 continue
             moved.append(f"{dotted} as {f'{home}.{key}'.lstrip('.')}")
-        values[home, key] = _convert(value, KEYS[home][key], path, dotted)
+        values[home, key] = _convert_value(value, KEYS[home][key], path, dotted)
     notes = [f"{path.name}: misplaced keys were read: {', '.join(moved)}"] if moved else []
     if ignored:
         notes.append(f"{path.name}: keys without effect here were ignored: {', '.join(ignored)}")
     return OpenEvolveConfig(values, tuple(notes))
 
 
-def variable(text: str) -> str:
+def env_variable_name(text: str) -> str:
     """The name in `${NAME}`, "" for any other text."""
     match = re.fullmatch(r"\s*\$\{(\w+)\}\s*", text)
     return match[1] if match else ""
 
 
-def _load(path: Path) -> dict[str, Any]:
+def _load_yaml(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
@@ -398,7 +407,7 @@ def _load(path: Path) -> dict[str, Any]:
     return raw
 
 
-def _entries(raw: dict[Any, Any], path: Path) -> Iterator[tuple[str, str, Any]]:
+def _config_entries(raw: dict[Any, Any], path: Path) -> Iterator[tuple[str, str, Any]]:
     """(section, key, value) triples, misplaced ones last, so that they do not win."""
     flat: list[tuple[str, str, Any]] = []
     for name, value in raw.items():
@@ -419,16 +428,16 @@ def _entries(raw: dict[Any, Any], path: Path) -> Iterator[tuple[str, str, Any]]:
 
 
 def _holds_known(value: dict[Any, Any]) -> bool:
-    return any(_home(str(key)) is not None for key in value)
+    return any(_home_section(str(key)) is not None for key in value)
 
 
-def _home(key: str) -> str | None:
+def _home_section(key: str) -> str | None:
     """The only section that a key can belong to, None if there are several."""
     homes = [section for section, keys in KEYS.items() if key in keys]
     return homes[0] if len(homes) == 1 else None
 
 
-def _convert(value: Any, kind: Any, path: Path, dotted: str) -> Any:
+def _convert_value(value: Any, kind: Any, path: Path, dotted: str) -> Any:
     if value is None:
         return None
     try:

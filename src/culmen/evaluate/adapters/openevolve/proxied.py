@@ -65,7 +65,7 @@ class JailedChild:
                 **job,
             )
 
-    async def begin(self, content: bytes) -> None:
+    async def send_when_ready(self, content: bytes) -> None:
         """Wait until its jail is ready and send its request; raise EOFError or JailError."""
         kind, payload = await read_frame(self.channel, 1 << 16)
         if kind == "J":
@@ -73,7 +73,7 @@ class JailedChild:
         self.stands = True
         await write_frame(self.channel, "Q", content)
 
-    async def ended(self) -> ChildExit:
+    async def kill_and_wait(self) -> ChildExit:
         """Kill the child and wait for its end."""
         self._jail.kill(self.number)
         await asyncio.wait({self.end}, timeout=GRACE_SECONDS)
@@ -146,7 +146,7 @@ class ProxiedEvaluation:
         """Fork both children, wait for the evaluator's result, end both."""
         if (unfit := outcome.of_texts(self.candidate)) is not None:
             return unfit
-        here, there = self._jail.line()
+        here, there = self._jail.open_line()
         more = {"processes": self.task.limits.processes}
         many = {"processes": self.task.limits.processes + _EXTRA_PROCESSES}
         program = JailedChild(
@@ -165,8 +165,8 @@ class ProxiedEvaluation:
         )
         self._children.append(evaluator)
         self._log.handed_over()
-        watching = asyncio.create_task(self._watch(program))
-        talking = asyncio.create_task(self._talk(evaluator))
+        watching = asyncio.create_task(self._watch_candidate_server(program))
+        talking = asyncio.create_task(self._exchange_with_evaluator(evaluator))
         try:
             allowed = allowed_seconds(self.task, "proxied") + GRACE_SECONDS
             await asyncio.wait(
@@ -186,17 +186,17 @@ class ProxiedEvaluation:
             self.finished = time.monotonic() if said is None else self.finished
             code = watching.result() if watching.done() else None
         except JailError as error:  # of either
-            return outcome.lost("jail_error", str(error))
+            return outcome.lost_outcome("jail_error", str(error))
         finally:
             watching.cancel()
             talking.cancel()
         by_itself = program.end.result() if program.end.done() else None
         ends = await asyncio.gather(
-            program.ended(), evaluator.ended()
+            program.kill_and_wait(), evaluator.kill_and_wait()
         )  # the slots must be free again
-        return self._verdict(program.stands, by_itself, ends[1], said, code)
+        return self._evaluation_outcome(program.stands, by_itself, ends[1], said, code)
 
-    async def _talk(self, evaluator: JailedChild) -> tuple[str, bytes] | None:
+    async def _exchange_with_evaluator(self, evaluator: JailedChild) -> tuple[str, bytes] | None:
         """The exchange with the evaluator's process; None if it ended without an answer."""
         programs = [name for name in self.candidate.parts if name.endswith(".py")]
         content = build_request(
@@ -207,7 +207,7 @@ class ProxiedEvaluation:
         others = [name for name in programs if name != content["module"]]
         content |= {"parts": texts, "programs": [content["program"], *others]}
         try:
-            await evaluator.begin(encode_request(content, self.task, self.case))
+            await evaluator.send_when_ready(encode_request(content, self.task, self.case))
             self.started = self.finished = time.monotonic()
             while True:
                 kind, payload = await read_frame(evaluator.channel, self._output_limit)
@@ -220,11 +220,11 @@ class ProxiedEvaluation:
         except wire.TooLarge:
             return "L", b""
 
-    async def _watch(self, program: JailedChild) -> int | None:
+    async def _watch_candidate_server(self, program: JailedChild) -> int | None:
         """Exit status of a candidate's server that ended by itself; None if none did."""
         try:
             asked = build_request(self.task, "host", self.candidate, None, seed=self._programs_seed)
-            await program.begin(encode_request(asked, self.task, None))
+            await program.send_when_ready(encode_request(asked, self.task, None))
             kind, payload = await read_frame(program.channel, 1 << 16)
             said = json.loads(payload)
             if kind == "E":  # the supervisor, before any candidate was loaded
@@ -233,7 +233,7 @@ class ProxiedEvaluation:
         except (EOFError, wire.TooLarge, ValueError, KeyError, TypeError):
             return None
 
-    def _verdict(
+    def _evaluation_outcome(
         self,
         stood: bool,
         program: ChildExit | None,
@@ -249,7 +249,7 @@ class ProxiedEvaluation:
         cpu = math.ceil(allowed_seconds(self.task, "proxied") * (os.cpu_count() or 1))
         if program is not None:
             if program.end == "exit" and not stood:
-                return outcome.lost(
+                return outcome.lost_outcome(
                     "jail_error",
                     f"the child left with status {program.code} before its jail was ready",
                 )
@@ -258,14 +258,14 @@ class ProxiedEvaluation:
             verdict = outcome.of_end(evaluator, cpu)
             broken = evaluator.end == "exit" and verdict.status is Status.ERROR
             what = f"the evaluator's process left with status {evaluator.code}"
-            return outcome.lost("scorer_error", what) if broken else verdict
+            return outcome.lost_outcome("scorer_error", what) if broken else verdict
         if self.account.get("gone"):
             return outcome.of_end(ChildExit("exit", code or 0), cpu)
-        return self._judged(*said)
+        return self._outcome_of_frame(*said)
 
-    def _judged(self, kind: str, payload: bytes) -> EvaluationOutcome:
+    def _outcome_of_frame(self, kind: str, payload: bytes) -> EvaluationOutcome:
         if kind == "J":
-            return outcome.lost("jail_error", payload.decode(errors="replace"))
+            return outcome.lost_outcome("jail_error", payload.decode(errors="replace"))
         refused = self.account.get("refused", [])
         if refused:
             reason, text = refused[0]
@@ -303,7 +303,7 @@ Proxied = Callable[[Candidate, int], Awaitable[tuple[EvaluationOutcome, dict[str
 Plain = Callable[[Candidate, int], Awaitable[EvaluationOutcome]]
 
 
-async def settle(
+async def scoring_from_trial(
     seeds: Sequence[Candidate], accept: Sequence[str], proxied: Proxied, plain: Plain
 ) -> Scoring:
     """The scores' level of trust, from a trial with the initial programs.
@@ -317,27 +317,27 @@ async def settle(
     for seed in seeds[:_SEEDS]:
         verdict, account = await proxied(seed, 0)
         crossed += [name for name in account.get("used", ()) if name not in crossed]
-        why = _objection(account)
+        why = _proxy_objection(account)
         if not why and verdict.status is Status.OK:
-            why = await _difference(seed, verdict, proxied, plain)
-            return _scoring(why, crossed)
+            why = await _describe_difference(seed, verdict, proxied, plain)
+            return _build_scoring(why, crossed)
         if (await plain(seed, 0)).status is Status.OK:
-            return _scoring(
+            return _build_scoring(
                 why
                 or (
                     "its initial program scores in the same process and not behind a proxy: "
-                    f"{_said(verdict)}"
+                    f"{_failure_summary(verdict)}"
                 ),
                 crossed,
             )
     return Scoring("proxied", accept=tuple(crossed))
 
 
-def _scoring(why: str, crossed: list[str]) -> Scoring:
+def _build_scoring(why: str, crossed: list[str]) -> Scoring:
     return Scoring("self-reported", why) if why else Scoring("proxied", accept=tuple(crossed))
 
 
-def _objection(account: dict[str, Any]) -> str:
+def _proxy_objection(account: dict[str, Any]) -> str:
     """The reason that this evaluator cannot work with a proxy, for any score; "" if it may."""
     if account.get("reads"):
         return "the evaluator reads the program's text"
@@ -346,7 +346,7 @@ def _objection(account: dict[str, Any]) -> str:
     return str(next(iter(account.get("unsupported", ())), ""))
 
 
-async def _difference(
+async def _describe_difference(
     seed: Candidate, first: EvaluationOutcome, proxied: Proxied, plain: Plain
 ) -> str:
     """The difference between the two ways, "" without one; noisy scores are compared by range."""
@@ -354,26 +354,28 @@ async def _difference(
     if here[0].status is not Status.OK:
         return ""  # then a proxy makes no difference
     for number in range(1, _REPEATS):
-        if alike(there, here):
+        if are_outcomes_alike(there, here):
             return ""
         there.append((await proxied(seed, number))[0])
         here.append(await plain(seed, number))
-    if alike(there, here):
+    if are_outcomes_alike(there, here):
         return ""
     return (
-        f"its initial program scores {_score(there[0])} behind a proxy and {_score(here[0])} in "
+        f"its initial program scores {_score_or_failure(there[0])} behind a proxy and {_score_or_failure(here[0])} in "
         "the same process"
     )
 
 
-def alike(there: Sequence[EvaluationOutcome], here: Sequence[EvaluationOutcome]) -> bool:
+def are_outcomes_alike(
+    there: Sequence[EvaluationOutcome], here: Sequence[EvaluationOutcome]
+) -> bool:
     """True if both ways give the same kind of result, with scores in the same range.
 
     The range is that of the scores in a shared process, widened by their noise.
     """
     if not all(v.status is Status.OK for v in (*there, *here)):
         return False
-    if _shape(there[0]) != _shape(here[0]):
+    if _outcome_shape(there[0]) != _outcome_shape(here[0]):
         return False
     scores, own = [v.score or 0.0 for v in there], [v.score or 0.0 for v in here]
     low, high = min(own), max(own)
@@ -382,15 +384,15 @@ def alike(there: Sequence[EvaluationOutcome], here: Sequence[EvaluationOutcome])
     return low - slack <= min(scores) and max(scores) <= high + slack
 
 
-def _shape(verdict: EvaluationOutcome) -> tuple[Any, ...]:
+def _outcome_shape(verdict: EvaluationOutcome) -> tuple[Any, ...]:
     return verdict.metrics.keys(), bool(verdict.feedback), verdict.artifacts.keys()
 
 
-def _score(verdict: EvaluationOutcome) -> str:
-    return f"{verdict.score:.6g}" if verdict.score is not None else _said(verdict)
+def _score_or_failure(verdict: EvaluationOutcome) -> str:
+    return f"{verdict.score:.6g}" if verdict.score is not None else _failure_summary(verdict)
 
 
-def _said(verdict: EvaluationOutcome) -> str:
+def _failure_summary(verdict: EvaluationOutcome) -> str:
     last = [line.strip() for line in verdict.feedback.splitlines() if line.strip()]
     return " ".join(
         [verdict.reason or verdict.status.value, *(last[-1:] and [f"({last[-1][:200]})"])]

@@ -31,10 +31,10 @@ def upgrade() -> None:
             sqlite_where=sa.text("(asked > 0 OR barred > 0 OR grave IS NOT NULL)"),
             postgresql_where=sa.text("(asked > 0 OR barred > 0 OR grave IS NOT NULL)"),
         )
-    _fill(op.get_bind())
+    _fill_tallies(op.get_bind())
 
 
-def _fill(connection) -> None:
+def _fill_tallies(connection) -> None:
     """Fill in certified evaluations; there were no signs before this revision."""
     found: dict[str, list] = {}
     rows = connection.execute(sa.text("SELECT result FROM event WHERE shape = 'observation'"))

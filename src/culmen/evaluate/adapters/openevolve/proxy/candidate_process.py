@@ -60,9 +60,9 @@ class CandidateServer:
 
     def __init__(self, sock: socket.socket, work: Path) -> None:
         self._objects = CandidateObjects(work)
-        self.connection = PeerConnection(sock, _LIMIT, self._answer, takes=3)
+        self.connection = PeerConnection(sock, _LIMIT, self._answer_request, takes=3)
 
-    def _answer(self, at: PeerConnection, kind: str, payload: Data) -> Reply | None:
+    def _answer_request(self, at: PeerConnection, kind: str, payload: Data) -> Reply | None:
         try:
             rule = rule_of(kind, Side.EVALUATOR)
             if rule.descriptor:
@@ -70,11 +70,11 @@ class CandidateServer:
             aside, *content = _RequestReader(self._objects, at).decode(payload)
             if aside is not None:
                 for number, times in aside.get("drop", ()):
-                    self._objects.drop(number, times)
+                    self._objects.drop_handles(number, times)
                 seed_generators(aside.get("seeds", {}))
             value = rule.handler(self._objects, at, *content)
         except BaseException as error:  # noqa: BLE001 - the candidate's exception is raised in the evaluator
-            return ReplyKind.EXCEPTION, self._failure(error)
+            return ReplyKind.EXCEPTION, self._encode_exception(error)
         try:
             return ReplyKind.VALUE, _AnswerWriter(self._objects).encode(value)
         except WireError as error:
@@ -84,9 +84,9 @@ class CandidateServer:
         except MemoryError:
             return ReplyKind.UNSENDABLE, b'["too_large", "it is too large to be sent"]'
         except BaseException as error:  # noqa: BLE001 - reading the candidate's objects may raise, too
-            return ReplyKind.EXCEPTION, self._failure(error)
+            return ReplyKind.EXCEPTION, self._encode_exception(error)
 
-    def _failure(self, error: BaseException) -> bytes:
+    def _encode_exception(self, error: BaseException) -> bytes:
         """Name, text and trace of an exception.
 
         Also the number of its class, if the candidate defines it.
@@ -99,7 +99,7 @@ class CandidateServer:
             and module in self._objects.modules
         )
         args = list(error.args) if all(map(is_simple, error.args)) else None
-        number = self._objects.number(kind) if own else None
+        number = self._objects.object_number(kind) if own else None
         trace, text = last_lines(error), str(error)
         return encode_failure(
             kind.__name__, trace, module=module, text=text, args=args, **{"class": number}
@@ -112,7 +112,7 @@ class _AnswerWriter(TypedWriter):
         self._objects = objects
 
     def refer(self, value: Any) -> Any:
-        return {"$": "ref", "v": self._objects.handle(value)}
+        return {"$": "ref", "v": self._objects.make_handle(value)}
 
 
 class _RequestReader(TypedReader):
@@ -126,7 +126,7 @@ class _RequestReader(TypedReader):
         self._objects, self._at = objects, at
 
     def _own(self, number: Any, _depth: int) -> Any:
-        return self._objects.thing(number)
+        return self._objects.object_by_number(number)
 
     def _random(self, spec: Any, depth: int) -> Any:
         return restore_generator(*self.revive(spec, depth + 1))
@@ -139,7 +139,7 @@ class _RequestReader(TypedReader):
             question = _AnswerWriter(objects).encode([number, list(args), kwargs])
             kind, payload = at.ask(Operation.CALL_BACK, question)
             if kind == ReplyKind.EXCEPTION:
-                raise _raised(payload)
+                raise _callback_exception(payload)
             return _RequestReader(objects, at).decode(payload)[0]
 
         callback.__name__ = callback.__qualname__ = name
@@ -153,7 +153,7 @@ class _RequestReader(TypedReader):
     }
 
 
-def _raised(payload: Data) -> Exception:
+def _callback_exception(payload: Data) -> Exception:
     """An exception of a function of the evaluator, raised in the candidate."""
     report = json.loads(payload)
     kind: Any = getattr(builtins, report["type"], None)
@@ -196,23 +196,23 @@ class Supervisor:
 
     def run(self) -> None:
         """Run until the orchestrator or the evaluator closes the connection."""
-        spare = self._fork()
+        spare = self._fork_candidate_server()
         with socket.socket(fileno=LINE) as line:
             _, fds, _, _ = socket.recv_fds(line, 1, 1)
         if not fds:
             return
         with socket.socket(fileno=fds[0]) as listener:
-            while self._wait(listener):
-                self._give(spare or self._fork(listener), listener)
+            while self._wait_for_connection(listener):
+                self._hand_over_connection(spare or self._fork_candidate_server(listener), listener)
                 spare = None
 
-    def _give(self, child: _Child, listener: socket.socket) -> None:
+    def _hand_over_connection(self, child: _Child, listener: socket.socket) -> None:
         child.peer, _ = listener.accept()
         with contextlib.suppress(OSError):
             socket.send_fds(child.handover, [b"C"], [child.peer.fileno()])
         child.handover.close()
 
-    def _wait(self, listener: socket.socket) -> bool:
+    def _wait_for_connection(self, listener: socket.socket) -> bool:
         """Watch the servers until there is a connection to accept; False if none can come."""
         while True:
             poll = select.poll()
@@ -229,12 +229,12 @@ class Supervisor:
                 os.read(self._alarm, 1 << 16)
             for child in list(self._children.values()):
                 if child.peer is not None and child.peer.fileno() in ready:
-                    self._end(child)
-            self._reap()
+                    self._end_server(child)
+            self._reap_servers()
             if listener.fileno() in ready:
                 return True
 
-    def _end(self, child: _Child) -> None:
+    def _end_server(self, child: _Child) -> None:
         """End a server whose peer has gone, since no process needs its results."""
         with contextlib.suppress(
             OSError
@@ -244,7 +244,7 @@ class Supervisor:
             child.peer.close()
             child.peer = None
 
-    def _reap(self) -> None:
+    def _reap_servers(self) -> None:
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -254,9 +254,9 @@ class Supervisor:
                 return
             child = self._children.pop(pid, None)
             if child is not None and child.peer is not None:
-                self._tell(child.peer, os.waitstatus_to_exitcode(status))
+                self._report_exit(child.peer, os.waitstatus_to_exitcode(status))
 
-    def _tell(self, peer: socket.socket, code: int) -> None:
+    def _report_exit(self, peer: socket.socket, code: int) -> None:
         """Report a server that ended by itself, and so because of the candidate.
 
         No report if its peer ended at the same time.
@@ -268,18 +268,18 @@ class Supervisor:
                 with contextlib.suppress(OSError):
                     wire.send(self._channel, "D", json.dumps({"code": code}).encode())
 
-    def _fork(self, listener: socket.socket | None = None) -> _Child:
+    def _fork_candidate_server(self, listener: socket.socket | None = None) -> _Child:
         ours, theirs = socket.socketpair()
         number, self._count = self._count, self._count + 1
         pid = os.fork()
         if pid == 0:
             ours.close()
-            self._become(theirs, number, listener)
+            self._serve_as_child(theirs, number, listener)
         theirs.close()
         child = self._children[pid] = _Child(pid, ours)
         return child
 
-    def _become(
+    def _serve_as_child(
         self, handover: socket.socket, number: int, listener: socket.socket | None
     ) -> NoReturn:
         """Become the child: keep only the work folder and the log of the parent, then serve."""
@@ -293,7 +293,7 @@ class Supervisor:
             for fd in (self._alarm, self._wakeup, *(() if number else (LINE,))):
                 os.close(fd)
             if number:
-                _sow(f"{self._seed}/{number}")
+                _seed_later_process(f"{self._seed}/{number}")
             else:
                 random.seed(self._seed)  # Python draws a new seed when a process forks
             _, fds, _, _ = socket.recv_fds(handover, 1, 1)
@@ -301,10 +301,10 @@ class Supervisor:
             if fds:
                 CandidateServer(socket.socket(fileno=fds[0]), self._work).connection.serve()
         finally:
-            leave()
+            exit_without_handlers()
 
 
-def _sow(seed: str) -> None:
+def _seed_later_process(seed: str) -> None:
     """Seed the generators of a later process, which draws other numbers than the first.
 
     The numbers depend on the evaluation's random seed alone.
@@ -315,7 +315,7 @@ def _sow(seed: str) -> None:
         numpy.random.seed(random.getrandbits(32))
 
 
-def leave() -> NoReturn:
+def exit_without_handlers() -> NoReturn:
     """End without running exit handlers of the candidate."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):

@@ -35,7 +35,7 @@ class TypedWriter(wire.ValueWriter):
         """
         numpy = sys.modules.get("numpy")
         if numpy is not None and issubclass(type(value), numpy.generic):
-            return self._kept(numpy, value, depth)
+            return self._typed_scalar(numpy, value, depth)
         return super().plain(value, depth)
 
     def other(self, value: Any, depth: int) -> Any:
@@ -66,9 +66,9 @@ class TypedWriter(wire.ValueWriter):
         array = numpy.asarray(value, order="C")
         if array.dtype.kind in "OUS":
             return self.plain(array.tolist(), depth + 1)
-        return self.raw(numpy, array)
+        return self.array_reference(numpy, array)
 
-    def _kept(self, numpy: Any, value: Any, depth: int) -> Any:
+    def _typed_scalar(self, numpy: Any, value: Any, depth: int) -> Any:
         name = numpy.asarray(value).dtype.newbyteorder("<").str
         if name not in wire.DTYPES:
             return self._scalar(numpy, value, depth)
@@ -103,7 +103,7 @@ class TypedReader(wire.ValueReader):
 
     def _set(self, spec: Any, depth: int) -> Any:
         name, items = spec
-        return _SETS[name](wire.apart(self.revive(list(items), depth)))
+        return _SETS[name](wire.checked_keys(self.revive(list(items), depth)))
 
     def _bytearray(self, spec: Any, depth: int) -> bytearray:
         return bytearray(self.revive(spec, depth + 1))
@@ -189,7 +189,7 @@ class PeerConnection:
         self.fds = list[int]()
         self.broken = False
 
-    def sibling(self, sock: socket.socket) -> PeerConnection:
+    def sibling_connection(self, sock: socket.socket) -> PeerConnection:
         """Another connection of the same kind."""
         return PeerConnection(sock, self.limit, self._answer, self.takes)
 
@@ -205,7 +205,7 @@ class PeerConnection:
                     kind, payload = self.receive()
                     if kind in _REPLIES:
                         return kind, payload
-                    self._reply(kind, payload)
+                    self._reply_to_request(kind, payload)
             except BaseException as error:
                 self.broken = True
                 self.sock.close()
@@ -217,11 +217,11 @@ class PeerConnection:
         """Answer requests until the other side closes the connection."""
         try:
             while True:
-                self._reply(*self.receive())
+                self._reply_to_request(*self.receive())
         except (EOFError, OSError):
             return
 
-    def _reply(self, kind: str, payload: wire.Data) -> None:
+    def _reply_to_request(self, kind: str, payload: wire.Data) -> None:
         answer = self._answer(self, kind, payload)
         if answer is not None:
             self.send(*answer)
@@ -229,7 +229,7 @@ class PeerConnection:
     def send(self, kind: str, payload: wire.Data, fds: tuple[int, ...] = ()) -> None:
         """Send one frame; descriptors travel with its first bytes."""
         if fds:
-            data = wire.frame(kind, payload)
+            data = wire.frame_bytes(kind, payload)
             self.sock.sendall(data[socket.send_fds(self.sock, [data], fds) :])
         else:
             wire.send(self.sock, kind, payload)
@@ -243,9 +243,9 @@ class PeerConnection:
             self.fds += fds
             if not first:
                 raise EOFError
-        header = first + wire.exactly(self.sock, wire.HEADER_SIZE - len(first))
+        header = first + wire.receive_exactly(self.sock, wire.HEADER_SIZE - len(first))
         kind, length = wire.parse_header(header, self.limit)
-        return kind, wire.exactly(self.sock, length)
+        return kind, wire.receive_exactly(self.sock, length)
 
 
 def encode_failure(kind: str, trace: str, **more: Any) -> bytes:

@@ -104,7 +104,7 @@ class CandidateObjects:
         self._times: dict[int, int] = {}  # how often a number was handed out
         self._count = 0
 
-    def number(self, value: Any) -> int:
+    def object_number(self, value: Any) -> int:
         """The number of an object, a new one if it has none."""
         number = self._numbers.get(id(value))
         if number is None:
@@ -113,19 +113,19 @@ class CandidateObjects:
             self._things[number] = value
         return number
 
-    def handle(self, value: Any) -> list[Any]:
+    def make_handle(self, value: Any) -> list[Any]:
         """A handle on an object as it crosses: its number, its kind, the number of its class."""
-        kind = self._kind(value)
-        family = self.number(type(value)) if kind == "object" else 0
-        number = self.number(value)
+        kind = self._object_kind(value)
+        family = self.object_number(type(value)) if kind == "object" else 0
+        number = self.object_number(value)
         self._times[number] = self._times.get(number, 0) + 1
         return [number, kind, family]
 
-    def thing(self, number: Any) -> Any:
+    def object_by_number(self, number: Any) -> Any:
         """The object of a number; raise KeyError if there is none."""
         return self._things[number]
 
-    def drop(self, number: int, times: int) -> None:
+    def drop_handles(self, number: int, times: int) -> None:
         """Note that the evaluator's process dropped `times` handles on an object.
 
         The object is forgotten after the last one.
@@ -136,7 +136,7 @@ class CandidateObjects:
         if self._times[number] <= 0 and number in self._things:
             del self._numbers[id(self._things.pop(number))], self._times[number]
 
-    def _kind(self, value: Any) -> str:
+    def _object_kind(self, value: Any) -> str:
         if isinstance(value, type):
             return "class"
         if isinstance(value, ModuleType):
@@ -172,15 +172,18 @@ def import_module(
     own = {key: value for key, value in vars(module).items() if _defined_in(value, name)}
     every = getattr(module, "__all__", None)
     return {
-        "about": {objects.number(value): describe(objects, _at, value) for value in own.values()},
-        "names": {key: objects.handle(value) for key, value in own.items()},
-        "number": objects.number(module),
+        "about": {
+            objects.object_number(value): describe_object(objects, _at, value)
+            for value in own.values()
+        },
+        "names": {key: objects.make_handle(value) for key, value in own.items()},
+        "number": objects.object_number(module),
         "doc": str(module.__doc__) if module.__doc__ else None,
         "all": [str(key) for key in every] if isinstance(every, list | tuple) else None,
     }
 
 
-def describe(_objects: CandidateObjects, _at: PeerConnection, thing: Any) -> dict[str, Any]:
+def describe_object(_objects: CandidateObjects, _at: PeerConnection, thing: Any) -> dict[str, Any]:
     """Name, documentation, and the parameters of a function or the methods of a class."""
     about: dict[str, Any] = {
         "name": str(getattr(thing, "__name__", type(thing).__name__)),
@@ -195,7 +198,7 @@ def describe(_objects: CandidateObjects, _at: PeerConnection, thing: Any) -> dic
         about["error"] = issubclass(thing, BaseException)
     else:
         about["waiting"] = inspect.iscoroutinefunction(thing)
-        about["parameters"] = _parameters(thing)
+        about["parameters"] = _describe_parameters(thing)
     return about
 
 
@@ -223,7 +226,7 @@ def list_attributes(_objects: CandidateObjects, _at: PeerConnection, thing: Any)
     return [str(name) for name in dir(thing)]
 
 
-def call(
+def call_object(
     _objects: CandidateObjects,
     _at: PeerConnection,
     thing: Any,
@@ -279,11 +282,11 @@ def run_script(
 def open_thread(_objects: CandidateObjects, at: PeerConnection) -> None:
     """Open a further connection, served by a new thread of this process."""
     theirs, ours = socket.socketpair()
-    threading.Thread(target=at.sibling(ours).serve, daemon=True).start()
+    threading.Thread(target=at.sibling_connection(ours).serve, daemon=True).start()
     _hand_over(at, theirs)
 
 
-def fork(_objects: CandidateObjects, at: PeerConnection) -> None:
+def fork_process(_objects: CandidateObjects, at: PeerConnection) -> None:
     """Open a further connection, served by a copy of this process in its present state."""
     theirs, ours = socket.socketpair()
     if os.fork() == 0:
@@ -317,7 +320,7 @@ TABLE: dict[Operation, Rule] = {
         _E, import_module, "two names", "names, texts, numbers of functions and classes"
     ),
     Operation.DESCRIBE: Rule(
-        _E, describe, "a handle", "names and texts; defaults that are plain finite data"
+        _E, describe_object, "a handle", "names and texts; defaults that are plain finite data"
     ),
     Operation.GET_ATTRIBUTE: Rule(
         _E, get_attribute, "a handle, a name", "plain data, or a handle on a definition"
@@ -329,7 +332,7 @@ TABLE: dict[Operation, Rule] = {
     Operation.LIST_ATTRIBUTES: Rule(_E, list_attributes, "a handle", "names"),
     Operation.CALL: Rule(
         _E,
-        call,
+        call_object,
         "a handle, a method's name or None, arguments: plain data, handles, functions by "
         "number, generators",
         "plain data, or a handle on an iterator or awaitable; on an object if that was admitted",
@@ -342,7 +345,7 @@ TABLE: dict[Operation, Rule] = {
         _E, run_script, "a name, arguments as text, three pipes", "an exit status"
     ),
     Operation.OPEN_THREAD: Rule(_E, open_thread, "nothing", "a descriptor", descriptor=True),
-    Operation.FORK: Rule(_E, fork, "nothing", "a descriptor", descriptor=True),
+    Operation.FORK: Rule(_E, fork_process, "nothing", "a descriptor", descriptor=True),
     Operation.CALL_BACK: Rule(
         _C, call_back, "a number, plain finite data", "plain data, or an error's text"
     ),
@@ -365,7 +368,7 @@ def _defined_in(value: Any, name: str) -> bool:
     )
 
 
-def _parameters(thing: Any) -> list[list[Any]]:
+def _describe_parameters(thing: Any) -> list[list[Any]]:
     """(name, kind, has a default, default) of each parameter.
 
     The default is "..." unless it is plain finite data.

@@ -90,11 +90,11 @@ class RemoteAccess(Protocol):
         """Request one operation; return the checked answer."""
         ...
 
-    def malformed(self, key: str) -> Exception:
+    def malformed_answer_error(self, key: str) -> Exception:
         """The error for an answer of another kind than requested."""
         ...
 
-    def attribute(
+    def remote_attribute(
         self,
         remote: RemoteHandle,
         name: str,
@@ -121,7 +121,7 @@ class RemoteObject:
             raise TypeError("a class of the program cannot be the base of one here")
 
     def __getattr__(self, name: str) -> Any:
-        return self._session.attribute(self._remote, name, self._open, self._methods)
+        return self._session.remote_attribute(self._remote, name, self._open, self._methods)
 
     def __setattr__(self, name: str, value: Any) -> None:
         self._session.ask(Operation.SET_ATTRIBUTE, self._remote, name, value, key=name)
@@ -152,7 +152,7 @@ class RemoteClass(type):
     def __getattr__(cls, name: str) -> Any:
         if "_own" not in cls.__dict__:
             raise AttributeError(name)
-        return cls.__dict__["_session"].attribute(cls.__dict__["_own"], name, DEFINITIONS)
+        return cls.__dict__["_session"].remote_attribute(cls.__dict__["_own"], name, DEFINITIONS)
 
 
 class RemoteIterator:
@@ -165,11 +165,11 @@ class RemoteIterator:
         return self
 
     def __next__(self) -> Any:
-        return self._step("next")
+        return self._step_remote("next")
 
     def send(self, value: Any) -> Any:
         """See `generator.send`."""
-        return self._step("send", value)
+        return self._step_remote("send", value)
 
     def close(self) -> None:
         """See `generator.close`."""
@@ -177,14 +177,14 @@ class RemoteIterator:
             self._ended = True
             self._session.ask(Operation.STEP_ITERATOR, self._remote, "close", None, key="close()")
 
-    def _step(self, how: str, value: Any = None) -> Any:
+    def _step_remote(self, how: str, value: Any = None) -> Any:
         if self._ended:
             raise StopIteration
         answer = self._session.ask(
             Operation.STEP_ITERATOR, self._remote, how, value, key=self._remote.key
         )
         if not isinstance(answer, tuple | list) or len(answer) != 2:
-            raise self._session.malformed(self._remote.key)
+            raise self._session.malformed_answer_error(self._remote.key)
         more, item = answer
         if more is not True:
             self._ended = True
@@ -224,7 +224,7 @@ class RemoteObjects:
         """Add a description that came unrequested."""
         self._about[number] = about
 
-    def of(self, number: int, kind: str, family: int, key: str) -> Any:
+    def stand_in_for(self, number: int, kind: str, family: int, key: str) -> Any:
         """The stand-in for an object.
 
         `family` is the number of the object's class, `key` the subject of the request.
@@ -234,75 +234,75 @@ class RemoteObjects:
         if stand_in is None:
             remote = RemoteHandle(number, self._session.life, key)
             stand_in = self._known[number] = self._makers[kind](self, remote, family)
-            weakref.finalize(stand_in, self._forget, number, self._session.life).atexit = False
+            weakref.finalize(stand_in, self._record_drop, number, self._session.life).atexit = False
         return stand_in
 
-    def dropped(self) -> list[list[int]]:
+    def take_dropped(self) -> list[list[int]]:
         """Objects no longer referenced, with the number of times they were handed over."""
         pairs, self._dropped = [[number, times] for number, times in self._dropped.items()], {}
         return pairs
 
-    def _forget(self, number: int, life: int) -> None:
+    def _record_drop(self, number: int, life: int) -> None:
         if life == self._session.life and number in self._times:
             self._dropped[number] = self._dropped.get(number, 0) + self._times.pop(number)
 
-    def _function(self, remote: RemoteHandle, _family: int) -> Any:
-        about = self._describe(remote)
+    def _function_stand_in(self, remote: RemoteHandle, _family: int) -> Any:
+        about = self._description_of(remote)
         session, key = self._session, f"{remote.key}()"
 
         def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return session.ask(Operation.CALL, remote, None, args, kwargs, key=key)
 
         stand_in: Any = _MAKE["waiting" if about.get("waiting") is True else "plain"](call)
-        _dress(stand_in, about)
-        stand_in.__signature__ = _signature(about)
+        _set_metadata(stand_in, about)
+        stand_in.__signature__ = _build_signature(about)
         stand_in._remote = remote
         return stand_in
 
-    def _class(self, remote: RemoteHandle, _family: int) -> Any:
-        about = self._describe(remote)
+    def _class_stand_in(self, remote: RemoteHandle, _family: int) -> Any:
+        about = self._description_of(remote)
         error = about.get("error") is True
         names = [name for name in about.get("special", ()) if name in _SPECIAL]
-        space = {name: _forwarding(name) for name in names}
+        space = {name: _forwarding_method(name) for name in names}
         methods = frozenset(name for name in about.get("methods", ()) if isinstance(name, str))
         space |= {"_own": remote, "_session": self._session, "_methods": methods}
         name = str(about.get("name", "object"))
         if error:  # such classes are only there to be caught and compared
             return type(name, (Exception,), {"_own": remote})
         stand_in = RemoteClass(name, (RemoteObject,), space)
-        _dress(stand_in, about)
+        _set_metadata(stand_in, about)
         return stand_in
 
-    def _object(self, remote: RemoteHandle, family: int) -> Any:
-        cls = self.of(family, "class", 0, remote.key)
+    def _object_stand_in(self, remote: RemoteHandle, family: int) -> Any:
+        cls = self.stand_in_for(family, "class", 0, remote.key)
         if not isinstance(cls, RemoteClass):
             raise ValueError("an object of an unknown class")
         stand_in = object.__new__(cls)
         object.__setattr__(stand_in, "_remote", remote)
         return stand_in
 
-    def _module(self, remote: RemoteHandle, _family: int) -> Any:
+    def _module_stand_in(self, remote: RemoteHandle, _family: int) -> Any:
         space = {"_session": self._session, "_methods": frozenset(), "_open": DEFINITIONS}
         stand_in = object.__new__(type("module", (RemoteObject,), space))
         object.__setattr__(stand_in, "_remote", remote)
         return stand_in
 
-    def _iterator(self, remote: RemoteHandle, _family: int) -> Any:
+    def _iterator_stand_in(self, remote: RemoteHandle, _family: int) -> Any:
         return RemoteIterator(self._session, remote)
 
-    def _awaitable(self, remote: RemoteHandle, _family: int) -> Any:
+    def _awaitable_stand_in(self, remote: RemoteHandle, _family: int) -> Any:
         return RemoteAwaitable(self._session, remote)
 
     _makers: ClassVar[dict[str, Callable[..., Any]]] = {
-        "function": _function,
-        "class": _class,
-        "object": _object,
-        "iterator": _iterator,
-        "awaitable": _awaitable,
-        "module": _module,
+        "function": _function_stand_in,
+        "class": _class_stand_in,
+        "object": _object_stand_in,
+        "iterator": _iterator_stand_in,
+        "awaitable": _awaitable_stand_in,
+        "module": _module_stand_in,
     }
 
-    def _describe(self, remote: RemoteHandle) -> dict[str, Any]:
+    def _description_of(self, remote: RemoteHandle) -> dict[str, Any]:
         about = self._about.pop(remote.number, None)
         if about is None:
             about = self._session.ask(Operation.DESCRIBE, remote, key="description")
@@ -321,21 +321,21 @@ def remote_of(value: Any) -> RemoteHandle | None:
     return value._remote if kind in (RemoteIterator, RemoteAwaitable) else None
 
 
-def origin(stand_in: Any, place: tuple[RemoteHandle, str]) -> None:
+def set_origin(stand_in: Any, place: tuple[RemoteHandle, str]) -> None:
     """Note the module and the name that define a stand-in's object."""
     remote = remote_of(stand_in)
     if remote is not None:
         remote.origin = place
 
 
-def function(call: Callable[..., Any], name: str) -> Any:
+def make_function(call: Callable[..., Any], name: str) -> Any:
     """A function that hands its arguments to `call`."""
     made = _MAKE["plain"](call)
     made.__name__ = made.__qualname__ = name
     return made
 
 
-def _forwarding(name: str) -> Callable[..., Any]:
+def _forwarding_method(name: str) -> Callable[..., Any]:
     """A special method that calls the candidate's."""
 
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -354,14 +354,14 @@ def _forwarding(name: str) -> Callable[..., Any]:
     return called if name == "__call__" else special
 
 
-def _dress(stand_in: Any, about: dict[str, Any]) -> None:
+def _set_metadata(stand_in: Any, about: dict[str, Any]) -> None:
     for name in ("name", "qualname", "doc", "module"):
         value = about.get(name)
         if isinstance(value, str):
             setattr(stand_in, f"__{name}__", value)
 
 
-def _signature(about: dict[str, Any]) -> inspect.Signature:
+def _build_signature(about: dict[str, Any]) -> inspect.Signature:
     kinds = {str(int(kind)): kind for kind in inspect._ParameterKind}
     empty = inspect.Parameter.empty
     try:
@@ -383,7 +383,7 @@ _PACKAGES = frozenset({*sys.stdlib_module_names, "numpy", "scipy"})
 _LONGEST = 6000
 
 
-def exception(objects: RemoteObjects, payload: Data) -> BaseException:
+def restore_exception(objects: RemoteObjects, payload: Data) -> BaseException:
     """An exception of the same name as the candidate's.
 
     Its class is one of Python's, NumPy's, SciPy's or the candidate's own, else a new one; its text
@@ -394,10 +394,12 @@ def exception(objects: RemoteObjects, payload: Data) -> BaseException:
         name, text, trace = str(report["type"]), str(report.get("text", "")), str(report["trace"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return RuntimeError("the program sent an invalid answer")
-    cls = _own(objects, report.get("class")) or _known(str(report.get("module", "")), name)
+    cls = _candidate_exception_class(objects, report.get("class")) or _exception_class_by_name(
+        str(report.get("module", "")), name
+    )
     values = report.get("args")
     try:
-        plain = isinstance(values, list) and all(map(_plain, values))
+        plain = isinstance(values, list) and all(map(_is_plain, values))
         error = cls(*values) if plain and values else cls(text) if text else cls()
     except Exception:  # noqa: BLE001 - some exceptions want other arguments
         error = RuntimeError(f"{name}: {text}")
@@ -405,18 +407,20 @@ def exception(objects: RemoteObjects, payload: Data) -> BaseException:
     return error
 
 
-def _plain(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int | None) or (
         isinstance(value, float) and math.isfinite(value)
     )
 
 
-def _own(objects: RemoteObjects, number: Any) -> type[BaseException] | None:
-    stand_in = objects.of(number, "class", 0, "exception") if type(number) is int else None
+def _candidate_exception_class(objects: RemoteObjects, number: Any) -> type[BaseException] | None:
+    stand_in = (
+        objects.stand_in_for(number, "class", 0, "exception") if type(number) is int else None
+    )
     return stand_in if isinstance(stand_in, type) and issubclass(stand_in, Exception) else None
 
 
-def _known(module: str, name: str) -> type[BaseException]:
+def _exception_class_by_name(module: str, name: str) -> type[BaseException]:
     """The class of that name that is loaded here, or a new one."""
     found: Any = (
         getattr(sys.modules.get(module), name, None)

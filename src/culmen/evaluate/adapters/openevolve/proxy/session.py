@@ -65,21 +65,24 @@ class ProxySession:
         self.seeds: dict[str, Any] = {}
         self._clone: socket.socket | None = None
         self._over = False
-        self._settle(self._connected())
+        self._use_socket(self._connect_socket())
 
-    def _connected(self) -> socket.socket:
+    def _connect_socket(self) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.connect(os.path.join(self.folder, SOCKET))
         return sock
 
-    def _settle(self, sock: socket.socket) -> None:
+    def _use_socket(self, sock: socket.socket) -> None:
         self._owner = threading.get_ident()
-        self._main, self._others = PeerConnection(sock, LIMIT, self._answer), threading.local()
+        self._main, self._others = (
+            PeerConnection(sock, LIMIT, self._answer_callback),
+            threading.local(),
+        )
 
     # -- the module
     # ------------------------------------------------------------------------------
 
-    def load(self, name: str, part: str) -> dict[str, Any]:
+    def import_part(self, name: str, part: str) -> dict[str, Any]:
         """Import a part of the candidate anew, in its process, as module `name`.
 
         Returns its `remote`, documentation and definitions.
@@ -100,30 +103,30 @@ class ProxySession:
             names = {}
             for each, number, kind in things:
                 if kind in ("function", "class") and not each.startswith("__"):
-                    names[each] = self.objects.of(number, kind, 0, each)
-                    remote_objects.origin(names[each], (remote, each))
+                    names[each] = self.objects.stand_in_for(number, kind, 0, each)
+                    remote_objects.set_origin(names[each], (remote, each))
         except (TypeError, ValueError, OverflowError, LookupError, AttributeError):
-            raise self.malformed("import") from None
+            raise self.malformed_answer_error("import") from None
         return {"names": names, "remote": remote, "doc": doc, "all": every}
 
-    def current(self, remote: RemoteHandle) -> int:
+    def current_number(self, remote: RemoteHandle) -> int:
         """The present number of an object.
 
         After a restart only objects that a module defines are found again.
         """
         if remote.life != self.life:
             if remote.origin is None:
-                raise self._gone()
+                raise self._program_gone_error()
             module, name = remote.origin
             again = remote_objects.remote_of(
-                self.attribute(module, name, remote_objects.DEFINITIONS)
+                self.remote_attribute(module, name, remote_objects.DEFINITIONS)
             )
             if again is None:
-                raise self._gone()
+                raise self._program_gone_error()
             remote.number, remote.life = again.number, again.life
         return remote.number
 
-    def _restart(self) -> None:
+    def _restart_connection(self) -> None:
         """Restart the connection after an exchange was interrupted on our side.
 
         The state of an interrupted exchange, for example by a signal, is unknown.
@@ -131,13 +134,13 @@ class ProxySession:
         modules, self._modules = self._modules, []
         self.life += 1
         self.objects.clear()
-        self._settle(self._connected())
+        self._use_socket(self._connect_socket())
         for remote, name, part in modules:
-            again = self.load(name, part)["remote"]
+            again = self.import_part(name, part)["remote"]
             remote.number, remote.life = again.number, again.life
             self._modules[-1] = (remote, name, part)
 
-    def attribute(
+    def remote_attribute(
         self,
         remote: RemoteHandle,
         name: str,
@@ -156,7 +159,7 @@ class ProxySession:
         def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return self.ask(Operation.CALL, remote, name, args, kwargs, key=f"{name}()")
 
-        return remote_objects.function(call, name)
+        return remote_objects.make_function(call, name)
 
     # -- asking
     # ------------------------------------------------------------------------------
@@ -174,37 +177,37 @@ class ProxySession:
         Raises the candidate's exception, CrossingRefused for a value that may not cross,
         ProgramGone if the candidate's process ended.
         """
-        line = self._line()
-        aside = {"drop": self.objects.dropped(), "seeds": self._new_seeds()}
+        line = self._thread_connection()
+        aside = {"drop": self.objects.take_dropped(), "seeds": self._new_seeds()}
         payload = _Writer(self).encode([aside if any(aside.values()) else None, *content])
         try:
             answered, payload = line.ask(kind, payload, fds)
         except EOFError:
             self._over = True
-            raise self._gone() from None
+            raise self._program_gone_error() from None
         except wire.TooLarge:
-            raise self._refused("too_large", f"{key} gave more than {LIMIT} bytes") from None
+            raise self._refusal_error("too_large", f"{key} gave more than {LIMIT} bytes") from None
         if answered == ReplyKind.UNSENDABLE:
-            raise self._unsent(payload, key)
+            raise self._unsendable_error(payload, key)
         if answered == ReplyKind.EXCEPTION:
-            raise remote_objects.exception(self.objects, payload)
-        return self._value(payload, key, open_kinds)
+            raise remote_objects.restore_exception(self.objects, payload)
+        return self._decode_value(payload, key, open_kinds)
 
-    def _line(self) -> PeerConnection:
+    def _thread_connection(self) -> PeerConnection:
         if self._over:
-            raise self._gone()
+            raise self._program_gone_error()
         if self._main.broken:
-            self._restart()
+            self._restart_connection()
         if threading.get_ident() == self._owner:
             return self._main
         line: PeerConnection | None = getattr(self._others, "line", None)
         if line is None or line.broken:
             line = self._others.line = PeerConnection(
-                self._another(Operation.OPEN_THREAD), LIMIT, self._answer
+                self._open_further_connection(Operation.OPEN_THREAD), LIMIT, self._answer_callback
             )
         return line
 
-    def _another(self, kind: Operation) -> socket.socket:
+    def _open_further_connection(self, kind: Operation) -> socket.socket:
         """A further connection to the candidate.
 
         To a thread of its process (T) or to a copy of the process (F).
@@ -215,7 +218,7 @@ class ProxySession:
                 self._main.ask(kind, b"")
                 return socket.socket(fileno=self._main.fds.pop())
             except (EOFError, IndexError, OSError):
-                raise self._gone() from None
+                raise self._program_gone_error() from None
             finally:
                 self._main.takes = 0
 
@@ -223,29 +226,29 @@ class ProxySession:
         seeds, self.seeds = self.seeds, {}
         return seeds
 
-    def _value(self, payload: wire.Data, key: str, open_kinds: frozenset[str]) -> Any:
+    def _decode_value(self, payload: wire.Data, key: str, open_kinds: frozenset[str]) -> Any:
         reader = _Reader(self, key, open_kinds)
         try:
             value = reader.decode(payload)
         except wire.WireError as error:
-            raise self._refused("bad_output", f"{key}: {error}") from None
+            raise self._refusal_error("bad_output", f"{key}: {error}") from None
         if reader.odd:
-            self.admit(key, NOT_FINITE, "not_finite")
+            self.admit_crossing(key, NOT_FINITE, "not_finite")
         return value
 
     # -- answering
     # ------------------------------------------------------------------------------
 
-    def export(self, function: Callable[..., Any]) -> int:
+    def export_function(self, function: Callable[..., Any]) -> int:
         """A number by which the candidate may call a function of the evaluator."""
         self._exports.append(function)
         return len(self._exports) - 1
 
-    def _answer(self, at: PeerConnection, kind: str, payload: wire.Data) -> Reply:
+    def _answer_callback(self, at: PeerConnection, kind: str, payload: wire.Data) -> Reply:
         """Call a function that the candidate was given; refuse any other request."""
         try:
             rule = rule_of(kind, Side.CANDIDATE)
-            content = self._value(payload, "callback()", frozenset())
+            content = self._decode_value(payload, "callback()", frozenset())
             return ReplyKind.VALUE, _Writer(self).encode(
                 [rule.handler(self._exports, at, *content)]
             )
@@ -255,45 +258,45 @@ class ProxySession:
     # -- permissions and notes
     # ------------------------------------------------------------------------
 
-    def admit(self, key: str, what: str, reason: str) -> None:
+    def admit_crossing(self, key: str, what: str, reason: str) -> None:
         """Let a value cross that is not plain finite data, or raise CrossingRefused.
 
         During the trial of the initial program every value may cross and is noted; later only
         values seen then, or named in the task.
         """
         if self._learning:
-            return self.note("used", f"{key} {what}")
+            return self.note_event("used", f"{key} {what}")
         if f"{key} {what}" not in self._accepted:
-            raise self._refused(reason, f"{key} gave {what}")
+            raise self._refusal_error(reason, f"{key} gave {what}")
 
     @property
     def any_class(self) -> bool:
         """True if classes may be instantiated without having been seen."""
         return CONSTRUCTORS in self._accepted
 
-    def malformed(self, key: str) -> CrossingRefused:
+    def malformed_answer_error(self, key: str) -> CrossingRefused:
         """The error for an answer of plain data, but of another kind than requested."""
-        return self._refused("bad_output", f"{key}: the program sent an invalid answer")
+        return self._refusal_error("bad_output", f"{key}: the program sent an invalid answer")
 
-    def _refused(self, reason: str, text: str) -> CrossingRefused:
-        self.note("refused", text, reason)
+    def _refusal_error(self, reason: str, text: str) -> CrossingRefused:
+        self.note_event("refused", text, reason)
         return CrossingRefused(text)
 
-    def _unsent(self, payload: wire.Data, key: str) -> CrossingRefused:
+    def _unsendable_error(self, payload: wire.Data, key: str) -> CrossingRefused:
         """The error for a value that the other side cannot send."""
         try:
             reason, text = json.loads(payload[:1000])
         except (ValueError, TypeError):
             reason, text = "bad_output", "no answer"
-        return self._refused(
+        return self._refusal_error(
             "too_large" if reason == "too_large" else "bad_output", f"{key}: {text}"
         )
 
-    def _gone(self) -> ProgramGone:
-        self.note("gone")
+    def _program_gone_error(self) -> ProgramGone:
+        self.note_event("gone")
         return ProgramGone("the program's process has ended")
 
-    def note(self, what: str, text: str = "", reason: str = "") -> None:
+    def note_event(self, what: str, text: str = "", reason: str = "") -> None:
         """Report an event to the process that started the evaluator, from any of its processes."""
         line = json.dumps([what, text, reason, os.getpid()]) + "\n"
         if what != "import" and (line in self._noted or len(self._noted) >= _MAX_NOTES):
@@ -310,7 +313,7 @@ class ProxySession:
         self._main.lock.acquire()
         if not (self._over or self._main.broken):
             with contextlib.suppress(ProgramGone):
-                self._clone = self._another(Operation.FORK)
+                self._clone = self._open_further_connection(Operation.FORK)
 
     def after_fork_in_parent(self) -> None:
         """Leave the copy of the candidate to our child."""
@@ -325,7 +328,7 @@ class ProxySession:
         self._over = self._over or clone is None
         if clone is not None:
             self._main.sock.close()
-            self._settle(clone)
+            self._use_socket(clone)
 
 
 class _Writer(connection.TypedWriter):
@@ -336,19 +339,19 @@ class _Writer(connection.TypedWriter):
     def refer(self, value: Any) -> Any:
         remote = value if isinstance(value, RemoteHandle) else remote_objects.remote_of(value)
         if remote is not None:
-            return {"$": "own", "v": self._session.current(remote)}
+            return {"$": "own", "v": self._session.current_number(remote)}
         state = random_state(value)
         if state is not None:
             return {"$": "random", "v": self.plain(state, 0)}
         if not callable(value):
-            self._session.note(
+            self._session.note_event(
                 "unsupported", f"an object of {type(value).__name__} is passed to the program"
             )
             raise wire.WireError(
                 f"{type(value).__name__} cannot be passed to the program: give it plain data"
             )
         name = getattr(value, "__name__", type(value).__name__)
-        return {"$": "call", "v": [self._session.export(value), str(name)]}
+        return {"$": "call", "v": [self._session.export_function(value), str(name)]}
 
 
 class _Reader(connection.TypedReader):
@@ -361,5 +364,5 @@ class _Reader(connection.TypedReader):
         if type(number) is not int or kind not in remote_objects.KINDS or type(family) is not int:
             raise wire.WireError("an invalid reference")
         if kind not in self._open and kind not in remote_objects.HARMLESS:
-            self._session.admit(self._key, OBJECT, "bad_output")
-        return self._session.objects.of(number, kind, family, self._key)
+            self._session.admit_crossing(self._key, OBJECT, "bad_output")
+        return self._session.objects.stand_in_for(number, kind, family, self._key)

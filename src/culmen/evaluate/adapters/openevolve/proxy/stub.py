@@ -41,7 +41,7 @@ _early: dict[str, Any] = {}  # seeds set before there is a session
 _hooked = False
 
 
-def text(package: str, folder: str, part: str) -> str:
+def stub_text(package: str, folder: str, part: str) -> str:
     """The text of the stub of one part of the candidate.
 
     `package` is culmen's folder, `folder` the one with the socket.
@@ -51,30 +51,30 @@ def text(package: str, folder: str, part: str) -> str:
     )
 
 
-def session(folder: str) -> ProxySession:
+def process_session(folder: str) -> ProxySession:
     """This process's session."""
     global _current
     if _current is None or _current[0] != os.getpid():
         _current = (os.getpid(), ProxySession(folder))
         _current[1].seeds.update(_early)
-        hook()
+        install_hooks()
     return _current[1]
 
 
-def hook() -> None:
+def install_hooks() -> None:
     """Hook into forks, seeding of random generators, and uncaught exceptions of this process."""
     global _hooked
     if _hooked:
         return
     _hooked = True
-    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+    os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
     connection.watch_seeding(_note_seed)
     sys.excepthook = (
         traceback.print_exception
     )  # Python's own would open the stub to show a line of it
 
 
-def _before() -> None:
+def _before_fork() -> None:
     if _current is not None:
         _current[1].before_fork()
 
@@ -100,12 +100,12 @@ def _note_seed(name: str, value: Any) -> None:
 
 def stand_in(space: dict[str, Any], folder: str, part: str) -> None:
     """Fill the module with globals `space` with the definitions of the candidate's module."""
-    link = session(folder)
-    link.note("import", str(_opened(space)))
+    link = process_session(folder)
+    link.note_event("import", str(_expected_openings(space)))
     name = str(space.get("__name__", "program"))
     if name == "__main__":
         raise SystemExit(_run_script(link, part))
-    about = link.load(name, part)
+    about = link.import_part(name, part)
     remote: remote_objects.RemoteHandle = about["remote"]
     space["__doc__"] = None if about["doc"] is None else str(about["doc"])
     space.update(about["names"])
@@ -116,7 +116,9 @@ def stand_in(space: dict[str, Any], folder: str, part: str) -> None:
     )
     # `from program import *` must not put the candidate's functions in the place of Python's own
     space["__all__"] = [str(name) for name in every if not hasattr(builtins, str(name))]
-    space["__getattr__"] = lambda name: link.attribute(remote, name, remote_objects.DEFINITIONS)
+    space["__getattr__"] = lambda name: link.remote_attribute(
+        remote, name, remote_objects.DEFINITIONS
+    )
     space["__dir__"] = lambda: sorted(
         {*link.ask(Operation.LIST_ATTRIBUTES, remote, key="dir()"), *space}
     )
@@ -126,7 +128,7 @@ def stand_in(space: dict[str, Any], folder: str, part: str) -> None:
             break
 
 
-def _opened(space: dict[str, Any]) -> int:
+def _expected_openings(space: dict[str, Any]) -> int:
     """Number of times that Python opens a file to run it.
 
     1 for an import (or if the text was read and run), 3 for `runpy.run_path`, 2 for a script, which
@@ -166,9 +168,9 @@ def _run_script(link: ProxySession, part: str) -> int:
     """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    streams = tuple(fd for fd in range(3) if _harmless(fd))
+    streams = tuple(fd for fd in range(3) if _is_pipe_or_null(fd))
     if len(streams) < 3:
-        link.note(
+        link.note_event(
             "unsupported",
             "the program is run as a script with a file as one of its standard streams",
         )
@@ -182,7 +184,7 @@ def _run_script(link: ProxySession, part: str) -> int:
         return 1
 
 
-def _harmless(fd: int) -> bool:
+def _is_pipe_or_null(fd: int) -> bool:
     """True if a stream can only be read from or written to."""
     try:
         about = os.fstat(fd)

@@ -75,23 +75,29 @@ def run_shinka_eval(
     workers = min(run_workers, max_workers_cap or run_workers, max(1, num_runs))
     if workers > 1 and early_stop_method is not None:
         raise ValueError("Early stopping is only supported in sequential mode (set run_workers=1).")
-    stop = _stopper(early_stop_method, early_stop_threshold, early_stop_score_fn, early_stop_kwargs)
+    stop = _make_stop_check(
+        early_stop_method, early_stop_threshold, early_stop_score_fn, early_stop_kwargs
+    )
     settings = [
         get_experiment_kwargs(i) if get_experiment_kwargs else {"seed": i + 1}
         for i in range(num_runs)
     ]
     checks = _Validation(validate_fn)
     try:
-        run = _parallel if workers > 1 and _processes_can_lock() else _sequential
+        run = _run_in_parallel if workers > 1 and _processes_can_lock() else _run_sequentially
         results, seconds = run(program_path, experiment_fn_name, settings, workers, stop, checks)
-        metrics = dict(aggregate_metrics_fn(results)) if aggregate_metrics_fn else _plain(results)
+        metrics = (
+            dict(aggregate_metrics_fn(results))
+            if aggregate_metrics_fn
+            else _default_metrics(results)
+        )
         metrics["execution_time_mean"] = statistics.fmean(seconds) if seconds else 0.0
         metrics["execution_time_std"] = statistics.pstdev(seconds) if seconds else 0.0
-        checks.into(metrics)
+        checks.add_counts_to(metrics)
         score = metrics.get("combined_score", 0.0)
         if not math.isfinite(score):
             what = "NaN" if math.isnan(score) else f"inf ({score})"
-            checks.fail(f"combined_score is {what}")
+            checks.record_failure(f"combined_score is {what}")
     except Exception as error:  # noqa: BLE001 - the contract: any exception makes an experiment incorrect
         given = default_metrics_on_error or {}
         metrics = {key: given.get(key, value) for key, value in DEFAULT_METRICS_ON_ERROR.items()}
@@ -111,7 +117,7 @@ class _Validation:
         self._errors: list[str] = []
         self.correct, self.error = True, None
 
-    def of(self, result: Any) -> None:
+    def validate_run(self, result: Any) -> None:
         """Validate one run."""
         if self._check is None:
             return
@@ -120,22 +126,22 @@ class _Validation:
             self._valid += 1
             return
         self._invalid += 1
-        self.fail(f"Validation failed: {why}" if why else None)
+        self.record_failure(f"Validation failed: {why}" if why else None)
         if why and why not in self._errors:
             self._errors.append(why)
 
-    def fail(self, why: str | None) -> None:
+    def record_failure(self, why: str | None) -> None:
         """Note a failure; the first reason is kept."""
         self.correct, self.error = False, self.error or why
 
-    def into(self, metrics: dict[str, Any]) -> None:
+    def add_counts_to(self, metrics: dict[str, Any]) -> None:
         """Add the counts to the metrics."""
         if self._check is not None:
             metrics["num_valid_runs"], metrics["num_invalid_runs"] = self._valid, self._invalid
             metrics["all_validation_errors"] = self._errors
 
 
-def _function(program_path: str, name: str) -> Callable[..., Any]:
+def _load_function(program_path: str, name: str) -> Callable[..., Any]:
     module = load_program(program_path)
     if not hasattr(module, name):
         raise AttributeError(f"Experiment function '{name}' not found in {program_path}")
@@ -154,7 +160,7 @@ def _processes_can_lock() -> bool:
     return True
 
 
-def _sequential(
+def _run_sequentially(
     path: str,
     name: str,
     settings: list[dict[str, Any]],
@@ -162,25 +168,25 @@ def _sequential(
     stop: Any,
     checks: _Validation,
 ) -> tuple[list[Any], list[float]]:
-    function = _function(path, name)
+    function = _load_function(path, name)
     results, seconds = [], []
     for kwargs in settings:
         start = time.perf_counter()
         results.append(function(**kwargs))
         seconds.append(time.perf_counter() - start)
-        checks.of(results[-1])
+        checks.validate_run(results[-1])
         if stop is not None and stop(results[-1]):
             break
     return results, seconds
 
 
-def _one(path: str, name: str, kwargs: dict[str, Any]) -> tuple[Any, float]:
-    function = _function(path, name)
+def _run_once(path: str, name: str, kwargs: dict[str, Any]) -> tuple[Any, float]:
+    function = _load_function(path, name)
     start = time.perf_counter()
     return function(**kwargs), time.perf_counter() - start
 
 
-def _parallel(
+def _run_in_parallel(
     path: str,
     name: str,
     settings: list[dict[str, Any]],
@@ -190,7 +196,7 @@ def _parallel(
 ) -> tuple[list[Any], list[float]]:
     results, seconds = [], []
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork")) as pool:
-        futures = [pool.submit(_one, path, name, kwargs) for kwargs in settings]
+        futures = [pool.submit(_run_once, path, name, kwargs) for kwargs in settings]
         for number, future in enumerate(futures, 1):
             try:
                 result, took = future.result()
@@ -199,11 +205,11 @@ def _parallel(
                 raise RuntimeError(what) from error
             results.append(result)
             seconds.append(took)
-            checks.of(result)
+            checks.validate_run(result)
     return results, seconds
 
 
-def _plain(results: list[Any]) -> dict[str, Any]:
+def _default_metrics(results: list[Any]) -> dict[str, Any]:
     first = str(type(results[0])) if results else "N/A"
     preview = str(results[:2]) if results else "N/A"
     return {
@@ -213,7 +219,7 @@ def _plain(results: list[Any]) -> dict[str, Any]:
     }
 
 
-def _stopper(
+def _make_stop_check(
     method: Any,
     threshold: float | None,
     score_of: Callable[[Any], float] | None,
