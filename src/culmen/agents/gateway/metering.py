@@ -201,7 +201,7 @@ class Metering:
         facts = {"agent": account.agent, **exchange.facts}
         transcript = self._transcripts[name]
         if not transcript.append_row(
-            facts, exchange.request, exchange.listed, exchange.reply, self._make_scrubber()
+            facts, exchange.request, exchange.conversation_field, exchange.reply, self._make_scrubber()
         ):
             account.unwritten += 1
 
