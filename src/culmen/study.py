@@ -26,6 +26,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError, UserError
 from culmen.core.evaluation import Observation
 from culmen.core.event import Entry
+from culmen.core.json import JsonObject
 from culmen.core.options import DEFAULT_BUDGET, DEFAULT_STRATEGY, RunOptions
 from culmen.core.ports import MinimalStrategy
 from culmen.core.result import RunResult
@@ -311,7 +312,7 @@ class Study:
             )
         from culmen.run import assemble
 
-        known: dict[str, Any] = {}
+        known: JsonObject = {}
         if self.meta.fork_of:
             from culmen.run import fork
 
@@ -496,7 +497,7 @@ def _frame_of_evaluations(observations: Sequence[Observation]) -> Any:
     return pandas.DataFrame(rows, columns=[*fields, *named])
 
 
-def _row_values(row: msgspec.Struct) -> dict[str, Any]:
+def _row_values(row: msgspec.Struct) -> JsonObject:
     values = {name: getattr(row, name) for name in row.__struct_fields__}
     return {name: str(value) if name == "status" else value for name, value in values.items()}
 

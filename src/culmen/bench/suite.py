@@ -20,6 +20,7 @@ import msgspec
 from culmen.bench import shares
 from culmen.bench.baselines import Level, baseline_level
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.core.options import RunOptions
 from culmen.core.ports import MinimalStrategy
 from culmen.core.task import Task
@@ -333,7 +334,7 @@ def _delivered_count(run: Path) -> int | None:
     return sum(len(event.entry.body["candidates"]) for event in events) if events else None
 
 
-def _study_parts(suite: Suite) -> dict[str, Any]:
+def _study_parts(suite: Suite) -> JsonObject:
     """Further arguments of a study of this suite beside its settings."""
     if suite.timed or suite.model != "offline":
         return {}
@@ -418,7 +419,7 @@ def summary_rows(outcomes: Sequence[CellResult]) -> Rows:
     return [_summary_row(task, strategy, runs) for (task, strategy), runs in groups.items()]
 
 
-def _summary_row(task: str, strategy: str, runs: Sequence[CellResult]) -> dict[str, Any]:
+def _summary_row(task: str, strategy: str, runs: Sequence[CellResult]) -> JsonObject:
     direction = runs[0].direction
     scores = [each.score for each in runs if each.score is not None]
     certified = [each.certified for each in runs if each.certified is not None]

@@ -8,13 +8,14 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from culmen.cli.screen import Answer, Screen
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.observe.figures import count_text, dollars_text, escape_controls, join_nonempty
 
 if TYPE_CHECKING:
@@ -37,12 +38,12 @@ def strategies(
     return Answer(page, lambda screen: _show_strategy(screen, page))
 
 
-def _show_strategies(screen: Screen, pages: list[dict[str, Any]]) -> None:
+def _show_strategies(screen: Screen, pages: list[JsonObject]) -> None:
     screen.print_table(["name", "what it is"], [(page["name"], page["title"]) for page in pages])
     screen.print_next_steps(("culmen strategies NAME", "paper, settings, defaults"))
 
 
-def _show_strategy(screen: Screen, page: dict[str, Any]) -> None:
+def _show_strategy(screen: Screen, page: JsonObject) -> None:
     screen.print_heading(page["name"], page["title"])
     if page["paper"]:
         screen.print_line(f"Paper: {page['paper']}", style="dim")
@@ -58,7 +59,7 @@ def _show_strategy(screen: Screen, page: dict[str, Any]) -> None:
         screen.print_next_steps((f"culmen run TASK --strategy {page['name']} {first}", "use it"))
 
 
-def _default_and_type(field: dict[str, Any]) -> str:
+def _default_and_type(field: JsonObject) -> str:
     """`default 5; a whole number`."""
     return join_nonempty(
         [f"default {field['default']}" if field["default"] else "", field["type"]], "; "
@@ -154,7 +155,7 @@ def _run_attacks(image: str) -> Answer:
     return Answer(report, show, int(report["won"] > 0))
 
 
-def _examine_machine(image: str) -> dict[str, Any]:
+def _examine_machine(image: str) -> JsonObject:
     """Facilities of this machine for a run, as plain data; API keys by name only."""
     from culmen.core import VERSION
     from culmen.evaluate.jail import probes
@@ -201,7 +202,7 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-def _coding_agents() -> dict[str, Any]:
+def _coding_agents() -> JsonObject:
     """Known coding agents, with their sandbox, or the reason for none in `why`."""
     from culmen.agents.adapters.catalog import survey_agents
     from culmen.agents.sandbox import confinement
@@ -215,7 +216,7 @@ def _coding_agents() -> dict[str, Any]:
     return {"sandbox": sandbox, "why": why, "known": survey_agents()}
 
 
-def _show_machine(screen: Screen, report: dict[str, Any]) -> None:
+def _show_machine(screen: Screen, report: JsonObject) -> None:
     keys = [name for name, present in report["keys"].items() if present]
     screen.print_heading(
         f"culmen {report['culmen']}", f"Python {report['python']} at {report['executable']}"
@@ -240,7 +241,7 @@ def _show_machine(screen: Screen, report: dict[str, Any]) -> None:
     _show_agents(screen, report["agents"])
 
 
-def _mechanisms_text(found: dict[str, Any]) -> str:
+def _mechanisms_text(found: JsonObject) -> str:
     texts = []
     for name, value in found.items():
         detail = (
@@ -252,7 +253,7 @@ def _mechanisms_text(found: dict[str, Any]) -> str:
     return join_nonempty(texts)
 
 
-def _show_levels(screen: Screen, levels: dict[str, Any]) -> None:
+def _show_levels(screen: Screen, levels: JsonObject) -> None:
     rows = []
     for name, tried in levels.items():
         probes = tried["probes"]
@@ -287,7 +288,7 @@ _VERSIONS = {
 }
 
 
-def _show_agents(screen: Screen, report: dict[str, Any]) -> None:
+def _show_agents(screen: Screen, report: JsonObject) -> None:
     """Print the installed agents, and the names of the others."""
     known = report["known"]
     rows = [
@@ -317,7 +318,7 @@ def _show_agents(screen: Screen, report: dict[str, Any]) -> None:
     )
 
 
-def _agent_traits(row: dict[str, Any]) -> str:
+def _agent_traits(row: JsonObject) -> str:
     return join_nonempty(
         ["metered" if row["metered"] else "not metered", row["nudge"] or "no nudges"]
     )

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from culmen.cli.screen import Answer, Screen
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.observe.figures import count_text, duration_text, join_nonempty
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def bench(
     picked = pick_table(list(suite_picks(chosen, outcomes)))
     files = write_results(chosen, outcomes, plain_levels, folder, picked)
     rows = summary_rows(outcomes)
-    data: dict[str, Any] = {
+    data: JsonObject = {
         "suite": chosen,
         "complete": done,
         "summary": rows,
@@ -174,7 +175,7 @@ def suite_settings(
     models: Path | None,
     workers: int | None,
     untimed: bool,
-) -> dict[str, Any]:
+) -> JsonObject:
     """The fields of a `Suite` that the command line names; UserError for illegal values."""
     from culmen.core.usage import Budget
 
@@ -249,7 +250,7 @@ def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResu
 
 def score_together(
     screen: Screen, runs: Sequence[Path], repeats: int | None = None, budget: Budget | None = None
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Evaluate the results of these runs on the same cases, where that is missing.
 
     Returns the work done, by task. Prints the number of evaluations to standard error before the
@@ -257,7 +258,7 @@ def score_together(
     """
     from culmen.run.score import plan_runs_by_task, score_runs
 
-    found: list[dict[str, Any]] = []
+    found: list[JsonObject] = []
     for made in plan_runs_by_task(runs, repeats=repeats, budget=budget):
         plan = made.plan
         where = f"{count_text(len(plan.cases), f'{plan.split} case')}" if plan.split else "the task"
@@ -294,7 +295,7 @@ def score_together(
 
 def _score_by_itself(
     screen: Screen, suite: Suite, outcomes: Sequence[CellResult]
-) -> tuple[list[dict[str, Any]], str]:
+) -> tuple[list[JsonObject], str]:
     """Score the results together that were measured on a sample of the cases.
 
     Nothing is scored if that takes more than one run may spend. Returns the work done, by task, and
@@ -431,7 +432,7 @@ def _bench_scale(screen: Screen, strategy: str | None, at_once: str | None, real
         f"{s:g} s": round(scale.saturating_workers(figures, s))
         for s in (*_EXAMPLES, scale.mean_seconds())
     }
-    data: dict[str, Any] = {
+    data: JsonObject = {
         "simulated": [
             {**msgspec.to_builtins(each), "bound": each.limiting_resource} for each in figures
         ],

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -27,6 +27,7 @@ from culmen.cli.bench import (
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import find_run
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.observe.figures import count_text, dollars_text, number_text, score_with_margin
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def analyze(
     paths = [find_run(name) for name in dict.fromkeys(run or [None])]
     groups = analysis.analyze_runs(paths, NAMES, k)
     files, remark = ([], "") if out is None else write_analyses(groups, out)
-    data: dict[str, Any] = {
+    data: JsonObject = {
         "groups": groups,
         "files": [str(file) for file in files],
         "remark": remark,
@@ -202,7 +203,7 @@ def _thirds_by_k(rows: Rows) -> Rows:
     return found
 
 
-def _table_cell(row: dict[str, Any], name: str, several: bool) -> str:
+def _table_cell(row: JsonObject, name: str, several: bool) -> str:
     value = row[name]
     if value is None or isinstance(value, str):
         return value or "-"
@@ -325,7 +326,7 @@ def compare(
     found, left_out = read_all(paths, written)
     names = NAMES
     made = comparing.compare_runs(found, names, left_out, along)
-    data: dict[str, Any] = {
+    data: JsonObject = {
         "complete": done,
         "runs": [str(path) for path in paths],
         "left_out": left_out,
@@ -395,7 +396,7 @@ def _find_runs(names: list[str]) -> list[Path]:
     return list({path.resolve(): path for path in paths}.values())
 
 
-def _comparison_suite(given: dict[str, Any]) -> Suite:
+def _comparison_suite(given: JsonObject) -> Suite:
     from culmen.bench.suite import Suite
     from culmen.core.usage import Budget
 

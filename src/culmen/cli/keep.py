@@ -16,6 +16,7 @@ import typer
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import RequiredRun, Run, find_run
 from culmen.core.errors import CulmenError, JournalMismatch, RunLocked, UserError
+from culmen.core.json import JsonObject
 from culmen.observe.figures import RUNS, count_text, escape_controls, run_name
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def replay_run(run: Path, verify: bool) -> Answer:
     from culmen.store.journal import SqlJournal
 
     journal = SqlJournal.open(run)
-    end: dict[str, Any] = {}  # the last state in the journal
+    end: JsonObject = {}  # the last state in the journal
     differences: list[str] = []
     effects = 0
     try:
@@ -167,7 +168,7 @@ def replay_run(run: Path, verify: bool) -> Answer:
     return Answer(data, lambda screen: _show_replay(screen, data), code)
 
 
-def _remember_state(events: Iterator[Event], last: dict[str, Any]) -> Iterator[Event]:
+def _remember_state(events: Iterator[Event], last: JsonObject) -> Iterator[Event]:
     """Pass events on; `last` then holds the body of the last state among them."""
     for event in events:
         if event.entry.kind == "state":
@@ -176,7 +177,7 @@ def _remember_state(events: Iterator[Event], last: dict[str, Any]) -> Iterator[E
         yield event
 
 
-def _replay_differences(search: Any, end: dict[str, Any]) -> list[str]:
+def _replay_differences(search: Any, end: JsonObject) -> list[str]:
     """Differences between the replayed end of a run and the one in its journal."""
     found: list[str] = []
     verdict, reason = search.verdict, str(end.get("reason", ""))
@@ -191,7 +192,7 @@ def _replay_differences(search: Any, end: dict[str, Any]) -> list[str]:
     return found
 
 
-def _show_replay(screen: Screen, data: dict[str, Any]) -> None:
+def _show_replay(screen: Screen, data: JsonObject) -> None:
     effects = count_text(data["effects"], "effect")
     if data["matches"]:
         end = (
@@ -439,7 +440,7 @@ def _save_pool(made: Pool, out: Path) -> Answer:
     return Answer(data, show)
 
 
-def _pool_row(row: dict[str, Any]) -> list[str]:
+def _pool_row(row: JsonObject) -> list[str]:
     score = "" if row["claimed_score"] is None else f"{row['claimed_score']:.10g}"
     return [row["id"], score, str(row["count"]), row["run"], row["model"], str(row["characters"])]
 
@@ -586,7 +587,7 @@ def db_migrate(screen: Screen, url: Url) -> Answer:
     from culmen.store.database import run_folders
     from culmen.store.journal import SqlJournal
 
-    states: dict[str, Any] = {}
+    states: JsonObject = {}
     for folder in run_folders(local_folder(parse_address(url.partition("#")[0]))):
         try:
             SqlJournal.open(folder, write=True).close()

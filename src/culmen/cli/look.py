@@ -6,13 +6,14 @@ import difflib
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import Candidate, RequiredRun, Run, find_candidate, find_run
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.observe.figures import (
     RUNS,
     clock_text,
@@ -324,7 +325,7 @@ def _follow_events(screen: Screen, run: Path, kinds: Sequence[str], seq: int) ->
             time.sleep(_POLL)
 
 
-def _event_data(event: Event) -> dict[str, Any]:
+def _event_data(event: Event) -> JsonObject:
     import msgspec
 
     from culmen.observe.words import describe_entry
@@ -392,7 +393,7 @@ def report(
             f"'{full}' is no number of candidates", where="--full", fix="--full 60, or --full all"
         )
     gathered = gather_report(Digest(path, NAMES), None if full == "all" else int(full))
-    data: dict[str, Any] = {
+    data: JsonObject = {
         "run": path.name,
         "path": str(place),
         "bytes": html.write_report(gathered, place),

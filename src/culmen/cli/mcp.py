@@ -23,6 +23,7 @@ import typer
 
 from culmen.cli.screen import Answer, Screen
 from culmen.core.errors import CulmenError, NothingScored, UserError, missing_extra
+from culmen.core.json import JsonObject
 from culmen.core.usage import Budget
 from culmen.observe.summary import check_scored
 from culmen.store import views
@@ -110,7 +111,7 @@ def serve_tools(folders: AllowedFolders, most: dict[str, float]) -> None:
         import functools
 
         @functools.wraps(tool)
-        async def call(**arguments: Any) -> dict[str, Any]:
+        async def call(**arguments: Any) -> JsonObject:
             try:
                 return await tool(**arguments)
             except UserError as error:
@@ -143,7 +144,7 @@ class Tools:
     def __init__(self, folders: AllowedFolders, most: dict[str, float]) -> None:
         self._folders, self._most = folders, most
 
-    async def new(self, folder: str, example: str = "") -> dict[str, Any]:
+    async def new(self, folder: str, example: str = "") -> JsonObject:
         """Write an example task into a new folder, with comments.
 
         The task has task.toml, an initial program and evaluator.py. `example` names a built-in task
@@ -152,7 +153,7 @@ class Tools:
         chosen = [f"--example={example}"] if example else []
         return await self._verb_document("new", str(self._folders.resolve_path(folder)), *chosen)
 
-    async def check(self, task: str) -> dict[str, Any]:
+    async def check(self, task: str) -> JsonObject:
         """Evaluate the initial program of a task several times.
 
         Returns score, noise, seconds, isolation, and `findings`, which is empty for a task that is
@@ -160,7 +161,7 @@ class Tools:
         """
         return await self._verb_document("check", str(self._folders.resolve_task(task)))
 
-    async def audit(self, task: str, seconds: float = 120.0) -> dict[str, Any]:
+    async def audit(self, task: str, seconds: float = 120.0) -> JsonObject:
         """Try to game the task's evaluator, before any budget is spent.
 
         Outcomes with result "broken" or "look" show the gain of a candidate that cheats, and the
@@ -181,7 +182,7 @@ class Tools:
         settings: dict[str, str] | None = None,
         seed: int = 0,
         name: str = "",
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Start a search and return at once, with the name of the run.
 
         The name is for status, best, diff, tell and stop. At least one of `evaluations`, `seconds`
@@ -216,7 +217,7 @@ class Tools:
         seconds: float = 0.0,
         dollars: float = 0.0,
         name: str = "",
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Go on with an interrupted run, under its own limits; returns at once, as run does.
 
         With a budget, start a new run with that much more, which takes over the results of the old
@@ -256,7 +257,7 @@ class Tools:
             ["resume", str(path)], path, lambda: views.run_status(path).state == "running"
         )
 
-    async def status(self, run: str = "") -> dict[str, Any]:
+    async def status(self, run: str = "") -> JsonObject:
         """State of a run, with evaluations, best and cost.
 
         States: running, finished, failed, interrupted. `problem` gives the reason if nothing
@@ -272,7 +273,7 @@ class Tools:
             now["problem"] = str(error)
         return now
 
-    async def best(self, run: str, out: str = "") -> dict[str, Any]:
+    async def best(self, run: str, out: str = "") -> JsonObject:
         """The best candidate: its texts (`parts`), and its score against the initial program.
 
         The score has a margin and the way it was measured. With `out`, the files of the candidate
@@ -281,13 +282,13 @@ class Tools:
         chosen = [f"--out={self._folders.resolve_path(out)}"] if out else []
         return await self._verb_document("best", str(self._folders.resolve_run(run)), *chosen)
 
-    async def diff(self, run: str, first: str = "seed", second: str = "best") -> dict[str, Any]:
+    async def diff(self, run: str, first: str = "seed", second: str = "best") -> JsonObject:
         """Difference between two candidates: ids, "best", or "seed" for the initial program."""
         return await self._verb_document(
             "diff", str(self._folders.resolve_run(run)), _checked_id(first), _checked_id(second)
         )
 
-    async def tell(self, run: str, hint: str = "", candidate: str = "") -> dict[str, Any]:
+    async def tell(self, run: str, hint: str = "", candidate: str = "") -> JsonObject:
         """Send a running search a hint for the models that propose, or a candidate.
 
         `candidate` is the path of a file to evaluate.
@@ -296,7 +297,7 @@ class Tools:
         words += [f"--candidate={self._folders.resolve_path(candidate)}"] if candidate else []
         return await self._verb_document("tell", str(self._folders.resolve_run(run)), *words)
 
-    async def stop(self, run: str) -> dict[str, Any]:
+    async def stop(self, run: str) -> JsonObject:
         """End a running search now, with a final choice from its candidates.
 
         It takes a while until the run is finished.
@@ -361,7 +362,7 @@ class Tools:
             )
         return name
 
-    async def _verb_document(self, *words: str) -> dict[str, Any]:
+    async def _verb_document(self, *words: str) -> JsonObject:
         """One verb's document; raises `UserError` with its message."""
         command = [sys.executable, "-m", "culmen.cli.main", *words, "--json"]
         process = await asyncio.create_subprocess_exec(
@@ -386,7 +387,7 @@ class Tools:
 
     async def _start_run(
         self, words: list[str], folder: Path, begun: Callable[[], bool]
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Start a run that outlives this server; its name once it has `begun`.
 
         Raises `UserError` if the run ends before.
@@ -428,10 +429,10 @@ def _is_readable(run: Path) -> bool:
     return True
 
 
-def _parse_verb_output(out: bytes, verb: str) -> dict[str, Any]:
+def _parse_verb_output(out: bytes, verb: str) -> JsonObject:
     """A verb's JSON, long texts cut; raises `UserError` if it is an error."""
     try:
-        found: dict[str, Any] = json.loads(out)
+        found: JsonObject = json.loads(out)
     except ValueError:
         raise UserError(
             f"culmen {verb} ended without an answer", fix="culmen doctor says what is missing"
@@ -558,7 +559,7 @@ def _symbolic_links(folder: Path) -> Iterator[Path]:
         yield from (path for name in (*folders, *files) if (path := Path(root, name)).is_symlink())
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path) -> JsonObject:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -14,6 +14,7 @@ import typer
 from msgspec.structs import replace
 
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.core.options import DEFAULT_BUDGET, DEFAULT_STRATEGY, BackendChoice, RunOptions
 from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.core.task import Task
@@ -267,7 +268,7 @@ def of_fork(
             if flags.strategy
             else _altered_strategy(meta, settings)
         )
-    given: dict[str, Any] = {"model": ",".join(flags.model)} if flags.model else {}
+    given: JsonObject = {"model": ",".join(flags.model)} if flags.model else {}
     given |= {
         name: value for name in ("seed", "workers") if (value := getattr(flags, name)) is not None
     }
@@ -280,7 +281,7 @@ def of_fork(
     return strategy, options
 
 
-def of_session(meta: RunMeta, place: PlaceFlags) -> dict[str, Any]:
+def of_session(meta: RunMeta, place: PlaceFlags) -> JsonObject:
     """Keywords of `Study.resume` for a session in another place than the run's."""
     backend = _chosen_backend(place, {}, meta.backend)
     level = {} if place.isolation is None else {"isolation": place.isolation}
@@ -310,7 +311,7 @@ def _chosen_backend(
     return found
 
 
-def _given_options(flags: SearchFlags, place: PlaceFlags) -> dict[str, Any]:
+def _given_options(flags: SearchFlags, place: PlaceFlags) -> JsonObject:
     """Options of a run that were given, by their names in `RunOptions`."""
     named = {
         "models_file": None if flags.models is None else str(flags.models.resolve()),
@@ -320,7 +321,7 @@ def _given_options(flags: SearchFlags, place: PlaceFlags) -> dict[str, Any]:
         "integrity": flags.integrity,
         "templates": None if flags.templates is None else _read_templates(flags.templates),
     }
-    given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    given: JsonObject = {name: value for name, value in named.items() if value is not None}
     given |= {"allow_failing": True} if flags.allow_failing else {}
     return given if flags.stop_at is None else {**given, "stop_at": flags.stop_at}
 

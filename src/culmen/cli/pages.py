@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from culmen.cli.screen import Screen
 from culmen.core.evaluation import EVALUATOR_LOG, LOG, MEANINGS, SHOWN
+from culmen.core.json import JsonObject
 from culmen.core.result import RunResult
 from culmen.core.usage import Usage
 from culmen.observe import statements
@@ -295,7 +296,7 @@ def exit_code(now: RunStatus) -> int:
     return INTERRUPTED
 
 
-def status_document(now: RunStatus, path: Path) -> dict[str, Any]:
+def status_document(now: RunStatus, path: Path) -> JsonObject:
     """The status as plain data, with next commands.
 
     The key `error` is reserved for answers that are errors: a run's error is in `message`.

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -18,6 +18,7 @@ from culmen.cli.options import ForkFlags, PlaceFlags, ProgressFlags, RunFlags
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import Direction, Goal, Proxy, Run, SeedProgram, find_run, find_run_to_write
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.observe.figures import (
     count_text,
     dollars_text,
@@ -374,7 +375,7 @@ def _most_dollars(budget: Budget, known: ModelPrices) -> float | None:
     return min(limits) if limits else None
 
 
-def limits_data(meta: RunMeta) -> dict[str, Any]:
+def limits_data(meta: RunMeta) -> JsonObject:
     """The limits for `--json`: those of the budget, and dollars (null: not limited)."""
     known = _model_prices(meta)
     limits = {

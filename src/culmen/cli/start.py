@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -23,6 +23,7 @@ from culmen.cli.search import run_study
 from culmen.cli.verbs import AskedModels, Direction, ModelsFile, Proxy, SeedProgram
 from culmen.core.errors import UserError
 from culmen.core.evaluation import MEANINGS
+from culmen.core.json import JsonObject
 from culmen.core.options import DEFAULT_STRATEGY
 from culmen.core.ports import Strategy, with_protocol_defaults
 from culmen.core.result import RunResult
@@ -408,7 +409,7 @@ def demonstrate_search(
     first_id = views.candidate_rows(path, "old", operator="seed", limit=1)[0].id
     first, last = (views.candidate_detail(path, name) for name in (first_id, best.id))
     changed = look.diff_lines(first, last)
-    data: dict[str, Any] = {**answer.data, "seed_score": first.row.mean, "diff": "\n".join(changed)}
+    data: JsonObject = {**answer.data, "seed_score": first.row.mean, "diff": "\n".join(changed)}
 
     def show(screen: Screen) -> None:
         screen.print_rule("what improved: initial program -> best")
@@ -436,7 +437,7 @@ def _run_search(
 
     def create(watch: Watch) -> Study:
         made = catalog.make_strategy(strategy, settings)
-        more: dict[str, Any] = {"workers": workers, "run_dir": run_dir, "observers": (watch,)}
+        more: JsonObject = {"workers": workers, "run_dir": run_dir, "observers": (watch,)}
         return Study.create(task, made, budget=budget, random_seed=seed, **more)
 
     return run_study(screen, create, quiet=False)
@@ -504,7 +505,7 @@ def demonstrate_advisor(
     notes = {name: _barrier_notes(Path(answer.data["path"])) for name, answer in runs.items()}
     values = _mean_rewards(notes.values())
     sums = {name: _advisor_summary(bodies, values) for name, bodies in notes.items()}
-    data: dict[str, Any] = {
+    data: JsonObject = {
         name: {"path": runs[name].data["path"], "best": runs[name].data["best"], **sums[name]}
         for name in runs
     }
@@ -537,7 +538,7 @@ def demonstrate_advisor(
     return Answer(data, show, max(answer.code for answer in runs.values()))
 
 
-def _barrier_notes(path: Path) -> list[dict[str, Any]]:
+def _barrier_notes(path: Path) -> list[JsonObject]:
     """The notes of a run's barriers."""
     from culmen.store.journal import SqlJournal
 
@@ -549,7 +550,7 @@ def _barrier_notes(path: Path) -> list[dict[str, Any]]:
         ]
 
 
-def _chosen_edits(bodies: Iterable[dict[str, Any]]) -> list[tuple[str, float]]:
+def _chosen_edits(bodies: Iterable[JsonObject]) -> list[tuple[str, float]]:
     """Kinds of edits that were chosen, by name, and their rewards."""
     pairs = (
         pair for body in bodies for pair in zip(body["experiments"], body["rewards"], strict=True)
@@ -557,7 +558,7 @@ def _chosen_edits(bodies: Iterable[dict[str, Any]]) -> list[tuple[str, float]]:
     return [(line.partition(":")[0], reward) for line, reward in pairs if line]
 
 
-def _mean_rewards(runs: Iterable[list[dict[str, Any]]]) -> dict[str, float]:
+def _mean_rewards(runs: Iterable[list[JsonObject]]) -> dict[str, float]:
     """Mean reward of every kind of edit over all runs: one measure for both advisors.
 
     It does not depend on the other choices of a run.
@@ -568,7 +569,7 @@ def _mean_rewards(runs: Iterable[list[dict[str, Any]]]) -> dict[str, float]:
     return {name: fmean(found) for name, found in rewards.items()}
 
 
-def _advisor_summary(bodies: list[dict[str, Any]], values: dict[str, float]) -> dict[str, Any]:
+def _advisor_summary(bodies: list[JsonObject], values: dict[str, float]) -> JsonObject:
     """Worth of the choices and rewards of a run by quarter, and its final favourites.
 
     The favourites are the three most frequent choices of the last quarter.
@@ -584,6 +585,6 @@ def _advisor_summary(bodies: list[dict[str, Any]], values: dict[str, float]) -> 
     }
 
 
-def _advisor_row(title: str, one: dict[str, Any]) -> tuple[str, ...]:
+def _advisor_row(title: str, one: JsonObject) -> tuple[str, ...]:
     worth = [number_text(round(level, 2)) for level in one["quarters"]]
     return title, *worth, number_text(round(one["rewards"][-1], 2)), ", ".join(one["favourites"])

@@ -12,6 +12,7 @@ import typer
 
 from culmen.cli.screen import Answer, Screen
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.observe.figures import RUNS, run_name
 
 Verb = Callable[..., Answer]
@@ -80,7 +81,7 @@ def declare_verb(app: typer.Typer, function: Verb, name: str, panel: str) -> Non
     """
     own = inspect.signature(function, eval_str=True)
     given = list(own.parameters.values())[1:]
-    groups: dict[str, Any] = {
+    groups: JsonObject = {
         p.name: p.annotation for p in given if dataclasses.is_dataclass(p.annotation)
     }
 

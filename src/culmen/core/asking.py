@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from culmen.core.errors import CulmenError, UserError
+from culmen.core.json import JsonObject
 
 ROLE = "judge"
 """The role that is asked if the evaluator names none."""
@@ -35,7 +36,7 @@ class Asker(Protocol):
     role without a model or a wrong key.
     """
 
-    async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]: ...
+    async def ask(self, question: Mapping[str, Any]) -> JsonObject: ...
 
 
 ASKER: ContextVar[Asker | None] = ContextVar("asker", default=None)

@@ -10,6 +10,7 @@ import msgspec
 from culmen.core.brief import Brief, Proposal, Text
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation
+from culmen.core.json import JsonObject
 from culmen.core.task import digest_pieces
 from culmen.core.usage import Usage
 
@@ -41,7 +42,7 @@ class WriteRequest(msgspec.Struct, frozen=True, tag="write"):
     """Ask a model for prose: the template `role` filled with `slots` (plain data)."""
 
     role: str
-    slots: dict[str, Any]
+    slots: JsonObject
     seed: int
 
 
@@ -59,7 +60,7 @@ class EditRequest(msgspec.Struct, frozen=True, tag="edit"):
 
     tool: str
     candidates: tuple[Candidate, ...]
-    options: dict[str, Any]
+    options: JsonObject
     seed: int
 
 
@@ -67,7 +68,7 @@ class CustomRequest(msgspec.Struct, frozen=True, tag="custom"):
     """An effect of a kind unknown to the engine (train, session, ...), for plug-ins."""
 
     kind: str
-    payload: dict[str, Any]
+    payload: JsonObject
     seed: int
 
 
@@ -113,14 +114,14 @@ class Edits(msgspec.Struct, frozen=True, omit_defaults=True):
 
     parts: tuple[dict[str, str], ...] = ()
     notes: tuple[str, ...] = ()
-    data: dict[str, Any] = {}
+    data: JsonObject = {}
     fault: str = ""
 
 
 class Custom(msgspec.Struct, frozen=True, omit_defaults=True):
     """Result of a custom effect: plain data."""
 
-    data: dict[str, Any] = {}
+    data: JsonObject = {}
     usage: Usage = Usage()
 
 
@@ -161,7 +162,7 @@ class Entry(msgspec.Struct, frozen=True):
     key: int = 0
     mark: str = ""
     effect: str = ""  # the effect's kind, for started and done
-    body: dict[str, Any] = {}
+    body: JsonObject = {}
     result: Result | None = None
     elapsed: float = 0.0  # active seconds of the run so far
 

@@ -21,6 +21,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Rollout, Scoring
 from culmen.core.event import Custom, CustomRequest, Effect, Entry, Event, Request, Result, at_least
+from culmen.core.json import JsonObject
 from culmen.core.task import Task
 from culmen.core.usage import Usage
 
@@ -313,7 +314,7 @@ class MinimalGateway(Protocol):
 
     async def propose(self, brief: Brief, seed: int) -> Proposal: ...
 
-    async def write(self, role: str, slots: dict[str, Any], seed: int) -> Text: ...
+    async def write(self, role: str, slots: JsonObject, seed: int) -> Text: ...
 
     async def close(self) -> None: ...
 

@@ -13,6 +13,7 @@ import msgspec
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation
+from culmen.core.json import JsonObject
 
 # Several objectives of a task: metrics with directions, and constraints on metrics.
 
@@ -301,7 +302,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     packages: tuple[str, ...] = ("numpy",)
     optional_packages: tuple[str, ...] = ()
     digest: str = ""
-    options: dict[str, Any] = {}
+    options: JsonObject = {}
     verifier: str = ""
     files: dict[str, str] = {}
     proxy: Literal["auto", "always", "never"] = "auto"
@@ -351,7 +352,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     features: tuple[str, ...] = ()
     deterministic: bool | None = None
     system: str = ""
-    defaults: dict[str, Any] = {}
+    defaults: JsonObject = {}
     notes: tuple[str, ...] = ()
     root: str = ""
     digest: str = ""

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from culmen.core.evaluation import Case
+from culmen.core.json import JsonObject
 
 # A user's function of another package as an evaluator of culmen, and its examples as cases.
 
@@ -34,24 +35,22 @@ class Asked(ABC):
         )
         self.__qualname__ = getattr(fn, "__qualname__", type(fn).__qualname__)
 
-    def __call__(self, candidate: Any, case: Case | None) -> tuple[Any, dict[str, Any]]:
+    def __call__(self, candidate: Any, case: Case | None) -> tuple[Any, JsonObject]:
         """The score, and metrics (numbers), `feedback` and further texts by name."""
         return self.judge_example(
             candidate, case is not None, None if case is None else self.examples[case.id]
         )
 
     @abstractmethod
-    def judge_example(
-        self, candidate: Any, given: bool, example: Any
-    ) -> tuple[Any, dict[str, Any]]:
+    def judge_example(self, candidate: Any, given: bool, example: Any) -> tuple[Any, JsonObject]:
         """The score, metrics and texts for the example itself, if one is `given`."""
 
 
 def cases_of(
     train: Iterable[Any] | None, val: Iterable[Any] | None
-) -> tuple[list[Case], dict[str, Any]]:
+) -> tuple[list[Case], JsonObject]:
     """Cases of the splits train and val, and the examples by the ids of their cases."""
-    cases, examples = list[Case](), dict[str, Any]()
+    cases, examples = list[Case](), JsonObject()
     for split, given in (("train", train), ("val", val)):
         for number, example in enumerate(given or ()):
             name = f"{split}-{number}"

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from culmen.core.errors import NothingScored, UserError, missing_extra
+from culmen.core.json import JsonObject
 from culmen.core.usage import Budget, Usage
 from culmen.ecosystems import Asked, cases_of, shortened_text
 from culmen.evaluate import Invalid
@@ -62,7 +63,7 @@ class DspyOptimizer:
             )
         cases, examples = cases_of(train, valset)
         asked = _Program(self.metric, examples, student)
-        given: dict[str, Any] = {"name": type(student).__name__, **self.keywords}
+        given: JsonObject = {"name": type(student).__name__, **self.keywords}
         self.study = optimize(parts, asked, cases=cases, **given)
         found = self.study.best
         if found is None:
@@ -183,9 +184,7 @@ class _Program(Asked):
         super().__init__(metric, examples)
         self.student = student
 
-    def judge_example(
-        self, candidate: Any, given: bool, example: Any
-    ) -> tuple[Any, dict[str, Any]]:
+    def judge_example(self, candidate: Any, given: bool, example: Any) -> tuple[Any, JsonObject]:
         dspy, program = _import_dspy(), with_parts(self.student, candidate)
         with dspy.context(trace=[]):
             prediction = program(**example.inputs())

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from culmen.core.errors import UserError, missing_extra
+from culmen.core.json import JsonObject
 from culmen.core.usage import Budget
 from culmen.ecosystems import Asked, cases_of, shortened_text
 
@@ -148,8 +149,8 @@ def _search_with_gepa(
     judge: Asked,
     cases: list[Any],
     goal: str,
-    settings: dict[str, Any],
-    given: dict[str, Any],
+    settings: JsonObject,
+    given: JsonObject,
 ) -> Study:
     from culmen.strategies.gepa import Gepa
     from culmen.study import optimize
@@ -182,7 +183,7 @@ _UNDERSTOOD = {
 }
 
 
-def _culmen_keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _culmen_keywords(settings: Mapping[str, Any]) -> JsonObject:
     """Settings of GEPA as keywords of `culmen.optimize`."""
     limits = {
         "evaluations": "max_metric_calls",
@@ -208,12 +209,12 @@ def _culmen_keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, "budget": Budget(**budget)} if budget else found
 
 
-def _changed_settings(config: Any) -> dict[str, Any]:
+def _changed_settings(config: Any) -> JsonObject:
     """The settings of a `GEPAConfig` that differ from the defaults, in one mapping.
 
     Raises `UserError` as `_checked` does.
     """
-    changed: dict[str, Any] = {}
+    changed: JsonObject = {}
     plain = type(config)() if config is not None else None
     for name, value in vars(config).items() if config is not None else ():
         default = getattr(plain, name)
@@ -232,7 +233,7 @@ def _is_changed(value: Any, default: Any) -> bool:
     return value is not default and (type(value) is not type(default) or value != default)
 
 
-def _supported_settings(settings: dict[str, Any]) -> dict[str, Any]:
+def _supported_settings(settings: JsonObject) -> JsonObject:
     """The settings that have a meaning here.
 
     Raises `UserError` for those that would be ignored.
@@ -274,9 +275,7 @@ class _Anything(Asked):
         super().__init__(fn, examples)
         self.capture = capture
 
-    def judge_example(
-        self, candidate: Any, given: bool, example: Any
-    ) -> tuple[Any, dict[str, Any]]:
+    def judge_example(self, candidate: Any, given: bool, example: Any) -> tuple[Any, JsonObject]:
         printed = io.StringIO()
         with contextlib.ExitStack() as stack:
             logged = stack.enter_context(_collect_logs())
@@ -323,9 +322,7 @@ class _Adapter(Asked):
         super().__init__(adapter.evaluate, examples)
         self.adapter = adapter
 
-    def judge_example(
-        self, candidate: Any, given: bool, example: Any
-    ) -> tuple[Any, dict[str, Any]]:
+    def judge_example(self, candidate: Any, given: bool, example: Any) -> tuple[Any, JsonObject]:
         batch = self.adapter.evaluate([example], candidate, capture_traces=True)
         if len(batch.scores) != 1:
             raise TypeError(
@@ -359,7 +356,7 @@ def _collect_logs() -> Any:
             theirs.set_log_context(None)
 
 
-def _metrics_and_texts(info: Any) -> dict[str, Any]:
+def _metrics_and_texts(info: Any) -> JsonObject:
     """Side information as metrics and texts.
 
     Scores are metrics, those of a part (`NAME_specific_info`) under its name; the rest is text.
@@ -368,7 +365,7 @@ def _metrics_and_texts(info: Any) -> dict[str, Any]:
         return {}
     if not isinstance(info, Mapping):
         return {"feedback": shortened_text(_info_text(info))}
-    told: dict[str, Any] = {}
+    told: JsonObject = {}
     for name, value in info.items():
         if name == "scores" and isinstance(value, Mapping):
             told |= {str(key): each for key, each in value.items()}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.ecosystems import Asked, cases_of, shortened_text
 from culmen.evaluate import Invalid
 
@@ -42,13 +43,13 @@ def optimize(
         raise UserError("the module has no trainable parameters", where="module", fix=fix)
     cases, examples = cases_of(zip(inputs, infos), None)
     asked = _Module(getattr(guide, "get_feedback", guide), examples, module)
-    given: dict[str, Any] = {"name": type(module).__name__, **keywords}
+    given: JsonObject = {"name": type(module).__name__, **keywords}
     return study.optimize(parts, asked, cases=cases, **given)
 
 
-def trainable_nodes(module: Any) -> dict[str, Any]:
+def trainable_nodes(module: Any) -> JsonObject:
     """Trainable nodes by name; those of inner modules under `outer.inner`."""
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for name, node in module.parameters_dict().items():
         if hasattr(node, "parameters_dict"):
             found |= {f"{name}.{inner}": each for inner, each in trainable_nodes(node).items()}
@@ -75,9 +76,7 @@ class _Module(Asked):
         super().__init__(guide, examples)
         self.module = module
 
-    def judge_example(
-        self, candidate: Any, given: bool, example: Any
-    ) -> tuple[Any, dict[str, Any]]:
+    def judge_example(self, candidate: Any, given: bool, example: Any) -> tuple[Any, JsonObject]:
         query, info = example
         load(self.module, candidate)
         output = self.module() if query is None else self.module(query)

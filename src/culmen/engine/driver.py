@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -38,6 +38,7 @@ from culmen.core.event import (
     WriteRequest,
     at_least,
 )
+from culmen.core.json import JsonObject
 from culmen.core.ports import Journal, Observer, World
 from culmen.core.usage import Usage
 from culmen.engine.ledger import PERFORMING
@@ -406,7 +407,7 @@ class Driver:
         await asyncio.sleep(0)  # observers run before the loop ends
 
 
-def effect_facts(effect: Effect, purpose: str) -> dict[str, Any]:
+def effect_facts(effect: Effect, purpose: str) -> JsonObject:
     """Facts about an effect that readers of the journal need besides its result."""
     request = effect.request
     if isinstance(request, CustomRequest):
@@ -421,7 +422,7 @@ def effect_facts(effect: Effect, purpose: str) -> dict[str, Any]:
     return {"phase": purpose} if purpose else {}
 
 
-def effect_subject(effect: Effect) -> dict[str, Any]:
+def effect_subject(effect: Effect) -> JsonObject:
     """Candidate and case of an effect, for observers while it runs: it may hang."""
     request = effect.request
     if isinstance(request, EvaluateRequest):
@@ -541,7 +542,7 @@ def _drop_notes(outbox: list[Entry], number: int) -> None:
 def torn_entry(effect: Effect, cost: Usage, elapsed: float) -> Entry:
     """The entry for the largest cost of an effect whose result is lost."""
     usage = msgspec.structs.replace(cost, evaluations=0)
-    body: dict[str, Any] = {"usage": {} if usage == Usage() else msgspec.to_builtins(usage)}
+    body: JsonObject = {"usage": {} if usage == Usage() else msgspec.to_builtins(usage)}
     return Entry("torn", effect.key, effect.mark, effect.kind, body, elapsed=elapsed)
 
 

@@ -32,6 +32,7 @@ from culmen.core.event import (
     encode_json,
     seed_from_digest,
 )
+from culmen.core.json import JsonObject
 from culmen.core.ports import Lab, MinimalProposer
 from culmen.core.task import Task, digest_pieces
 from culmen.core.usage import Usage
@@ -75,7 +76,7 @@ class Turns:
         """Number of turns begun, without the one still under way."""
         return self._begun - (self._under_way > 0)
 
-    def few_turns_note(self, evaluations: int | None, spent: int) -> dict[str, Any] | None:
+    def few_turns_note(self, evaluations: int | None, spent: int) -> JsonObject | None:
         """Fields of the note `few_turns` for a search that spent its budget of `evaluations`.
 
         None if it had enough turns, never asked for a proposal, or had too small a budget to expect
@@ -122,7 +123,7 @@ class SearchPort(NamedTuple):
     issue: Issue
     remembered: Callable[[EvaluateRequest], Future[Any] | None]
     find: Callable[[str], Candidate]
-    remark: Callable[[str, dict[str, Any], tuple[Candidate, ...]], None]
+    remark: Callable[[str, JsonObject, tuple[Candidate, ...]], None]
     short: Callable[[Usage | Request], str]
     informed: Callable[[Brief], Brief]
     turns: Turns

@@ -28,6 +28,7 @@ from culmen.core.event import (
     at_least,
     request_mark,
 )
+from culmen.core.json import JsonObject
 from culmen.core.ports import MinimalProposer, MinimalStrategy, ObservationStore
 from culmen.core.result import RunResult
 from culmen.core.task import Task
@@ -229,7 +230,7 @@ class Search:
         )
 
     def _journal_note(
-        self, kind: str, fields: dict[str, Any], candidates: tuple[Candidate, ...]
+        self, kind: str, fields: JsonObject, candidates: tuple[Candidate, ...]
     ) -> None:
         self._notes += 1
         result = Proposal(candidates=candidates) if candidates else None

@@ -28,6 +28,7 @@ from culmen.core.event import (
     WriteRequest,
     at_least,
 )
+from culmen.core.json import JsonObject
 from culmen.core.ports import Backend, Craft, Embedder, Gateway, World
 from culmen.core.task import Task
 from culmen.core.usage import Usage
@@ -128,7 +129,7 @@ class LiveWorld(World):
         fault = self._surface_fault(self._task, request.candidate)
         if not fault:
             # other backends need not know
-            more: dict[str, Any] = {"certify": True} if request.certify else {}
+            more: JsonObject = {"certify": True} if request.certify else {}
             more |= {"checks": request.checks, "above": request.above} if request.checks else {}
             return await self._backend.evaluate(
                 request.candidate, request.case, request.seed, **more

@@ -15,6 +15,7 @@ from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
+from culmen.core.json import JsonObject
 from culmen.evaluate.jail.scorer import Invalid
 
 # entries smaller than the largest by more than 2**-256 are set to zero (they cost time, not value)
@@ -186,7 +187,7 @@ def certificate(
     changes: Sequence[str] = (),
     feedback: str = "",
     lead: str = "certified",
-) -> dict[str, Any]:
+) -> JsonObject:
     """A verifier's result: the certified score and its exact form.
 
     `changes` are the repairs of the output; without changes the output passed as given.

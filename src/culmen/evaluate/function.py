@@ -37,6 +37,7 @@ from culmen.core import pictures
 from culmen.core.asking import AskingFailed
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Scoring, Status
+from culmen.core.json import JsonObject
 from culmen.core.task import Task
 from culmen.evaluate import outcome
 from culmen.evaluate.jail import kernel, probes, procfs, wire
@@ -417,7 +418,7 @@ def _run_worker(
 
 
 def _answer_function_call(
-    fn: Callable[..., Any], request: dict[str, Any], ask: ModelAsk
+    fn: Callable[..., Any], request: JsonObject, ask: ModelAsk
 ) -> tuple[str, bytes]:
     """Kind and payload of the answer to a request.
 
@@ -453,8 +454,8 @@ def _answer_function_call(
 
 
 def report_of(
-    fn: Callable[..., Any], request: dict[str, Any], ask: ModelAsk | None = None
-) -> dict[str, Any]:
+    fn: Callable[..., Any], request: JsonObject, ask: ModelAsk | None = None
+) -> JsonObject:
     """Call the function on a request; return its result in one form."""
     parts = request["parts"]
     candidate = (

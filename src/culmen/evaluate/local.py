@@ -6,13 +6,13 @@ import asyncio
 import os
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any
 
 from culmen.core.asking import AskingFailed
 from culmen.core.brief import refused_budget
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, TaskError
 from culmen.core.evaluation import Case, Observation, Scoring, Status, meets_trust_level
+from culmen.core.json import JsonObject
 from culmen.core.task import Task
 from culmen.evaluate import outcome
 from culmen.evaluate.adapters import harbor
@@ -188,7 +188,7 @@ class LocalBackend:
 
     async def _try_proxied(
         self, seed: Candidate, number: int
-    ) -> tuple[EvaluationOutcome, dict[str, Any]]:
+    ) -> tuple[EvaluationOutcome, JsonObject]:
         """Trial behind a proxy that lets every value cross."""
         return await self._evaluate_proxied(seed, None, number, 0, learn=True)
 
@@ -265,7 +265,7 @@ class LocalBackend:
 
     async def _evaluate_proxied(
         self, candidate: Candidate, case: Case | None, seed: int, slot: int, *, learn: bool = False
-    ) -> tuple[EvaluationOutcome, dict[str, Any]]:
+    ) -> tuple[EvaluationOutcome, JsonObject]:
         """Evaluator and candidate in two jailed processes; also the log of crossing values."""
         try:
             jail = await self._healthy_jail()
@@ -311,7 +311,7 @@ class LocalBackend:
         output: bytes | None,
         certify: bool = False,
     ) -> EvaluationOutcome:
-        asked: dict[str, Any] = {
+        asked: JsonObject = {
             "case": case,
             "parts": candidate.parts,
             "seed": seed,

@@ -7,11 +7,11 @@ import math
 import os
 import signal
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from culmen.core import pictures
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import EVALUATOR_LOG, PRINTED_MARK, Status
+from culmen.core.json import JsonObject
 from culmen.core.task import WIDEST, Evaluator, Objective, combined_score, missing_metrics
 from culmen.evaluate.jail import wire
 from culmen.evaluate.jail.culprit import culprit_of_trace
@@ -162,7 +162,7 @@ def of_exception(payload: bytes) -> EvaluationOutcome:
     return EvaluationOutcome(status, reason, feedback=storable_text(trace, 6000))
 
 
-def of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcome:
+def of_answer(answer: JsonObject, objective: Objective) -> EvaluationOutcome:
     """Outcome of a scorer's answer, with the evaluator's printed output.
 
     Not for the answer `gone`: there the end of the child decides.
@@ -176,7 +176,7 @@ def of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcome
     )
 
 
-def _of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcome:
+def _of_answer(answer: JsonObject, objective: Objective) -> EvaluationOutcome:
     feedback = storable_text(str(answer.get("feedback", "")), ARTIFACT_CHARS)
     kind = answer["kind"]
     if kind == "raised":
@@ -199,7 +199,7 @@ def _of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcom
 
 
 def scored_outcome(
-    answer: dict[str, Any], objective: Objective, feedback: str = ""
+    answer: JsonObject, objective: Objective, feedback: str = ""
 ) -> EvaluationOutcome:
     """Outcome of a score: OK if it is a finite number inside the bounds.
 
@@ -230,7 +230,7 @@ class _Lacking(str):
     """The list of metrics that an evaluation lacks, in place of its score."""
 
 
-def _of_metrics(answer: dict[str, Any], objective: Objective) -> dict[str, Any]:
+def _of_metrics(answer: JsonObject, objective: Objective) -> JsonObject:
     """The answer with the score of its metrics.
 
     The evaluator's own score becomes the metric `score`.
@@ -278,7 +278,7 @@ def _invalid_score_feedback(score: object, fault: str, objective: Objective) -> 
 
 
 def with_certificate(
-    verdict: EvaluationOutcome, answer: dict[str, Any], objective: Objective
+    verdict: EvaluationOutcome, answer: JsonObject, objective: Objective
 ) -> EvaluationOutcome:
     """The outcome with a verifier's answer.
 

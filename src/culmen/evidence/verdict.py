@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from culmen.core.evaluation import meets_trust_level, weakest_trust
+from culmen.core.json import JsonObject
 from culmen.core.result import NoiseReport, RunResult, Score, Z
 from culmen.core.task import NO_TOLERANCE, Task
 from culmen.evidence.account import Account, Fact
@@ -192,7 +193,7 @@ class Verdict:
             **self._deciding_case(chosen, initial),
         )
 
-    def _deciding_case(self, name: str, initial: str) -> dict[str, Any]:
+    def _deciding_case(self, name: str, initial: str) -> JsonObject:
         """The case with the largest share of the changes by case, given enough cases."""
         one, two = self.fresh_rewards(name), self.fresh_rewards(initial)
         changes = {case: abs(fmean(one[case]) - fmean(two[case])) for case in one if case in two}
@@ -344,7 +345,7 @@ def _rewards_by_case(seen: Sequence[Fact]) -> list[list[float]]:
     return list(found.values())
 
 
-def equal_scores(account: Account, initial: str | None) -> dict[str, Any]:
+def equal_scores(account: Account, initial: str | None) -> JsonObject:
     """Number of candidates that scored, and of those with exactly the initial program's mean."""
     rows = account.rows
     scored = rows[rows["count"] > 0]

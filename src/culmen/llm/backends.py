@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from culmen.core.errors import UserError, missing_extra
+from culmen.core.json import JsonObject
 from culmen.llm.call import (
     BadResponse,
     Call,
@@ -76,7 +77,7 @@ class LiteLLMBackend:
         litellm = await asyncio.to_thread(_load_litellm)  # takes seconds
         import openai
 
-        options: dict[str, Any] = {
+        options: JsonObject = {
             "num_retries": 0,
             "max_retries": 0,
             "drop_params": True,
@@ -119,9 +120,9 @@ def _load_litellm() -> Any:
     return litellm
 
 
-def body_of(call: Call, *, max_tokens_name: str, send_seed: bool) -> dict[str, Any]:
+def body_of(call: Call, *, max_tokens_name: str, send_seed: bool) -> JsonObject:
     """The request's body."""
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "model": call.model,
         "messages": [
             {"role": m.role, "content": _message_content(m), **m.more} for m in call.messages
@@ -139,7 +140,7 @@ def body_of(call: Call, *, max_tokens_name: str, send_seed: bool) -> dict[str, A
     return body
 
 
-def _message_content(message: ChatMessage) -> str | list[dict[str, Any]]:
+def _message_content(message: ChatMessage) -> str | list[JsonObject]:
     """The text alone, or a list of parts if pictures follow it."""
     if not message.pictures:
         return message.content
@@ -147,7 +148,7 @@ def _message_content(message: ChatMessage) -> str | list[dict[str, Any]]:
     return [{"type": "text", "text": message.content}, *shown]
 
 
-def read_body(text: str) -> dict[str, Any]:
+def read_body(text: str) -> JsonObject:
     """The JSON object in a response of status 200.
 
     Raises `BadResponse` (html, not_json) if there is none.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from culmen.core.errors import CulmenError
+from culmen.core.json import JsonObject
 from culmen.core.pictures import picture_tokens
 from culmen.prompts.formats import Completion as Completion
 
@@ -22,7 +23,7 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     role: str
     content: str
     pictures: tuple[str, ...] = ()
-    more: dict[str, Any] = {}
+    more: JsonObject = {}
 
 
 _FRAME = 8  # tokens that a message, and a request, has besides its text
@@ -43,7 +44,7 @@ class Call(msgspec.Struct, frozen=True):
     temperature: float | None = None
     json: bool = False
     seed: int = 0
-    extra: dict[str, Any] = {}
+    extra: JsonObject = {}
 
     @property
     def prompt(self) -> str:

@@ -17,6 +17,7 @@ from culmen.core.asking import ASKER, AskingFailed, no_model
 from culmen.core.brief import no_budget
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import CONVERSATION, Case, Observation, RoleUsage
+from culmen.core.json import JsonObject
 from culmen.core.ports import Backend, Permit
 from culmen.core.usage import Usage, total_usage
 from culmen.llm.call import Call, ChatMessage, Completion
@@ -81,7 +82,7 @@ class EvaluatorTalk:
         # messages of each role that the conversation already has
         self._before: dict[str, list[Any]] = {}
 
-    async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+    async def ask(self, question: Mapping[str, Any]) -> JsonObject:
         """See `core.asking.Asker`."""
         role, number = str(question["role"]), int(question["number"])
         if number == 1:  # the first question of an attempt
@@ -224,7 +225,7 @@ def _to_chat_message(given: Any) -> ChatMessage:
     return ChatMessage(given["role"], "", (), {**more, "content": content})
 
 
-def completion_of(model: ModelSpec, answers: Answers) -> dict[str, Any]:
+def completion_of(model: ModelSpec, answers: Answers) -> JsonObject:
     """The reply as a chat completion."""
     choice, usage = answers.choices[0], answers.usage
     return {
@@ -245,8 +246,8 @@ def completion_of(model: ModelSpec, answers: Answers) -> dict[str, Any]:
     }
 
 
-def _assistant_message(choice: Completion) -> dict[str, Any]:
-    tools: dict[str, Any] = {"tool_calls": list(choice.tool_calls)} if choice.tool_calls else {}
+def _assistant_message(choice: Completion) -> JsonObject:
+    tools: JsonObject = {"tool_calls": list(choice.tool_calls)} if choice.tool_calls else {}
     return {"role": "assistant", "content": choice.text or (None if tools else ""), **tools}
 
 

@@ -21,6 +21,7 @@ import msgspec
 
 from culmen.core import VERSION
 from culmen.core.errors import Unavailable, UserError
+from culmen.core.json import JsonObject
 from culmen.llm.call import Declined, Interrupted, RateLimited, ServerFailed
 from culmen.llm.spec import Key
 
@@ -55,7 +56,7 @@ class Endpoint:
         self._connections: Connections | None = None
         self._client: Any = None
 
-    async def post(self, path: str, body: dict[str, Any]) -> str:
+    async def post(self, path: str, body: JsonObject) -> str:
         """The text of the response to the JSON `body`, sent to `path` below the address.
 
         Raises the typed errors of `culmen.llm.call`, and `UserError` for a missing or wrong key, an
@@ -68,7 +69,7 @@ class Endpoint:
             raise said
         return said
 
-    async def _try_post(self, path: str, body: dict[str, Any]) -> str | Exception:
+    async def _try_post(self, path: str, body: JsonObject) -> str | Exception:
         """The response's text, or the error.
 
         It is raised elsewhere, so that its traceback does not show the response.

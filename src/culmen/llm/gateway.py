@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from culmen.core.brief import OVER_LIMIT, Brief, Proposal, Text, resolve_format
 from culmen.core.errors import UserError
 from culmen.core.event import ProposeRequest, Request, WriteRequest
+from culmen.core.json import JsonObject
 from culmen.core.pictures import SHOWN
 from culmen.core.ports import Gateway, Permit
 from culmen.core.task import Task
@@ -111,7 +111,7 @@ class ModelGateway(Gateway):
             faults=dict(faults),
         )
 
-    async def write(self, role: str, slots: dict[str, Any], seed: int) -> Text:
+    async def write(self, role: str, slots: JsonObject, seed: int) -> Text:
         """Prose by the role's model; a role without one gets the fault `no_model`.
 
         If the slots hold `messages` (role and content each), these are sent unchanged, and the
@@ -259,7 +259,7 @@ class ModelGateway(Gateway):
         )
         return form, msgspec.structs.replace(call, samples=form.samples(max(1, brief.k)))
 
-    def _prose_call(self, role: str, slots: dict[str, Any], model: ModelSpec, seed: int) -> Call:
+    def _prose_call(self, role: str, slots: JsonObject, model: ModelSpec, seed: int) -> Call:
         if "messages" in slots:
             return _build_call(
                 tuple(ChatMessage(m["role"], m["content"]) for m in slots["messages"]),

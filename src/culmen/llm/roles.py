@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.core.ports import with_protocol_defaults
 from culmen.llm.call import Call, MinimalModel, ModelBackend
 from culmen.llm.spec import OTHERS, PROVIDERS, ModelSpec, Price, Provider, Roles, Weighted
@@ -37,7 +38,7 @@ class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     price: Price | None = None
     context: int | None = None
     images: bool | None = None
-    extra: dict[str, Any] = {}
+    extra: JsonObject = {}
 
 
 class _Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,7 +47,7 @@ class _Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    providers: dict[str, dict[str, Any]] = {}
+    providers: dict[str, JsonObject] = {}
     models: dict[str, _Settings] = {}
     roles: dict[str, str | list[str | _Member]] = {}
 
@@ -157,7 +158,7 @@ class ModelBook:
             extra=s.extra,
         )
 
-    def _build_provider(self, name: str, table: dict[str, Any]) -> Provider:
+    def _build_provider(self, name: str, table: JsonObject) -> Provider:
         start = msgspec.to_builtins(PROVIDERS[name]) if name in PROVIDERS else {"name": name}
         if "api_key" in table or "key" in table:
             raise UserError(

@@ -11,11 +11,11 @@ import re
 from functools import lru_cache
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import msgspec
 
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
 from culmen.llm.call import MinimalModel, Tokens
 
@@ -271,7 +271,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     send_seed: bool = False
     max_tokens_name: str = "max_tokens"
     price: Price | None = None
-    extra: dict[str, Any] = {}
+    extra: JsonObject = {}
     context: int | None = None
     backend: MinimalModel | None = None
     images: bool | None = None

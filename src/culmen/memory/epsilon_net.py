@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from culmen.core.candidate import Candidate
+from culmen.core.json import JsonObject
 from culmen.memory.priorities import Quantile, RunningSample, interpolated_quantile
 
 Vector = Sequence[float]
@@ -63,7 +63,7 @@ class KeepAll:
         self.refused += len(candidates) - len(fresh)
         return fresh
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonObject:
         """Plain data for a note."""
         return {"size": len(self), "refused": self.refused}
 
@@ -214,7 +214,7 @@ class EpsilonNet:
         self._squares[size] = float(np.dot(row, row))
         self._members[candidate.digest] = candidate
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonObject:
         """Plain data for a note.
 
         Size, epsilon in force, and quantiles of the distances at which proposals arrived.

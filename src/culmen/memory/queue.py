@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Rollout, is_excused
+from culmen.core.json import JsonObject
 from culmen.memory.priorities import Earliest, Priority, RunningSample, Ties
 
 if TYPE_CHECKING:
@@ -286,7 +287,7 @@ class Statistics:
             for case, (good, total, bad) in tallies.items()
         }
 
-    def as_dict(self, key: str) -> dict[str, Any]:
+    def as_dict(self, key: str) -> JsonObject:
         """Plain data for a note."""
         summary = self.entry_summary(key)
         return {

@@ -14,6 +14,7 @@ from culmen.core.brief import Proposal, Text
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
+from culmen.core.json import JsonObject
 from culmen.observe.trackers import (
     EffectSpan,
     TrackedCandidate,
@@ -133,7 +134,7 @@ class WeightsAndBiases:
         config = {f"{self._prefix}{key}": value for key, value in named.items()}
         if self._given:
             self._borrowed = wandb.run is not None and wandb.run.id == self._given
-        names: dict[str, Any] = {} if self._given else {"name": about.run, "group": about.task}
+        names: JsonObject = {} if self._given else {"name": about.run, "group": about.task}
         self._run = (
             wandb.run if self._borrowed else self._init_run(config, self._given or about.run, names)
         )
@@ -144,7 +145,7 @@ class WeightsAndBiases:
         elif self._run.resumed:
             self.reached = max(0, int(self._run.step) - 1)
 
-    def _init_run(self, config: dict[str, str], id: str, names: dict[str, Any]) -> Any:
+    def _init_run(self, config: dict[str, str], id: str, names: JsonObject) -> Any:
         import wandb  # pyright: ignore[reportMissingImports]
 
         return wandb.init(
@@ -292,7 +293,7 @@ class OpenTelemetry:
         self._provider.shutdown()
 
 
-def _span_attributes(span: EffectSpan, called: bool) -> dict[str, Any]:
+def _span_attributes(span: EffectSpan, called: bool) -> JsonObject:
     """Attributes of a span, named by the conventions for calls of models."""
     result: Any = span.result
     if called:
@@ -333,23 +334,23 @@ def _otlp_exporter(endpoint: str) -> Any:
 # Trackers by the text of --track.
 
 
-def _make_tensorboard(place: str, asked: dict[str, Any]) -> Tracker:
+def _make_tensorboard(place: str, asked: JsonObject) -> Tracker:
     return TensorBoard(place or "runs/tensorboard", **asked)
 
 
-def _make_mlflow(place: str, asked: dict[str, Any]) -> Tracker:
+def _make_mlflow(place: str, asked: JsonObject) -> Tracker:
     return MLflow(place, **asked)
 
 
-def _make_wandb(place: str, asked: dict[str, Any]) -> Tracker:
+def _make_wandb(place: str, asked: JsonObject) -> Tracker:
     return WeightsAndBiases(place or "culmen", **asked)
 
 
-def _make_otel(place: str, asked: dict[str, Any]) -> Tracker:
+def _make_otel(place: str, asked: JsonObject) -> Tracker:
     return OpenTelemetry(place, **asked)
 
 
-_MAKERS: dict[str, tuple[str, Callable[[str, dict[str, Any]], Tracker], tuple[str, ...]]] = {
+_MAKERS: dict[str, tuple[str, Callable[[str, JsonObject], Tracker], tuple[str, ...]]] = {
     "tensorboard": ("tensorboardX", _make_tensorboard, ("prefix",)),
     "mlflow": ("mlflow", _make_mlflow, ("run", "prefix", "texts")),
     "wandb": ("wandb", _make_wandb, ("run", "prefix", "texts")),
@@ -383,7 +384,7 @@ def _parse_tracker(text: str) -> Tracking:
             fix=f"use one of {', '.join(NAMES)}",
         )
     package, make, options = _MAKERS[name]
-    asked: dict[str, Any] = {}
+    asked: JsonObject = {}
     for piece in filter(None, rest.split(",")):
         key, given, value = piece.partition("=")
         if key not in options or bool(given) == (key == "texts") or (given and not value):

@@ -6,6 +6,7 @@ from typing import Any
 
 from culmen.core.evaluation import Observation
 from culmen.core.event import Edits, Entry, Vectors
+from culmen.core.json import JsonObject
 from culmen.core.result import NoiseReport
 from culmen.observe import statements
 from culmen.observe.figures import (
@@ -94,7 +95,7 @@ def _fault_suffix(result: Any) -> str:
     return f" ({result.fault.replace('_', ' ')})" if result.fault else ""
 
 
-def _cost_text(usage: dict[str, Any]) -> str:
+def _cost_text(usage: JsonObject) -> str:
     return join_nonempty(
         [
             count_text(int(usage.get("calls", 0)), "call"),
@@ -160,7 +161,7 @@ _WORD = 80  # characters kept of an agent's text
 
 def describe_session(entry: Entry) -> str:
     """A finished session effect as a sentence fragment."""
-    data: dict[str, Any] = getattr(entry.result, "data", {})
+    data: JsonObject = getattr(entry.result, "data", {})
     what = entry.effect.partition(".")[2]
     return f"agent {agent_tag(entry.body.get('agent'))} {_DONE.get(what, _describe_other)(data, entry)}"
 
@@ -176,7 +177,7 @@ def agent_tag(agent: Any) -> str:
     return f"a{agent:02d}" if isinstance(agent, int) and agent >= 0 else "-"
 
 
-def _describe_open(data: dict[str, Any], entry: Entry) -> str:
+def _describe_open(data: JsonObject, entry: Entry) -> str:
     if data.get("fault"):
         return f"cannot begin: {_shorten_text(data['fault'])}"
     facts = join_nonempty(
@@ -185,7 +186,7 @@ def _describe_open(data: dict[str, Any], entry: Entry) -> str:
     return f"begins ({facts})"
 
 
-def _describe_wait(data: dict[str, Any], entry: Entry) -> str:
+def _describe_wait(data: JsonObject, entry: Entry) -> str:
     usage = getattr(entry.result, "usage", None)
     asked = len(data.get("experiments", ()))
     parts = [
@@ -202,25 +203,25 @@ def _describe_wait(data: dict[str, Any], entry: Entry) -> str:
     return join_nonempty(parts) or "is at work"
 
 
-def _describe_answer(data: dict[str, Any], entry: Entry) -> str:
+def _describe_answer(data: JsonObject, entry: Entry) -> str:
     closing = entry.body.get("closing")
     return "was answered" + (f"; no more experiments: {closing}" if closing else "")
 
 
-def _describe_tool(data: dict[str, Any], entry: Entry) -> str:
+def _describe_tool(data: JsonObject, entry: Entry) -> str:
     outcome = data.get("fault") or (f"exit code {data['code']}" if data.get("code") else "")
     return join_nonempty([f"used {entry.body.get('tool', 'a tool')}", outcome], ": ")
 
 
-def _describe_nudge(data: dict[str, Any], entry: Entry) -> str:
+def _describe_nudge(data: JsonObject, entry: Entry) -> str:
     return "was nudged" + ("" if data.get("delivered", True) else ", and nobody heard it")
 
 
-def _describe_end(data: dict[str, Any], entry: Entry) -> str:
+def _describe_end(data: JsonObject, entry: Entry) -> str:
     return f"was ended: {entry.body.get('reason', '')}"
 
 
-def _describe_commit(data: dict[str, Any], entry: Entry) -> str:
+def _describe_commit(data: JsonObject, entry: Entry) -> str:
     parts = [
         f"committed {count_text(len(data.get('changed', ())), 'file')}",
         f"dropped {_list_paths(data['dropped'])}" if data.get("dropped") else "",
@@ -229,11 +230,11 @@ def _describe_commit(data: dict[str, Any], entry: Entry) -> str:
     return join_nonempty(parts)
 
 
-def _describe_other(data: dict[str, Any], entry: Entry) -> str:
+def _describe_other(data: JsonObject, entry: Entry) -> str:
     return f"{entry.effect} done"
 
 
-def _describe_experiment(body: dict[str, Any]) -> str:
+def _describe_experiment(body: JsonObject) -> str:
     certified, score = body.get("certified"), body.get("score")
     outcome = join_nonempty([str(body.get("status", "")), str(body.get("reason", ""))], ": ")
     if score is not None:
@@ -245,14 +246,14 @@ def _describe_experiment(body: dict[str, Any]) -> str:
     return f"experiment {body.get('n')}, {who}: {join_nonempty([str(body.get('candidate', '')), outcome])}"
 
 
-def _describe_agent(body: dict[str, Any]) -> str:
+def _describe_agent(body: JsonObject) -> str:
     limits = join_nonempty(
         f"{name} {number_text(value)}" for name, value in body.get("limits", {}).items()
     )
     return f"agent {agent_tag(body['agent'])} of {body.get('agents')} is at work ({limits})"
 
 
-def _describe_agent_end(body: dict[str, Any]) -> str:
+def _describe_agent_end(body: JsonObject) -> str:
     who = f"agent {agent_tag(body['agent'])} of {body.get('agents')}"
     gain = "a gain" if body.get("gained") else "no gain"
     cost = (
@@ -265,11 +266,11 @@ def _describe_agent_end(body: dict[str, Any]) -> str:
     )
 
 
-def _describe_report(body: dict[str, Any]) -> str:
+def _describe_report(body: JsonObject) -> str:
     return f"agent {agent_tag(body['agent'])} reports: {_shorten_text(body.get('text', ''))}"
 
 
-def _describe_stand_in(body: dict[str, Any]) -> str:
+def _describe_stand_in(body: JsonObject) -> str:
     return f"agent {agent_tag(body['agent'])}: {body.get('why', '')}"
 
 

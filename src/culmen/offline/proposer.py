@@ -18,6 +18,7 @@ from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import UserError, missing_extra
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.event import Edits
+from culmen.core.json import JsonObject
 from culmen.core.ports import Lab, Proposer
 
 OPERATORS = {  # prior number of successes in eight trials, by operator
@@ -183,7 +184,7 @@ class EvaluationAllowance:
         )
         return max(1, int(min(room, max(least, paid))))
 
-    def loop_options(self, lab: Lab) -> dict[str, Any]:
+    def loop_options(self, lab: Lab) -> JsonObject:
         """Tool options that limit inserted loops (see `edits`), from short to long ones."""
         longest, progress = self._final_loop_seconds(lab), self.budget_progress(lab)
         first = _FIRST * longest
@@ -495,7 +496,7 @@ class OfflineProposer(Proposer):
             best = top
         return best
 
-    def _tool_options(self, lab: Lab) -> dict[str, Any]:
+    def _tool_options(self, lab: Lab) -> JsonObject:
         """Options of the tools: the task's surface, the step, and the limits of inserted loops."""
         surface = lab.task.surface
         return {

@@ -25,12 +25,13 @@ import msgspec
 
 from culmen.core.candidate import Candidate
 from culmen.core.event import EditRequest, Edits
+from culmen.core.json import JsonObject
 from culmen.offline import changes, loops
 from culmen.offline.changes import Literal, editable_literals, numeral_text, shifted_number
 from culmen.offline.source import EditableText, EditContext, is_well_formed
 
 Operator = Callable[[EditableText, EditContext], str | None]
-Tool = Callable[[tuple[Candidate, ...], dict[str, Any], Random], Edits]
+Tool = Callable[[tuple[Candidate, ...], JsonObject, Random], Edits]
 _TRIES = 8  # draws per edit; some find no place to apply
 _LONGEST = 4  # operators in a row
 _ALLOWED = ("calls", "most", "pace", "sense")
@@ -63,7 +64,7 @@ def apply_operator(operator: Operator, source: EditableText, edit: EditContext) 
 def edited_child(
     operators: Mapping[str, float],
     candidates: tuple[Candidate, ...],
-    options: dict[str, Any],
+    options: JsonObject,
     rng: Random,
 ) -> tuple[str, Candidate] | None:
     """One child and the operator that made it, drawn by weight.
@@ -90,9 +91,7 @@ def edited_child(
     return None
 
 
-def vary_candidate(
-    candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
-) -> Edits:
+def vary_candidate(candidates: tuple[Candidate, ...], options: JsonObject, rng: Random) -> Edits:
     """Up to `count` different children of the first candidate.
 
     Each is made by one operator, and by a further one with probability `again`. `weights` maps
@@ -131,9 +130,7 @@ def vary_candidate(
     )
 
 
-def cma_generation(
-    candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
-) -> Edits:
+def cma_generation(candidates: tuple[Candidate, ...], options: JsonObject, rng: Random) -> Edits:
     """One generation of CMA-ES over the numbers of one part.
 
     See `tuning.tune` for its options.
@@ -150,7 +147,7 @@ def cma_generation(
 
 
 def candidates_with_calls(
-    candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
+    candidates: tuple[Candidate, ...], options: JsonObject, rng: Random
 ) -> Edits:
     """Each candidate with `calls` calls for the inserted loops of each part.
 
@@ -164,7 +161,7 @@ def candidates_with_calls(
     )
 
 
-def _candidate_with_calls(candidate: Candidate, calls: int, options: dict[str, Any]) -> Candidate:
+def _candidate_with_calls(candidate: Candidate, calls: int, options: JsonObject) -> Candidate:
     changed = {
         source.name: loops.text_with_calls(source, calls)
         for source in _editable_sources(candidate, options)
@@ -173,7 +170,7 @@ def _candidate_with_calls(candidate: Candidate, calls: int, options: dict[str, A
     return Candidate.of({**candidate.parts, **changed})
 
 
-def _editable_sources(parent: Candidate, options: dict[str, Any]) -> list[EditableText]:
+def _editable_sources(parent: Candidate, options: JsonObject) -> list[EditableText]:
     frozen = options.get("frozen", ())
     names = [name for name in parent.parts if name not in frozen and parent.parts[name]]
     return [EditableText(name, parent.parts[name], options.get("marked", True)) for name in names]
@@ -190,7 +187,7 @@ _ROW = 4  # floats in a list that have a scale in common
 _MOST = 40
 
 
-def tuned_texts(source: EditableText, options: dict[str, Any]) -> list[str]:
+def tuned_texts(source: EditableText, options: JsonObject) -> list[str]:
     """The next generation of texts.
 
     options: seed (int), size (texts per generation, >= 4), step (initial deviation, relative),
@@ -287,9 +284,7 @@ def _text_with_values(
     return text if text is not None and is_well_formed(source, text) else source.text
 
 
-def tuned_candidates(
-    candidate: Candidate, name: str, marked: bool, options: dict[str, Any]
-) -> Edits:
+def tuned_candidates(candidate: Candidate, name: str, marked: bool, options: JsonObject) -> Edits:
     """Whole candidates with one part tuned, in the order in which rewards are expected."""
     texts = tuned_texts(EditableText(name, candidate.parts[name], marked), options)
     return Edits(
@@ -298,9 +293,7 @@ def tuned_candidates(
     )
 
 
-def kmeans_clusters(
-    candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
-) -> Edits:
+def kmeans_clusters(candidates: tuple[Candidate, ...], options: JsonObject, rng: Random) -> Edits:
     """Clusters of `vectors` (rows of one length) for k = `k`.
 
     Data: `labels`, one in 0..k-1 per row. There are fewer clusters if fewer rows differ. Fault

@@ -14,6 +14,7 @@ import msgspec
 
 from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate, Origin
+from culmen.core.json import JsonObject
 from culmen.core.task import Surface, Task
 from culmen.core.wording import fence_part, fence_text, surface_language
 from culmen.prompts import fragments
@@ -430,7 +431,7 @@ class Blocks:
         )
 
 
-def _response_objects(text: str) -> tuple[list[dict[str, Any]], bool]:
+def _response_objects(text: str) -> tuple[list[JsonObject], bool]:
     """The response objects of a reply, and True if the reply was complete."""
     bare = text.lstrip().startswith("[")  # a list without the object around it
     data, whole = read_json(f'{{"responses": {text}}}' if bare else text)
@@ -441,7 +442,7 @@ def _response_objects(text: str) -> tuple[list[dict[str, Any]], bool]:
     return [item for item in items if any(key in item for key in (*_TEXTS, "parts", "diff"))], whole
 
 
-def _parsed_response(item: dict[str, Any], task: Task, parent: Candidate | None) -> Parsed:
+def _parsed_response(item: JsonObject, task: Task, parent: Candidate | None) -> Parsed:
     """One candidate of a response.
 
     Its weight is the stated probability, None if that is not a number in 0..1.
@@ -466,7 +467,7 @@ def _parsed_response(item: dict[str, Any], task: Task, parent: Candidate | None)
     )
 
 
-def _response_texts(item: dict[str, Any], names: tuple[str, ...]) -> dict[str, str]:
+def _response_texts(item: JsonObject, names: tuple[str, ...]) -> dict[str, str]:
     parts = item.get("parts")
     if isinstance(parts, dict):
         return {
@@ -545,7 +546,7 @@ class Completion(msgspec.Struct, frozen=True):
 
     text: str
     finish: str = "stop"
-    tool_calls: tuple[dict[str, Any], ...] = ()
+    tool_calls: tuple[JsonObject, ...] = ()
 
 
 class Read(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from culmen.core import wording
 from culmen.core.brief import Attempt, Brief, Exhibit, Measured, Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.json import JsonObject
 from culmen.core.pictures import is_picture
 from culmen.core.ports import Lab, Proposer
 from culmen.core.task import Objective, Task
@@ -92,7 +93,7 @@ class PromptWriter:
         )
         return Prompt(task.system.strip() or self._templates.fill("system").strip(), user, told)
 
-    def text_prompt(self, role: str, slots: dict[str, Any]) -> Prompt:
+    def text_prompt(self, role: str, slots: JsonObject) -> Prompt:
         """The prompt of a request for text, from the template of the role's name.
 
         Without one, from the general template. A role may have steps, such as `advisor.generate`:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from culmen.core.json import JsonObject
 from culmen.report.records import (
     Axis,
     Barrier,
@@ -193,7 +194,7 @@ def _widths_in_force(record: RunRecord, mark: float) -> dict[int, float]:
 # Tables and the statistics in them: everything is computed within a run first, then summarised over
 # runs.
 
-Rows = list[dict[str, Any]]
+Rows = list[JsonObject]
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -433,7 +434,7 @@ def _replay_first_m(asks: Sequence[CandidateRequest], m: int) -> Replay:
     )
 
 
-def _replay_columns(replays: Sequence[Replay]) -> dict[str, Any]:
+def _replay_columns(replays: Sequence[Replay]) -> JsonObject:
     return {
         **quartile_columns("improve", (replay.improve for replay in replays)),
         **quartile_columns("best_gain", (replay.best_gain for replay in replays)),
@@ -460,7 +461,7 @@ def _profile_rows(
             for asks in runs
             if (pairs := list(_pairs_at_ranks(asks, ranks)))
         ]
-        row: dict[str, Any] = {key: name}
+        row: JsonObject = {key: name}
         for column in ("valid", "improve", "gain", "distance"):
             row |= quartile_columns(column, (each[column] for each in told))
         rows.append(
@@ -535,7 +536,7 @@ def training_table(runs: Sequence[Sequence[Barrier]]) -> Table:
     rows: Rows = []
     for place in range(max(map(len, having))):
         there = [barriers[place] for barriers in having if len(barriers) > place]
-        row: dict[str, Any] = {"barrier": place + 1, "runs": len(there)}
+        row: JsonObject = {"barrier": place + 1, "runs": len(there)}
         row |= quartile_columns("evaluations", [each.evaluations for each in there])
         row["skipped"] = share_of(sum(bool(each.skip) for each in there), there)
         row["alarmed"] = share_of(sum(bool(each.alarms) for each in there), there)

@@ -20,6 +20,7 @@ from culmen.core.brief import Proposal
 from culmen.core.errors import CulmenError, UserError
 from culmen.core.evaluation import Observation, is_excused, weakest_trust
 from culmen.core.event import Event
+from culmen.core.json import JsonObject
 from culmen.core.result import RunResult
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget
@@ -125,7 +126,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     task: str
     direction: str
     strategy: str
-    config: dict[str, Any]
+    config: JsonObject
     model: str
     moments: tuple[Moment, ...] = ()
     asks: tuple[CandidateRequest, ...] = ()
@@ -179,7 +180,7 @@ class RunReader:
         self._steps = {"evaluate": _Chain(), "propose": _Chain()}
         self._means: dict[str, tuple[int, float]] = {}
         self._failed: dict[str, str] = {}
-        self._noted: list[tuple[int, dict[str, Any]]] = []
+        self._noted: list[tuple[int, JsonObject]] = []
         self._replies: list[tuple[int, Proposal, float | None]] = []
 
     def read_new_events(self, run: Path | str) -> RunReader:
@@ -245,7 +246,7 @@ class RunReader:
         _, mean = self._means.get(parents[0], (0, None)) if parents else (0, None)
         self._replies.append((len(self.moments), reply, mean))
 
-    def _add_grid_note(self, body: dict[str, Any]) -> None:
+    def _add_grid_note(self, body: JsonObject) -> None:
         island, quality = int(body.get("island", 0)), body.get("quality")
         self.filled.append(Filled(len(self.moments), island, int(body["cells"]), quality))
         if "candidates" in body and "k" in body:
@@ -284,7 +285,7 @@ class _Chain:
 
 
 def _request_from_note(
-    evaluations: int, body: dict[str, Any], scale: list[tuple[float, float]]
+    evaluations: int, body: JsonObject, scale: list[tuple[float, float]]
 ) -> CandidateRequest:
     parent, shown = body.get("parent") or {}, body.get("inspirations") or []
     rewards = [each["reward"] for each in shown if each.get("reward") is not None]
@@ -314,7 +315,7 @@ def _parse_vector(values: Any) -> Vector | None:
     return None if values is None else tuple(float(value) for value in values)
 
 
-def _feature_ranges(bodies: Iterable[dict[str, Any]]) -> list[tuple[float, float]]:
+def _feature_ranges(bodies: Iterable[JsonObject]) -> list[tuple[float, float]]:
     """Lowest and highest value of every feature in the notes."""
     rows = [
         each["features"]
@@ -330,7 +331,7 @@ def _feature_ranges(bodies: Iterable[dict[str, Any]]) -> list[tuple[float, float
 
 
 def _mean_distance(
-    parent: dict[str, Any], shown: list[dict[str, Any]], scale: list[tuple[float, float]]
+    parent: JsonObject, shown: list[JsonObject], scale: list[tuple[float, float]]
 ) -> Any:
     places = [_scaled_features(each["features"], scale) for each in shown if each.get("features")]
     if not places or not parent.get("features"):
@@ -382,7 +383,7 @@ class ComparedRun(msgspec.Struct, frozen=True):
     digest: str
     objective: Objective
     strategy: str
-    config: dict[str, Any]
+    config: JsonObject
     model: str
     seed: int
     state: str
@@ -475,7 +476,7 @@ def programs_of(best: RunResult | None, task: Task) -> tuple[str, str]:
     return best.id, first if best.initial is None else best.initial.id
 
 
-def _measurement_fields(best: RunResult) -> dict[str, Any]:
+def _measurement_fields(best: RunResult) -> JsonObject:
     """Fields of a `ComparedRun` on the measurement of its best candidate."""
     first = best.initial
     return {
@@ -625,7 +626,7 @@ class Configured(Protocol):
     """A result of a strategy with settings and a model."""
 
     @property
-    def config(self) -> dict[str, Any]: ...
+    def config(self) -> JsonObject: ...
 
     @property
     def model(self) -> str: ...

@@ -20,6 +20,7 @@ from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import IsolationError, Unavailable, UserError
 from culmen.core.event import CustomRequest, Effect, Entry, Event
+from culmen.core.json import JsonObject
 from culmen.core.options import BackendChoice
 from culmen.core.ports import (
     Backend,
@@ -453,7 +454,7 @@ def _craft_makers(
         from culmen.train.advisors import policy_maker
         from culmen.train.craft import TrainCraft
 
-        def render(role: str, slots: dict[str, Any]) -> tuple[str, str]:
+        def render(role: str, slots: JsonObject) -> tuple[str, str]:
             prompt = PromptWriter(meta.task, Templates(meta.templates)).text_prompt(role, slots)
             return prompt.system, prompt.user
 

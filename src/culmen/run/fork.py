@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation, is_excused
 from culmen.core.event import Custom
+from culmen.core.json import JsonObject
 from culmen.core.ports import Strategy, with_protocol_defaults
 from culmen.core.task import Task
 from culmen.core.usage import Budget
@@ -117,7 +118,7 @@ def random_seed(meta: RunMeta, wanted: int | None) -> int:
     return wanted
 
 
-def finished_results(run: Path, evaluator: str) -> dict[str, Any]:
+def finished_results(run: Path, evaluator: str) -> JsonObject:
     """Results of a run by mark in journal order, the first of each.
 
     Results of another version of the evaluator, and excused failures, are left out and requested
@@ -126,7 +127,7 @@ def finished_results(run: Path, evaluator: str) -> dict[str, Any]:
     """
     from culmen.store.journal import SqlJournal
 
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     with SqlJournal.open(run, write=False) as journal:
         for event in journal.read(whole=True):
             entry, result = event.entry, event.entry.result
@@ -141,7 +142,7 @@ def finished_results(run: Path, evaluator: str) -> dict[str, Any]:
     }
 
 
-def parent_results(meta: RunMeta) -> dict[str, Any]:
+def parent_results(meta: RunMeta) -> JsonObject:
     """Finished results of the run that this one was forked from.
 
     Empty if there is no such run any more.

@@ -16,6 +16,7 @@ from typing import Any, TypedDict, TypeVar, cast
 import msgspec
 
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.core.options import BackendChoice, RunOptions
 from culmen.core.ports import (
     Backend,
@@ -132,7 +133,7 @@ def read_keywords(
                 where=f"{name}=",
                 fix=_keyword_advice(name, allowed),
             )
-    options, objects = dict[str, Any](), dict[str, Any]()
+    options, objects = JsonObject(), JsonObject()
     for name, value in keywords.items():
         if name in _SPLIT:
             option, thing = _SPLIT[name](value)

@@ -17,13 +17,14 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 import culmen.tasks
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.core.task import Task
 
 FORMAT = "culmen-pool-1"
@@ -342,7 +343,7 @@ def _fault_counts_text(faults: Counter[str]) -> str:
     )
 
 
-def pool_summary(pool: Pool) -> dict[str, Any]:
+def pool_summary(pool: Pool) -> JsonObject:
     """Plain data about a pool, without the texts."""
     rows = [
         {

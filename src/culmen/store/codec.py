@@ -23,6 +23,7 @@ from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import JournalDamaged
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Custom, Edits, Entry, Result, Vectors
+from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
 
 T = TypeVar("T")
@@ -227,7 +228,7 @@ class EditsRow(msgspec.Struct, frozen=True, omit_defaults=True):
 
     parts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    data: dict[str, Any] = {}
+    data: JsonObject = {}
     fault: str = ""
 
 
@@ -279,7 +280,7 @@ def store_result(result: Result, seq: int, batch: RowBatch) -> StoredResult:
     return stored
 
 
-def store_body(body: dict[str, Any], seq: int, batch: RowBatch) -> dict[str, Any]:
+def store_body(body: JsonObject, seq: int, batch: RowBatch) -> JsonObject:
     """The body with each `Candidate` under `candidate` or `candidates` replaced by its id.
 
     The candidates are added to `batch`.

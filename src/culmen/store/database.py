@@ -21,6 +21,7 @@ import msgspec
 
 from culmen.core.errors import CulmenError, JournalDamaged, Unavailable, UserError
 from culmen.core.evaluation import Scoring
+from culmen.core.json import JsonObject
 from culmen.core.options import RunOptions
 from culmen.core.task import Task
 from culmen.core.usage import Budget
@@ -447,8 +448,8 @@ class RunMeta(_Kept, frozen=True, omit_defaults=True):
 
     id: str
     task: Task
-    strategy: dict[str, Any] = msgspec.field(default_factory=dict)
-    proposer: dict[str, Any] = msgspec.field(default_factory=dict)
+    strategy: JsonObject = msgspec.field(default_factory=dict)
+    proposer: JsonObject = msgspec.field(default_factory=dict)
     models: dict[str, str] = msgspec.field(default_factory=dict)
     isolation: str = ""
     scoring: Scoring = Scoring()

@@ -22,6 +22,7 @@ from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import BARRED, LEVELS, Observation
 from culmen.core.event import Entry
+from culmen.core.json import JsonObject
 from culmen.core.result import RunResult, Score, read_result
 from culmen.core.task import Task
 from culmen.store import sql
@@ -50,7 +51,7 @@ class JudgedPart(msgspec.Struct):
     certified: float | None = None
     strict: bool | None = None
     metrics: dict[str, float] = {}
-    artifacts: dict[str, Any] = {}
+    artifacts: JsonObject = {}
 
 
 class RunEvidence:
@@ -225,9 +226,7 @@ class RunEvidence:
             e.kind == "note", e.topic == escape_text(ADMISSION), e.seq <= last
         )
         with translate_decode_errors(self._folder):
-            told = [
-                decode_value(raw, dict[str, Any]) for raw in connection.execute(query).scalars()
-            ]
+            told = [decode_value(raw, JsonObject) for raw in connection.execute(query).scalars()]
         for each in told:
             for candidate in each.get("candidates", ()):
                 self.evidence.bar_candidate(candidate)
@@ -321,13 +320,13 @@ def result_before(connection: Connection, folder: Path, seq: int) -> RunResult |
         return _before[name]
 
 
-def last_state(connection: Connection) -> dict[str, Any]:
+def last_state(connection: Connection) -> JsonObject:
     """The body of the newest state event; {} without one."""
     states = sql.select(sql.event.c.body).where(
         sql.event.c.kind == "state", sql.event.c.topic.is_not(None)
     )
     raw = connection.execute(states.order_by(sql.event.c.seq.desc()).limit(1)).scalar()
-    return {} if raw is None else decode_value(raw, dict[str, Any])
+    return {} if raw is None else decode_value(raw, JsonObject)
 
 
 def result_of(connection: Connection, folder: Path) -> RunResult | None:

@@ -16,6 +16,7 @@ import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
+from culmen.core.json import JsonObject
 from culmen.store import sql, views
 from culmen.store.codec import decode_value, parse_result, text_bytes, unescape_text
 from culmen.store.database import open_snapshot
@@ -93,7 +94,7 @@ def _write_candidates(run: Path, out: Path, count: int) -> int:
             path = folder / _safe_part_path(name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text_bytes(text))
-        about: dict[str, Any] = {
+        about: JsonObject = {
             **msgspec.to_builtins(row),
             "origin": msgspec.to_builtins(detail.candidate.origin),
         }
@@ -224,7 +225,7 @@ def _encodes_alike(seen: Observation) -> bool:
 
 def _export_line(row: Sequence[Any], came: Any) -> _Line:
     seq, when, kind, effect, _, key, mark, elapsed, _, body, _, _ = row
-    told = _EMPTY if body is None else encode_standard_json(decode_value(body, dict[str, Any]))
+    told = _EMPTY if body is None else encode_standard_json(decode_value(body, JsonObject))
     if not _LEAST <= elapsed < _GREATEST:
         elapsed = msgspec.Raw(repr(elapsed).encode())
     return _Line(

@@ -79,7 +79,9 @@ def leave_message(
 def waiting_messages(run: Path) -> list[InboxMessage]:
     """Messages not yet journaled, oldest first; other files in the inbox are ignored."""
     if (address := read_pointer(run)) is not None:
-        return [decode_value(raw, InboxMessage) for raw in _postgres_module().message_bodies(address)]
+        return [
+            decode_value(raw, InboxMessage) for raw in _postgres_module().message_bodies(address)
+        ]
     try:
         names = sorted(
             entry.name for entry in os.scandir(run / FOLDER) if entry.name.endswith(".json")

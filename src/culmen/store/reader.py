@@ -15,6 +15,7 @@ from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import JournalDamaged
 from culmen.core.evaluation import Observation
 from culmen.core.event import Entry, Event
+from culmen.core.json import JsonObject
 from culmen.store import sql
 from culmen.store.codec import (
     Blobs,
@@ -281,7 +282,7 @@ def _parse_row(row: Sequence[Any], blobs: Blobs) -> Any:
 
 def _build_event(row: Sequence[Any], result: Any) -> Event:
     seq, when, kind, effect, _, key, mark, elapsed, _, body, _, _ = row
-    told = {} if body is None else decode_value(body, dict[str, Any])
+    told = {} if body is None else decode_value(body, JsonObject)
     return Event(
         seq,
         when,

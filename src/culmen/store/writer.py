@@ -19,6 +19,7 @@ from culmen.core.brief import OVER_LIMIT, Proposal, Text
 from culmen.core.errors import RunLocked, Unavailable
 from culmen.core.evaluation import LEVELS, Observation, Status, culprit_of, is_excused, trust_rank
 from culmen.core.event import Edits, Entry, Event
+from culmen.core.json import JsonObject
 from culmen.core.usage import Usage, total_usage
 from culmen.store import schema
 from culmen.store.codec import (
@@ -557,7 +558,7 @@ UNCERTAIN = ("uncertain", "", "")  # row for the possible cost of calls that did
 
 # Frequent inserts: compiled once by SQLAlchemy, run by the driver's `executemany`.
 
-_UPSERT: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+_UPSERT: JsonObject = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 class Inserts:

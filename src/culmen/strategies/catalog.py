@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import Any, Union, cast, get_args, get_origin
 
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.core.ports import MinimalStrategy, Strategy, with_protocol_defaults
 from culmen.memory.priorities import Quantile
 from culmen.strategies.settings import About, field_hints
@@ -102,7 +103,7 @@ def make_strategy(name: str, settings: Mapping[str, str] | None = None) -> Minim
     """
     cls, where = strategy_class(name), f"strategy {name}"
     fields = field_hints(cls) if _is_dataclass(cls) else {}
-    values: dict[str, Any] = {}
+    values: JsonObject = {}
     for key, text in _expand_preset(cls, dict(settings or {}), where).items():
         field = key.strip().replace("-", "_")
         if field not in fields:
@@ -176,7 +177,7 @@ def _expand_preset(cls: Any, given: dict[str, str], where: str) -> dict[str, str
     return presets[chosen] | given
 
 
-def describe_strategy(name: str) -> dict[str, Any]:
+def describe_strategy(name: str) -> JsonObject:
     """A strategy's page as plain data.
 
     Keys: name, path, title, paper, doc, fields [{name, type, default, doc}].
@@ -219,7 +220,7 @@ def value_text(value: Any) -> str:
     )
 
 
-def strategy_config(strategy: Any) -> dict[str, Any]:
+def strategy_config(strategy: Any) -> JsonObject:
     """`{path, config}` for the journal, from which `revive` makes an equal strategy.
 
     `config` is None for an object that is not a dataclass and carries state: such an object has to
@@ -281,7 +282,7 @@ def _is_dataclass(thing: Any) -> bool:
     return dataclasses.is_dataclass(thing)
 
 
-def _plain_fields(thing: Any) -> dict[str, Any]:
+def _plain_fields(thing: Any) -> JsonObject:
     return {
         field.name: _plain_value(getattr(thing, field.name), field.name)
         for field in dataclasses.fields(thing)
@@ -311,7 +312,7 @@ def _revive_value(plain: Any) -> Any:
     if isinstance(plain, list | tuple):
         return tuple(_revive_value(item) for item in cast(Iterable[Any], plain))
     if isinstance(plain, dict):
-        data = cast(dict[str, Any], plain)
+        data = cast(JsonObject, plain)
         return (
             find_by_path(data["import"])
             if "import" in data

@@ -6,10 +6,11 @@ It is the baseline of the program-search family.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from culmen.core.brief import Brief, Exhibit
 from culmen.core.candidate import Candidate
+from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
 from culmen.memory.grid import GridIsland, Selection
 from culmen.strategies.judging import Judge
@@ -89,7 +90,7 @@ class MapElites:
 
     async def insert_programs(
         self, lab: Lab, island: GridIsland, judge: Judge, programs: tuple[Candidate, ...]
-    ) -> list[dict[str, Any]]:
+    ) -> list[JsonObject]:
         """Evaluate new candidates and insert those that scored; their outcomes."""
         judged = await judge.judge_candidates(lab, judge.take_unknown(programs))
         return [

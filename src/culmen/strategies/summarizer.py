@@ -11,9 +11,10 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from culmen.core.evaluation import Case
+from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
 from culmen.core.task import Objective
 from culmen.memory.priorities import Quantile, interpolated_quantile
@@ -149,7 +150,7 @@ def contrast_pairs(
     cases: Mapping[str, Case],
     rng: Random,
     objective: Objective,
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Up to `programs` members with one success and one failure each, drawn at random.
 
     They have about `chars` characters in all. A program with only one kind of trajectory gives that
@@ -157,14 +158,14 @@ def contrast_pairs(
     the best by mean and half are drawn at random from the rest.
     """
     chosen = queue.sample_rows(programs, rng)
-    pairs: list[dict[str, Any]] = []
+    pairs: list[JsonObject] = []
     for row in chosen:
         share = chars // len(chosen)
         candidate = queue.candidates[row]
         good, bad = split_by_success(queue.traces.traces_of(candidate.id), level)
         told = queue.statistics.entry_summary(candidate.id)
         mean = None if told.mean is None else objective.score(told.mean)
-        pair: dict[str, Any] = {"id": candidate.id, "mean score": mean, "count": told.observations}
+        pair: JsonObject = {"id": candidate.id, "mean score": mean, "count": told.observations}
         pair["failures"] = told.failures
         pair["program"] = shorten_middle(candidate.text, share // 2)
         for name, traces in (("success", good), ("failure", bad)):
@@ -187,9 +188,9 @@ def shorten_middle(text: str, chars: int) -> str:
 
 def _trace_data(
     trace: Trace, cases: Mapping[str, Case], chars: int, objective: Objective
-) -> dict[str, Any]:
+) -> JsonObject:
     score = None if trace.reward is None else objective.score(trace.reward)
-    plain: dict[str, Any] = {"case": trace.case, "score": score, "status": trace.status}
+    plain: JsonObject = {"case": trace.case, "score": score, "status": trace.status}
     share = chars // (2 + len(trace.texts))
     if trace.metrics:
         plain["metrics"] = dict(sorted(trace.metrics.items())[:_METRICS])

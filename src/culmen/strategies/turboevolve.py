@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count, cycle, repeat
-from typing import Annotated, Any
+from typing import Annotated
 
 from culmen.core.brief import Brief, Exhibit
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
+from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
 from culmen.memory.grid import Elite, GridIsland, Placement, Selection, migrate_to_next
 from culmen.strategies.judging import Judge
@@ -210,7 +211,7 @@ def _candidate_outcomes(
     candidates: Sequence[Candidate],
     judged: Judged,
     placed: dict[str, Placement],
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Outcome of each candidate in the order of the reply.
 
     Rank, status, reward and cell (Section 6).
@@ -228,7 +229,7 @@ def _candidate_outcomes(
 
 def _candidate_outcome(
     island: GridIsland, rollout: Rollout, elite: Elite | None, placed: dict[str, Placement]
-) -> dict[str, Any]:
+) -> JsonObject:
     if elite is None:
         return {"status": next((o.status.value for o in rollout.observations if not o.ok), "lost")}
     return {
@@ -238,7 +239,7 @@ def _candidate_outcome(
     }
 
 
-def _elite_data(island: GridIsland, elite: Elite) -> dict[str, Any]:
+def _elite_data(island: GridIsland, elite: Elite) -> JsonObject:
     """Id, reward, features, and present cell of an elite, for the journal.
 
     All cells within one note belong to one layout of the grid.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from culmen.core.candidate import Candidate
+from culmen.core.json import JsonObject
 
 Vector = Sequence[float]
 
@@ -26,7 +27,7 @@ class SemanticFilter(Protocol):
     def admit(
         self, candidates: Sequence[Candidate], vectors: Sequence[Vector]
     ) -> list[Candidate]: ...
-    def facts(self) -> dict[str, Any]: ...
+    def facts(self) -> JsonObject: ...
 
 
 def check_filter(

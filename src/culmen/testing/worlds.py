@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
-from typing import Any
 
 from msgspec.structs import replace as replaced
 
@@ -21,6 +20,7 @@ from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Result
+from culmen.core.json import JsonObject
 from culmen.core.task import Objective, Task, parse_constraint, parse_metric_goals
 from culmen.core.usage import Usage
 from culmen.testing.landscape import PART, Landscape
@@ -381,7 +381,7 @@ class FrontWorld(Landscape):
         )
 
     @property
-    def objectives(self) -> dict[str, Any]:
+    def objectives(self) -> JsonObject:
         """The objectives as a person writes them."""
         return {
             "accuracy": {"direction": "max", "reference": 0.0},

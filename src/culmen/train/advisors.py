@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.core.task import digest_pieces
 from culmen.train.craft import DONE, SETTINGS, Persona, restore_checkpoint
 from culmen.train.engine import BATCH, PolicyEngine
@@ -30,7 +30,7 @@ from culmen.train.torch_engine import TorchEngine
 Messages = list[dict[str, str]]
 
 
-def policy_settings(run: Path) -> dict[str, Any]:
+def policy_settings(run: Path) -> JsonObject:
     """The payload of the run's `train.open`. Raises `UserError` for a run without one."""
     file = run / "policy" / SETTINGS
     if not file.is_file():
@@ -73,7 +73,7 @@ def open_policy(run: Path, version: int | None = None) -> PolicyEngine:
     return engine
 
 
-def export_advisor(run: Path, version: int | None, out: Path) -> dict[str, Any]:
+def export_advisor(run: Path, version: int | None, out: Path) -> JsonObject:
     """Export an advisor for other programs; return a description of the files.
 
     They are an adapter of a base model, or a whole model. Raises `UserError` if `out` is not an
@@ -130,7 +130,7 @@ class AdvisorChat:
         return reply
 
 
-Make = Callable[[dict[str, Any]], tuple[PolicyEngine, Persona]]
+Make = Callable[[JsonObject], tuple[PolicyEngine, Persona]]
 
 
 def policy_maker(render: Render, folder: Path | None = None) -> Make:
@@ -139,7 +139,7 @@ def policy_maker(render: Render, folder: Path | None = None) -> Make:
     `render` fills a step's template; `folder` is the run's.
     """
 
-    def make(payload: dict[str, Any]) -> tuple[PolicyEngine, Persona]:
+    def make(payload: JsonObject) -> tuple[PolicyEngine, Persona]:
         if payload["policy"] == "tiny":
             return _tiny_policy(payload)
         spec = payload.get("engine") or {}
@@ -157,7 +157,7 @@ def policy_maker(render: Render, folder: Path | None = None) -> Make:
     return make
 
 
-def _tiny_policy(payload: dict[str, Any]) -> tuple[PolicyEngine, Persona]:
+def _tiny_policy(payload: JsonObject) -> tuple[PolicyEngine, Persona]:
     if payload.get("engine"):
         raise UserError(
             "the tiny policy runs in this process only",
@@ -174,7 +174,7 @@ def _tiny_policy(payload: dict[str, Any]) -> tuple[PolicyEngine, Persona]:
     )
 
 
-def _local_engine(payload: dict[str, Any], tokenizer: ChatTokenizer) -> TorchEngine:
+def _local_engine(payload: JsonObject, tokenizer: ChatTokenizer) -> TorchEngine:
     model = load_model(payload["policy"])
     if payload["rank"]:
         model = adapted_model(
@@ -186,7 +186,7 @@ def _local_engine(payload: dict[str, Any], tokenizer: ChatTokenizer) -> TorchEng
     )
 
 
-def _served_engine(engine: TorchEngine, spec: dict[str, Any], folder: Path | None) -> PolicyEngine:
+def _served_engine(engine: TorchEngine, spec: JsonObject, folder: Path | None) -> PolicyEngine:
     from culmen.train.served import ServedEngine, make_sampling_client
 
     if not engine.capabilities.adapter:

@@ -24,12 +24,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.event import Custom, CustomRequest
+from culmen.core.json import JsonObject
 from culmen.core.task import digest_pieces
 from culmen.core.usage import Usage
 from culmen.store.sidecar import SamplingNote
@@ -45,11 +46,11 @@ class Persona(Protocol):
     `grammar` returns the most tokens of a reply, and the words it may use (none: any text).
     """
 
-    def step_prompt(self, step: str, slots: dict[str, Any]) -> str: ...
+    def step_prompt(self, step: str, slots: JsonObject) -> str: ...
 
-    def reply_limits(self, step: str, slots: dict[str, Any]) -> tuple[int, tuple[str, ...]]: ...
+    def reply_limits(self, step: str, slots: JsonObject) -> tuple[int, tuple[str, ...]]: ...
 
-    def step_answer(self, step: str, text: str, slots: dict[str, Any], seed: int) -> str: ...
+    def step_answer(self, step: str, text: str, slots: JsonObject, seed: int) -> str: ...
 
 
 class TrainCraft:
@@ -60,7 +61,7 @@ class TrainCraft:
     """
 
     def __init__(
-        self, folder: Path, make: Callable[[dict[str, Any]], tuple[PolicyEngine, Persona]]
+        self, folder: Path, make: Callable[[JsonObject], tuple[PolicyEngine, Persona]]
     ) -> None:
         self._folder, self._make = folder, make
         self._thread = ThreadPoolExecutor(1, "policy")
@@ -177,7 +178,7 @@ class TrainCraft:
         self._loaded = True
         return self._made
 
-    def _write_checkpoint(self, engine: PolicyEngine, done: dict[str, Any]) -> None:
+    def _write_checkpoint(self, engine: PolicyEngine, done: JsonObject) -> None:
         """Write a checkpoint beside its place, move it there, and drop those no longer needed."""
         final = self._checkpoint_folder(engine.version)
         partial = final.with_name(f"{final.name}.partial")
@@ -284,7 +285,7 @@ def _update_speed(told: dict[str, float], seconds: float) -> dict[str, float]:
     return {"seconds": seconds, "tokens_per_second": told.get("tokens", 0.0) / max(seconds, 1e-9)}
 
 
-def _write_json(path: Path, data: dict[str, Any]) -> None:
+def _write_json(path: Path, data: JsonObject) -> None:
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(data))
     partial.rename(path)

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.train.engine import import_extra
 
-Render = Callable[[str, dict[str, Any]], tuple[str, str]]
+Render = Callable[[str, JsonObject], tuple[str, str]]
 
 
 class ChatTokenizer:
@@ -50,18 +51,18 @@ class ChatPersona:
     def __init__(self, tokenizer: ChatTokenizer, render: Render, most: int) -> None:
         self._tokenizer, self._render, self._most = tokenizer, render, most
 
-    def step_prompt(self, step: str, slots: dict[str, Any]) -> str:
+    def step_prompt(self, step: str, slots: JsonObject) -> str:
         """Both messages in the chat format."""
         system, user = self._render(f"advisor.{step}", slots)
         return self._tokenizer.chat_prompt(
             [{"role": "system", "content": system}, {"role": "user", "content": user}]
         )
 
-    def reply_limits(self, step: str, slots: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
+    def reply_limits(self, step: str, slots: JsonObject) -> tuple[int, tuple[str, ...]]:
         """The most tokens of a reply, without a limit on its words."""
         return self._most, ()
 
-    def step_answer(self, step: str, text: str, slots: dict[str, Any], seed: int) -> str:
+    def step_answer(self, step: str, text: str, slots: JsonObject, seed: int) -> str:
         """The text without a reasoning section."""
         return text.rpartition("</think>")[2]
 
@@ -201,7 +202,7 @@ class MenuPersona:
     def __init__(self, menu: dict[str, str]) -> None:
         self._menu = menu
 
-    def step_prompt(self, step: str, slots: dict[str, Any]) -> str:
+    def step_prompt(self, step: str, slots: JsonObject) -> str:
         """The latest failures by kind of edit, the options if there are any, and the step."""
         failed = [
             name
@@ -211,7 +212,7 @@ class MenuPersona:
         options = [_edit_kind(o["hypothesis"]) for o in slots.get("options", ())]
         return " ".join(["failed", *failed[:3], *(["among", *options] if options else []), step])
 
-    def reply_limits(self, step: str, slots: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
+    def reply_limits(self, step: str, slots: JsonObject) -> tuple[int, tuple[str, ...]]:
         """The most words of a reply, and the words it may use.
 
         To generate: one word of the menu per hypothesis. To select: one word of the options.
@@ -220,7 +221,7 @@ class MenuPersona:
             return 1, tuple(_edit_kind(o["hypothesis"]) for o in slots["options"])
         return int(slots.get("count", 1)), tuple(self._menu)
 
-    def step_answer(self, step: str, text: str, slots: dict[str, Any], seed: int) -> str:
+    def step_answer(self, step: str, text: str, slots: JsonObject, seed: int) -> str:
         """JSON in the form of a larger model's reply; words that form no answer stay unchanged.
 
         The same kind of edit is another experiment each time it is drawn, so choices carry a

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from culmen.core.errors import Unavailable, UserError
+from culmen.core.json import JsonObject
 from culmen.train.engine import Ask, Datum, PolicySample, Progress, Rules
 from culmen.train.torch_engine import TorchEngine
 
@@ -183,7 +184,7 @@ class _Http:
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
 
-    def post(self, path: str, body: dict[str, Any], known: str = "\0") -> dict[str, Any]:
+    def post(self, path: str, body: JsonObject, known: str = "\0") -> JsonObject:
         """The server's answer; {} if it is text.
 
         A refusal that contains `known` counts as success. Raises `Unavailable` for any other, and

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from culmen.core.errors import Unavailable, UserError
+from culmen.core.json import JsonObject
 from culmen.train.engine import (
     Ask,
     Capabilities,
@@ -76,7 +77,7 @@ class TinkerEngine:
         )
 
     @classmethod
-    def from_payload(cls, payload: dict[str, Any], tokenizer: ChatTokenizer) -> TinkerEngine:
+    def from_payload(cls, payload: JsonObject, tokenizer: ChatTokenizer) -> TinkerEngine:
         """The engine for the payload of `train.open`.
 
         Raises `UserError` for unsupported settings.
@@ -316,7 +317,7 @@ class TinkerEngine:
         """
         types, before = self._sdk.types, [0.0] * (len(sample.prompt) - 1)
         sequence = [*sample.prompt, *sample.response]
-        inputs: dict[str, Any] = {"target_tokens": sequence[1:]}
+        inputs: JsonObject = {"target_tokens": sequence[1:]}
         if loss == "ppo":
             inputs |= {"logprobs": before + list(sample.logprobs)}
             inputs |= {"advantages": before + [advantage] * len(sample.response)}

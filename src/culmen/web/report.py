@@ -27,6 +27,7 @@ from urllib.parse import quote
 import msgspec
 
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.core.pictures import is_picture
 from culmen.store import views
 from culmen.store.views import CandidateQuery
@@ -295,7 +296,7 @@ class Gathered(msgspec.Struct):
     `left_out` lists omissions in words; `packed` documents are compressed in the file.
     """
 
-    documents: dict[str, Any]
+    documents: JsonObject
     candidates: int
     rows: int
     full: int
@@ -351,11 +352,11 @@ def _gather_all(run: Digest) -> Gathered:
 
 def _report_documents(
     run: Digest,
-    pages: dict[str, Any],
-    table: dict[str, Any],
-    whole: dict[str, Any],
+    pages: JsonObject,
+    table: JsonObject,
+    whole: JsonObject,
     left_out: list[str],
-) -> dict[str, Any]:
+) -> JsonObject:
     for name in ("head", "overview"):
         pages[name] |= {"path": "", "owner": None}  # private to the machine it was made on
     best = views.best_result(run.run)
@@ -374,16 +375,16 @@ def _report_documents(
     }
 
 
-def _candidate_table(run: Digest, rows: int) -> dict[str, Any]:
+def _candidate_table(run: Digest, rows: int) -> JsonObject:
     found = candidate_table_rows(
         run, views.candidate_page(run.run, CandidateQuery(limit=rows)).rows
     )
     return PAGES["candidates"](run, {"limit": "1"}) | {"rows": found, "limit": rows}
 
 
-def _full_candidates(run: Digest, leaders: list[str], left_out: list[str]) -> dict[str, Any]:
+def _full_candidates(run: Digest, leaders: list[str], left_out: list[str]) -> JsonObject:
     """Candidates by id, the most informative first, up to `_ALL` bytes in total."""
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     size, cut = 0, 0
     for name in _candidates_to_include(run, leaders):
         document, kept = _bound_document(PAGES["candidate"](run, {"id": name}), _CANDIDATE)
@@ -428,19 +429,19 @@ def _initial_program_id(run: Digest) -> str:
     return seeds[0].id if seeds else ""
 
 
-def _single_run_list(run: Digest) -> dict[str, Any]:
+def _single_run_list(run: Digest) -> JsonObject:
     """The list of runs with only this one: the front end then shows no other."""
     return {"runs": [{"name": run.name}], "single": True, "folder": ""}
 
 
-def _bound_document(document: dict[str, Any], most: int) -> tuple[dict[str, Any], int]:
+def _bound_document(document: JsonObject, most: int) -> tuple[JsonObject, int]:
     """The document with its longest texts cut until it has at most `most` bytes.
 
     The second value is the length of cut texts in characters, 0 if none was cut.
     """
     if len(encode_document(document)) <= most:
         return document, 0
-    shorter: dict[str, Any] = document
+    shorter: JsonObject = document
     for kept in _TEXTS:
         shorter = _map_texts(
             msgspec.to_builtins(document), lambda text, kept=kept: _shorten_text(text, kept)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from culmen.core.errors import CulmenError, UserError
+from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
 from culmen.store import views
 from culmen.store.address import has_run, journal_file, read_pointer
@@ -57,7 +58,7 @@ class Digest:
         self._notes: list[StrategyNote] = []
         self._open: dict[int, int] = {}
         self._read_to: dict[str, int] = {}  # last event read for each part
-        self.kept: dict[str, Any] = {}  # data that pages have read so far
+        self.kept: JsonObject = {}  # data that pages have read so far
         self._memos: dict[str, tuple[int, Any]] = {}
         self._meta: RunMeta | None = None
         self._lock = threading.Lock()

@@ -22,6 +22,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from culmen.core.errors import CulmenError, UserError
+from culmen.core.json import JsonObject
 from culmen.store import inbox, sidecar, views
 from culmen.store.archive import archive_run, delete_run
 from culmen.web.pages import PAGES, compare_page
@@ -76,7 +77,7 @@ class Dashboard:
         return FileResponse(path, media_type=_TYPES[path.suffix])
 
     async def _serve_runs(self, request: Request) -> Response:
-        def make() -> dict[str, Any]:
+        def make() -> JsonObject:
             lines = [
                 msgspec.to_builtins(line)
                 | {"name": name, "curve": self.runs.progress_curve(line) if n < _DRAWN else []}
@@ -99,7 +100,7 @@ class Dashboard:
         names = request.query_params.getlist("run")
         params = dict(request.query_params)
 
-        def make() -> dict[str, Any]:
+        def make() -> JsonObject:
             lines = dict(self.runs.list_lines())
             readable = sorted(name for name, line in lines.items() if line.task)
             chosen = [name for name in readable if name in names or not names]
@@ -262,7 +263,7 @@ class ChangeStream:
     not block the server.
     """
 
-    def __init__(self, look: Callable[[], object], tell: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, look: Callable[[], object], tell: Callable[[], JsonObject]) -> None:
         self._look, self._tell = look, tell
         self._listeners: set[asyncio.Queue[str]] = set()
         self._task: asyncio.Task[None] | None = None
@@ -310,7 +311,7 @@ class ChangeStream:
 # deletion.
 
 
-def perform_action(run: Path, what: str, message: Any) -> dict[str, Any]:
+def perform_action(run: Path, what: str, message: Any) -> JsonObject:
     """Perform an action on a run and return its result; raises `UserError`.
 
     stop: `{"pause": bool}` · hint: `{"text": "..."}` · candidate: `{"parts": {name: text}}`: these
@@ -344,7 +345,7 @@ def perform_action(run: Path, what: str, message: Any) -> dict[str, Any]:
     return {"id": sent.message.id, "taken": sent.live}
 
 
-def _write_labels(run: Path, tags: Any, remark: Any) -> dict[str, Any]:
+def _write_labels(run: Path, tags: Any, remark: Any) -> JsonObject:
     if (
         not isinstance(tags, list)
         or not all(isinstance(tag, str) for tag in tags)
@@ -355,7 +356,7 @@ def _write_labels(run: Path, tags: Any, remark: Any) -> dict[str, Any]:
     return _read_labels(run)
 
 
-def _read_labels(run: Path) -> dict[str, Any]:
+def _read_labels(run: Path) -> JsonObject:
     found = sidecar.read_labels(run)
     return {"tags": found.tags, "remark": found.remark}
 

@@ -32,6 +32,7 @@ from culmen.agents.adapters.headless import (
     value_at,
     wait_for_exit,
 )
+from culmen.core.json import JsonObject
 
 OPEN_SECONDS = 300.0  # some programs load for a minute from a cold disk
 _UNREAD = 8 << 20  # unread bytes after which a program counts as broken
@@ -58,7 +59,7 @@ class ProgramTransport:
         self._writer, self._heard = pipes.stdin, heard
         self._lines = aiter(LineReader(pipes.stdout, self.over))
 
-    async def send(self, message: dict[str, Any]) -> None:
+    async def send(self, message: JsonObject) -> None:
         if self.why or self._writer.is_closing():
             return
         self._writer.write(msgspec.json.encode(message) + b"\n")
@@ -66,7 +67,7 @@ class ProgramTransport:
             self.why = "it does not read what it is told"
             self.over.set()
 
-    async def receive(self) -> dict[str, Any] | None:
+    async def receive(self) -> JsonObject | None:
         async for line in self._lines:
             self._heard(ProgramEvent("life"))
             if self.why:
@@ -80,7 +81,7 @@ class ProgramTransport:
         self.over.set()
 
 
-def _well_formed(message: dict[str, Any] | None) -> dict[str, Any] | None:
+def _well_formed(message: JsonObject | None) -> JsonObject | None:
     """The message reduced to fields that the SDK can read; None if it is not JSON-RPC."""
     if message is None:
         return None
@@ -210,7 +211,7 @@ class AcpDialogue:
         await self._switch_to_free_mode(opened)
 
     async def _load_or_create_session(self, hello: Any) -> Any:
-        where: dict[str, Any] = {"cwd": self._job.tree, "mcpServers": []}
+        where: JsonObject = {"cwd": self._job.tree, "mcpServers": []}
         if self._job.resume and value_at(hello, "agentCapabilities", "loadSession") is True:
             return await self._send_request("session_load", sessionId=self._job.resume, **where)
         opened = await self._send_request("session_new", **where)
@@ -257,9 +258,7 @@ class AcpDialogue:
                 self._claimed[name] = self._claimed.get(name, 0.0) + amount
         return text_at(reply, "stopReason")
 
-    async def _on_message(
-        self, method: str, params: Any, notification: bool
-    ) -> dict[str, Any] | None:
+    async def _on_message(self, method: str, params: Any, notification: bool) -> JsonObject | None:
         """Handle a message from the agent; every permission is granted."""
         if notification:
             # updates before `_open` replay the messages of a loaded session

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 from culmen.agents.adapters import (
     Adapter,
@@ -20,6 +19,7 @@ from culmen.agents.adapters import (
     programs,
 )
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 
 NATIVE: dict[str, type[Adapter]] = {
     "claude": native.ClaudeCode,
@@ -183,7 +183,7 @@ def _version_key(version: str) -> tuple[int, ...]:
     )
 
 
-def survey_agents() -> list[dict[str, Any]]:
+def survey_agents() -> list[JsonObject]:
     """One row per known agent, as plain data; versions are queried in parallel."""
     agents = [adapter_by_name(kind) for kind in (*NATIVE, *(f"acp:{name}" for name in KNOWN))]
     names = list(dict.fromkeys(agent.program for agent in agents))
@@ -200,7 +200,7 @@ def _installed_version(program: str) -> str | None:
         return None
 
 
-def _agent_row(agent: Adapter, version: str | None) -> dict[str, Any]:
+def _agent_row(agent: Adapter, version: str | None) -> JsonObject:
     known = TESTED.get(agent.program, TestedVersions())
     return {
         "name": agent.name,

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from culmen.agents.adapters import AgentJob, OnEvent, Parting, Pipes, Plan, ProgramEvent
+from culmen.core.json import JsonObject
 
 # seconds for the exit after a program's last event; some wait for their background processes
 LEAVE_SECONDS = 60.0
@@ -115,7 +116,7 @@ async def wait_for_exit(wait: Awaitable[int], gone: asyncio.Event) -> int:
         gone.set()
 
 
-def parse_json_line(line: bytes) -> dict[str, Any] | None:
+def parse_json_line(line: bytes) -> JsonObject | None:
     """The JSON object on a line; None for anything else."""
     line = line.strip()
     if not line.startswith(b"{"):
@@ -154,7 +155,7 @@ def number_at(value: Any, *path: str | int) -> float:
     return float(found) if good else 0.0
 
 
-def objects_at(value: Any, *path: str | int) -> list[dict[str, Any]]:
+def objects_at(value: Any, *path: str | int) -> list[JsonObject]:
     """The objects in the list at a path."""
     found = value_at(value, *path)
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
@@ -194,7 +195,7 @@ class StreamReading:
         if not self.stuck:
             self.report_event("life")
 
-    def read_event(self, event: dict[str, Any]) -> None:
+    def read_event(self, event: JsonObject) -> None:
         """Read one event; it must not raise, whatever the event holds."""
         raise NotImplementedError
 

@@ -25,6 +25,7 @@ from culmen.agents.adapters.headless import (
     value_at,
 )
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 
 # variable with the gateway's token, for programs with settings of their own
 TOKEN_VARIABLE = "CULMEN_AGENT_TOKEN"
@@ -65,7 +66,7 @@ class ClaudeReading(StreamReading):
         self._tools: set[str] = set()
         self._done: set[str] = set()
 
-    def read_event(self, event: dict[str, Any]) -> None:
+    def read_event(self, event: JsonObject) -> None:
         kind = text_at(event, "type")
         self.note_session(text_at(event, "session_id"))
         if kind == "assistant":
@@ -86,7 +87,7 @@ class ClaudeReading(StreamReading):
                 f"{number_at(event, 'attempt'):g}"
             )
 
-    def _read_assistant_message(self, event: dict[str, Any]) -> None:
+    def _read_assistant_message(self, event: JsonObject) -> None:
         for part in objects_at(event, "message", "content"):
             which = text_at(part, "type")
             if which == "text":
@@ -99,7 +100,7 @@ class ClaudeReading(StreamReading):
                     "tool", f"{text_at(part, 'name')} {short_line(value_at(part, 'input'))}"
                 )
 
-    def _read_result(self, event: dict[str, Any]) -> None:
+    def _read_result(self, event: JsonObject) -> None:
         self.over, self.fault = True, ""
         subtype, said = text_at(event, "subtype"), text_at(event, "result")
         self.word = said.strip() or self.word
@@ -184,7 +185,7 @@ class CodexReading(StreamReading):
     Its usage counts the whole thread, so the claims of earlier processes are subtracted.
     """
 
-    def read_event(self, event: dict[str, Any]) -> None:
+    def read_event(self, event: JsonObject) -> None:
         kind = text_at(event, "type")
         self.note_session(text_at(event, "thread_id"))
         if kind in ("item.started", "item.completed"):
@@ -260,7 +261,7 @@ def opencode_files(job: AgentJob) -> dict[str, str]:
 
     Raises UserError without a model.
     """
-    settings: dict[str, Any] = {
+    settings: JsonObject = {
         "permission": {"*": "allow"},
         "autoupdate": False,
         "share": "disabled",
@@ -305,7 +306,7 @@ class OpenCodeReading(StreamReading):
     The last call is the one that did not end in a tool call.
     """
 
-    def read_event(self, event: dict[str, Any]) -> None:
+    def read_event(self, event: JsonObject) -> None:
         kind = text_at(event, "type")
         self.note_session(text_at(event, "sessionID"))
         part = value_at(event, "part")
@@ -390,7 +391,7 @@ class GeminiReading(StreamReading):
 
     _pieces = ""
 
-    def read_event(self, event: dict[str, Any]) -> None:
+    def read_event(self, event: JsonObject) -> None:
         kind = text_at(event, "type")
         self.note_session(text_at(event, "session_id"))
         if kind == "message" and text_at(event, "role") == "assistant":
@@ -411,7 +412,7 @@ class GeminiReading(StreamReading):
         pieces, self._pieces = self._pieces, ""
         self.note_message(pieces)
 
-    def _read_result(self, event: dict[str, Any]) -> None:
+    def _read_result(self, event: JsonObject) -> None:
         self.over = True
         stats = value_at(event, "stats")
         self.add_claimed_usage(
@@ -456,7 +457,7 @@ def cursor_environment() -> dict[str, str]:
 class CursorReading(StreamReading):
     """Reader of Cursor's events: Claude Code's shape, with separate events for tool calls."""
 
-    def read_event(self, event: dict[str, Any]) -> None:
+    def read_event(self, event: JsonObject) -> None:
         kind = text_at(event, "type")
         self.note_session(text_at(event, "session_id"))
         if kind == "assistant":

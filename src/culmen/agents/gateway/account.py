@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from culmen.agents.gateway.formats import ClippedText
+from culmen.core.json import JsonObject
 from culmen.core.usage import Budget, Usage
 from culmen.llm.spec import ModelSpec, Provider
 
@@ -186,8 +187,8 @@ class Transcript:
 
     def append_row(
         self,
-        facts: dict[str, Any],
-        request: dict[str, Any],
+        facts: JsonObject,
+        request: JsonObject,
         listed: str,
         reply: Any,
         scrub: Callable[[str], str],

@@ -17,10 +17,11 @@ from culmen.agents.gateway.exchange import ANY, AgentRequest, Exchange, Provider
 from culmen.agents.gateway.formats import RequestRefused, WireFormat, parse_route
 from culmen.agents.gateway.wires import FORMATS
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
 from culmen.llm.spec import ModelSpec
 
-Receive = Callable[[], Awaitable[dict[str, Any]]]
+Receive = Callable[[], Awaitable[JsonObject]]
 CREATED = 1_700_000_000  # models must have a date; its value has no meaning
 
 
@@ -44,7 +45,7 @@ class GatewayApp:
     def __init__(self, gateway: GatewayState) -> None:
         self._gateway = gateway
 
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: JsonObject, receive: Receive, send: Send) -> None:
         from starlette.requests import Request
 
         if scope["type"] != "http":
@@ -184,7 +185,7 @@ async def _read_request_body(ask: AgentRequest, receive: Receive, longest: int) 
             return bytes(body)
 
 
-def _model_list(account: AgentAccount, ask: AgentRequest) -> dict[str, Any]:
+def _model_list(account: AgentAccount, ask: AgentRequest) -> JsonObject:
     """The models that this agent may name, in OpenAI's, Anthropic's or Google's format."""
     names = sorted(
         entry.model if name == ANY and isinstance(entry, ModelSpec) else name
@@ -237,7 +238,7 @@ def _error_format(path: str) -> str:
 
 
 async def send_refusal(
-    refused: RequestRefused, form: WireFormat, scope: dict[str, Any], send: Send
+    refused: RequestRefused, form: WireFormat, scope: JsonObject, send: Send
 ) -> None:
     """Send a refusal; clients are asked not to retry a final one, such as a spent budget."""
     headers = {"x-should-retry": "false" if refused.is_final else "true"}
@@ -247,8 +248,8 @@ async def send_refusal(
 
 async def send_json(
     status: int,
-    body: dict[str, Any],
-    scope: dict[str, Any],
+    body: JsonObject,
+    scope: JsonObject,
     send: Send,
     headers: dict[str, str] | None = None,
 ) -> None:
@@ -258,7 +259,7 @@ async def send_json(
     await JSONResponse(body, status, headers)(scope, _receive_disconnect, send)
 
 
-async def _receive_disconnect() -> dict[str, Any]:
+async def _receive_disconnect() -> JsonObject:
     return {"type": "http.disconnect"}
 
 

@@ -20,6 +20,7 @@ from culmen.agents.gateway.formats import (
 )
 from culmen.agents.gateway.wires import is_usage_event
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
 from culmen.llm.call import Tokens
 from culmen.llm.limits import RateLimiter
@@ -80,8 +81,8 @@ class Exchange:
         self._began, self._started, self._billable = time.monotonic(), False, False
         self._reader: ReplyReader = ask.form.new_reader()
         self._model: ModelSpec | None = None
-        self.request: dict[str, Any] = {}
-        self.facts: dict[str, Any] = {
+        self.request: JsonObject = {}
+        self.facts: JsonObject = {
             "time": round(time.time(), 3),
             "format": ask.form.name,
             "action": ask.action,
@@ -94,7 +95,7 @@ class Exchange:
         return self._started
 
     @property
-    def reply(self) -> dict[str, Any]:
+    def reply(self) -> JsonObject:
         """The content of the reply, as far as it was received."""
         return self._reader.heard.plain_reply()
 
@@ -154,7 +155,7 @@ class Exchange:
             if why:
                 raise RequestRefused(429, why, kind="budget" if final else "busy")
 
-    def _prepare_body(self) -> tuple[dict[str, Any], bool]:
+    def _prepare_body(self) -> tuple[JsonObject, bool]:
         """The body for the provider, and True if culmen added the request for a usage event."""
         ask = self._ask
         body = self.request = _json_body(ask.raw)
@@ -304,7 +305,7 @@ class Exchange:
         await send({"type": "http.response.start", "status": status, "headers": pairs})
 
 
-def _json_body(raw: bytes) -> dict[str, Any]:
+def _json_body(raw: bytes) -> JsonObject:
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError):

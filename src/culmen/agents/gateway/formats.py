@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from culmen.core.errors import CulmenError
+from culmen.core.json import JsonObject
 from culmen.llm.call import Tokens
 from culmen.llm.spec import ModelSpec
 
@@ -44,13 +45,11 @@ class WireFormat:
         """A new reader for one reply."""
         raise NotImplementedError
 
-    def is_stream_request(self, body: dict[str, Any], action: str) -> bool:
+    def is_stream_request(self, body: JsonObject, action: str) -> bool:
         """True if the request asks for a stream."""
         return body.get("stream") is True
 
-    def with_output_limit(
-        self, body: dict[str, Any], model: ModelSpec
-    ) -> tuple[dict[str, Any], int]:
+    def with_output_limit(self, body: JsonObject, model: ModelSpec) -> tuple[JsonObject, int]:
         """The body with a limit on the reply, and the most tokens that the reply may have.
 
         The limit is the model's if the body has none. Raises `RequestRefused` if the limit is not a
@@ -58,11 +57,11 @@ class WireFormat:
         """
         raise NotImplementedError
 
-    def with_model_name(self, body: dict[str, Any], model: str) -> dict[str, Any]:
+    def with_model_name(self, body: JsonObject, model: str) -> JsonObject:
         """The body with the model's name upstream."""
         return {**body, "model": model}
 
-    def with_usage_request(self, body: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    def with_usage_request(self, body: JsonObject) -> tuple[JsonObject, bool]:
         """The body such that a streamed reply reports usage, and True if that was added."""
         return body, False
 
@@ -70,11 +69,11 @@ class WireFormat:
         """Path of the request below the upstream's address."""
         raise NotImplementedError
 
-    def error_body(self, refused: RequestRefused) -> dict[str, Any]:
+    def error_body(self, refused: RequestRefused) -> JsonObject:
         """Body of an error in the form that this format's clients expect."""
         raise NotImplementedError
 
-    def without_hosted_tools(self, body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def without_hosted_tools(self, body: JsonObject) -> tuple[JsonObject, list[str]]:
         """The body without the tools that the provider itself runs, and the names of those tools.
 
         Such tools cost extra and reach the network.
@@ -94,7 +93,7 @@ class WireFormat:
         return body, removed
 
 
-def with_tools(body: dict[str, Any], tools: list[dict[str, Any]]) -> dict[str, Any]:
+def with_tools(body: JsonObject, tools: list[JsonObject]) -> JsonObject:
     """The body with these tools; without the fields for tools if there are none.
 
     Servers refuse an empty list.
@@ -107,7 +106,7 @@ def with_tools(body: dict[str, Any], tools: list[dict[str, Any]]) -> dict[str, A
     return _without_fields({**body, "tools": tools}, gone)
 
 
-def _without_fields(body: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def _without_fields(body: JsonObject, names: tuple[str, ...]) -> JsonObject:
     return {name: value for name, value in body.items() if name not in names}
 
 
@@ -123,7 +122,7 @@ def positive_limit(value: object, name: str, default: int) -> int:
     raise RequestRefused(400, f"'{name}' must be a whole number above 0")
 
 
-def openai_error(refused: RequestRefused) -> dict[str, Any]:
+def openai_error(refused: RequestRefused) -> JsonObject:
     """Body of an error as OpenAI's two protocols send it."""
     quota = "insufficient_quota" if refused.is_final else "rate_limit_exceeded"
     kind = {401: "invalid_request_error", 403: "permission_error", 429: quota}
@@ -284,7 +283,7 @@ class ReplyRecord:
             for clip, piece in zip(self._calls[key], (name, arguments)):
                 clip.append_piece(piece)
 
-    def plain_reply(self) -> dict[str, Any]:
+    def plain_reply(self) -> JsonObject:
         """The reply as plain data with `ClippedText` texts; empty parts are left out."""
         calls = [{"name": name, "arguments": arguments} for name, arguments in self._calls.values()]
         whole = {
@@ -308,11 +307,11 @@ class ReplyReader(Protocol):
     @property
     def tokens(self) -> Tokens | None: ...
 
-    def read_full_reply(self, body: dict[str, Any]) -> None:
+    def read_full_reply(self, body: JsonObject) -> None:
         """Read a reply that came in one piece."""
         ...
 
-    def read_stream_event(self, body: dict[str, Any]) -> None:
+    def read_stream_event(self, body: JsonObject) -> None:
         """Read one event of a stream."""
         ...
 
@@ -324,12 +323,12 @@ def count_at(body: object, *names: str) -> int | None:
     return body if isinstance(body, int) and not isinstance(body, bool) and body >= 0 else None
 
 
-def objects_in(value: object) -> list[dict[str, Any]]:
+def objects_in(value: object) -> list[JsonObject]:
     """The objects of a list; other items are left out."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def object_at(body: dict[str, Any], name: str) -> dict[str, Any]:
+def object_at(body: JsonObject, name: str) -> JsonObject:
     """The object under a name; an empty one if there is none."""
     value = body.get(name)
     return value if isinstance(value, dict) else {}

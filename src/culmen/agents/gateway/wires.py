@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 from urllib.parse import quote
 
 from culmen.agents.gateway.formats import (
@@ -17,6 +16,7 @@ from culmen.agents.gateway.formats import (
     positive_limit,
     with_tools,
 )
+from culmen.core.json import JsonObject
 from culmen.llm.backends import read_tokens
 from culmen.llm.call import Tokens
 from culmen.llm.spec import ModelSpec
@@ -29,13 +29,13 @@ class ChatReader:
         self.heard, self.complete = ReplyRecord(), False
         self.tokens: Tokens | None = None
 
-    def read_full_reply(self, body: dict[str, Any]) -> None:
+    def read_full_reply(self, body: JsonObject) -> None:
         self._read_first_choice(body, "message")
 
-    def read_stream_event(self, body: dict[str, Any]) -> None:
+    def read_stream_event(self, body: JsonObject) -> None:
         self._read_first_choice(body, "delta")
 
-    def _read_first_choice(self, body: dict[str, Any], part: str) -> None:
+    def _read_first_choice(self, body: JsonObject, part: str) -> None:
         if (tokens := read_tokens(body.get("usage"))) is not None:
             self.tokens, self.complete = tokens, True
         for choice in objects_in(body.get("choices"))[:1]:
@@ -60,9 +60,7 @@ class ChatFormat(WireFormat):
     conversation = "messages"
     hosted = ("web_search",)
 
-    def with_output_limit(
-        self, body: dict[str, Any], model: ModelSpec
-    ) -> tuple[dict[str, Any], int]:
+    def with_output_limit(self, body: JsonObject, model: ModelSpec) -> tuple[JsonObject, int]:
         names = ("max_tokens", "max_completion_tokens")
         given = [
             positive_limit(body[name], name, 0) for name in names if body.get(name) is not None
@@ -72,7 +70,7 @@ class ChatFormat(WireFormat):
             return body, samples * max(given)
         return {**body, model.max_tokens_name: model.max_tokens}, samples * model.max_tokens
 
-    def with_usage_request(self, body: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    def with_usage_request(self, body: JsonObject) -> tuple[JsonObject, bool]:
         options = object_at(body, "stream_options")
         if body.get("stream") is not True or options.get("include_usage") is True:
             return body, False
@@ -84,11 +82,11 @@ class ChatFormat(WireFormat):
     def request_path(self, model: str, action: str) -> str:
         return "/chat/completions"
 
-    def error_body(self, refused: RequestRefused) -> dict[str, Any]:
+    def error_body(self, refused: RequestRefused) -> JsonObject:
         return openai_error(refused)
 
 
-def is_usage_event(body: dict[str, Any]) -> bool:
+def is_usage_event(body: JsonObject) -> bool:
     """True for the event that `include_usage` adds: no choices, only the token counts."""
     return body.get("choices") == [] and isinstance(body.get("usage"), dict)
 
@@ -106,19 +104,19 @@ class ResponsesReader:
         self.tokens: Tokens | None = None
         self._items = 0
 
-    def read_full_reply(self, body: dict[str, Any]) -> None:
+    def read_full_reply(self, body: JsonObject) -> None:
         for item in objects_in(body.get("output")):
             self._read_output_item(item)
         self._read_final_response(body)
 
-    def read_stream_event(self, body: dict[str, Any]) -> None:
+    def read_stream_event(self, body: JsonObject) -> None:
         kind = body.get("type")
         if kind == "response.output_item.done":
             self._read_output_item(object_at(body, "item"))
         elif kind in _ENDS:
             self._read_final_response(object_at(body, "response"))
 
-    def _read_final_response(self, response: dict[str, Any]) -> None:
+    def _read_final_response(self, response: JsonObject) -> None:
         self.heard.finish = str(response.get("status") or "")
         usage = response.get("usage")
         read, written = count_at(usage, "input_tokens"), count_at(usage, "output_tokens")
@@ -129,7 +127,7 @@ class ResponsesReader:
             )
             self.tokens, self.complete = Tokens(read, written, cached, stored), True
 
-    def _read_output_item(self, item: dict[str, Any]) -> None:
+    def _read_output_item(self, item: JsonObject) -> None:
         self._items += 1
         kind = str(item.get("type") or "")
         for part in objects_in(item.get("content")):
@@ -149,9 +147,7 @@ class ResponsesFormat(WireFormat):
     elsewhere = ("previous_response_id", "conversation", "prompt", "background")
     hosted = ("web_search", "file_search", "code_interpreter", "image_generation", "mcp")
 
-    def with_output_limit(
-        self, body: dict[str, Any], model: ModelSpec
-    ) -> tuple[dict[str, Any], int]:
+    def with_output_limit(self, body: JsonObject, model: ModelSpec) -> tuple[JsonObject, int]:
         most = positive_limit(body.get("max_output_tokens"), "max_output_tokens", model.max_tokens)
         return {**body, "max_output_tokens": most}, most
 
@@ -161,7 +157,7 @@ class ResponsesFormat(WireFormat):
     def request_path(self, model: str, action: str) -> str:
         return "/responses"
 
-    def error_body(self, refused: RequestRefused) -> dict[str, Any]:
+    def error_body(self, refused: RequestRefused) -> JsonObject:
         return openai_error(refused)
 
 
@@ -196,14 +192,14 @@ class MessagesReader:
         whole = self._counts["input_tokens"] + read + written
         return Tokens(whole, self._counts.get("output_tokens", 0), read, written)
 
-    def read_full_reply(self, body: dict[str, Any]) -> None:
+    def read_full_reply(self, body: JsonObject) -> None:
         self.heard.finish = str(body.get("stop_reason") or "")
         for place, block in enumerate(objects_in(body.get("content"))):
             self._read_block(place, block)
         self._update_counts(body.get("usage"))
         self.complete = self.tokens is not None
 
-    def read_stream_event(self, body: dict[str, Any]) -> None:
+    def read_stream_event(self, body: JsonObject) -> None:
         kind, place = body.get("type"), body.get("index")
         if kind == "message_start":
             self._update_counts(object_at(body, "message").get("usage"))
@@ -220,7 +216,7 @@ class MessagesReader:
                 count_at(body, "usage", "output_tokens") is not None and self.tokens is not None
             )
 
-    def _read_block(self, place: object, block: dict[str, Any]) -> None:
+    def _read_block(self, place: object, block: JsonObject) -> None:
         self.heard.text.append_piece(block.get("text"))
         self.heard.reasoning.append_piece(block.get("thinking"))
         if str(block.get("type") or "").endswith("tool_use"):
@@ -229,7 +225,7 @@ class MessagesReader:
                 place, block.get("name"), json.dumps(arguments) if arguments else ""
             )
 
-    def _read_delta(self, place: object, delta: dict[str, Any]) -> None:
+    def _read_delta(self, place: object, delta: JsonObject) -> None:
         self.heard.text.append_piece(delta.get("text"))
         self.heard.reasoning.append_piece(delta.get("thinking"))
         if "partial_json" in delta:
@@ -255,9 +251,7 @@ class MessagesFormat(WireFormat):
     elsewhere = ("container", "mcp_servers")
     hosted = ("web_search", "web_fetch", "code_execution")
 
-    def with_output_limit(
-        self, body: dict[str, Any], model: ModelSpec
-    ) -> tuple[dict[str, Any], int]:
+    def with_output_limit(self, body: JsonObject, model: ModelSpec) -> tuple[JsonObject, int]:
         most = positive_limit(body.get("max_tokens"), "max_tokens", model.max_tokens)
         return {**body, "max_tokens": most}, most
 
@@ -267,7 +261,7 @@ class MessagesFormat(WireFormat):
     def request_path(self, model: str, action: str) -> str:
         return "/messages/count_tokens" if action == "count" else "/messages"
 
-    def error_body(self, refused: RequestRefused) -> dict[str, Any]:
+    def error_body(self, refused: RequestRefused) -> JsonObject:
         kind = _KINDS.get(
             refused.status, "api_error" if refused.status >= 500 else "invalid_request_error"
         )
@@ -318,10 +312,10 @@ class GeminiReader:
         self.tokens: Tokens | None = None
         self._calls = 0
 
-    def read_full_reply(self, body: dict[str, Any]) -> None:
+    def read_full_reply(self, body: JsonObject) -> None:
         self.read_stream_event(body)
 
-    def read_stream_event(self, body: dict[str, Any]) -> None:
+    def read_stream_event(self, body: JsonObject) -> None:
         for candidate in objects_in(body.get("candidates"))[:1]:
             self.heard.finish = str(candidate.get("finishReason") or self.heard.finish)
             for part in objects_in(object_at(candidate, "content").get("parts")):
@@ -337,7 +331,7 @@ class GeminiReader:
             self.tokens = Tokens(read, written, count_at(usage, "cachedContentTokenCount") or 0)
         self.complete = bool(self.heard.finish) and self.tokens is not None
 
-    def _read_part(self, part: dict[str, Any]) -> None:
+    def _read_part(self, part: JsonObject) -> None:
         (self.heard.reasoning if part.get("thought") is True else self.heard.text).append_piece(
             part.get("text")
         )
@@ -356,12 +350,10 @@ class GeminiFormat(WireFormat):
     dearer = ("serviceTier", "service_tier")
     elsewhere = ("cachedContent", "cached_content")
 
-    def is_stream_request(self, body: dict[str, Any], action: str) -> bool:
+    def is_stream_request(self, body: JsonObject, action: str) -> bool:
         return action == "stream"
 
-    def with_output_limit(
-        self, body: dict[str, Any], model: ModelSpec
-    ) -> tuple[dict[str, Any], int]:
+    def with_output_limit(self, body: JsonObject, model: ModelSpec) -> tuple[JsonObject, int]:
         if "generation_config" in body and "generationConfig" in body:
             raise RequestRefused(400, "'generationConfig' is given twice")
         at = "generation_config" if "generation_config" in body else "generationConfig"
@@ -373,7 +365,7 @@ class GeminiFormat(WireFormat):
             several, "candidateCount", 1
         )
 
-    def with_model_name(self, body: dict[str, Any], model: str) -> dict[str, Any]:
+    def with_model_name(self, body: JsonObject, model: str) -> JsonObject:
         name = {"model": f"models/{model}"}
         if "generateContentRequest" in body:
             body = {
@@ -388,7 +380,7 @@ class GeminiFormat(WireFormat):
     def request_path(self, model: str, action: str) -> str:
         return f"/models/{quote(model, safe='/')}:{_ACTIONS[action]}"
 
-    def error_body(self, refused: RequestRefused) -> dict[str, Any]:
+    def error_body(self, refused: RequestRefused) -> JsonObject:
         error = {
             "code": refused.status,
             "message": refused.message,
@@ -401,7 +393,7 @@ class GeminiFormat(WireFormat):
             }
         }
 
-    def without_hosted_tools(self, body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def without_hosted_tools(self, body: JsonObject) -> tuple[JsonObject, list[str]]:
         tools = objects_in(body.get("tools"))
         removed = [name for tool in tools for name in tool if _camel_case(name) in _HOSTED]
         kept = [

@@ -14,7 +14,6 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -24,6 +23,7 @@ from culmen.agents.sandbox.intake import printable_text
 from culmen.agents.sandbox.layout import RecordLog
 from culmen.agents.sandbox.process import SandboxProcess, watch_limits
 from culmen.agents.sandbox.settings import WORD_CHARS
+from culmen.core.json import JsonObject
 from culmen.core.session import Tool, ToolOutput, to_plain_data
 
 SECONDS = 600.0  # longest time of a command, whatever its request
@@ -89,7 +89,7 @@ class SandboxTools:
             )
         return await self._ask_toolbox(call.tool, call.arguments, call.seconds)
 
-    def _remember_call(self, record: dict[str, Any]) -> None:
+    def _remember_call(self, record: JsonObject) -> None:
         self._log.append_record(record)
         self._known[record["nth"]] = record
         while len(self._known) > _LAST:
@@ -101,7 +101,7 @@ class SandboxTools:
         return told
 
     async def _ask_toolbox(
-        self, tool: str, arguments: dict[str, Any], seconds: float, *, whole: bool = False
+        self, tool: str, arguments: JsonObject, seconds: float, *, whole: bool = False
     ) -> ToolOutput:
         try:
             running = await self._running_toolbox()

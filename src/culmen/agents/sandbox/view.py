@@ -24,6 +24,7 @@ import msgspec
 from culmen.agents.sandbox import safe
 from culmen.agents.sandbox.layout import agent_tag
 from culmen.agents.sandbox.settings import REFUSALS
+from culmen.core.json import JsonObject
 from culmen.core.session import AnswerExperiments, ExperimentRow
 
 HISTORY = "past_experiments.jsonl"
@@ -133,5 +134,5 @@ def _row_key(row: ExperimentRow) -> str:
 
 def row_line(row: ExperimentRow) -> str:
     """A row as a line of JSON with every field, so that small scripts can query it."""
-    fields: dict[str, Any] = {name: getattr(row, name) for name in row.__struct_fields__}
+    fields: JsonObject = {name: getattr(row, name) for name in row.__struct_fields__}
     return msgspec.json.encode(fields).decode() + "\n"

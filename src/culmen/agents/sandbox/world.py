@@ -25,6 +25,7 @@ from culmen.agents.sandbox.settings import SandboxSettings
 from culmen.agents.sandbox.view import SharedView
 from culmen.core.errors import IsolationError, Unavailable
 from culmen.core.event import Custom, CustomRequest
+from culmen.core.json import JsonObject
 from culmen.core.session import (
     AnswerExperiments,
     Commit,
@@ -91,7 +92,7 @@ class SessionWorld:
                 "no space is left", where=str(error.filename or self._layout.run), fix=fix
             ) from error
 
-    async def _dispatch_effect(self, kind: str, payload: dict[str, Any]) -> Custom:
+    async def _dispatch_effect(self, kind: str, payload: JsonObject) -> Custom:
         place = await self._shared_context(payload.get("kind", ""))
         match kind:
             case "open":
@@ -224,7 +225,7 @@ class SessionWorld:
             await asyncio.to_thread(shutil.rmtree, self._layout.work_folder(ask.agent), True)
             return done
 
-    def _write_commits(self, ask: Commit, before: str) -> dict[str, Any]:
+    def _write_commits(self, ask: Commit, before: str) -> JsonObject:
         """Record of the new commits, which are not yet on the trunk; the trunk is at `before`."""
         assert self._place is not None
         session = self._agent_session(ask.agent, self._place)

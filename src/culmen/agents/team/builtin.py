@@ -18,6 +18,7 @@ from culmen.agents.team import texts
 from culmen.agents.team.offline import OfflineAgent
 from culmen.agents.team.workspace import REASONS, AgentWorkspace
 from culmen.core.brief import Text
+from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
 from culmen.core.session import ExperimentRow
 from culmen.core.wording import clip_middle, fence_text
@@ -144,7 +145,7 @@ class Action(NamedTuple):
     """One call of a tool."""
 
     tool: str
-    arguments: dict[str, Any]
+    arguments: JsonObject
 
 
 class _Block(NamedTuple):
@@ -192,7 +193,7 @@ def without_thoughts(reply: str) -> str:
     return _THOUGHT.sub("", reply, count=1)
 
 
-def _action_object(block: _Block) -> dict[str, Any] | str | None:
+def _action_object(block: _Block) -> JsonObject | str | None:
     """The object of an action block; a complaint if it is invalid; None for another block."""
     if block.tag not in ("", "json", "action", "tool"):
         return None
@@ -203,23 +204,23 @@ def _action_object(block: _Block) -> dict[str, Any] | str | None:
         return f"an action is not valid JSON: {error}" if meant else None
     if not isinstance(value, dict) or "tool" not in value:
         return 'an action must be an object with the key "tool"' if meant else None
-    return cast(dict[str, Any], value)
+    return cast(JsonObject, value)
 
 
-def _parse_action(raw: dict[str, Any]) -> Action | str:
+def _parse_action(raw: JsonObject) -> Action | str:
     tool = str(raw.pop("tool"))
     if tool not in TOOLS:
         return f"there is no tool '{tool}'; there are {', '.join(TOOLS)}"
     needed, optional = TOOLS[tool]
     given = (
-        dict(cast(dict[str, Any], raw.pop("arguments")))
+        dict(cast(JsonObject, raw.pop("arguments")))
         if isinstance(raw.get("arguments"), dict)
         else raw
     )
     missing = [name for name in needed if name not in given]
     if missing:
         return f"{tool} needs {', '.join(missing)}"
-    arguments: dict[str, Any] = {}
+    arguments: JsonObject = {}
     for name in (*needed, *optional):
         if name in given:
             value = _argument_value(name, given[name])
@@ -393,7 +394,7 @@ class WorkspaceTools:
             return _titled_result(action, "goodbye")
         return _titled_result(action, self._query_history(action.tool, given))
 
-    async def _use_tree_tool(self, tool: str, given: dict[str, Any]) -> str:
+    async def _use_tree_tool(self, tool: str, given: JsonObject) -> str:
         if tool == "command":
             told = await self._desk.run_in_tree(
                 given["command"], float(given.get("seconds", _SECONDS))
@@ -407,14 +408,14 @@ class WorkspaceTools:
         )
         return f"{outcome}\n{told.text}" if told.text else outcome
 
-    async def _evaluate_files(self, given: dict[str, Any]) -> str:
+    async def _evaluate_files(self, given: JsonObject) -> str:
         """Evaluate the current contents of files in parallel."""
         asked = await self._desk.queue_files(
             given["files"], given.get("note", ""), given.get("parents", ())
         )
         return _row_lines(await self._desk.experiments(asked), details=True)
 
-    def _query_history(self, tool: str, given: dict[str, Any]) -> str:
+    def _query_history(self, tool: str, given: JsonObject) -> str:
         history = self._desk.history
         if tool == "best":
             return _row_lines(history.top_rows(given.get("k", 5)))

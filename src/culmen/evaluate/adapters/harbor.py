@@ -13,9 +13,9 @@ import os
 import subprocess
 import tomllib
 from pathlib import Path
-from typing import Any
 
 from culmen.core.errors import TaskError
+from culmen.core.json import JsonObject
 from culmen.core.task import Evaluator, Limits, Surface, Task
 from culmen.evaluate.taskfiles import reading
 
@@ -37,7 +37,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     """The task of such a folder; raise `TaskError` if it cannot be read."""
     file = folder / "task.toml"
     try:
-        table: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+        table: JsonObject = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise TaskError(
             f"not a task.toml of Harbor: {error}", where=str(file), fix="correct it"
@@ -47,7 +47,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
         raise TaskError(
             "tasks of several steps or containers are not run", where=str(file), fix=fix
         )
-    place: dict[str, Any] = table.get("environment", {})
+    place: JsonObject = table.get("environment", {})
     solve, verify = (
         float(table.get(name, {}).get("timeout_sec", _SECONDS)) for name in ("agent", "verifier")
     )
@@ -103,7 +103,7 @@ class HarborJudge:
             built = f"{os.path.join(self._folder, 'environment')}"
             raise OSError(f"{error}; or build it: podman build -t {self._image} {built}") from None
 
-    def score(self, parts: dict[str, str]) -> dict[str, Any]:
+    def score(self, parts: dict[str, str]) -> JsonObject:
         """The reward of a candidate, or None and the reason."""
         from culmen.evaluate.jail import container
 
@@ -158,7 +158,7 @@ class HarborJudge:
         ]
         return [*line, "--cpu-quota", str(int(100_000 * self._cpus))]
 
-    def _run_and_test(self, name: str, parts: dict[str, str]) -> dict[str, Any]:
+    def _run_and_test(self, name: str, parts: dict[str, str]) -> JsonObject:
         self._exec_in_container(
             name,
             f"mkdir -p /solution /logs/verifier /logs/agent; cat > /solution/{SCRIPT}",
@@ -215,7 +215,7 @@ def _shell_command(script: str) -> str:
     return f"$(command -v bash || echo /bin/sh) {script}"
 
 
-def _parse_reward(text: str) -> dict[str, Any]:
+def _parse_reward(text: str) -> JsonObject:
     """The reward that the tests wrote.
 
     A number, or an object of numbers with `reward` or a single key.

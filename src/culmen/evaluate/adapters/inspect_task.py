@@ -17,6 +17,7 @@ from typing import Any
 
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
+from culmen.core.json import JsonObject
 
 SPLITS = ("train", "val", "test")
 
@@ -98,9 +99,7 @@ class InspectEvaluator:
             found.append(Case(known, text, split=split if split in SPLITS else "train"))
         return tuple(found)
 
-    def __call__(
-        self, candidate: str | Mapping[str, str], case: Case | None = None
-    ) -> dict[str, Any]:
+    def __call__(self, candidate: str | Mapping[str, str], case: Case | None = None) -> JsonObject:
         """The score of a candidate on one sample, or its mean over all.
 
         Raises SampleFailed and ModelAway.
@@ -117,7 +116,7 @@ class InspectEvaluator:
             "metrics": metrics,
         }
 
-    def score(self, parts: dict[str, str], case: Case | None) -> dict[str, Any]:
+    def score(self, parts: dict[str, str], case: Case | None) -> JsonObject:
         """The score of a candidate, with the name and arguments of an evaluator.py's function."""
         return self(parts, case)
 

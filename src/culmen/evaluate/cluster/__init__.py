@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.core.options import BackendChoice, Needs
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def _flatten_resources(table: Mapping[str, Any]) -> dict[str, str]:
 def _with_settings(choice: BackendChoice, given: Mapping[str, str], where: str) -> BackendChoice:
     needs, fields, texts = (
         msgspec.structs.asdict(choice.needs),
-        dict[str, Any](),
+        JsonObject(),
         dict(choice.texts),
     )
     needs["custom"] = dict(needs["custom"])

@@ -21,6 +21,7 @@ from culmen.core import VERSION
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, TaskError, UserError
 from culmen.core.evaluation import Case, Observation, Scoring
+from culmen.core.json import JsonObject
 from culmen.core.task import Task
 from culmen.evaluate.integrity.guard import EvaluatorChanged
 from culmen.evaluate.taskfiles.reading import evaluator_digest, file_sha256
@@ -198,7 +199,7 @@ def _relocate_task(task: Task, base: str, home: str) -> Task:
         inside = path == base or path.startswith(base.rstrip("/") + "/")
         return home + path[len(base.rstrip("/")) :] if inside else path
 
-    evaluator, options = task.evaluator, dict[str, Any](task.evaluator.options)
+    evaluator, options = task.evaluator, JsonObject(task.evaluator.options)
     if "readable" in options:
         options["readable"] = [there(path) for path in options["readable"]]
     moved = msgspec.structs.replace(

@@ -27,6 +27,7 @@ from culmen.core.asking import ASKER, AskingFailed
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, UserError
 from culmen.core.evaluation import Case, Status
+from culmen.core.json import JsonObject
 from culmen.evaluate.cluster import messages
 from culmen.evaluate.cluster.messages import EvaluationJob, NodeReply, NodeTerms
 from culmen.evaluate.jail import probes
@@ -53,7 +54,7 @@ class NodeAsker:
         self._number, self._outbox, self._replies = number, outbox, replies
         self._count, self.waited = 0, 0.0
 
-    async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+    async def ask(self, question: Mapping[str, Any]) -> JsonObject:
         """See `core.asking.Asker`; a role without a model ends the run, from the driver's side."""
         self._count += 1
         key, started = f"{self._number}{messages.ASKED}{self._count}", time.monotonic()

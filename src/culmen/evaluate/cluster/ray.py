@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from culmen.core.errors import Unavailable, UserError
+from culmen.core.json import JsonObject
 from culmen.core.options import BackendChoice, Needs
 from culmen.evaluate.cluster import messages
 from culmen.evaluate.cluster.messages import NodeReply
@@ -77,7 +78,7 @@ class RayNodes:
         self._replying = set[asyncio.Task[None]]()
         self.alive: dict[str, dict[str, float]] = {}
         self.able: set[str] = set()
-        self._actors: dict[str, Any] = {}
+        self._actors: JsonObject = {}
         self._rest, self._resting = rest, set[str]()
         self._begun: dict[str, asyncio.Task[bytes]] = {}
         self._since = time.monotonic()
@@ -108,7 +109,7 @@ class RayNodes:
         import ray  # pyright: ignore[reportMissingImports]
 
         try:
-            listed: list[dict[str, Any]] = await run_on_thread(list_nodes, _ASK_SECONDS)
+            listed: list[JsonObject] = await run_on_thread(list_nodes, _ASK_SECONDS)
         except (TimeoutError, ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
             self._deaf = True
             raise unreachable_error(error) from None

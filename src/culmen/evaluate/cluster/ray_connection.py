@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from culmen.core.errors import Unavailable
+from culmen.core.json import JsonObject
 
 T = TypeVar("T")
 
@@ -145,7 +146,7 @@ async def _require_reachable(address: str) -> None:
         writer.close()
 
 
-def list_nodes() -> list[dict[str, Any]]:
+def list_nodes() -> list[JsonObject]:
     """The cluster's nodes, as from `ray.nodes`; raise ConnectionError if disconnected."""
     import ray  # pyright: ignore[reportMissingImports]
 

@@ -12,7 +12,7 @@ import contextvars
 import json
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -20,6 +20,7 @@ from culmen.core.asking import ASKER, AskingFailed, current_asker
 from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError
 from culmen.core.evaluation import Case, Observation, Scoring, Status
+from culmen.core.json import JsonObject
 from culmen.core.task import Task
 from culmen.evaluate.cluster import messages
 from culmen.evaluate.cluster.messages import NodeReply, NodeTerms
@@ -87,9 +88,9 @@ class _Questions:
     def __init__(self) -> None:
         self.trouble: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._context = contextvars.copy_context()
-        self._running: set[asyncio.Task[dict[str, Any]]] = set()
+        self._running: set[asyncio.Task[JsonObject]] = set()
 
-    async def answer_from_model(self, question: dict[str, Any]) -> dict[str, Any]:
+    async def answer_from_model(self, question: JsonObject) -> JsonObject:
         task = asyncio.get_running_loop().create_task(
             self._ask_model(question), context=self._context
         )
@@ -100,7 +101,7 @@ class _Questions:
         finally:
             self._running.discard(task)
 
-    async def _ask_model(self, question: dict[str, Any]) -> dict[str, Any]:
+    async def _ask_model(self, question: JsonObject) -> JsonObject:
         try:
             return {"reply": await current_asker().ask(question)}
         except AskingFailed as error:

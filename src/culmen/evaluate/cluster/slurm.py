@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from culmen.core.errors import IsolationError, Unavailable, UserError
+from culmen.core.json import JsonObject
 from culmen.core.options import BackendChoice
 from culmen.evaluate.cluster import messages
 from culmen.evaluate.cluster.messages import NodeReply, NodeTerms
@@ -284,10 +285,10 @@ def command_environment(texts: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def submitit_options(choice: BackendChoice, slots: int, name: str) -> dict[str, Any]:
+def submitit_options(choice: BackendChoice, slots: int, name: str) -> JsonObject:
     """submitit's options for one job with this number of slots."""
     needs, cores = choice.needs, max(1, math.ceil(choice.needs.cpu * slots))
-    found: dict[str, Any] = {"job_name": name, "time": choice.minutes, "cpus_per_task": cores}
+    found: JsonObject = {"job_name": name, "time": choice.minutes, "cpus_per_task": cores}
     if needs.gpu:
         found["gpus_per_node"] = math.ceil(needs.gpu * slots)
     if needs.memory:

@@ -21,6 +21,7 @@ import msgspec
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import BARRED, SIGNS, Case, Observation, Sign, Status
+from culmen.core.json import JsonObject
 from culmen.core.ports import Backend
 from culmen.core.task import Evaluator, Task
 from culmen.evaluate.integrity import signs
@@ -193,13 +194,13 @@ def _refusal_feedback(grave: Sign) -> str:
     )
 
 
-def reapply_policy(finished: Mapping[str, Any], policy: str) -> dict[str, Any]:
+def reapply_policy(finished: Mapping[str, Any], policy: str) -> JsonObject:
     """Another run's results under this policy, without those to be evaluated again.
 
     Left out are results that only the other policy refused, and results of candidates with a grave
     sign found later.
     """
-    kept: dict[str, Any] = {}
+    kept: JsonObject = {}
     late = {
         one.candidate
         for one in finished.values()

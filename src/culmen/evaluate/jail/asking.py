@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from culmen.core.asking import ROLE
+from culmen.core.json import JsonObject
 from culmen.evaluate.jail import wire
 
 LIMIT = 32 << 20  # bytes of a question or a reply
@@ -31,11 +32,11 @@ class AskFailed(Exception):
         self.kind = kind
 
 
-class ChatReply(dict[str, Any]):
+class ChatReply(JsonObject):
     """A chat completion as a dict, in OpenAI's shape."""
 
     @property
-    def message(self) -> dict[str, Any]:
+    def message(self) -> JsonObject:
         """The assistant's message, for the messages of the next question."""
         return self["choices"][0]["message"]
 
@@ -45,7 +46,7 @@ class ChatReply(dict[str, Any]):
         return self.message["content"] or ""
 
     @property
-    def tool_calls(self) -> list[dict[str, Any]]:
+    def tool_calls(self) -> list[JsonObject]:
         """The reply's tool calls."""
         return self.message.get("tool_calls") or []
 
@@ -56,11 +57,11 @@ class ModelAsk:
     def __init__(self, channel: socket.socket) -> None:
         self._channel, self._sending = channel, threading.Lock()
         self._news, self._reading = threading.Condition(), False
-        self._replies: dict[int, dict[str, Any]] = {}
+        self._replies: dict[int, JsonObject] = {}
         self._count, self._over = 0, False
 
     def __call__(
-        self, messages: str | list[dict[str, Any]], role: str = ROLE, **options: Any
+        self, messages: str | list[JsonObject], role: str = ROLE, **options: Any
     ) -> ChatReply:
         """The reply of the model of this role to a text or a list of chat messages.
 

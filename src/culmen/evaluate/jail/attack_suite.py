@@ -18,6 +18,7 @@ from typing import Any
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.json import JsonObject
 from culmen.core.task import Evaluator, Limits, Task
 
 ATTACKS = {
@@ -96,7 +97,7 @@ class Decoys:
         self.victim = subprocess.Popen(["/bin/sleep", "600"], env={"OPENAI_API_KEY": FAKE_KEY})
         self.before = self.file_states()
 
-    def attack_arguments(self) -> dict[str, Any]:
+    def attack_arguments(self) -> JsonObject:
         """Everything that an attacker could wish to know."""
         return {
             "values": [3.0, 1.0, 2.0],
@@ -174,7 +175,7 @@ class Decoys:
         self.sockets.cleanup()
 
 
-def run_suite(tell: Callable[[str, str], None] | None = None, image: str = "") -> dict[str, Any]:
+def run_suite(tell: Callable[[str, str], None] | None = None, image: str = "") -> JsonObject:
     """Run all attacks at the level in force, or in a container of `image`.
 
     The result has `level` and, by attack, HELD or WON with the harm. Nothing runs below level
@@ -183,7 +184,7 @@ def run_suite(tell: Callable[[str, str], None] | None = None, image: str = "") -
     return asyncio.run(_run_suite(tell or (lambda *_: None), image))
 
 
-async def _run_suite(tell: Callable[[str, str], None], image: str) -> dict[str, Any]:
+async def _run_suite(tell: Callable[[str, str], None], image: str) -> JsonObject:
     from culmen.evaluate.local import LocalBackend
 
     with tempfile.TemporaryDirectory(prefix="culmen-attack-") as folder:

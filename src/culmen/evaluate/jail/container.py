@@ -27,6 +27,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
+from culmen.core.json import JsonObject
 from culmen.core.task import Limits
 from culmen.evaluate.jail.bubblewrap import PACKAGE
 from culmen.evaluate.jail.confine import WORK, ForkRequest
@@ -236,7 +237,7 @@ class ContainerJail(Jail):
             line += ["--mount", f"type=bind,source={path},destination={path},readonly"]
         return line
 
-    def _server_setup(self) -> dict[str, Any]:
+    def _server_setup(self) -> JsonObject:
         return {
             "levels": self.levels,
             "packages": list(self.packages),
@@ -259,7 +260,7 @@ class ContainerJail(Jail):
         assert self._hello is not None
         if not self._hello.done():
             return self._hello.set_result(payload)
-        message: dict[str, Any] = json.loads(payload)
+        message: JsonObject = json.loads(payload)
         future = self._ends.pop(number, None)
         if message.pop("id") == number and future is not None and not future.done():
             future.set_result(ChildExit(**message))
@@ -296,7 +297,7 @@ class ContainerJail(Jail):
         if number in self._ends:
             self._send_to_server(number, {"op": "kill", "id": number})
 
-    def _send_to_server(self, number: int, message: dict[str, Any]) -> None:
+    def _send_to_server(self, number: int, message: JsonObject) -> None:
         if self._relay is not None:
             self._relay.send(number, json.dumps(message).encode())
 
@@ -367,7 +368,7 @@ def release_container(program: str, name: str, lock: BinaryIO) -> None:
         os.unlink(lock.name)
 
 
-def _zipped_code(setup: dict[str, Any]) -> bytes:
+def _zipped_code(setup: JsonObject) -> bytes:
     """The code that runs inside, as a zip file.
 
     culmen's modules, without those of `culmen` and `culmen.evaluate` themselves, and the set-up.

@@ -13,8 +13,8 @@ import signal
 import socket
 from dataclasses import asdict
 from importlib.util import find_spec
-from typing import Any
 
+from culmen.core.json import JsonObject
 from culmen.evaluate.jail import bubblewrap, zygote
 from culmen.evaluate.jail.confine import WORK, JailPolicy
 from culmen.evaluate.jail.relay import Relay, Stream
@@ -29,7 +29,7 @@ _PACKET = 1 << 16
 def main() -> None:
     """Entry point: the host's frames arrive on descriptor 0, this side's leave by 1."""
     with open(f"{PLACE}/setup.json") as file:
-        setup: dict[str, Any] = json.load(file)
+        setup: JsonObject = json.load(file)
     setup["packages"] += [
         name for name in setup.pop("optional") if find_spec(name.partition(".")[0])
     ]
@@ -41,7 +41,7 @@ def main() -> None:
     asyncio.run(_Server(control).serve(hello))
 
 
-def _fork_server(setup: dict[str, Any]) -> tuple[socket.socket, bytes]:
+def _fork_server(setup: JsonObject) -> tuple[socket.socket, bytes]:
     """The strongest fork-server that starts here, and its first message."""
     why, word = "", b""
     for level in setup["levels"]:
@@ -57,7 +57,7 @@ def _fork_server(setup: dict[str, Any]) -> tuple[socket.socket, bytes]:
         theirs.close()
         ours.send(json.dumps(_with_policy(setup, level)).encode())
         word = ours.recv(_PACKET)
-        said: dict[str, Any] = json.loads(word or b'{"error": "the fork-server ended at once"}')
+        said: JsonObject = json.loads(word or b'{"error": "the fork-server ended at once"}')
         if "error" not in said or said["error"].startswith(("ImportError", "ModuleNotFoundError")):
             return ours, json.dumps({**said, "inner": level, "why": why}).encode()
         why = said["error"]
@@ -66,7 +66,7 @@ def _fork_server(setup: dict[str, Any]) -> tuple[socket.socket, bytes]:
     return ours, word
 
 
-def _with_policy(setup: dict[str, Any], level: str) -> dict[str, Any]:
+def _with_policy(setup: JsonObject, level: str) -> JsonObject:
     shut, visible = tuple(setup["shut"]), tuple(setup["visible"])
     tops = (PLACE, *(f"/{name}" for name in sorted(os.listdir("/")) if name not in _OUTSIDE))
     listed, free = bubblewrap.around_hidden(tops, visible, shut) if shut else ((), tops)
@@ -115,13 +115,13 @@ class _Server:
         os._exit(0)
 
     def _on_host_message(self, number: int, payload: bytes) -> None:
-        message: dict[str, Any] = json.loads(payload)
+        message: JsonObject = json.loads(payload)
         if message["op"] == "run":
             self._start_child(number, message.pop("line"), message)
         else:
             self._control.send(payload)
 
-    def _start_child(self, number: int, line: int, message: dict[str, Any]) -> None:
+    def _start_child(self, number: int, line: int, message: JsonObject) -> None:
         mine, theirs = socket.socketpair()
         log, printed = os.pipe()
         ends = [self._take_line_end(line)] if line else []

@@ -17,6 +17,7 @@ from culmen.core.asking import AskingFailed
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Status
+from culmen.core.json import JsonObject
 from culmen.core.task import Task
 from culmen.evaluate import outcome
 from culmen.evaluate.jail import wire
@@ -210,7 +211,7 @@ def allowed_seconds(task: Task, form: str) -> float:
     return task.limits.seconds * stages
 
 
-def encode_request(content: dict[str, Any], task: Task, case: Case | None) -> bytes:
+def encode_request(content: JsonObject, task: Task, case: Case | None) -> bytes:
     """A request as bytes. Raises `TaskError` for a case that is not plain data."""
     try:
         return wire.encode(content)
@@ -225,7 +226,7 @@ def encode_request(content: dict[str, Any], task: Task, case: Case | None) -> by
 
 def build_request(
     task: Task, form: str, candidate: Candidate, case: Case | None, **more: Any
-) -> dict[str, Any]:
+) -> JsonObject:
     """The request to a child. The answer of a case (`info`) never enters a jail."""
     evaluator = task.evaluator
     return {

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from culmen.core.errors import TaskError
+from culmen.core.json import JsonObject
 from culmen.evaluate.jail import bubblewrap, procfs, wire
 from culmen.evaluate.jail.confine import REMOVE, WORK, ForkRequest, JailPolicy
 
@@ -161,7 +162,7 @@ class Jail:
     def _check_hello(self, hello: bytes, complaint: str) -> None:
         if not hello:
             raise JailFailed(complaint or "the fork-server ended before it was ready")
-        answer: dict[str, Any] = json.loads(hello)
+        answer: JsonObject = json.loads(hello)
         if answer.get("error", "").startswith(("ImportError", "ModuleNotFoundError")):
             extra = next(
                 (extra for name, extra in _EXTRAS.items() if f"'{name}'" in answer["error"]), ""
@@ -266,7 +267,7 @@ class Jail:
             data = b""
         if not data:
             return self.drop()
-        message: dict[str, Any] = json.loads(data)
+        message: JsonObject = json.loads(data)
         future = self._ends.pop(message.pop("id"), None)
         if future is not None and not future.done():
             future.set_result(ChildExit(**message))

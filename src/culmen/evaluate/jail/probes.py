@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError, IsolationError
 from culmen.core.evaluation import Case
+from culmen.core.json import JsonObject
 from culmen.core.task import Evaluator, Limits, Task
 from culmen.evaluate.jail import bubblewrap, kernel, portable, wire
 from culmen.evaluate.jail.container import PROGRAMS, ContainerJail
@@ -108,7 +109,7 @@ def require_level(level: str, require: str | None, why: dict[str, str]) -> None:
 class Targets:
     """Decoys on this machine that a candidate must not reach; `values` locates them."""
 
-    values: dict[str, Any]
+    values: JsonObject
 
 
 @contextlib.asynccontextmanager
@@ -166,9 +167,7 @@ async def verify_jail(jail: Jail) -> None:
         raise JailFailed(f"not enforced: {', '.join(broken)}")
 
 
-async def _run_probe(
-    jail: Jail, entry: str, aims: Targets, limits: Limits = _LIMITS
-) -> dict[str, Any]:
+async def _run_probe(jail: Jail, entry: str, aims: Targets, limits: Limits = _LIMITS) -> JsonObject:
     evaluator = Evaluator(entry=entry, module="probe")
     task = Task("probe", evaluator=evaluator, limits=limits)
     with JailedEvaluation(task, jail, _PROGRAM, Case("probe", aims.values), 0) as run:
@@ -258,8 +257,8 @@ async def _find_strongest_level() -> str:
     return LEVELS[-1]
 
 
-async def _probe_all_levels(image: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+async def _probe_all_levels(image: str) -> JsonObject:
+    found: JsonObject = {}
     for level in tried_levels("an image"):
         try:
             found[level] = {
@@ -277,7 +276,7 @@ def strongest_level() -> str:
     return _run_in_thread(_find_strongest_level())
 
 
-def isolation_report(image: str = "") -> dict[str, Any]:
+def isolation_report(image: str = "") -> JsonObject:
     """The report for `doctor`.
 
     Python, kernel, mechanisms present, the level in force, and every probe at every level. The

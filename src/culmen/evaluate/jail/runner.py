@@ -23,6 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from culmen.core.json import JsonObject
 from culmen.evaluate.adapters.openevolve import evaluator_process
 from culmen.evaluate.adapters.openevolve.proxy import candidate_process
 from culmen.evaluate.jail import kernel, wire
@@ -57,7 +58,7 @@ def exit_at_once() -> NoReturn:
     os._exit(0)
 
 
-def _form_runner(name: str) -> Callable[[socket.socket, dict[str, Any], Path], None]:
+def _form_runner(name: str) -> Callable[[socket.socket, JsonObject, Path], None]:
     forms = {
         "call": run_call,
         "serve": run_serve,
@@ -99,7 +100,7 @@ def load_part(folder: Path, part: str) -> ModuleType:
 
 def entry_arguments(
     entry: Callable[..., Any], has_input: bool, value: Any
-) -> tuple[list[Any], dict[str, Any]]:
+) -> tuple[list[Any], JsonObject]:
     """Positional and keyword arguments of `entry` for a case.
 
     A case is passed whole if `entry` takes one argument, else a dict by keyword and a list by
@@ -107,7 +108,7 @@ def entry_arguments(
     """
     if not has_input:
         return [], {}
-    ways: list[tuple[list[Any], dict[str, Any]]] = [([value], {})]
+    ways: list[tuple[list[Any], JsonObject]] = [([value], {})]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         ways.insert(0, ([], value))
     elif isinstance(value, list):
@@ -125,7 +126,7 @@ def entry_arguments(
     return [value], {}
 
 
-def run_call(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
+def run_call(channel: socket.socket, request: JsonObject, work: Path) -> None:
     """Form call: import, run the entry once, send its result."""
     entry = getattr(load_part(work, request["module"]), request["entry"])
     positional, named = entry_arguments(entry, request["has_input"], request["input"])
@@ -133,7 +134,7 @@ def run_call(channel: socket.socket, request: dict[str, Any], work: Path) -> Non
     wire.send(channel, "X" if result is None else "R", wire.encode(result))
 
 
-def run_serve(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
+def run_serve(channel: socket.socket, request: JsonObject, work: Path) -> None:
     """Form serve: import, then answer calls until the scorer closes the connection."""
     module = load_part(work, request["module"])
     wire.send(channel, "L")
@@ -173,7 +174,7 @@ class OutputLimit(Exception):
     """The command printed more than the limit."""
 
 
-def run_command(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
+def run_command(channel: socket.socket, request: JsonObject, work: Path) -> None:
     """Run the command once.
 
     stdin is the case's input; {part} and {input} in the arguments stand for files.
@@ -198,7 +199,7 @@ def run_command(channel: socket.socket, request: dict[str, Any], work: Path) -> 
     )
 
 
-def write_input(work: Path, request: dict[str, Any]) -> None:
+def write_input(work: Path, request: JsonObject) -> None:
     """Write the case's input for stdin and {input}: a text unchanged, anything else as JSON."""
     value = request["input"]
     text = (

@@ -21,6 +21,7 @@ from typing import Any
 
 from culmen.core import pictures
 from culmen.core.evaluation import OUTPUT, Case
+from culmen.core.json import JsonObject
 from culmen.evaluate.jail import kernel, wire
 from culmen.evaluate.jail.asking import ModelAsk, ask_argument, awaited_result, has_ask_parameter
 from culmen.evaluate.jail.culprit import is_away
@@ -121,12 +122,12 @@ def spoken_judge(path: str, command: list[str], url: str) -> Callable[..., Any]:
 def _judge_request(
     judge: Callable[..., Any],
     form: str,
-    request: dict[str, Any],
+    request: JsonObject,
     output: wire.Data | None,
     program: CandidateProgram | None,
-    reader: Callable[[Any], dict[str, Any]],
+    reader: Callable[[Any], JsonObject],
     ask: ModelAsk,
-) -> dict[str, Any]:
+) -> JsonObject:
     """The answer to the orchestrator.
 
     Its kind is score | invalid | bad_output | candidate | tripped | gone | raised | away. An
@@ -137,7 +138,7 @@ def _judge_request(
         offered = _offered_arguments(form, request, output, program)
     except wire.WireError as error:
         return {"kind": "bad_output", "feedback": str(error)}
-    answer: dict[str, Any]
+    answer: JsonObject
     try:
         judged = awaited_result(
             call_judge(
@@ -176,7 +177,7 @@ def _shortened_output(output: Any) -> str:
     )
 
 
-def _exception_answer(error: BaseException, parts: dict[str, str], heard: str) -> dict[str, Any]:
+def _exception_answer(error: BaseException, parts: dict[str, str], heard: str) -> JsonObject:
     """The answer for an exception of the judge; `heard` is the candidate's output."""
     if type(error).__name__ == "Invalid" and isinstance(error, ValueError):
         return {"kind": "invalid", "feedback": str(error)}
@@ -191,8 +192,8 @@ def _exception_answer(error: BaseException, parts: dict[str, str], heard: str) -
 
 
 def _offered_arguments(
-    form: str, request: dict[str, Any], output: wire.Data | None, program: CandidateProgram | None
-) -> dict[str, Any]:
+    form: str, request: JsonObject, output: wire.Data | None, program: CandidateProgram | None
+) -> JsonObject:
     case = request["case"]
     offered = {
         "case": None if case is None else Case(**case),
@@ -216,7 +217,7 @@ def _json_or_none(text: str) -> Any:
         return None
 
 
-def call_judge(judge: Callable[..., Any], offered: dict[str, Any]) -> Any:
+def call_judge(judge: Callable[..., Any], offered: JsonObject) -> Any:
     """Call the judge with the arguments in its signature.
 
     A judge whose signature has other names gets the first two by position.
@@ -239,7 +240,7 @@ def call_judge(judge: Callable[..., Any], offered: dict[str, Any]) -> Any:
     )
 
 
-def read_judgement(result: Any) -> dict[str, Any]:
+def read_judgement(result: Any) -> JsonObject:
     """A judge's result as an answer.
 
     Raises TypeError for a dict without "score" or with unknown keys.
@@ -288,7 +289,7 @@ def _with_default_score(judged: Any) -> Any:
     return {"score": 0.0, **known}
 
 
-def read_certificate(result: Any) -> dict[str, Any]:
+def read_certificate(result: Any) -> JsonObject:
     """A verifier's result as an answer.
 
     Raises TypeError unless it is a dict of the known keys with a real score.
@@ -315,7 +316,7 @@ def read_certificate(result: Any) -> dict[str, Any]:
     return {"kind": "certified", "score": score, "feasible": result["feasible"], **texts}
 
 
-_READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+_READERS: dict[str, Callable[[Any], JsonObject]] = {
     "score": read_judgement,
     "certify": read_certificate,
 }

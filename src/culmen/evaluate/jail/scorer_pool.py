@@ -12,13 +12,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-from typing import Any
 
 import msgspec
 
 from culmen.core.asking import current_asker
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case
+from culmen.core.json import JsonObject
 from culmen.core.task import Evaluator
 from culmen.evaluate.jail import bubblewrap, container, procfs, wire
 from culmen.evaluate.jail.asking import LIMIT
@@ -100,11 +100,11 @@ class ScorerProcess:
 
     async def ask(
         self,
-        request: dict[str, Any],
+        request: JsonObject,
         output: bytes | None,
         program: socket.socket | None,
         seconds: float,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """One answer within `seconds`, not counting the time of models.
 
         Raises ScorerFailed, ScorerStalled, and the errors of an `Asker`; the process must then be
@@ -184,7 +184,7 @@ class ScorerPool:
         output: bytes | None = None,
         program: socket.socket | None = None,
         patience: float = 0.0,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Judge one output (or drive one `program`).
 
         Raises ScorerFailed if the scorer dies or is too slow.

@@ -19,8 +19,9 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from culmen.core.json import JsonObject
 from culmen.evaluate.jail import kernel, procfs, runner, wire
 from culmen.evaluate.jail.confine import (
     CHANNEL,
@@ -261,7 +262,7 @@ class Zygote:
             if self.cage.scratch:
                 self._remove_folder(self.cage.scratch)
 
-    def _send_report(self, message: dict[str, Any]) -> None:
+    def _send_report(self, message: JsonObject) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.control.send(json.dumps(message).encode())
 
@@ -301,7 +302,7 @@ def serve_control_socket(control: socket.socket) -> None:
     Zygote(control, cage, run_jailed_child).serve()
 
 
-def _prepare_process(setup: dict[str, Any]) -> JailPolicy:
+def _prepare_process(setup: JsonObject) -> JailPolicy:
     """Import the preloaded packages, then inspect this process."""
     for name in setup["packages"]:
         importlib.import_module(name)

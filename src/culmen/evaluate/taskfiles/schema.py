@@ -17,6 +17,7 @@ import msgspec
 
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case
+from culmen.core.json import JsonObject
 from culmen.core.task import Limits, Surface
 from culmen.evaluate.taskfiles.reading import (
     Shown,
@@ -66,7 +67,7 @@ class EvaluatorTable(msgspec.Struct, frozen=True):
         "auto"  # form legacy: the candidate in a process of its own
     )
     roles: list[str] = []  # that the evaluator asks models in
-    options: dict[str, Any] = {}
+    options: JsonObject = {}
 
 
 class ObjectiveTable(msgspec.Struct, frozen=True):
@@ -88,7 +89,7 @@ class DefaultsTable(msgspec.Struct, frozen=True, omit_defaults=True):
     budget: str = ""
     seed: int = 0
     workers: int = 0
-    settings: dict[str, Any] = {}
+    settings: JsonObject = {}
 
 
 class AgentsTable(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -118,7 +119,7 @@ class TaskTable(msgspec.Struct, frozen=True):
     seed: SeedTable | None = None
     evaluator: EvaluatorTable = EvaluatorTable()
     objective: ObjectiveTable = ObjectiveTable()
-    objectives: dict[str, Any] = {}  # metrics by name, each with its direction
+    objectives: JsonObject = {}  # metrics by name, each with its direction
     constraints: list[str] = []  # METRIC <= NUMBER
     limits: Limits = Limits()
     surface: Surface = Surface()

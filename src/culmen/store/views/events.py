@@ -12,6 +12,7 @@ import msgspec
 from culmen.core.evaluation import Observation
 from culmen.core.event import Event, Vectors
 from culmen.core.faults import EvaluationRow, EvaluatorFault, evaluator_faults
+from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
 from culmen.store import sql
 from culmen.store.codec import decode_value, escape_text, unescape_text
@@ -228,7 +229,7 @@ class StrategyNote(NamedTuple):
     seq: int
     elapsed: float
     kind: str
-    body: dict[str, Any]
+    body: JsonObject
 
 
 class FamilyNode(NamedTuple):
@@ -410,7 +411,7 @@ def strategy_notes(run: Path | str, after: int = 0, last: int = _END) -> list[St
             seq,
             elapsed,
             unescape_text(topic),
-            {} if body is None else decode_value(body, dict[str, Any]),
+            {} if body is None else decode_value(body, JsonObject),
         )
         for seq, elapsed, topic, body in rows
     ]
@@ -427,7 +428,7 @@ def candidate_embeddings(run: Path | str, after: int = 0) -> list[EmbeddedCandid
     found: list[EmbeddedCandidates] = []
     with open_snapshot(Path(run)) as connection:
         for seq, body, result, data in connection.execute(query):
-            names = tuple(decode_value(body, dict[str, Any]).get("candidates", ())) if body else ()
+            names = tuple(decode_value(body, JsonObject).get("candidates", ())) if body else ()
             vectors = decode_value(result, Vectors)
             if len(names) == vectors.count:
                 found.append(EmbeddedCandidates(seq, names, vectors.width, data or b""))

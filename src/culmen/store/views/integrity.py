@@ -12,6 +12,7 @@ import msgspec
 from culmen.core.brief import Proposal
 from culmen.core.evaluation import LEVELS, Observation
 from culmen.core.event import Custom, Event
+from culmen.core.json import JsonObject
 from culmen.core.result import NoiseReport
 from culmen.store import sql
 from culmen.store.codec import encode_value, unescape_text
@@ -93,7 +94,7 @@ def _estimated_noise(connection: Connection, folder: Path) -> NoiseReport:
         return noise_report(found.evidence.account)
 
 
-def final_choice(run: Path | str) -> dict[str, Any] | None:
+def final_choice(run: Path | str) -> JsonObject | None:
     """The engine's final choice as journaled; None before it is made."""
     with open_snapshot(Path(run)) as connection:
         winner = last_state(connection).get("winner")

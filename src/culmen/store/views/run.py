@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from culmen.core.errors import CulmenError, JournalDamaged, UserError
 from culmen.core.evaluation import Scoring
+from culmen.core.json import JsonObject
 from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total_usage
@@ -304,18 +305,18 @@ def count_grave_signs(connection: Connection) -> tuple[int, int | None]:
 # Notes of one kind, inside one reading of a run.
 
 
-def latest_note(connection: Connection, topic: str) -> dict[str, Any]:
+def latest_note(connection: Connection, topic: str) -> JsonObject:
     """Fields of the last note of a kind; {} without one."""
     return next(iter(newest_notes(connection, topic, 1)), {})
 
 
-def newest_notes(connection: Connection, topic: str, most: int) -> list[dict[str, Any]]:
+def newest_notes(connection: Connection, topic: str, most: int) -> list[JsonObject]:
     """Fields of the last `most` notes of a kind, the newest first."""
     notes = sql.select(sql.event.c.body).where(
         sql.event.c.kind == "note", sql.event.c.topic == escape_text(topic)
     )
     rows = connection.execute(notes.order_by(sql.event.c.seq.desc()).limit(most)).scalars()
-    return [decode_value(raw, dict[str, Any]) for raw in rows]
+    return [decode_value(raw, JsonObject) for raw in rows]
 
 
 def note_count(connection: Connection, topic: str) -> int:

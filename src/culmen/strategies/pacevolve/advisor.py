@@ -10,6 +10,7 @@ from random import Random
 from typing import Annotated, Any, Protocol, cast
 
 from culmen.core.evaluation import Rollout
+from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
 from culmen.strategies.pacevolve.implementing import ExperimentOutcome
 from culmen.strategies.pacevolve.memory import (
@@ -70,7 +71,7 @@ class ModelVoice:
         return Said(from_menu(step, slots, lab.rng))
 
 
-def from_menu(step: str, slots: dict[str, Any], rng: Random) -> str:
+def from_menu(step: str, slots: JsonObject, rng: Random) -> str:
     """An advisor's reply drawn from a menu without preferences, in JSON.
 
     Steps that need words return "", which leaves them to their fallbacks. The same kind of edit is
@@ -98,7 +99,7 @@ def from_menu(step: str, slots: dict[str, Any], rng: Random) -> str:
     return ""
 
 
-def _with_draw_number(choice: dict[str, Any], rng: Random) -> dict[str, Any]:
+def _with_draw_number(choice: JsonObject, rng: Random) -> JsonObject:
     return {**choice, "experiment": f"{choice['experiment']} (draw {rng.randrange(10**6)})"}
 
 
@@ -175,7 +176,7 @@ class Advising:
         )
 
     async def _generate_hypotheses(
-        self, lab: Lab, voice: Voice, draft: _Draft, shown: dict[str, Any]
+        self, lab: Lab, voice: Voice, draft: _Draft, shown: JsonObject
     ) -> list[str]:
         for attempt in range(self.tries):
             slots = {
@@ -192,7 +193,7 @@ class Advising:
 
     async def _classify_hypothesis(
         self, lab: Lab, voice: Voice, draft: _Draft, hypothesis: str
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Put a hypothesis under a known idea, or add it as a new one.
 
         It also counts as a new idea if none of `tries` replies can be read.
@@ -231,8 +232,8 @@ class Advising:
         lab: Lab,
         voice: Voice,
         draft: _Draft,
-        shown: dict[str, Any],
-        options: list[dict[str, Any]],
+        shown: JsonObject,
+        options: list[JsonObject],
         failures: FailureMemory,
     ) -> tuple[int, str, str]:
         refused = ""
@@ -270,7 +271,7 @@ class Advising:
 
 def common_slots(
     lab: Lab, parent: Rollout | None, failures: FailureMemory, chars: int, latest: int
-) -> dict[str, Any]:
+) -> JsonObject:
     """Slots common to all steps: the task and the state of the search.
 
     They hold the first `chars` characters of the parent and the `latest` failures.
@@ -304,7 +305,7 @@ GAVE_UP = (
 )
 
 
-def repository_data(ideas: IdeaRepository) -> list[dict[str, Any]]:
+def repository_data(ideas: IdeaRepository) -> list[JsonObject]:
     """A repository as plain data for prompts and notes."""
     return [
         {
@@ -324,7 +325,7 @@ def read_hypotheses(text: str) -> list[str]:
     """
     found: list[str] = []
     for item in list_or_empty(read_object(text).get("hypotheses")):
-        value = cast(dict[str, Any], item).get("hypothesis") if isinstance(item, dict) else item
+        value = cast(JsonObject, item).get("hypothesis") if isinstance(item, dict) else item
         found += [value] if isinstance(value, str) else []
     found = found or re.findall(
         r"^\W*hypothesis\W*\d*\W*:[\s*]*(.+)$", text, re.IGNORECASE | re.MULTILINE
@@ -332,7 +333,7 @@ def read_hypotheses(text: str) -> list[str]:
     return list(dict.fromkeys(filter(None, (first_sentences(one, 3) for one in found))))
 
 
-def read_object(text: str) -> dict[str, Any]:
+def read_object(text: str) -> JsonObject:
     """The JSON object of a reply, repaired if it is slightly broken; {} if there is none."""
     start = text.find("{")
     if start < 0:
@@ -341,7 +342,7 @@ def read_object(text: str) -> dict[str, Any]:
 
     read: Any = json_repair.loads(text[start:])
     first = next(iter(list_or_empty(read)), read)
-    return cast(dict[str, Any], first) if isinstance(first, dict) else {}
+    return cast(JsonObject, first) if isinstance(first, dict) else {}
 
 
 def list_or_empty(value: Any) -> list[Any]:
@@ -464,8 +465,8 @@ class Upkeep:
         return ideas.without_ideas(dropped), dropped
 
     async def _ask_for_field(
-        self, lab: Lab, voice: Voice, step: str, field: str, slots: dict[str, Any]
-    ) -> dict[str, Any]:
+        self, lab: Lab, voice: Voice, step: str, field: str, slots: JsonObject
+    ) -> JsonObject:
         """The reply as an object that has this field, else {}.
 
         A request with an empty reply is not repeated.
@@ -478,7 +479,7 @@ class Upkeep:
         return {}
 
 
-def _ideas_to_drop(answer: dict[str, Any], ideas: IdeaRepository, excess: int) -> list[int]:
+def _ideas_to_drop(answer: JsonObject, ideas: IdeaRepository, excess: int) -> list[int]:
     """Numbers of the `excess` ideas to drop: first those that the answer names.
 
     The rest are those never tried, then those tried most often; of equals the oldest first.
@@ -580,11 +581,11 @@ class Planning:
         return Decision(ideas, fault=fault)
 
 
-def _object_or_empty(value: Any) -> dict[str, Any]:
-    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+def _object_or_empty(value: Any) -> JsonObject:
+    return cast(JsonObject, value) if isinstance(value, dict) else {}
 
 
-def _given_up(answer: dict[str, Any], found: list[dict[str, Any]]) -> set[int]:
+def _given_up(answer: JsonObject, found: list[JsonObject]) -> set[int]:
     """Ideas that the reply gives up and plans no experiment under."""
     used = {whole_number(one.get("idea")) for one in found}
     return {
@@ -595,7 +596,7 @@ def _given_up(answer: dict[str, Any], found: list[dict[str, Any]]) -> set[int]:
 
 
 def _file_experiments(
-    found: list[dict[str, Any]], ideas: IdeaRepository
+    found: list[JsonObject], ideas: IdeaRepository
 ) -> tuple[IdeaRepository, list[tuple[int, str]]]:
     """The repository with a plan's new ideas, and its experiments with their idea's number."""
     plan: dict[str, int] = {}

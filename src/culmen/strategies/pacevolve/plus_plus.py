@@ -10,6 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
 from culmen.strategies.pacevolve.advisor import GAVE_UP, PATIENCE, UNREADABLE, Advising, Upkeep
 from culmen.strategies.pacevolve.implementing import ExperimentOutcome
@@ -159,7 +160,7 @@ class PacevolvePlusPlus:
         objective: Any = self.objective
         return AdvantageRule(objective, self.k, floor=self.floor, noise=self.noise)
 
-    def update_rules(self) -> dict[str, Any]:
+    def update_rules(self) -> JsonObject:
         """The settings of an update (`culmen.train.engine.Rules`)."""
         usual = 0.01 if self.policy == "tiny" else 1e-5 if self.rank else 1e-6
         more = {"epochs": self.epochs, "minibatches": self.minibatches, "anchor": self.anchor}
@@ -251,9 +252,9 @@ class PacevolvePlusPlus:
 
     async def train_policy(
         self, course: Course, samples: list[tuple[int, ...]], rewards: list[float], alpha: float
-    ) -> tuple[Signal, dict[str, Any]]:
+    ) -> tuple[Signal, JsonObject]:
         """Compute advantages, update the policy or not, and discard the samples of this version."""
-        steps, told = course.steps, dict[str, Any]()
+        steps, told = course.steps, JsonObject()
         signal = self.advantage_rule().training_signal(rewards, alpha)  # equations 3 and 4
         if not signal.skip:  # a skipped group takes no step of the optimiser at all
             plan = {"step": steps.taken, "alpha": round(alpha, 10)}

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Annotated, Any, Protocol
 
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
 from culmen.core.task import Objective
 from culmen.strategies.pacevolve.advisor import MENU, Said, from_menu
@@ -30,7 +31,7 @@ class TrainedPolicy:
     name: str
     steps: tuple[str, ...] = TRAINED
     version: int = 0
-    samples: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
+    samples: dict[int, JsonObject] = field(default_factory=dict[int, JsonObject])
     drawn: int = 0
     cut: bool = False  # True once a too long prompt has been reported
 
@@ -73,9 +74,9 @@ class TrainedPolicy:
         lab: Lab,
         decisions: Sequence[Sequence[int]],
         advantages: Sequence[float],
-        rules: dict[str, Any],
-        plan: dict[str, Any],
-    ) -> dict[str, Any]:
+        rules: JsonObject,
+        plan: JsonObject,
+    ) -> JsonObject:
         """Update by all samples of the barrier; sample from the version after it.
 
         `plan` is the position of the update in the run; it is kept with the checkpoint. A
@@ -114,7 +115,7 @@ class Steps:
     entropy: float | None = None
     norms: list[float] = field(default_factory=list[float])
 
-    def update_alarms(self, skip: str, told: dict[str, Any], failed: float) -> list[str]:
+    def update_alarms(self, skip: str, told: JsonObject, failed: float) -> list[str]:
         """Names of the present alarms: entropy_collapse, gradient_spike, failures, skips."""
         self.skipped = self.skipped + 1 if skip and skip != "not_training" else 0
         found = ["skips"] if self.skipped >= _SKIPS else []
@@ -138,7 +139,7 @@ AGGREGATES = ("token_sum", "sequence_mean")
 class Engine(Protocol):
     """Settings of an engine as plain data for `train.open`; {} for the one in this process."""
 
-    def engine_settings(self) -> dict[str, Any]: ...
+    def engine_settings(self) -> JsonObject: ...
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class Local:
     def __post_init__(self) -> None:
         check(self)
 
-    def engine_settings(self) -> dict[str, Any]:
+    def engine_settings(self) -> JsonObject:
         return {} if self.batch == Local.batch else {"batch": self.batch}
 
 
@@ -187,7 +188,7 @@ class Tinker:
                 fix=f"one of {', '.join(AGGREGATES)}",
             )
 
-    def engine_settings(self) -> dict[str, Any]:
+    def engine_settings(self) -> JsonObject:
         return {
             "kind": "tinker",
             "url": self.url,
@@ -205,7 +206,7 @@ class Vllm:
 
     url: Annotated[str, About("of the server, without a path")] = "http://127.0.0.1:8000"
 
-    def engine_settings(self) -> dict[str, Any]:
+    def engine_settings(self) -> JsonObject:
         return {"kind": "vllm", "url": self.url}
 
 
@@ -218,7 +219,7 @@ class Sglang:
 
     url: Annotated[str, About("of the server, without a path")] = "http://127.0.0.1:30000"
 
-    def engine_settings(self) -> dict[str, Any]:
+    def engine_settings(self) -> JsonObject:
         return {"kind": "sglang", "url": self.url}
 
 

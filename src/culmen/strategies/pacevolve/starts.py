@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 from culmen.core.evaluation import Rollout
+from culmen.core.json import JsonObject
 from culmen.memory.tree import Tree, TreeNode
 from culmen.strategies.settings import About, check
 
@@ -24,7 +25,7 @@ class Starting(Protocol):
 
     def take_starts(self, count: int) -> Sequence[Rollout | None]: ...
 
-    def give_back(self, found: Sequence[Scored | None]) -> list[dict[str, Any]]: ...
+    def give_back(self, found: Sequence[Scored | None]) -> list[JsonObject]: ...
 
 
 class Starts(Protocol):
@@ -64,7 +65,7 @@ class _Own:
     def take_starts(self, count: int) -> Sequence[Rollout | None]:
         return [None] * count
 
-    def give_back(self, found: Sequence[Scored | None]) -> list[dict[str, Any]]:
+    def give_back(self, found: Sequence[Scored | None]) -> list[JsonObject]:
         return []
 
 
@@ -83,9 +84,9 @@ class _Reused:
         self._taken = [self._tree.take_node(self._c) for _ in range(count)]
         return [node.rollout if node else None for node in self._taken]
 
-    def give_back(self, found: Sequence[Scored | None]) -> list[dict[str, Any]]:
+    def give_back(self, found: Sequence[Scored | None]) -> list[JsonObject]:
         """Expand every state taken; a note for each. Known programs do not become new states."""
-        notes: list[dict[str, Any]] = []
+        notes: list[JsonObject] = []
         for node, one in zip(self._taken, found, strict=True):
             fresh = [one] if one is not None and one[0].candidate.id not in self._known else []
             self._known.update(rollout.candidate.id for rollout, _ in fresh)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from culmen.core.evaluation import LEVELS
+from culmen.core.json import JsonObject
 from culmen.core.task import Objective
 from culmen.store import views
 from culmen.store.evidence import MODELLED
@@ -20,7 +21,7 @@ _OBSERVATIONS = 200
 _PAGE = 100  # rows up to which costs are looked up one by one
 
 
-def candidates_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def candidates_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     """One page of the table.
 
     Parameters are those of `views.CandidateQuery`, with `order` = asc | desc.
@@ -67,7 +68,7 @@ def _parse_whole(text: str | None, default: int) -> int:
     return int(text) if text and text.isdigit() else default
 
 
-def candidate_table_rows(run: Digest, lines: Sequence[ListedCandidate]) -> list[dict[str, Any]]:
+def candidate_table_rows(run: Digest, lines: Sequence[ListedCandidate]) -> list[JsonObject]:
     """Rows of the table; `dollars` is a candidate's share of the cost of its request."""
     spent = _request_dollars(run, lines)
     return [
@@ -110,7 +111,7 @@ def _request_dollars(run: Digest, lines: Sequence[ListedCandidate]) -> dict[int,
     }
 
 
-def candidate_statistics(row: CandidateRow, objective: Objective) -> dict[str, Any]:
+def candidate_statistics(row: CandidateRow, objective: Objective) -> JsonObject:
     """A candidate's statistics.
 
     `low` to `high` is the 95 % interval of its mean (None: unknown noise), within the bounds of
@@ -151,7 +152,7 @@ def candidate_status(row: CandidateRow) -> str:
     return "failed" if row.failed else "unseen"
 
 
-def candidate_detail_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def candidate_detail_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     """One candidate by its `id`: the full id, its first digits, `best` or `seed`."""
     name = _resolve_candidate(run, params.get("id", "best"))
     detail = views.candidate_detail(run.run, name, observations=_OBSERVATIONS)
@@ -190,7 +191,7 @@ def _resolve_candidate(run: Digest, name: str) -> str:
     return views.find_candidate(run.run, name)
 
 
-def _ancestor_row(step: views.Step) -> dict[str, Any]:
+def _ancestor_row(step: views.Step) -> JsonObject:
     row = step.row
     return {
         "id": row.id,
@@ -201,12 +202,12 @@ def _ancestor_row(step: views.Step) -> dict[str, Any]:
     }
 
 
-def _case_rows(detail: CandidateDetail) -> list[dict[str, Any]]:
+def _case_rows(detail: CandidateDetail) -> list[JsonObject]:
     """Scores by case over the observations shown, in the order of first occurrence."""
     seen: dict[str, list[Any]] = {}
     for each in detail.observations:
         seen.setdefault(each.case, []).append(each)
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     for case, made in seen.items():
         scores = [each.score for each in made if each.score is not None]
         mean = sum(scores) / len(scores) if scores else None
@@ -220,7 +221,7 @@ def _case_rows(detail: CandidateDetail) -> list[dict[str, Any]]:
 # best.
 
 
-def lineage_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def lineage_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     """Columns by candidate, in order of appearance.
 
     `parents` are indices into the same columns, -1 for a root. `path` holds the indices from the
@@ -257,15 +258,15 @@ def lineage_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _indexed_names(kind: str, each: list[str]) -> dict[str, Any]:
+def _indexed_names(kind: str, each: list[str]) -> JsonObject:
     """Distinct names (`operators`), and each candidate's index into them (`operator`)."""
     names = list(dict.fromkeys(each))
     index = {name: number for number, name in enumerate(names)}
     return {f"{kind}s": names, kind: [index[name] for name in each]}
 
 
-def _lineage_story(run: Digest, path: list[views.FamilyNode]) -> list[dict[str, Any]]:
-    steps: list[dict[str, Any]] = []
+def _lineage_story(run: Digest, path: list[views.FamilyNode]) -> list[JsonObject]:
+    steps: list[JsonObject] = []
     before: dict[str, str] = {}
     for node in path:
         found = views.candidate_detail(run.run, node.id, observations=0, children=0)

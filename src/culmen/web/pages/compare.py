@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from culmen.core.errors import UserError
+from culmen.core.json import JsonObject
 from culmen.report.compare import comparison_document
 from culmen.report.records import AXES, ComparedRun, Moment, RunReader, compared_run
 from culmen.store import views
@@ -24,7 +25,7 @@ _BAND = 5  # number of runs from which on quartiles of a group are shown
 _AXES = ("evaluations", "seconds", "dollars")  # known for every run without reading its journal
 
 
-def compare_page(runs: Sequence[Digest], params: Mapping[str, str]) -> dict[str, Any]:
+def compare_page(runs: Sequence[Digest], params: Mapping[str, str]) -> JsonObject:
     """Best so far of every run against budgets and against the axis `x`, and of groups.
 
     Groups (same task, strategy, settings and models) have medians and quartiles. `statistics` is
@@ -32,7 +33,7 @@ def compare_page(runs: Sequence[Digest], params: Mapping[str, str]) -> dict[str,
     """
     axis = next((each for each in AXES if each == params.get("x")), _AXES[0])
     rows = [_run_row(run.refresh(), axis) for run in runs]
-    groups: dict[str, list[dict[str, Any]]] = {}
+    groups: dict[str, list[JsonObject]] = {}
     for row in rows:
         groups.setdefault(row["group"], []).append(row)
     labels = _strategy_labels(groups)
@@ -48,7 +49,7 @@ def compare_page(runs: Sequence[Digest], params: Mapping[str, str]) -> dict[str,
     }
 
 
-def _run_row(run: Digest, axis: str) -> dict[str, Any]:
+def _run_row(run: Digest, axis: str) -> JsonObject:
     now, about = views.run_status(run.run), run.meta
     config = about.strategy.get("config") or {}
     return {
@@ -75,7 +76,7 @@ def _run_row(run: Digest, axis: str) -> dict[str, Any]:
     }
 
 
-def _run_points(run: Digest, axis: str) -> list[dict[str, Any]]:
+def _run_points(run: Digest, axis: str) -> list[JsonObject]:
     """The best so far of a run.
 
     Steps and proposals are included only on request: counting them reads the whole journal.
@@ -119,7 +120,7 @@ def _short_text(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _group_row(label: str, rows: Sequence[Mapping[str, Any]], axis: str) -> dict[str, Any]:
+def _group_row(label: str, rows: Sequence[Mapping[str, Any]], axis: str) -> JsonObject:
     scores = [row["score"] for row in rows if row["score"] is not None]
     return {
         "label": label,
@@ -165,7 +166,7 @@ def _quartile_bands(
 # Statistics of the strategies on the Compare page: the document of `culmen compare`.
 
 
-def _statistics_fields(runs: Sequence[Digest]) -> dict[str, Any]:
+def _statistics_fields(runs: Sequence[Digest]) -> JsonObject:
     """The `statistics`, or the missing package in `statistics_missing`."""
     try:
         return {"statistics": strategy_statistics(runs), "statistics_missing": None}
@@ -173,7 +174,7 @@ def _statistics_fields(runs: Sequence[Digest]) -> dict[str, Any]:
         return {"statistics": None, "statistics_missing": f"{error.what}: {error.fix}"}
 
 
-def strategy_statistics(runs: Sequence[Digest]) -> dict[str, Any] | None:
+def strategy_statistics(runs: Sequence[Digest]) -> JsonObject | None:
     """The comparison of the finished runs; None for fewer than two."""
     read = [
         run.refresh().memoise_result(
@@ -196,6 +197,6 @@ def _compared_entry(run: Digest) -> ComparedRun:
 
 
 @lru_cache(maxsize=16)
-def _cached_comparison(entries: bytes, names: tuple[tuple[str, str], ...]) -> dict[str, Any] | None:
+def _cached_comparison(entries: bytes, names: tuple[tuple[str, str], ...]) -> JsonObject | None:
     """The comparison, cached: drawing thousands of samples is slow."""
     return comparison_document(msgspec.json.decode(entries, type=list[ComparedRun]), dict(names))

@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from culmen.core.json import JsonObject
 from culmen.core.usage import Usage, total_usage
 from culmen.store import views
 from culmen.store.views import JournalPiece, RunStatus
@@ -151,7 +152,7 @@ _DEAREST = 10  # calls named one by one
 _SHARES = 6  # roles and models with a curve of their own
 
 
-def calls_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def calls_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     """Calls by effect, role and model; totals; failures by kind; spending over time.
 
     `retries` are attempts of a call beyond the first; `seconds` are the median and the ninth decile
@@ -178,7 +179,7 @@ def calls_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
 _SUMMED = ("effects", "calls", "input", "output", "dollars", "unpriced", "cached", "retries")
 
 
-def _call_row(each: views.CallCosts) -> dict[str, Any]:
+def _call_row(each: views.CallCosts) -> JsonObject:
     usage = each.usage
     return {
         "effect": each.effect,
@@ -195,7 +196,7 @@ def _call_row(each: views.CallCosts) -> dict[str, Any]:
     }
 
 
-def _spending_course(run: Digest) -> dict[str, Any]:
+def _spending_course(run: Digest) -> JsonObject:
     """Spending over time, faults, and durations of effects."""
     steps = [(seq, usage) for seq, usage in run.costs if usage.calls or usage.dollars]
     spent = [
@@ -216,7 +217,7 @@ def _spending_course(run: Digest) -> dict[str, Any]:
     }
 
 
-def _spending_by_model(run: Digest) -> list[dict[str, Any]]:
+def _spending_by_model(run: Digest) -> list[JsonObject]:
     """Spending over time by role and model, the most expensive first.
 
     Empty if there is only one pair.
@@ -229,7 +230,7 @@ def _spending_by_model(run: Digest) -> list[dict[str, Any]]:
     if len(every) < 2:
         return []
     every.sort(key=lambda pair: (-pair[1][-1][1].dollars, -pair[1][-1][1].tokens))
-    found: list[dict[str, Any]] = []
+    found: list[JsonObject] = []
     for (role, model), course in every[:_SHARES]:
         points = [
             (run.evaluations_at(seq), spent.dollars, spent.tokens)
@@ -239,14 +240,14 @@ def _spending_by_model(run: Digest) -> list[dict[str, Any]]:
     return found
 
 
-def _dearest_effects(run: Digest) -> list[dict[str, Any]]:
+def _dearest_effects(run: Digest) -> list[JsonObject]:
     """The most expensive effects, by dollars, or by tokens without prices."""
     before, each = Usage(), list[tuple[float, int, int]]()
     for seq, spent in run.costs:
         tokens, paid = spent.tokens - before.tokens, spent.dollars - before.dollars
         each.append((paid, tokens, seq))
         before = spent
-    found: list[dict[str, Any]] = []
+    found: list[JsonObject] = []
     for paid, tokens, seq in sorted(each, reverse=True)[:_DEAREST]:
         for event in views.effect_results(run.run, "", after=seq - 1, limit=1):
             made = [one.id for one in getattr(event.entry.result, "candidates", ())]
@@ -262,7 +263,7 @@ def _dearest_effects(run: Digest) -> list[dict[str, Any]]:
     return [one for one in found if one["tokens"] or one["dollars"]]
 
 
-def _sampled_spending_course(run: Digest, now: RunStatus) -> dict[str, Any]:
+def _sampled_spending_course(run: Digest, now: RunStatus) -> JsonObject:
     """The fields of `_course` for a run that is too long to be read in full."""
     seen, spent = _whole_run_pieces(run, now), now.usage
     series = thin_points(
@@ -293,7 +294,7 @@ def _sorted_faults(faults: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(faults.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-def _duration_rows(taken: Mapping[str, list[float]]) -> list[dict[str, Any]]:
+def _duration_rows(taken: Mapping[str, list[float]]) -> list[JsonObject]:
     """Durations of effects by kind."""
     return [
         {
@@ -320,7 +321,7 @@ _SHORT = 0.05  # seconds; shorter gaps do not count
 _CLOSE = 40_000  # events of a long run that are read in full
 
 
-def timeline_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def timeline_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     """Effects between `from` and `to` (default: the whole run), by kind and, if few, singly.
 
     `lane` puts effects that ran at the same time below one another. `gaps` are the longest times
@@ -345,7 +346,7 @@ def _timeline_document(
     every: Sequence[TimelineSpan],
     sessions: Sequence[float],
     shown: tuple[float, float, float],
-) -> dict[str, Any]:
+) -> JsonObject:
     low, high, whole = shown
     spans = [
         _closed_span(span, whole)
@@ -372,13 +373,13 @@ def _timeline_document(
 
 def _stretch_fields(
     now: RunStatus, sessions: Sequence[float], shown: tuple[float, float, float]
-) -> dict[str, Any]:
+) -> JsonObject:
     """The seconds shown, the seconds of the whole run, and its sessions."""
     low, high, whole = shown
     return {"from": low, "to": high, "whole": whole, "workers": now.workers, "sessions": sessions}
 
 
-def _long_timeline(run: Digest, now: RunStatus, params: Mapping[str, str]) -> dict[str, Any]:
+def _long_timeline(run: Digest, now: RunStatus, params: Mapping[str, str]) -> JsonObject:
     """The timeline of a long run: a short stretch in full, a longer one by pieces."""
     whole = now.elapsed_seconds
     low, high = _parse_number(params.get("from"), 0.0), _parse_number(params.get("to"), whole)
@@ -411,7 +412,7 @@ def _long_timeline(run: Digest, now: RunStatus, params: Mapping[str, str]) -> di
     }
 
 
-def _sampled_load(seen: Pieces, workers: int, low: float, high: float) -> dict[str, Any]:
+def _sampled_load(seen: Pieces, workers: int, low: float, high: float) -> JsonObject:
     """Effects in flight over time, interpolated between pieces."""
     import numpy as np
 
@@ -451,7 +452,7 @@ def _seconds_inside(span: TimelineSpan, low: float, high: float) -> float:
 
 def _binned_load(
     spans: Sequence[TimelineSpan], kinds: Sequence[str], low: float, high: float
-) -> dict[str, Any]:
+) -> JsonObject:
     """Mean number of effects in flight in each bin, by kind."""
     import numpy as np
 
@@ -476,9 +477,9 @@ def _area_before(points: Any, edges: Any) -> Any:
     return count * edges - sums[count]
 
 
-def _spans_in_lanes(spans: Sequence[TimelineSpan], kinds: Sequence[str]) -> list[dict[str, Any]]:
+def _spans_in_lanes(spans: Sequence[TimelineSpan], kinds: Sequence[str]) -> list[JsonObject]:
     """Each effect with the first free lane of its kind."""
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     for kind in kinds:
         free: list[int] = []
         ending: list[tuple[float, int]] = []
@@ -506,7 +507,7 @@ def _spans_in_lanes(spans: Sequence[TimelineSpan], kinds: Sequence[str]) -> list
     return rows
 
 
-def _idle_gaps(spans: Sequence[TimelineSpan], low: float, high: float) -> dict[str, Any]:
+def _idle_gaps(spans: Sequence[TimelineSpan], low: float, high: float) -> JsonObject:
     """Times without any of these spans: their number, total seconds, and the longest."""
     found: list[tuple[float, float]] = []
     until = low

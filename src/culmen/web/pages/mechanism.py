@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from culmen.core.json import JsonObject
 from culmen.observe import statements
 from culmen.observe.figures import count_text, number_text
 from culmen.store import views
@@ -107,7 +108,7 @@ LEADING = (
 )
 
 
-def mechanism_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def mechanism_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     """Plots of every numeric field of every note, by group.
 
     Fields with one value a note are lines, lists of values are dots. A group is an island, agent,
@@ -115,7 +116,7 @@ def mechanism_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     last barriers of a training with alarms, the newest first.
     """
     run.refresh()
-    alarms: list[dict[str, Any]] = []
+    alarms: list[JsonObject] = []
     found: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
     dotted: set[tuple[str, str]] = set()
     counts: dict[str, int] = {}
@@ -141,7 +142,7 @@ def mechanism_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
 
 def _field_plot(
     key: tuple[str, str], groups: dict[str, list[tuple[float, float]]], dots: bool
-) -> dict[str, Any]:
+) -> JsonObject:
     kind, name = key
     known = list(KNOWN)
     leading = next((place for place, word in enumerate(LEADING) if name == word), None)
@@ -198,7 +199,7 @@ def _iter_numbers(body: Mapping[str, Any]) -> Iterator[tuple[str, str, float, bo
             yield from _iter_list_numbers(name, value)
 
 
-def _iter_table_numbers(name: str, value: dict[str, Any]) -> Iterator[tuple[str, str, float, bool]]:
+def _iter_table_numbers(name: str, value: JsonObject) -> Iterator[tuple[str, str, float, bool]]:
     """Numbers of a table.
 
     Similar ones (shares, counts by kind) share a field; measurements of one candidate are fields of
@@ -235,14 +236,14 @@ def _is_number(value: Any) -> bool:
 
 # Findings from a strategy's notes, healthy or not, above the pages Memory and Mechanism.
 
-Bodies = Sequence[dict[str, Any]]
+Bodies = Sequence[JsonObject]
 Finding = tuple[str, bool]  # the sentence, and True if healthy
 _ENOUGH = 6  # notes of a kind below which the last third is not judged
 _FADED = 0.01  # share of the gain expected at first below which a gain counts as small
 _SIMILAR = 0.5  # share of refused candidates above which the filter is too wide
 
 
-def condition_findings(run: Digest) -> list[dict[str, Any]]:
+def condition_findings(run: Digest) -> list[JsonObject]:
     """One finding for each known kind of note, with `text` and `healthy`.
 
     `run` must be refreshed.
@@ -293,7 +294,7 @@ def _memory_finding(notes: Bodies) -> Finding:
 
 
 def _make_success_finding(
-    what: str, remedy: str, entered: Callable[[dict[str, Any]], bool]
+    what: str, remedy: str, entered: Callable[[JsonObject], bool]
 ) -> Callable[[Bodies], Finding]:
     """A finding on the number of successes among notes.
 
@@ -319,7 +320,7 @@ _better = _make_success_finding(
 )
 
 
-def _took_cell(note: dict[str, Any]) -> bool:
+def _took_cell(note: JsonObject) -> bool:
     return any(each.get("outcome") in ("new", "replaced") for each in note.get("candidates") or ())
 
 
@@ -357,7 +358,7 @@ def _barrier_finding(notes: Bodies) -> Finding:
     return f"{told}. Nothing looked wrong at the last {len(late)}.", True
 
 
-def _warning_text(note: dict[str, Any]) -> str:
+def _warning_text(note: JsonObject) -> str:
     return str(note.get("told", "")).rstrip(".")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from culmen.core.json import JsonObject
 from culmen.observe.figures import number_text
 from culmen.store import views
 from culmen.web.pages.mechanism import KNOWN, TELL, condition_findings
@@ -16,13 +17,13 @@ _CASES = 60
 _LISTED = 200
 
 
-def memory_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def memory_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     """A list of panels, empty if the notes hold nothing to show.
 
     Each has a `kind`: map, grid, islands, front, facts or list.
     """
     run.refresh()
-    makers: tuple[Callable[[Digest], list[dict[str, Any]]], ...] = (
+    makers: tuple[Callable[[Digest], list[JsonObject]], ...] = (
         island_panels,
         grid_panels,
         _most_used_panels,
@@ -42,7 +43,7 @@ def memory_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def latest_note(run: Digest, kind: str) -> dict[str, Any] | None:
+def latest_note(run: Digest, kind: str) -> JsonObject | None:
     """The newest note of a kind, without its name; None without one."""
     for note in reversed(run.notes):
         if note.kind == kind:
@@ -50,7 +51,7 @@ def latest_note(run: Digest, kind: str) -> dict[str, Any] | None:
     return None
 
 
-def _embedding_panels(run: Digest) -> list[dict[str, Any]]:
+def _embedding_panels(run: Digest) -> list[JsonObject]:
     """Embedded candidates in the plane of their two principal components (PCA).
 
     With figures of the strategy's epsilon-net.
@@ -105,7 +106,7 @@ def _embedding_positions(run: Digest) -> tuple[list[str], list[tuple[float, floa
     return list(rows), [(round(float(x), 5), round(float(y), 5)) for x, y in places], explained
 
 
-def _front_panels(run: Digest) -> list[dict[str, Any]]:
+def _front_panels(run: Digest) -> list[JsonObject]:
     """GEPA's frontier: number of cases each member leads on, and its mean by case."""
     note = latest_note(run, "pareto")
     if note is None or not isinstance(note.get("leads"), dict):
@@ -136,12 +137,12 @@ _DRAWN = {
 }  # shown by the findings, by other panels, or under Mechanism
 
 
-def _most_used_panels(run: Digest) -> list[dict[str, Any]]:
+def _most_used_panels(run: Digest) -> list[JsonObject]:
     """Candidates used most by the default strategy.
 
     With their requests for children, repeated evaluations, and latest expected gain.
     """
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, JsonObject] = {}
     for note in run.notes:
         if note.kind == "pedigree" and (name := str(note.body.get("of", ""))):
             row = found.setdefault(
@@ -162,7 +163,7 @@ def _most_used_panels(run: Digest) -> list[dict[str, Any]]:
     ]
 
 
-def _idea_panels(run: Digest) -> list[dict[str, Any]]:
+def _idea_panels(run: Digest) -> list[JsonObject]:
     """PACEvolve's pools: the ideas of every island in its newest note."""
     newest: dict[int, list[Any]] = {}
     for note in run.notes:
@@ -177,10 +178,10 @@ def _idea_panels(run: Digest) -> list[dict[str, Any]]:
     return [{"kind": "list", "title": "Idea pool", "rows": rows[:_LISTED], "count": len(rows)}]
 
 
-def _other_note_panels(run: Digest) -> list[dict[str, Any]]:
+def _other_note_panels(run: Digest) -> list[JsonObject]:
     """The newest note of every other kind: plain fields, and lists as tables."""
     kinds = dict.fromkeys(note.kind for note in run.notes)
-    panels: list[dict[str, Any]] = []
+    panels: list[JsonObject] = []
     for kind in kinds:
         if kind in _DRAWN or not kind:
             continue
@@ -201,9 +202,9 @@ def _other_note_panels(run: Digest) -> list[dict[str, Any]]:
     return panels
 
 
-def _flat_fields(body: Mapping[str, Any]) -> dict[str, Any]:
+def _flat_fields(body: Mapping[str, Any]) -> JsonObject:
     """Fields with a single value, and those of objects one level down."""
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for name, value in body.items():
         if isinstance(value, dict):
             found |= {
@@ -243,9 +244,9 @@ _ISLANDS = 12
 Offer = tuple[str, float, list[float]]  # candidate, reward, features
 
 
-def island_panels(run: Digest) -> list[dict[str, Any]]:
+def island_panels(run: Digest) -> list[JsonObject]:
     """One row for each island: cells taken, their mean reward, the best, and an adapted K."""
-    last: dict[int, dict[str, Any]] = {}
+    last: dict[int, JsonObject] = {}
     requests: dict[int, int] = {}
     for note in run.notes:
         body = note.body
@@ -266,7 +267,7 @@ def island_panels(run: Digest) -> list[dict[str, Any]]:
     return [{"kind": "islands", "title": "Islands", "rows": rows}] if rows else []
 
 
-def grid_panels(run: Digest) -> list[dict[str, Any]]:
+def grid_panels(run: Digest) -> list[JsonObject]:
     """For every island, the best reward noted in each cell of its first two dimensions.
 
     The layout follows the values noted so far (an adaptive grid changes its layout as they spread),
@@ -274,7 +275,7 @@ def grid_panels(run: Digest) -> list[dict[str, Any]]:
     """
     names = _feature_names(run)
     bins = int((run.meta.strategy.get("config") or {}).get("bins", 10))
-    panels: list[dict[str, Any]] = []
+    panels: list[JsonObject] = []
     for island, offers in sorted(_offers_by_island(run).items())[:_ISLANDS]:
         if offers and len(offers[0][2]) == len(names):
             panels.append(_grid_panel(island, offers, names, bins))
@@ -301,7 +302,7 @@ def _offers_by_island(run: Digest) -> dict[int, list[Offer]]:
     return found
 
 
-def _placed_candidates(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _placed_candidates(body: JsonObject) -> Iterator[JsonObject]:
     for name in {"seeded": ("seeds",), "event": ("candidates",), "grid": ("placed",)}.get(
         str(body.get("note")), ()
     ):
@@ -310,7 +311,7 @@ def _placed_candidates(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _grid_panel(
     island: int, offers: Sequence[Offer], names: Sequence[str], bins: int
-) -> dict[str, Any]:
+) -> JsonObject:
     spans = [(min(column), max(column)) for column in zip(*(features for *_, features in offers))][
         :2
     ]

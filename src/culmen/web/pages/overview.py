@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from culmen.core.event import Event
+from culmen.core.json import JsonObject
 from culmen.core.task import Objective
 from culmen.observe import statements
 from culmen.observe.summary import summarize_run
@@ -27,7 +27,7 @@ _BOOK = 60_000
 _LOOK_BACK = 200  # latest events among which those to show are searched
 
 
-def overview_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def overview_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     """All contents of the first page.
 
     Scores are in the task's own direction, times in active seconds.
@@ -66,7 +66,7 @@ def overview_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _in_flight(run: Digest, running: Sequence[views.EffectMark]) -> list[dict[str, Any]]:
+def _in_flight(run: Digest, running: Sequence[views.EffectMark]) -> list[JsonObject]:
     """Effects in flight, oldest first, with their start and their candidate."""
     told = views.effect_subjects(run.run, [mark.seq for mark in running])
     facts = [
@@ -76,7 +76,7 @@ def _in_flight(run: Digest, running: Sequence[views.EffectMark]) -> list[dict[st
     return [fact | told.get(mark.seq, {}) for fact, mark in zip(facts, running)]
 
 
-def _waiting_questions(run: Digest) -> list[dict[str, Any]]:
+def _waiting_questions(run: Digest) -> list[JsonObject]:
     """Prompts that wait for a person, with their waiting time in seconds."""
     now = time.time()
     return [
@@ -85,7 +85,7 @@ def _waiting_questions(run: Digest) -> list[dict[str, Any]]:
     ]
 
 
-def _pareto_front(run: Digest) -> dict[str, Any] | None:
+def _pareto_front(run: Digest) -> JsonObject | None:
     """The Pareto front; None if the task has a single score."""
     if not run.meta.task.objective.metrics:
         return None
@@ -99,13 +99,13 @@ def _pareto_front(run: Digest) -> dict[str, Any] | None:
     }
 
 
-def _leader_course(run: Digest) -> list[dict[str, Any]]:
+def _leader_course(run: Digest) -> list[JsonObject]:
     """The leader over time: its expected score with the 95 % interval."""
     points = views.leader_course(run.run, run.meta)
     return [_leader_point(run, point) | {"low": point.low, "high": point.high} for point in points]
 
 
-def _search_evaluations(run: Digest) -> list[dict[str, Any]]:
+def _search_evaluations(run: Digest) -> list[JsonObject]:
     """Evaluations of the search.
 
     One may represent `count` similar ones; `score` is None if it gave none.
@@ -123,13 +123,13 @@ def _search_evaluations(run: Digest) -> list[dict[str, Any]]:
     ]
 
 
-def _leader_point(run: Digest, point: views.LeaderPoint) -> dict[str, Any]:
+def _leader_point(run: Digest, point: views.LeaderPoint) -> JsonObject:
     dollars = run.spent_at(point.seq).dollars
     told = {"evaluations": point.evaluations, "seconds": point.elapsed, "dollars": dollars}
     return told | {"candidate": point.candidate, "score": point.score}
 
 
-def _best_changes(run: Digest, now: RunStatus) -> dict[str, Any] | None:
+def _best_changes(run: Digest, now: RunStatus) -> JsonObject | None:
     """Changes of the best candidate from the initial program.
 
     Only parts that differ and are not too long. None without an initial program, or if it is the
@@ -155,19 +155,19 @@ def _best_changes(run: Digest, now: RunStatus) -> dict[str, Any] | None:
     }
 
 
-def _run_summary(run: Digest, now: RunStatus) -> dict[str, Any]:
+def _run_summary(run: Digest, now: RunStatus) -> JsonObject:
     """The summary of the run: its lines, and further findings."""
     told = summarize_run(run.run, now, now.run)
     others = [msgspec.to_builtins(each) for each in told.other_findings]
     return {**msgspec.to_builtins(told), "lines": list(told.lines), "others": others}
 
 
-def head_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def head_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     """The heading of every page; its cost does not grow with the run."""
     return run_facts(views.run_status(run.run), run)
 
 
-def run_facts(now: RunStatus, run: Digest) -> dict[str, Any]:
+def run_facts(now: RunStatus, run: Digest) -> JsonObject:
     """Facts about the run on every page."""
     return {
         "run": now.run,
@@ -194,7 +194,7 @@ def run_facts(now: RunStatus, run: Digest) -> dict[str, Any]:
     }
 
 
-def budget_rows(now: RunStatus) -> list[dict[str, Any]]:
+def budget_rows(now: RunStatus) -> list[JsonObject]:
     """Every budget with its spending; `limit` is None without a limit."""
     usage = now.usage
     spent = {
@@ -210,12 +210,12 @@ def budget_rows(now: RunStatus) -> list[dict[str, Any]]:
     ]
 
 
-def progress_series(run: Digest, steps: tuple[int, int] = views.FINE) -> list[dict[str, Any]]:
+def progress_series(run: Digest, steps: tuple[int, int] = views.FINE) -> list[JsonObject]:
     """The best candidate against evaluations, active seconds and known dollars."""
     return [_progress_point(run, point) for point in views.progress_points(run.run, steps)]
 
 
-def _progress_point(run: Digest, point: ProgressPoint) -> dict[str, Any]:
+def _progress_point(run: Digest, point: ProgressPoint) -> JsonObject:
     return {
         "evaluations": point.evaluations,
         "seconds": point.elapsed,
@@ -241,7 +241,7 @@ def _latest_events(run: Digest) -> list[Event]:
     return list(reversed(found))[:_EVENTS]
 
 
-def _event_row(event: Event) -> dict[str, Any]:
+def _event_row(event: Event) -> JsonObject:
     entry = event.entry
     return {
         "seq": event.seq,

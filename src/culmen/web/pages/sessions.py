@@ -14,6 +14,7 @@ import msgspec
 
 from culmen.core.brief import Text
 from culmen.core.event import Custom, Event
+from culmen.core.json import JsonObject
 from culmen.observe.figures import clock_text
 from culmen.store import views
 from culmen.web.runs import Digest
@@ -23,7 +24,7 @@ _TEXT = 20_000  # characters of one text
 _WAIT = 10.0  # seconds that git may take
 
 
-def sessions_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def sessions_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     """Every agent's session: its steps, reports, experiments, end and merge.
 
     These are the effects `session.*` of core/session.py. `transcript` is the text that the agent's
@@ -31,7 +32,7 @@ def sessions_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     texts of its model and results of its tools. `tried` are its experiments with their scores.
     """
     run.refresh()
-    agents: dict[int, dict[str, Any]] = {}
+    agents: dict[int, JsonObject] = {}
     # agents work one after another: a model's text in between belongs to the one at work
     at_work: int | None = None
     for event in _agent_events(run):
@@ -69,12 +70,12 @@ def _agent_events(run: Digest) -> list[Event]:
     )
 
 
-def _experiment_row(body: Mapping[str, Any]) -> dict[str, Any]:
+def _experiment_row(body: Mapping[str, Any]) -> JsonObject:
     names = ("n", "candidate", "path", "score", "certified", "status", "reason")
     return {name: body.get(name) for name in names}
 
 
-def _empty_agent(agent: int) -> dict[str, Any]:
+def _empty_agent(agent: int) -> JsonObject:
     return {
         "agent": agent,
         "kind": "",
@@ -95,7 +96,7 @@ def _empty_agent(agent: int) -> dict[str, Any]:
     }
 
 
-def _add_event(run: Digest, agent: dict[str, Any], event: Event, data: Mapping[str, Any]) -> None:
+def _add_event(run: Digest, agent: JsonObject, event: Event, data: Mapping[str, Any]) -> None:
     entry = event.entry
     step = entry.effect.partition(".")[2] or "said"
     usage = getattr(entry.result, "usage", None)
@@ -141,7 +142,7 @@ def _step_description(body: Mapping[str, Any]) -> str:
     )
 
 
-def _step_results(result: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+def _step_results(result: Any, data: Mapping[str, Any]) -> JsonObject:
     """The results of a step as texts for display."""
     experiments = [
         {name: each.get(name, "") for name in ("ticket", "path", "note", "fault")}

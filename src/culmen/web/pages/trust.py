@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from culmen.core.evaluation import MEANINGS, SIGNS
+from culmen.core.json import JsonObject
 from culmen.observe import statements
 from culmen.store import views
 from culmen.store.views import RunStatus
@@ -37,7 +38,7 @@ ISOLATION = {
 }
 
 
-def trust_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+def trust_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     """Isolation in force, trust of all scores, noise, final choice, and findings.
 
     `gap` is the fresh score of the winner minus the search's estimate, as rewards: below zero, the
@@ -86,7 +87,7 @@ def trust_page(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _winner_verdict(now: RunStatus) -> dict[str, Any] | None:
+def _winner_verdict(now: RunStatus) -> JsonObject | None:
     return views.final_choice(now.path)
 
 
@@ -98,7 +99,7 @@ def _optimism_gap(winner: Mapping[str, Any] | None, direction: str) -> float | N
     return gap if direction == "max" else -gap
 
 
-def _finalist_rows(run: Digest, now: RunStatus) -> list[dict[str, Any]]:
+def _finalist_rows(run: Digest, now: RunStatus) -> list[JsonObject]:
     """The finalists with all their scores; before the final choice, the leading candidates."""
     winner = _winner_verdict(now) or {}
     names = list(winner.get("finalists") or ())
@@ -109,7 +110,7 @@ def _finalist_rows(run: Digest, now: RunStatus) -> list[dict[str, Any]]:
             for each in leading
         ]
     fresh = views.phase_means(run.run, "final", names[:_FINALISTS])
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     for name in names[:_FINALISTS]:
         row = views.candidate_detail(run.run, name, observations=0, children=0).row
         rows.append(
@@ -118,7 +119,7 @@ def _finalist_rows(run: Digest, now: RunStatus) -> list[dict[str, Any]]:
     return rows
 
 
-def _sign_rows(seen: views.Integrity) -> list[dict[str, Any]]:
+def _sign_rows(seen: views.Integrity) -> list[JsonObject]:
     """Signs by kind, the grave ones first, then the most frequent.
 
     `count` is the number of evaluations that showed the sign (without `kinds`: among those read),
@@ -127,7 +128,7 @@ def _sign_rows(seen: views.Integrity) -> list[dict[str, Any]]:
     groups: dict[str, list[views.IntegrityFinding]] = {}
     for each in seen.findings:
         groups.setdefault(each.sign, []).append(each)
-    found: list[dict[str, Any]] = []
+    found: list[JsonObject] = []
     for name, each in groups.items():
         alone = list({one.candidate: one for one in reversed(each)}.values())[::-1]
         shown = [msgspec.to_builtins(one) for one in alone[:_EXAMPLES]]

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from culmen.core.json import JsonObject
 from culmen.evaluate.adapters import shinka_process
 from culmen.evaluate.adapters.openevolve.proxy import stub
 from culmen.evaluate.adapters.openevolve.proxy.session import NOTES, SETTINGS, SOCKET
@@ -37,7 +38,7 @@ _MAX_ARTIFACT = 20_000
 SHINKA = "shinka"  # the contract of an evaluator that is not OpenEvolve's
 
 
-def run_check(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
+def run_check(channel: socket.socket, request: JsonObject, work: Path) -> None:
     """Load the evaluator and check that it has its function, without evaluating."""
     module = _load_evaluator(request)
     if request["contract"] == SHINKA:
@@ -47,13 +48,13 @@ def run_check(channel: socket.socket, request: dict[str, Any], work: Path) -> No
     wire.send(channel, "R", wire.encode(True))
 
 
-def run_legacy(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
+def run_legacy(channel: socket.socket, request: JsonObject, work: Path) -> None:
     """Evaluate one program in this process; the report is self-reported."""
     (work / request["module"]).replace(work / request["program"])
     wire.send(channel, "R", wire.encode(_evaluation_report(request, work)))
 
 
-def run_proxied(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
+def run_proxied(channel: socket.socket, request: JsonObject, work: Path) -> None:
     """Evaluate one program that runs in another process: a stub takes its place here."""
     try:
         folder = ProxyFolder(work, request)
@@ -66,7 +67,7 @@ def run_proxied(channel: socket.socket, request: dict[str, Any], work: Path) -> 
     wire.send(channel, "R", wire.encode(report))
 
 
-def _evaluation_report(request: dict[str, Any], work: Path) -> dict[str, Any]:
+def _evaluation_report(request: JsonObject, work: Path) -> JsonObject:
     program = str(work / request["program"])
     sys.path.insert(0, str(work))
     module = _load_evaluator(request)
@@ -90,7 +91,7 @@ def _evaluation_report(request: dict[str, Any], work: Path) -> dict[str, Any]:
     }
 
 
-def _load_evaluator(request: dict[str, Any]) -> ModuleType:
+def _load_evaluator(request: JsonObject) -> ModuleType:
     path = request["evaluator"]
     sys.path.insert(0, os.path.dirname(path))
     if importlib.util.find_spec("openevolve") is None:
@@ -103,7 +104,7 @@ def _load_evaluator(request: dict[str, Any]) -> ModuleType:
 
 def _run_cascade(
     module: ModuleType, program: str, thresholds: list[float], features: list[str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[JsonObject, JsonObject]:
     """Run stages while the last score reaches its threshold.
 
     Later results take precedence; a failing stage ends the cascade.
@@ -125,7 +126,7 @@ def _run_cascade(
     return metrics, artifacts
 
 
-def _metrics_and_artifacts(result: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _metrics_and_artifacts(result: Any) -> tuple[JsonObject, JsonObject]:
     """Any of the accepted results as (metrics, artifacts)."""
     if inspect.isawaitable(result):
         result = asyncio.run(_await_result(result))
@@ -142,7 +143,7 @@ async def _await_result(result: Any) -> Any:
     return await result
 
 
-def combined_fitness(metrics: dict[str, Any], features: list[str]) -> Any:
+def combined_fitness(metrics: JsonObject, features: list[str]) -> Any:
     """`combined_score` if there is one, else the mean of the metrics, else None.
 
     The mean is over the numbers that are not feature dimensions.
@@ -187,7 +188,7 @@ class ProxyFolder:
     It has stubs in place of the program, a socket to the candidate, and notes of crossings.
     """
 
-    def __init__(self, work: Path, request: dict[str, Any]) -> None:
+    def __init__(self, work: Path, request: JsonObject) -> None:
         self._folder = (
             work / f".program-{os.urandom(8).hex()}"
         )  # no other process can guess the socket's path
@@ -219,7 +220,7 @@ class ProxyFolder:
         with listener, socket.socket(fileno=LINE) as line:
             socket.send_fds(line, [b"L"], [listener.fileno()])
 
-    def read_account(self) -> dict[str, Any]:
+    def read_account(self) -> JsonObject:
         """The notes of the evaluator's processes: values that crossed, were refused, or ended.
 
         Also the number of reads of the program's text, beyond those of imports.

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from culmen.core.errors import TaskError
+from culmen.core.json import JsonObject
 from culmen.core.task import Evaluator, Limits, Objective, Surface, Task
 from culmen.evaluate.taskfiles import reading
 from culmen.evaluate.taskfiles.reading import (
@@ -204,10 +205,10 @@ def _fitness_note(evaluator: Path) -> str:
     )
 
 
-def _model_settings(settings: OpenEvolveConfig) -> tuple[dict[str, Any], str]:
+def _model_settings(settings: OpenEvolveConfig) -> tuple[JsonObject, str]:
     """Model settings without any key, and a note if a key had to be dropped."""
     keys = ("api_base", "temperature", "top_p", "max_tokens", "timeout", "retries")
-    llm: dict[str, Any] = settings.section_settings("llm", keys)
+    llm: JsonObject = settings.section_settings("llm", keys)
     dropped = False
     if key := settings.get("llm", "api_key", ""):
         if name := env_variable_name(key):
@@ -222,7 +223,7 @@ def _model_settings(settings: OpenEvolveConfig) -> tuple[dict[str, Any], str]:
                     *models,
                     ModelEntry(name, settings.get("llm", f"{role}_model_weight", 1.0)),
                 ]
-    plain: list[dict[str, Any]] = []
+    plain: list[JsonObject] = []
     for model in models:
         entry = msgspec.to_builtins(msgspec.structs.replace(model, api_key=""))
         if name := env_variable_name(model.api_key):
@@ -238,9 +239,9 @@ def _model_settings(settings: OpenEvolveConfig) -> tuple[dict[str, Any], str]:
     return llm, note if dropped else ""
 
 
-def _run_defaults(settings: OpenEvolveConfig, llm: dict[str, Any]) -> dict[str, Any]:
+def _run_defaults(settings: OpenEvolveConfig, llm: JsonObject) -> JsonObject:
     """Run settings by culmen's names; only those in the file."""
-    found: dict[str, Any] = {
+    found: JsonObject = {
         "iterations": settings.get("", "max_iterations"),
         "seed": settings.get("", "random_seed"),
         "workers": settings.get("evaluator", "parallel_evaluations"),
@@ -258,7 +259,7 @@ def _run_defaults(settings: OpenEvolveConfig, llm: dict[str, Any]) -> dict[str, 
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _search_settings(settings: OpenEvolveConfig) -> dict[str, Any]:
+def _search_settings(settings: OpenEvolveConfig) -> JsonObject:
     keys = (
         "num_islands",
         "feature_bins",
@@ -290,7 +291,7 @@ class ModelEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 # Section -> key -> type. "" is the top level.
-KEYS: dict[str, dict[str, Any]] = {
+KEYS: dict[str, JsonObject] = {
     "": {
         "max_iterations": int,
         "random_seed": int | None,
@@ -351,7 +352,7 @@ class OpenEvolveConfig(msgspec.Struct, frozen=True):
         value = self.values.get((section, key))
         return default if value is None else value
 
-    def section_settings(self, name: str, keys: Iterable[str]) -> dict[str, Any]:
+    def section_settings(self, name: str, keys: Iterable[str]) -> JsonObject:
         """The keys of a section that are set."""
         return {key: value for key in keys if (value := self.get(name, key)) is not None}
 
@@ -385,7 +386,7 @@ def env_variable_name(text: str) -> str:
     return match[1] if match else ""
 
 
-def _load_yaml(path: Path) -> dict[str, Any]:
+def _load_yaml(path: Path) -> JsonObject:
     import yaml
 
     try:

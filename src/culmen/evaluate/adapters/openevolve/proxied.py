@@ -21,6 +21,7 @@ from typing import Any
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Scoring, Status
+from culmen.core.json import JsonObject
 from culmen.core.task import Task
 from culmen.evaluate import outcome
 from culmen.evaluate.jail import wire
@@ -116,7 +117,7 @@ class ProxiedEvaluation:
         self._output_limit = task.limits.output_kb * 1024
         self._log = OutputLog(self._output_limit)
         self._children: list[JailedChild] = []
-        self.account: dict[str, Any] = {}
+        self.account: JsonObject = {}
         self.started = self.finished = time.monotonic()
 
     def __enter__(self) -> ProxiedEvaluation:
@@ -299,7 +300,7 @@ _SEEDS = 3  # most initial programs tried, until one scores
 _REPEATS = 3  # evaluations per way where scores vary
 _EXACT, _NOISY, _SPREADS = 1e-9, 1e-2, 4.0
 
-Proxied = Callable[[Candidate, int], Awaitable[tuple[EvaluationOutcome, dict[str, Any]]]]
+Proxied = Callable[[Candidate, int], Awaitable[tuple[EvaluationOutcome, JsonObject]]]
 Plain = Callable[[Candidate, int], Awaitable[EvaluationOutcome]]
 
 
@@ -337,7 +338,7 @@ def _build_scoring(why: str, crossed: list[str]) -> Scoring:
     return Scoring("self-reported", why) if why else Scoring("proxied", accept=tuple(crossed))
 
 
-def _proxy_objection(account: dict[str, Any]) -> str:
+def _proxy_objection(account: JsonObject) -> str:
     """The reason that this evaluator cannot work with a proxy, for any score; "" if it may."""
     if account.get("reads"):
         return "the evaluator reads the program's text"

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
+from culmen.core.json import JsonObject
 from culmen.evaluate.adapters.openevolve.proxy.connection import (
     PeerConnection,
     Reply,
@@ -323,7 +324,7 @@ def exit_without_handlers() -> NoReturn:
     os._exit(0)
 
 
-def run_host(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
+def run_host(channel: socket.socket, request: JsonObject, work: Path) -> None:
     """Form host: serve the evaluator until it closes the connection."""
     channel.detach()
     (work / request["module"]).replace(work / request["program"])

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from culmen.core.json import JsonObject
 from culmen.evaluate.jail import wire
 from culmen.evaluate.jail.wire import WireError
 
@@ -293,7 +294,7 @@ def restore_generator(kind: str, state: Any) -> Any:
     return numpy.random.Generator(bits)
 
 
-def seed_generators(seeds: dict[str, Any]) -> None:
+def seed_generators(seeds: JsonObject) -> None:
     """Seed the global generators with the evaluator's seeds."""
     if "random" in seeds:
         random.seed(seeds["random"])

@@ -26,6 +26,7 @@ from enum import Enum, StrEnum
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from culmen.core.json import JsonObject
 from culmen.evaluate.adapters.openevolve.proxy.connection import PeerConnection, ReplyKind
 from culmen.evaluate.jail.plain import last_lines
 
@@ -155,7 +156,7 @@ class CandidateObjects:
 
 def import_module(
     objects: CandidateObjects, _at: PeerConnection, name: str, part: str
-) -> dict[str, Any]:
+) -> JsonObject:
     """Import a part of the candidate anew as module `name`.
 
     Returns handles on its definitions, with descriptions.
@@ -183,9 +184,9 @@ def import_module(
     }
 
 
-def describe_object(_objects: CandidateObjects, _at: PeerConnection, thing: Any) -> dict[str, Any]:
+def describe_object(_objects: CandidateObjects, _at: PeerConnection, thing: Any) -> JsonObject:
     """Name, documentation, and the parameters of a function or the methods of a class."""
-    about: dict[str, Any] = {
+    about: JsonObject = {
         "name": str(getattr(thing, "__name__", type(thing).__name__)),
         "qualname": str(getattr(thing, "__qualname__", "")),
         "doc": str(thing.__doc__) if isinstance(getattr(thing, "__doc__", None), str) else None,

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any, ClassVar, Protocol
 
+from culmen.core.json import JsonObject
 from culmen.evaluate.adapters.openevolve.proxy.operations import Operation
 from culmen.evaluate.jail.wire import Data
 
@@ -54,7 +55,7 @@ def waiting(call):
         return await call(args, kwargs)
     return program
 """
-_MAKE: dict[str, Any] = {}
+_MAKE: JsonObject = {}
 exec(compile(_CODE, "<program>", "exec"), _MAKE)
 
 
@@ -250,7 +251,7 @@ class RemoteObjects:
         about = self._description_of(remote)
         session, key = self._session, f"{remote.key}()"
 
-        def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def call(args: tuple[Any, ...], kwargs: JsonObject) -> Any:
             return session.ask(Operation.CALL, remote, None, args, kwargs, key=key)
 
         stand_in: Any = _MAKE["waiting" if about.get("waiting") is True else "plain"](call)
@@ -302,7 +303,7 @@ class RemoteObjects:
         "module": _module_stand_in,
     }
 
-    def _description_of(self, remote: RemoteHandle) -> dict[str, Any]:
+    def _description_of(self, remote: RemoteHandle) -> JsonObject:
         about = self._about.pop(remote.number, None)
         if about is None:
             about = self._session.ask(Operation.DESCRIBE, remote, key="description")
@@ -354,14 +355,14 @@ def _forwarding_method(name: str) -> Callable[..., Any]:
     return called if name == "__call__" else special
 
 
-def _set_metadata(stand_in: Any, about: dict[str, Any]) -> None:
+def _set_metadata(stand_in: Any, about: JsonObject) -> None:
     for name in ("name", "qualname", "doc", "module"):
         value = about.get(name)
         if isinstance(value, str):
             setattr(stand_in, f"__{name}__", value)
 
 
-def _build_signature(about: dict[str, Any]) -> inspect.Signature:
+def _build_signature(about: JsonObject) -> inspect.Signature:
     kinds = {str(int(kind)): kind for kind in inspect._ParameterKind}
     empty = inspect.Parameter.empty
     try:

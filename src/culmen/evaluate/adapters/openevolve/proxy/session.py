@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from culmen.core.json import JsonObject
 from culmen.evaluate.adapters.openevolve.proxy import connection, remote_objects
 from culmen.evaluate.adapters.openevolve.proxy.connection import (
     PeerConnection,
@@ -62,7 +63,7 @@ class ProxySession:
         self._exports: list[Callable[..., Any]] = []
         self.life, self.objects = 0, remote_objects.RemoteObjects(self)
         self._modules: list[tuple[RemoteHandle, str, str]] = []
-        self.seeds: dict[str, Any] = {}
+        self.seeds: JsonObject = {}
         self._clone: socket.socket | None = None
         self._over = False
         self._use_socket(self._connect_socket())
@@ -82,7 +83,7 @@ class ProxySession:
     # -- the module
     # ------------------------------------------------------------------------------
 
-    def import_part(self, name: str, part: str) -> dict[str, Any]:
+    def import_part(self, name: str, part: str) -> JsonObject:
         """Import a part of the candidate anew, in its process, as module `name`.
 
         Returns its `remote`, documentation and definitions.
@@ -156,7 +157,7 @@ class ProxySession:
         if name not in methods:
             return self.ask(Operation.GET_ATTRIBUTE, remote, name, key=name, open_kinds=open_kinds)
 
-        def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def call(args: tuple[Any, ...], kwargs: JsonObject) -> Any:
             return self.ask(Operation.CALL, remote, name, args, kwargs, key=f"{name}()")
 
         return remote_objects.make_function(call, name)
@@ -222,7 +223,7 @@ class ProxySession:
             finally:
                 self._main.takes = 0
 
-    def _new_seeds(self) -> dict[str, Any]:
+    def _new_seeds(self) -> JsonObject:
         seeds, self.seeds = self.seeds, {}
         return seeds
 

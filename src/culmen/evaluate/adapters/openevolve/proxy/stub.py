@@ -15,6 +15,7 @@ import traceback
 from types import ModuleType
 from typing import Any
 
+from culmen.core.json import JsonObject
 from culmen.evaluate.adapters.openevolve.proxy import connection, remote_objects
 from culmen.evaluate.adapters.openevolve.proxy.operations import Operation
 from culmen.evaluate.adapters.openevolve.proxy.session import ProgramGone, ProxySession
@@ -37,7 +38,7 @@ _TEXT = (
     "stub.stand_in(globals(), {folder!r}, {part!r})\n"
 )
 _current: tuple[int, ProxySession] | None = None
-_early: dict[str, Any] = {}  # seeds set before there is a session
+_early: JsonObject = {}  # seeds set before there is a session
 _hooked = False
 
 
@@ -98,7 +99,7 @@ def _note_seed(name: str, value: Any) -> None:
         _early[name] = value
 
 
-def stand_in(space: dict[str, Any], folder: str, part: str) -> None:
+def stand_in(space: JsonObject, folder: str, part: str) -> None:
     """Fill the module with globals `space` with the definitions of the candidate's module."""
     link = process_session(folder)
     link.note_event("import", str(_expected_openings(space)))
@@ -128,7 +129,7 @@ def stand_in(space: dict[str, Any], folder: str, part: str) -> None:
             break
 
 
-def _expected_openings(space: dict[str, Any]) -> int:
+def _expected_openings(space: JsonObject) -> int:
     """Number of times that Python opens a file to run it.
 
     1 for an import (or if the text was read and run), 3 for `runpy.run_path`, 2 for a script, which
