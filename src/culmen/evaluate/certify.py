@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 from typing import Any
@@ -28,7 +28,7 @@ _TEXT = 400  # characters of a rational before it is shown as an enclosure inste
 # ------------------------------------------------------------------------------
 
 
-def double(value: Any, what: str) -> float:
+def double(value: object, what: str) -> float:
     """A finite double.
 
     Raises Invalid for booleans, NaN, infinities, complex numbers, texts, and integers that are not
@@ -41,7 +41,7 @@ def double(value: Any, what: str) -> float:
     raise Invalid(f"{what} must be a finite number")
 
 
-def vector(value: Any, what: str, least: int, most: int) -> list[float]:
+def vector(value: object, what: str, least: int, most: int) -> list[float]:
     """A sequence (list or 1-d array) of `least` to `most` finite doubles, else Invalid."""
     items = _as_sequence(value, what)
     if not least <= len(items) <= most:
@@ -50,7 +50,7 @@ def vector(value: Any, what: str, least: int, most: int) -> list[float]:
     return [double(item, f"{what}[{i}]") for i, item in enumerate(items)]
 
 
-def points(value: Any, what: str, count: int, width: int) -> list[list[float]]:
+def points(value: object, what: str, count: int, width: int) -> list[list[float]]:
     """`count` points of `width` finite doubles each; raises Invalid for anything else."""
     rows = _as_sequence(value, what)
     if len(rows) != count:
@@ -58,7 +58,7 @@ def points(value: Any, what: str, count: int, width: int) -> list[list[float]]:
     return [vector(row, f"{what}[{i}]", width, width) for i, row in enumerate(rows)]
 
 
-def _as_sequence(value: Any, what: str) -> Sequence[Any]:
+def _as_sequence(value: Any, what: str) -> Sequence[object]:
     if type(value).__module__ == "numpy" and type(value).__name__ == "ndarray" and value.ndim:
         return value.tolist()
     if isinstance(value, list | tuple):
@@ -175,7 +175,7 @@ def exact_text(low: Fraction, high: Fraction | None = None) -> str:
     return f"[{_decimal_text(low, math.floor)}, {_decimal_text(high, math.ceil)}]"
 
 
-def _decimal_text(value: Fraction, towards: Any) -> str:
+def _decimal_text(value: Fraction, towards: Callable[[Fraction], int]) -> str:
     scaled = towards(value * 10**30)
     whole, rest = divmod(abs(scaled), 10**30)
     return f"{'-' if scaled < 0 else ''}{whole}.{rest:030d}"

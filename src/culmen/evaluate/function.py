@@ -26,10 +26,10 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 
@@ -89,7 +89,7 @@ class FunctionBackend(LocalBackend):
     """
 
     def __init__(
-        self, task: Task, fn: Callable[..., Any], workers: int, require: str | None = None
+        self, task: Task, fn: Callable[..., object], workers: int, require: str | None = None
     ) -> None:
         super().__init__(task, workers, require, level="limits" if kernel.LINUX else "portable")
         self.fn, self._calls = fn, max(1, task.limits.calls)
@@ -290,7 +290,7 @@ class _Worker:
 class _ForkedJail(Jail):
     """A fork-server made by fork alone."""
 
-    def __init__(self, fn: Callable[..., Any]) -> None:
+    def __init__(self, fn: Callable[..., object]) -> None:
         super().__init__("limits", folders=False)
         self.fn = fn
         self._pid = 0
@@ -317,7 +317,7 @@ class _ForkedJail(Jail):
 
 
 def _fork_worker(
-    fn: Callable[..., Any], born: float, job: ForkRequest, channel: int, log: int, _: int
+    fn: Callable[..., object], born: float, job: ForkRequest, channel: int, log: int, _: int
 ) -> int:
     """The number of a worker's process, forked from this one (without a fork-server)."""
     with warnings.catch_warnings():
@@ -349,7 +349,7 @@ class _FunctionServer(Zygote):
         return alone | (procfs.tree_kb(busy, self.limit_kb) if busy else {})
 
 
-def _run_server(control: int, fn: Callable[..., Any]) -> NoReturn:
+def _run_server(control: int, fn: Callable[..., object]) -> NoReturn:
     """Run the forked server.
 
     Objects of the parent are never freed here: their descriptors are closed already.
@@ -381,7 +381,7 @@ def _run_server(control: int, fn: Callable[..., Any]) -> NoReturn:
 
 
 def _run_worker(
-    fn: Callable[..., Any],
+    fn: Callable[..., object],
     cage: JailPolicy,
     job: ForkRequest,
     channel_fd: int,
@@ -418,7 +418,7 @@ def _run_worker(
 
 
 def _answer_function_call(
-    fn: Callable[..., Any], request: JsonObject, ask: ModelAsk
+    fn: Callable[..., object], request: JsonObject, ask: ModelAsk
 ) -> tuple[str, bytes]:
     """Kind and payload of the answer to a request.
 
@@ -431,7 +431,7 @@ def _answer_function_call(
         resource.RLIMIT_CPU, (cpu if most == resource.RLIM_INFINITY else min(cpu, most), most)
     )
     random.seed(request["seed"])
-    numpy: Any = sys.modules.get("numpy")
+    numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(request["seed"] % (1 << 32))
     try:
@@ -454,7 +454,7 @@ def _answer_function_call(
 
 
 def report_of(
-    fn: Callable[..., Any], request: JsonObject, ask: ModelAsk | None = None
+    fn: Callable[..., object], request: JsonObject, ask: ModelAsk | None = None
 ) -> JsonObject:
     """Call the function on a request; return its result in one form."""
     parts = request["parts"]
@@ -496,7 +496,7 @@ def report_of(
     }
 
 
-def takes_case(fn: Callable[..., Any]) -> bool:
+def takes_case(fn: Callable[..., object]) -> bool:
     """True if the function takes a second positional argument, the case."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
@@ -512,7 +512,7 @@ def takes_case(fn: Callable[..., Any]) -> bool:
     return len(required) >= 2 or (len(places) >= 2 and places[1].name in ("case", "example"))
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     plain = number_or_type(value)
     return isinstance(plain, int | float) and not isinstance(plain, bool)
 
@@ -551,7 +551,7 @@ class Leftovers:
     belong to a library.
     """
 
-    def __init__(self, fn: Callable[..., Any], memory_mb: int, born: float) -> None:
+    def __init__(self, fn: Callable[..., object], memory_mb: int, born: float) -> None:
         self._born = born
         self._modules = set(sys.modules)
         self._place, self._environ, self._path = os.getcwd(), _raw_environment(), list(sys.path)
@@ -613,7 +613,7 @@ class Leftovers:
             return True
 
 
-def _raw_environment() -> dict[Any, Any]:
+def _raw_environment() -> Mapping[str, str] | Mapping[bytes, bytes]:
     """The environment as the bytes that `os.environ` keeps.
 
     Faster than its texts, which are decoded one by one.

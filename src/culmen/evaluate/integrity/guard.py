@@ -14,7 +14,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -194,7 +194,7 @@ def _refusal_feedback(grave: Sign) -> str:
     )
 
 
-def reapply_policy(finished: Mapping[str, Any], policy: str) -> JsonObject:
+def reapply_policy(finished: Mapping[str, object], policy: str) -> JsonObject:
     """Another run's results under this policy, without those to be evaluated again.
 
     Left out are results that only the other policy refused, and results of candidates with a grave

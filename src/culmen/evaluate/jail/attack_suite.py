@@ -14,12 +14,15 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.evaluation import Case, Status
 from culmen.core.json import JsonObject
 from culmen.core.task import Evaluator, Limits, Task
+
+if TYPE_CHECKING:
+    from culmen.evaluate.local import LocalBackend
 
 ATTACKS = {
     path.stem: path.read_text() for path in sorted((Path(__file__).parent / "attacks").glob("*.py"))
@@ -216,10 +219,10 @@ async def _run_suite(tell: Callable[[str, str], None], image: str) -> JsonObject
     }
 
 
-async def _attack_result(backend: Any, text: str, decoys: Decoys) -> str:
+async def _attack_result(backend: LocalBackend, text: str, decoys: Decoys) -> str:
     case = Case("1", decoys.attack_arguments(), info={"secret": decoys.secret})
-    attack: Observation = await backend.evaluate(Candidate.of({"program.py": text}), case, 1)
-    honest: Observation = await backend.evaluate(Candidate.of({"program.py": HONEST}), case, 1)
+    attack = await backend.evaluate(Candidate.of({"program.py": text}), case, 1)
+    honest = await backend.evaluate(Candidate.of({"program.py": HONEST}), case, 1)
     won = [f"scored {attack.score:g}"] if attack.score not in (None, 0.0) else []
     won += ["lost the evaluation"] if attack.status is Status.LOST else []
     won += [f"spoiled the next evaluation ({honest.reason})"] if honest.score != 1.0 else []

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from culmen.evaluate.jail import kernel, procfs
 from culmen.evaluate.jail.seccomp import SyscallFilter
@@ -76,6 +76,19 @@ class JailPolicy:
     scratch: str = ""
     baseline: int = 0
     environment: dict[str, str] = field(default_factory=dict)
+
+
+class ChildLimits(TypedDict):
+    """The fields of a `ForkRequest` that its sender chooses."""
+
+    slot: int
+    seed: int
+    seconds: float
+    memory_mb: int
+    processes: int
+    files_mb: int
+    blind: NotRequired[bool]
+    connects: NotRequired[bool]
 
 
 @dataclass(frozen=True)
@@ -280,6 +293,6 @@ def set_surroundings(cage: JailPolicy, job: ForkRequest) -> None:
     os.umask(0o022)
     os.chdir(job.work)
     random.seed(job.seed)
-    numpy: Any = sys.modules.get("numpy")
+    numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(job.seed % (1 << 32))

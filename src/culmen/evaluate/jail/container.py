@@ -25,12 +25,12 @@ import zipfile
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import IO, BinaryIO, ClassVar, Unpack
 
 from culmen.core.json import JsonObject
 from culmen.core.task import Limits
 from culmen.evaluate.jail.bubblewrap import PACKAGE
-from culmen.evaluate.jail.confine import WORK, ForkRequest
+from culmen.evaluate.jail.confine import WORK, ChildLimits, ForkRequest
 from culmen.evaluate.jail.container_server import JOBS, PLACE
 from culmen.evaluate.jail.fork_server import ENVIRONMENT, START_SECONDS, ChildExit, Jail, JailFailed
 from culmen.evaluate.jail.relay import Relay, RelayBroken
@@ -45,6 +45,7 @@ _FILES = 1024  # descriptors of one process at most
 # the fork-server's; children have none
 _RIGHTS = ("SETUID", "SETGID", "KILL", "CHOWN", "FOWNER", "DAC_OVERRIDE", "SYS_PTRACE")
 _FOLDERS = ("jail", "adapters")
+_LIGHT_MODULES = ("core/json.py",)  # modules that those of the folders import
 _LOCK = "culmen-container-*.lock"
 _CODE = f"""
 import io, os, sys, zipfile
@@ -270,7 +271,11 @@ class ContainerJail(Jail):
         return self._relay is not None
 
     def submit(
-        self, channel: socket.socket, log: int, line: tuple[int, ...] = (), **limits: Any
+        self,
+        channel: socket.socket,
+        log: int,
+        line: tuple[int, ...] = (),
+        **limits: Unpack[ChildLimits],
     ) -> tuple[int, asyncio.Future[ChildExit]]:
         self._count += 1
         number = self._count
@@ -371,13 +376,15 @@ def release_container(program: str, name: str, lock: BinaryIO) -> None:
 def _zipped_code(setup: JsonObject) -> bytes:
     """The code that runs inside, as a zip file.
 
-    culmen's modules, without those of `culmen` and `culmen.evaluate` themselves, and the set-up.
+    The set-up and culmen's modules; `culmen` and the packages between are empty.
     """
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("setup.json", json.dumps(setup))
-        for empty in ("culmen", "culmen/evaluate"):
+        for empty in ("culmen", "culmen/core", "culmen/evaluate"):
             archive.writestr(f"{empty}/__init__.py", "")
+        for name in _LIGHT_MODULES:
+            archive.write(PACKAGE / name, f"culmen/{name}")
         for folder in _FOLDERS:
             root = PACKAGE / "evaluate" / folder
             for path in _module_paths(root):
@@ -389,7 +396,7 @@ def _module_paths(root: Path) -> Iterable[Path]:
     return (path for path in sorted(root.rglob("*.py")) if "attacks" not in path.parts)
 
 
-def _write_to_pipe(pipe: Any, data: bytes) -> None:
+def _write_to_pipe(pipe: IO[bytes], data: bytes) -> None:
     with contextlib.suppress(OSError):  # it ended at once; its messages have the reason
         pipe.write(data)
         pipe.flush()

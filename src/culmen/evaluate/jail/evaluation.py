@@ -9,7 +9,6 @@ import os
 import socket
 import time
 from types import TracebackType
-from typing import Any
 
 import msgspec
 
@@ -225,7 +224,7 @@ def encode_request(content: JsonObject, task: Task, case: Case | None) -> bytes:
 
 
 def build_request(
-    task: Task, form: str, candidate: Candidate, case: Case | None, **more: Any
+    task: Task, form: str, candidate: Candidate, case: Case | None, **more: object
 ) -> JsonObject:
     """The request to a child. The answer of a case (`info`) never enters a jail."""
     evaluator = task.evaluator

@@ -17,12 +17,12 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Unpack
 
 from culmen.core.errors import TaskError
 from culmen.core.json import JsonObject
 from culmen.evaluate.jail import bubblewrap, procfs, wire
-from culmen.evaluate.jail.confine import REMOVE, WORK, ForkRequest, JailPolicy
+from culmen.evaluate.jail.confine import REMOVE, WORK, ChildLimits, ForkRequest, JailPolicy
 
 # a fork-server imports the task's packages, which may be large and on a cold disk
 START_SECONDS = 120.0
@@ -221,7 +221,11 @@ class Jail:
         return not all(map(way, bubblewrap.python_folders()))
 
     def submit(
-        self, channel: socket.socket, log: int, line: tuple[int, ...] = (), **limits: Any
+        self,
+        channel: socket.socket,
+        log: int,
+        line: tuple[int, ...] = (),
+        **limits: Unpack[ChildLimits],
     ) -> tuple[int, asyncio.Future[ChildExit]]:
         """Fork a child that owns `channel`, `log` and perhaps a `line`.
 

@@ -16,7 +16,7 @@ _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 _THEIRS = os.path.join(_OURS, "tasks") + os.sep  # evaluators of built-in tasks are as a user's
 
 
-def number_or_type(value: Any) -> Any:
+def number_or_type(value: Any) -> bool | int | float | str | None:
     """A value as JSON for error reports: NumPy scalars as numbers, others as their type."""
     if (
         type(value).__module__ == "numpy"

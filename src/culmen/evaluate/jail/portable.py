@@ -20,12 +20,13 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from importlib.util import find_spec
-from typing import Any, NoReturn
+from typing import NoReturn, Unpack
 
 from culmen.evaluate.jail import procfs, runner
 from culmen.evaluate.jail.bubblewrap import HIDDEN, PACKAGE
 from culmen.evaluate.jail.confine import (
     REMOVE,
+    ChildLimits,
     ForkRequest,
     JailPolicy,
     own_descriptors,
@@ -100,7 +101,11 @@ class PortableJail(Jail):
         return self._standing
 
     def submit(
-        self, channel: socket.socket, log: int, line: tuple[int, ...] = (), **limits: Any
+        self,
+        channel: socket.socket,
+        log: int,
+        line: tuple[int, ...] = (),
+        **limits: Unpack[ChildLimits],
     ) -> tuple[int, asyncio.Future[ChildExit]]:
         self._count += 1
         number = self._count

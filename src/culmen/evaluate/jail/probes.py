@@ -16,7 +16,7 @@ import threading
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError, IsolationError
@@ -235,12 +235,15 @@ def tried_levels(image: str = "") -> list[str]:
     return [name for name in known if name in (*portable.LEVELS, "container")]
 
 
-def plain_jail(level: str, *arguments: Any) -> Jail:
-    """A jail by this machine's own mechanisms, not yet started.
-
-    `arguments` are packages, visible folders and shut folders.
-    """
-    return PortableJail(level, *arguments) if level in portable.LEVELS else Jail(level, *arguments)
+def plain_jail(
+    level: str,
+    packages: tuple[str, ...] = (),
+    visible: tuple[str, ...] = (),
+    shut: tuple[str, ...] = (),
+) -> Jail:
+    """A jail by this machine's own mechanisms, not yet started."""
+    kind = PortableJail if level in portable.LEVELS else Jail
+    return kind(level, packages, visible, shut)
 
 
 async def _find_strongest_level() -> str:
@@ -306,9 +309,9 @@ def isolation_report(image: str = "") -> JsonObject:
     }
 
 
-def _run_in_thread(work: Coroutine[Any, Any, T]) -> T:
+def _run_in_thread(work: Coroutine[object, object, T]) -> T:
     """Run a coroutine to its end, even if this thread already runs a loop."""
-    box: list[Any] = []
+    box: list[T | BaseException] = []
 
     def body() -> None:
         try:

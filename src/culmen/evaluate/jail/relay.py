@@ -15,7 +15,6 @@ import socket
 import stat
 import struct
 from collections.abc import Callable, Coroutine
-from typing import Any
 
 _HEAD = struct.Struct("<IIc")
 _CHUNK, _WINDOW = 1 << 16, 1 << 20
@@ -83,7 +82,7 @@ class Relay:
         """Remove a closed stream; further data for it are dropped."""
         self._streams.pop(number, None)
 
-    def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn_task(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """A task that ends with this relay."""
         task = asyncio.create_task(work)
         self.tasks.add(task)
@@ -197,7 +196,7 @@ async def write_all(fd: int, data: bytes) -> None:
 
 
 async def _wait_for_descriptor(
-    fd: int, add: Callable[..., Any], remove: Callable[[int], Any]
+    fd: int, add: Callable[[int, Callable[[], object]], object], remove: Callable[[int], object]
 ) -> None:
     ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     add(fd, lambda: ready.done() or ready.set_result(None))

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from culmen.core.json import JsonObject
 from culmen.evaluate.adapters.openevolve import evaluator_process
@@ -99,8 +99,8 @@ def load_part(folder: Path, part: str) -> ModuleType:
 
 
 def entry_arguments(
-    entry: Callable[..., Any], has_input: bool, value: Any
-) -> tuple[list[Any], JsonObject]:
+    entry: Callable[..., object], has_input: bool, value: object
+) -> tuple[list[object], JsonObject]:
     """Positional and keyword arguments of `entry` for a case.
 
     A case is passed whole if `entry` takes one argument, else a dict by keyword and a list by
@@ -108,7 +108,7 @@ def entry_arguments(
     """
     if not has_input:
         return [], {}
-    ways: list[tuple[list[Any], JsonObject]] = [([value], {})]
+    ways: list[tuple[list[object], JsonObject]] = [([value], {})]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         ways.insert(0, ([], value))
     elif isinstance(value, list):
