@@ -224,8 +224,8 @@ def with_cases(folder: Path, body: str, number: int = 36, program: str = "def ru
     return load(folder)
 
 
-def tried(task: Task, most: int = findings.MOST_CASES) -> TaskReport:
-    return asyncio.run(check_task(task, LocalBackend(task, 2), 2, most=most))
+def tried(task: Task, most: int = findings.CASE_LIMIT) -> TaskReport:
+    return asyncio.run(check_task(task, LocalBackend(task, 2), 2, case_limit=most))
 
 
 def test_an_evaluator_that_raises_on_some_cases_is_an_error_with_its_line_and_the_cases(tmp_path: Path) -> None:

@@ -190,8 +190,8 @@ class _Worker:
 
     def __init__(self, jail: Jail, task: Task, slot: int) -> None:
         limits = task.limits
-        self._jail, self._task, self._room = jail, task, limits.output_kb * 1024
-        self._log = OutputLog(self._room)
+        self._jail, self._task, self._output_limit = jail, task, limits.output_kb * 1024
+        self._log = OutputLog(self._output_limit)
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
         self.number, self.end = jail.submit(
@@ -225,7 +225,7 @@ class _Worker:
         except TimeoutError:
             verdict = outcome.of_end(ChildExit("timeout"), 0.0)
         except wire.TooLarge:
-            verdict = outcome.too_large(self._room)
+            verdict = outcome.too_large(self._output_limit)
         except EOFError:
             pass
         seconds = max(0.0, time.monotonic() - started)
@@ -240,7 +240,7 @@ class _Worker:
         """
         self.sound = False
         await write_frame(self._channel, "Q", request)
-        kind, payload = await read_final_frame(self._channel, self._room + 4, alarm)
+        kind, payload = await read_final_frame(self._channel, self._output_limit + 4, alarm)
         if payload[:4] != self.calls.to_bytes(4, "little") or kind.upper() not in ("R", "E", "A"):
             return EvaluationOutcome(
                 Status.REJECTED, "bad_frame", feedback="the process sent an answer to nothing"
@@ -248,8 +248,8 @@ class _Worker:
         self.sound = kind.isupper()
         if kind.upper() == "R":
             return outcome.of_report(payload[4:], self._task.objective)
-        told = outcome.of_exception(payload[4:])
-        return outcome.provider_away(told.feedback) if kind.upper() == "A" else told
+        failure = outcome.of_exception(payload[4:])
+        return outcome.provider_away(failure.feedback) if kind.upper() == "A" else failure
 
     async def _outcome_without_answer(self) -> EvaluationOutcome:
         """The verdict on a process that ended without an answer."""
@@ -371,18 +371,20 @@ def _run_server(control: int, fn: Callable[..., object]) -> NoReturn:
         if "numpy" in sys.modules:
             importlib.import_module("numpy.random")  # loaded lazily otherwise, by every child anew
 
-        def child(cage: JailPolicy, job: ForkRequest, channel: int, log: int, *_: int) -> NoReturn:
-            _run_worker(fn, cage, job, channel, log, born)
+        def child(
+            policy: JailPolicy, job: ForkRequest, channel: int, log: int, *_: int
+        ) -> NoReturn:
+            _run_worker(fn, policy, job, channel, log, born)
 
-        cage = JailPolicy("limits", baseline=procfs.data_bytes())
-        _FunctionServer(socket.socket(fileno=CHANNEL), cage, child).serve()
+        policy = JailPolicy("limits", baseline=procfs.data_bytes())
+        _FunctionServer(socket.socket(fileno=CHANNEL), policy, child).serve()
     finally:
         os._exit(0)
 
 
 def _run_worker(
     fn: Callable[..., object],
-    cage: JailPolicy,
+    policy: JailPolicy,
     job: ForkRequest,
     channel_fd: int,
     log: int,
@@ -397,14 +399,14 @@ def _run_worker(
     channel = socket.socket(fileno=CHANNEL)
     try:
         gc.enable()
-        set_limits(cage, job, hard=False)
+        set_limits(policy, job, hard=False)
         counted, calls, before = time.monotonic(), 0, None
         wire.send(channel, "K")
         while True:
             request = wire.decode(wire.receive(channel, REQUEST_LIMIT)[1])
             if time.monotonic() > counted + _COUNTED_SECONDS:
                 counted = time.monotonic()
-                set_limits(cage, job, hard=False)
+                set_limits(policy, job, hard=False)
             calls += 1
             if not request["alone"]:
                 before = before or Leftovers(fn, job.memory_mb, born)
@@ -426,9 +428,10 @@ def _answer_function_call(
     """
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu = math.ceil(used.ru_utime + used.ru_stime) + request["cpu"]
-    most = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    hard_limit = resource.getrlimit(resource.RLIMIT_CPU)[1]
     resource.setrlimit(
-        resource.RLIMIT_CPU, (cpu if most == resource.RLIM_INFINITY else min(cpu, most), most)
+        resource.RLIMIT_CPU,
+        (cpu if hard_limit == resource.RLIM_INFINITY else min(cpu, hard_limit), hard_limit),
     )
     random.seed(request["seed"])
     numpy = sys.modules.get("numpy")
@@ -503,13 +506,15 @@ def takes_case(fn: Callable[..., object]) -> bool:
     except (TypeError, ValueError):
         return False
     parameters = [p for p in parameters if p.name != "ask"]
-    places = [
+    positional = [
         p
         for p in parameters
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)
     ]
-    required = [p for p in places if p.default is p.empty]
-    return len(required) >= 2 or (len(places) >= 2 and places[1].name in ("case", "example"))
+    required = [p for p in positional if p.default is p.empty]
+    return len(required) >= 2 or (
+        len(positional) >= 2 and positional[1].name in ("case", "example")
+    )
 
 
 def _is_number(value: object) -> bool:
@@ -554,7 +559,7 @@ class Leftovers:
     def __init__(self, fn: Callable[..., object], memory_mb: int, born: float) -> None:
         self._born = born
         self._modules = set(sys.modules)
-        self._place, self._environ, self._path = os.getcwd(), _raw_environment(), list(sys.path)
+        self._folder, self._environ, self._path = os.getcwd(), _raw_environment(), list(sys.path)
         self._memory = procfs.data_bytes() + memory_mb * (1 << 20) // _SHARE
         self._fds = procfs.descriptor_count() + _FDS
         watched = [builtins, *(sys.modules[name] for name in _GUARDED if name in sys.modules)]
@@ -578,10 +583,12 @@ class Leftovers:
 
     def _has_new_surroundings(self) -> bool:
         try:
-            place = os.getcwd()
+            folder = os.getcwd()
         except OSError:
             return True
-        return place != self._place or sys.path != self._path or _raw_environment() != self._environ
+        return (
+            folder != self._folder or sys.path != self._path or _raw_environment() != self._environ
+        )
 
     def _has_new_module(self) -> bool:
         """True if a module of the run, not of a library, was imported since the last check."""

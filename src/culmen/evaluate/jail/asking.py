@@ -92,13 +92,13 @@ class ModelAsk:
                     continue
                 self._reading = True
             try:
-                found = json.loads(bytes(wire.receive(self._channel, LIMIT)[1]))
+                answer = json.loads(bytes(wire.receive(self._channel, LIMIT)[1]))
             finally:
                 with self._news:
                     self._reading = False
                     self._news.notify_all()
             with self._news:
-                self._replies[found["number"]] = found
+                self._replies[answer["number"]] = answer
                 self._news.notify_all()
         reply = self._replies.pop(number)["reply"]
         if "error" in reply:

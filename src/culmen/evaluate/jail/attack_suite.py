@@ -50,8 +50,8 @@ _DECOY = "CULMEN_DECOY_KEY"  # a key in our own environment that an attack may l
 
 def header_words(text: str, name: str) -> set[str]:
     """The words of a line like `# expect: ok` at the top of an attack."""
-    found = re.search(rf"^# {name}: (.*)$", text, re.MULTILINE)
-    return set(found[1].split()) if found else set()
+    header = re.search(rf"^# {name}: (.*)$", text, re.MULTILINE)
+    return set(header[1].split()) if header else set()
 
 
 class Decoys:
@@ -59,9 +59,9 @@ class Decoys:
 
     def __init__(self, folder: Path, source: str) -> None:
         self.run_folder, self.task_folder = folder / "run", folder / "task"
-        for each in (self.run_folder, self.task_folder):
-            each.mkdir()
-            each.chmod(0o777)
+        for path in (self.run_folder, self.task_folder):
+            path.mkdir()
+            path.chmod(0o777)
         (self.run_folder / "journal").write_text("precious")
         (self.task_folder / "seed.py").write_text("def honest(): pass")
         self.evaluator = self.task_folder / "evaluator.py"
@@ -120,7 +120,7 @@ class Decoys:
 
     def file_states(self) -> dict[str, tuple[str, int, int, int]]:
         """Every file with its text, mode, owner and time of change (ns); folders have no time."""
-        found = {}
+        states = {}
         for path in (
             self.run_folder,
             self.task_folder,
@@ -130,13 +130,13 @@ class Decoys:
             if path.suffix != ".pyc" and path.name != "__pycache__":
                 info, plain = path.stat(), path.is_file()
                 text = path.read_text() if plain else ""
-                found[str(path)] = (
+                states[str(path)] = (
                     text,
                     info.st_mode,
                     info.st_uid,
                     info.st_mtime_ns if plain else 0,
                 )
-        return found
+        return states
 
     def reached_listeners(self) -> list[str]:
         """Names of the listeners that were reached."""
@@ -215,7 +215,7 @@ async def _run_suite(tell: Callable[[str, str], None], image: str) -> JsonObject
     return {
         "level": level,
         "attacks": results,
-        "won": sum(each != HELD for each in results.values()),
+        "won": sum(result != HELD for result in results.values()),
     }
 
 

@@ -83,7 +83,7 @@ def around_hidden(
     of a virtual environment is its `lib`.
     """
     hidden = {os.path.realpath(path) for path in (HIDDEN, *shut)}
-    listed, read, seen = [], list(extra), set[str]()
+    listed, read, visited = [], list(extra), set[str]()
     queue = list(folders)
     while queue:
         folder = queue.pop()
@@ -91,8 +91,8 @@ def around_hidden(
         if not any((path + "/").startswith(real.rstrip("/") + "/") for path in hidden):
             if not any((real + "/").startswith(path + "/") for path in hidden):
                 read.append(folder)
-        elif real not in hidden | seen and os.path.isdir(real):
-            seen.add(real)
+        elif real not in hidden | visited and os.path.isdir(real):
+            visited.add(real)
             listed.append(real)
             queue += [os.path.join(real, name) for name in os.listdir(real)]
     return tuple(listed), tuple(read)
@@ -156,9 +156,9 @@ def read_only_arguments(paths: Iterable[str], extra: Iterable[str] = ()) -> list
     The built-in tasks are hidden, except those in `extra`.
     """
     line: list[str] = []
-    made: set[str] = set()
+    created: set[str] = set()
     for path in _outermost_paths(paths):
-        line += parent_arguments(path, made)
+        line += parent_arguments(path, created)
         line += ["--ro-bind", path, path]
     if os.path.isdir(HIDDEN):
         line += ["--tmpfs", HIDDEN]
@@ -168,7 +168,7 @@ def read_only_arguments(paths: Iterable[str], extra: Iterable[str] = ()) -> list
     return line
 
 
-def parent_arguments(path: str, made: set[str]) -> list[str]:
+def parent_arguments(path: str, created: set[str]) -> list[str]:
     """Arguments that make missing parents open to others, outermost first.
 
     Bubblewrap itself makes them closed to others.
@@ -176,8 +176,12 @@ def parent_arguments(path: str, made: set[str]) -> list[str]:
     line: list[str] = []
     for parent in reversed(Path(path).parents):
         text = str(parent)
-        if text not in ("/", "/usr", "/tmp") and not text.startswith("/usr/") and text not in made:
-            made.add(text)
+        if (
+            text not in ("/", "/usr", "/tmp")
+            and not text.startswith("/usr/")
+            and text not in created
+        ):
+            created.add(text)
             line += ["--perms", "0755", "--dir", text]
     return line
 

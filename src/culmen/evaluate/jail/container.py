@@ -31,7 +31,7 @@ from culmen.core.json import JsonObject
 from culmen.core.task import Limits
 from culmen.evaluate.jail.bubblewrap import PACKAGE
 from culmen.evaluate.jail.confine import WORK, ChildLimits, ForkRequest
-from culmen.evaluate.jail.container_server import JOBS, PLACE
+from culmen.evaluate.jail.container_server import CODE_FOLDER, JOBS
 from culmen.evaluate.jail.fork_server import ENVIRONMENT, START_SECONDS, ChildExit, Jail, JailFailed
 from culmen.evaluate.jail.relay import Relay, RelayBroken
 
@@ -55,8 +55,8 @@ while len(data) < int(sys.argv[1]):
     piece = os.read(0, int(sys.argv[1]) - len(data))
     if not piece: sys.exit(1)
     data += piece
-zipfile.ZipFile(io.BytesIO(data)).extractall({PLACE!r})
-sys.path.insert(0, {PLACE!r})
+zipfile.ZipFile(io.BytesIO(data)).extractall({CODE_FOLDER!r})
+sys.path.insert(0, {CODE_FOLDER!r})
 from culmen.evaluate.jail.container_server import main
 main()
 """
@@ -72,17 +72,17 @@ def find_container_program(image: str) -> str:
             'no image is named: write image = "python:3.12-slim", say, into [evaluator] of '
             "task.toml"
         )
-    found = [path for name in PROGRAMS if (path := shutil.which(name))]
-    if not found:
+    programs = [path for name in PROGRAMS if (path := shutil.which(name))]
+    if not programs:
         raise JailFailed("neither podman nor docker is installed")
-    said = []
-    for program in found:
+    errors = []
+    for program in programs:
         ran = _run_command(program, "image", "inspect", image)
         if ran.returncode == 0:
             return program
-        said.append(f"{os.path.basename(program)}: {ran.stderr.strip().splitlines()[-1:]}")
+        errors.append(f"{os.path.basename(program)}: {ran.stderr.strip().splitlines()[-1:]}")
     raise JailFailed(
-        f"the image {image} is not here ({'; '.join(said)}): {os.path.basename(found[0])} pull "
+        f"the image {image} is not here ({'; '.join(errors)}): {os.path.basename(programs[0])} pull "
         f"{image}"
     )
 
@@ -102,8 +102,8 @@ def container_command(
 
     Only `folder`, which lies in memory, is writable; the image and its command follow.
     """
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    files = _FILES if most == resource.RLIM_INFINITY else min(_FILES, most)
+    hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    files = _FILES if hard_limit == resource.RLIM_INFINITY else min(_FILES, hard_limit)
     line = [
         program,
         "run",

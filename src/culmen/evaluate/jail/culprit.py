@@ -103,8 +103,8 @@ def _says_away(error: BaseException, candidates: tuple[str, ...]) -> bool:
     text = str(error)
     if isinstance(error, TimeoutError) and text == "timed out":
         return any(_NETWORK.search(file) for file in _traceback_files(error))
-    found = _SAYS_AWAY.search(text) or (_SERVICE.search(text) and _CUT_OFF.search(text))
-    return bool(found) and not any(found[0].lower() in each.lower() for each in candidates)
+    match = _SAYS_AWAY.search(text) or (_SERVICE.search(text) and _CUT_OFF.search(text))
+    return bool(match) and not any(match[0].lower() in own.lower() for own in candidates)
 
 
 def _traceback_files(error: BaseException) -> list[str]:
@@ -162,8 +162,8 @@ def culprit_of_trace(trace: str, parts: Mapping[str, str], folder: str = "") -> 
     The candidate's text raised it or its direct cause; or the evaluator, in `folder` ("": a
     function), has a name, an import or a file of its own wrong, which no candidate causes.
     """
-    said, _, in_program = trace.partition(_IN_PROGRAM)
-    *causes, last = _traceback_blocks(said)
+    own_trace, _, in_program = trace.partition(_IN_PROGRAM)
+    *causes, last = _traceback_blocks(own_trace)
     if in_program or any(_is_candidates_block(block, parts) for block in (*causes, last)):
         return "candidate"
     return "scorer" if _is_broken(last, parts, folder) else ""
@@ -189,10 +189,10 @@ def _is_candidates_block(block: str, parts: Mapping[str, str]) -> bool:
 
 
 def _is_broken(block: str, parts: Mapping[str, str], folder: str) -> bool:
-    found, files, own = _BROKEN.search(block), _FRAME.findall(block), _user_files(block)
-    if found is None or not own:
+    match, files, own = _BROKEN.search(block), _FRAME.findall(block), _user_files(block)
+    if match is None or not own:
         return False
-    module, file = found.groups()
+    module, file = match.groups()
     if module:
         return module.partition(".")[0] not in {
             os.path.splitext(os.path.basename(name))[0] for name in parts

@@ -56,7 +56,7 @@ class JailedEvaluation:
         self.limits, self.output_limit = task.limits, task.limits.output_kb * 1024
         self.form: str = form or task.evaluator.form
         self.allowed = allowed_seconds(task, self.form)
-        self.number, self.stands = 0, False
+        self.number, self.is_ready = 0, False
         self.log = OutputLog(self.output_limit)
         self.channel, self._theirs = socket.socketpair()
         self.channel.setblocking(False)
@@ -120,21 +120,21 @@ class JailedEvaluation:
             if end.done() and not talk.done():
                 slow = self.limits.scorer_seconds if self.form == "serve" else 0.0
                 await asyncio.wait({talk}, timeout=_DRAIN_SECONDS + slow)
-            said = talk.result() if talk.done() else None
+            answer = talk.result() if talk.done() else None
         finally:
             talk.cancel()
-        self.finished = max(self.finished, time.monotonic()) if said is None else self.finished
-        if said is None:  # the pipe closes a moment before a dying child is reaped
+        self.finished = max(self.finished, time.monotonic()) if answer is None else self.finished
+        if answer is None:  # the pipe closes a moment before a dying child is reaped
             await asyncio.wait({end}, timeout=_LAST_WORDS_SECONDS)
         self.jail.kill(self.number)
         ended = await self._wait_for_exit(end)
-        if said is None and not self.stands and ended.end == "exit":
+        if answer is None and not self.is_ready and ended.end == "exit":
             return outcome.lost_outcome(
                 "jail_error", f"the child left with status {ended.code} before its jail was ready"
             )
-        if said is None:
+        if answer is None:
             return outcome.of_end(ended, math.ceil(self.allowed * (os.cpu_count() or 1)))
-        return said
+        return answer
 
     async def _wait_for_exit(self, end: asyncio.Future[ChildExit]) -> ChildExit:
         await asyncio.wait({end}, timeout=GRACE_SECONDS)
@@ -148,7 +148,7 @@ class JailedEvaluation:
             kind, payload = await read_frame(self.channel, 1 << 16)
             if kind == "J":
                 return outcome.lost_outcome("jail_error", payload.decode(errors="replace"))
-            self.stands = True
+            self.is_ready = True
             self.started = self.finished = time.monotonic()
             await write_frame(self.channel, "Q", self._encoded_request())
             kind, payload = await read_frame(self.channel, self.output_limit)
@@ -160,8 +160,8 @@ class JailedEvaluation:
         if kind == "L" and self.form == "serve":
             return await self._score_served_program(judges)
         if kind == "R":
-            own_word = self.form in ("legacy", "function")
-            return outcome.of_report(payload, self.task.objective) if own_word else payload
+            self_reported = self.form in ("legacy", "function")
+            return outcome.of_report(payload, self.task.objective) if self_reported else payload
         if kind == "X":
             return EvaluationOutcome(
                 Status.INVALID, "no_output", feedback="the entry returned nothing"

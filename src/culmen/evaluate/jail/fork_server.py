@@ -128,7 +128,7 @@ class Jail:
             _CODE.format(root=str(bubblewrap.PACKAGE.parent)),
             str(theirs.fileno()),
         ]
-        line, cage = python, self._jail_policy(proc)
+        line, policy = python, self._jail_policy(proc)
         if self.level == "namespaces":
             line = bubblewrap.bwrap_command(python, self.visible, user=os.geteuid() != 0, proc=proc)
         with theirs, tempfile.TemporaryFile() as complaints:
@@ -146,9 +146,9 @@ class Jail:
             except OSError as error:
                 raise JailFailed(str(error)) from None
             theirs.close()
-            setup = {"packages": self.packages, "cage": asdict(cage)}
+            setup = {"packages": self.packages, "policy": asdict(policy)}
             setup["listable"], setup["readable"] = bubblewrap.around_hidden(
-                cage.readable, self.visible
+                policy.readable, self.visible
             )
             try:
                 await loop.sock_sendall(ours, json.dumps(setup).encode())
@@ -399,9 +399,9 @@ class OutputLog:
             piece = os.read(self._read, _CHUNK)
         except BlockingIOError:
             return
-        room = self.limit - len(self.kept)
-        self.kept += piece[:room]
-        self.dropped += max(0, len(piece) - room)
+        remaining = self.limit - len(self.kept)
+        self.kept += piece[:remaining]
+        self.dropped += max(0, len(piece) - remaining)
         if not piece or self.dropped:
             self._loop.remove_reader(self._read)
         if piece and self.dropped:

@@ -78,27 +78,27 @@ class PortableJail(Jail):
         self._begin: Begin = begin or self._start_interpreter
         self._children: dict[int, int] = {}
         self._watches: set[asyncio.Task[None]] = set()
-        self._standing = False
+        self._started = False
 
     async def start(self) -> None:
         if self.level == "seatbelt" and shutil.which("sandbox-exec") is None:
             raise JailFailed("sandbox-exec is macOS's")
-        lacking = next(
+        missing = next(
             (name for name in self.packages if find_spec(name.partition(".")[0]) is None), ""
         )
         self._check_hello(
             json.dumps(
-                {"error": f"ImportError: No module named '{lacking}'"}
-                if lacking
+                {"error": f"ImportError: No module named '{missing}'"}
+                if missing
                 else {"threads": 1}
             ).encode(),
             "",
         )
-        self._standing = True
+        self._started = True
 
     @property
     def is_alive(self) -> bool:
-        return self._standing
+        return self._started
 
     def submit(
         self,
@@ -127,7 +127,7 @@ class PortableJail(Jail):
             _kill_group(self._children[number])
 
     def drop(self) -> None:
-        self._standing = False
+        self._started = False
         for pid in self._children.values():
             _kill_group(pid)
 
@@ -228,7 +228,7 @@ def main() -> NoReturn:
     job = ForkRequest(**json.loads(sys.argv[1]))
     own_descriptors(*(int(word) for word in sys.argv[2:5]))
     sys.argv = sys.argv[:1]
-    cage = JailPolicy("portable", baseline=procfs.data_bytes(), environment=ENVIRONMENT)
-    set_limits(cage, job)
-    set_surroundings(cage, job)
+    policy = JailPolicy("portable", baseline=procfs.data_bytes(), environment=ENVIRONMENT)
+    set_limits(policy, job)
+    set_surroundings(policy, job)
     runner.serve_request(job.work)

@@ -160,17 +160,19 @@ async def probe_targets(*, victim: bool) -> AsyncIterator[Targets]:
 
 async def verify_jail(jail: Jail) -> None:
     """Run the fast subset of probes; raise JailFailed if the started jail does not confine."""
-    async with probe_targets(victim=False) as aims:
-        results = await _run_probe(jail, "quick", aims)
+    async with probe_targets(victim=False) as targets:
+        results = await _run_probe(jail, "quick", targets)
     broken = [name for name, held in results.items() if not held]
     if broken and jail.level not in ("limits", "portable"):
         raise JailFailed(f"not enforced: {', '.join(broken)}")
 
 
-async def _run_probe(jail: Jail, entry: str, aims: Targets, limits: Limits = _LIMITS) -> JsonObject:
+async def _run_probe(
+    jail: Jail, entry: str, targets: Targets, limits: Limits = _LIMITS
+) -> JsonObject:
     evaluator = Evaluator(entry=entry, module="probe")
     task = Task("probe", evaluator=evaluator, limits=limits)
-    with JailedEvaluation(task, jail, _PROGRAM, Case("probe", aims.values), 0) as run:
+    with JailedEvaluation(task, jail, _PROGRAM, Case("probe", targets.values), 0) as run:
         result = await run.perform(0, ScorerPool(evaluator, 1.0))
     if isinstance(result, EvaluationOutcome):
         raise JailFailed(f"{result.reason}: {result.feedback}".strip())
@@ -186,23 +188,23 @@ async def probe_level(level: str, image: str = "") -> dict[str, str]:
     jail = ContainerJail(image, _LIMITS, 1) if level == "container" else plain_jail(level)
     try:
         await jail.start()
-        async with probe_targets(victim=True) as aims:
-            results = await _run_probe(jail, "run", aims)
-            results["time limit"] = await _enforces_time_limit(jail, aims)
+        async with probe_targets(victim=True) as targets:
+            results = await _run_probe(jail, "run", targets)
+            results["time limit"] = await _enforces_time_limit(jail, targets)
             with contextlib.suppress(JailFailed):
-                await _run_probe(jail, "linger", aims)
-            results["daemons left behind"] = not _kill_leftover_daemon(aims.values["nap"])
+                await _run_probe(jail, "linger", targets)
+            results["daemons left behind"] = not _kill_leftover_daemon(targets.values["nap"])
             results["shared memory left behind"] = not _remove_leftover_segment(
-                aims.values["shm_key"]
+                targets.values["shm_key"]
             )
     finally:
         await jail.close()
     return {name: PASS if held else NOT_ENFORCED for name, held in results.items()}
 
 
-async def _enforces_time_limit(jail: Jail, aims: Targets) -> bool:
+async def _enforces_time_limit(jail: Jail, targets: Targets) -> bool:
     try:
-        await _run_probe(jail, "spin", aims, Limits(seconds=0.2))
+        await _run_probe(jail, "spin", targets, Limits(seconds=0.2))
     except JailFailed as error:
         return str(error).startswith("timeout")
     return False
@@ -261,17 +263,17 @@ async def _find_strongest_level() -> str:
 
 
 async def _probe_all_levels(image: str) -> JsonObject:
-    found: JsonObject = {}
+    report: JsonObject = {}
     for level in tried_levels("an image"):
         try:
-            found[level] = {
+            report[level] = {
                 "works": True,
                 "loses": LOSSES[level],
                 "probes": await probe_level(level, image),
             }
         except (JailFailed, CulmenError) as error:
-            found[level] = {"works": False, "why": str(error), "probes": {}}
-    return found
+            report[level] = {"works": False, "why": str(error), "probes": {}}
+    return report
 
 
 def strongest_level() -> str:

@@ -31,8 +31,8 @@ class Relay:
     A callback `(number, payload)` receives messages.
     """
 
-    def __init__(self, source: int, sink: int, told: Callable[[int, bytes], None]) -> None:
-        self._source, self._sink, self._told = source, sink, told
+    def __init__(self, source: int, sink: int, on_message: Callable[[int, bytes], None]) -> None:
+        self._source, self._sink, self._on_message = source, sink, on_message
         self._streams: dict[int, Stream] = {}
         self._outgoing: asyncio.Queue[bytes] = asyncio.Queue()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -91,7 +91,7 @@ class Relay:
 
     def _dispatch_frame(self, number: int, kind: bytes, payload: bytes) -> None:
         if kind == b"m":
-            return self._told(number, payload)
+            return self._on_message(number, payload)
         stream = self._streams.get(number)
         if kind not in (_DATA, _END, _TAKEN):
             raise RelayBroken("a frame of no known kind")

@@ -216,7 +216,7 @@ def fill_placeholders(word: str, parts: dict[str, str]) -> str:
 
 
 def collect_output_files(
-    work: Path, wanted: list[str], known: set[str], room: int
+    work: Path, wanted: list[str], known: set[str], remaining: int
 ) -> dict[str, str]:
     """Texts of the `wanted` files, or of all new files if none are named.
 
@@ -228,22 +228,22 @@ def collect_output_files(
         path = work / name
         try:
             info = path.lstat()
-            if stat.S_ISREG(info.st_mode) and info.st_size <= room:
-                files[name] = path.read_bytes()[:room].decode("utf-8")
-                room -= info.st_size
+            if stat.S_ISREG(info.st_mode) and info.st_size <= remaining:
+                files[name] = path.read_bytes()[:remaining].decode("utf-8")
+                remaining -= info.st_size
         except (OSError, UnicodeDecodeError):
             continue
     return files
 
 
 def _new_files(work: Path, known: set[str]) -> list[str]:
-    found = []
+    new_files = []
     for folder, folders, names in os.walk(work):
         folders[:] = [
             name for name in folders if not name.startswith(".") and name != "__pycache__"
         ]
         inside = [os.path.relpath(os.path.join(folder, name), work) for name in names]
-        found += [name for name in inside if name not in known]
-        if len(found) > 1000:
+        new_files += [name for name in inside if name not in known]
+        if len(new_files) > 1000:
             break
-    return found
+    return new_files

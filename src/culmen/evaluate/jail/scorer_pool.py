@@ -324,6 +324,6 @@ class _Questions:
 
     async def _send_reply(self, question: dict[str, object]) -> None:
         reply = await current_asker().ask(question)
-        found = json.dumps({"number": question["number"], "reply": reply}).encode()
+        message = json.dumps({"number": question["number"], "reply": reply}).encode()
         async with self._writing:
-            await write_frame(self._channel, "N", found)
+            await write_frame(self._channel, "N", message)
