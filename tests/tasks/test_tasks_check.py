@@ -76,7 +76,7 @@ def test_randomness_that_no_seed_controls(tmp_path: Path) -> None:
 
 def test_levels_that_do_not_fit(tmp_path: Path) -> None:
     found = report(tmp_path, "def run():\n    return 5\n", "[objective]\nstart = 1\ntarget = 4\n")
-    assert "already reach the target 4" in said(found) and "the task says they start at 1" in said(found)
+    assert "already reach the target 4" in said(found) and "the task declares a start of 1" in said(found)
     found = report(tmp_path, "def run():\n    return 0\n", "[objective]\nbounds = [0, 1]\n")
     assert "the worst the bounds allow" in said(found) and found.fit
     assert "deterministic = true saves" in said(found)

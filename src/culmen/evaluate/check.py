@@ -120,9 +120,8 @@ def _describe_seed(seed: SeedReport) -> list[str]:
     return lines
 
 
-ProgressCallback = Callable[
-    [int, int, float], None
-]  # evaluations done, evaluations in total, seconds of the last
+# evaluations done, evaluations in total, seconds of the last
+ProgressCallback = Callable[[int, int, float], None]
 
 
 async def check_task(
@@ -136,8 +135,8 @@ async def check_task(
 
     Each program is evaluated on up to four training cases: `runs` times with the same random seed,
     and with `runs` different ones; the first one that scores also once on every case of every
-    split, or on `most` of them, evenly spread. A program that fails on each of the four cases is
-    not repeated. `runs` below 2 counts as 2. The callback is called after every evaluation.
+    split, or on `case_limit` of them, evenly spread. A program that fails on each of the four cases
+    is not repeated. `runs` below 2 counts as 2. The callback is called after every evaluation.
     Starts and closes the backend; raises `UserError` if it cannot start (isolation, an evaluator
     that cannot be loaded).
     """
@@ -177,7 +176,7 @@ async def check_task(
 
 
 def spread_cases(cases: Sequence[Case], limit: int = CASES) -> tuple[Case | None, ...]:
-    """Up to `most` cases, evenly spread over the data set; one None without a data set."""
+    """Up to `limit` cases, evenly spread over the data set; one None without a data set."""
     if len(cases) <= limit:
         return tuple(cases) or (None,)
     return tuple(cases[round(i * (len(cases) - 1) / max(1, limit - 1))] for i in range(limit))
@@ -474,7 +473,8 @@ def _failure_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
             level = "note"  # several were made on the chance that one of them is acceptable
         yield TaskFinding(
             level,
-            f"initial program {observation.candidate} ends with {describe_failed_evaluation(observation)}",
+            f"initial program {observation.candidate} ends with "
+            f"{describe_failed_evaluation(observation)}",
             _suggest_remedy(evidence, observation),
         )
 
@@ -507,8 +507,8 @@ def _reported_error_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
         if observation.ok and error_line:
             score = f"{observation.score:.6g}"
             what = (
-                f"initial program {observation.candidate} scores {score}, but its evaluator says "
-                f"{error_line[:300]}"
+                f"initial program {observation.candidate} scores {score}, but its evaluator "
+                f"reports {error_line[:300]}"
             )
             yield TaskFinding(
                 "warning", what, "correct the initial program before a search starts from it"
@@ -536,7 +536,7 @@ def _suggest_remedy(evidence: TaskEvidence, observation: Observation) -> str:
     if "PermissionError" in observation.feedback and "synchronize.py" in observation.feedback:
         return (
             "multiprocessing's locks need a stronger isolation level: install bubblewrap; culmen "
-            "doctor says how"
+            "doctor explains how"
         )
     own = (
         bool(evidence.task.root)
@@ -570,13 +570,13 @@ def _determinism_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
         return
     if evidence.task.deterministic and not evidence.seed_free:
         cause = (
-            "the random seed"
+            "with the random seed"
             if evidence.repeatable
-            else "one run to the next, even with the same random seed"
+            else "from one run to the next, even with the same random seed"
         )
         yield TaskFinding(
             "warning",
-            f"the task is declared deterministic, but results change with {cause}",
+            f"the task is declared deterministic, but results change {cause}",
             "remove deterministic = true, or make evaluator and initial program deterministic",
         )
     elif not evidence.task.deterministic and evidence.seed_free:
@@ -620,7 +620,7 @@ def _score_level_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
         fix = "correct [objective] start, or find out what changed"
         yield TaskFinding(
             "warning",
-            f"initial programs score {mean:.6g}, the task says they start at {start:.6g}",
+            f"initial programs score {mean:.6g}, the task declares a start of {start:.6g}",
             fix,
         )
     worst = objective.floor
@@ -640,7 +640,7 @@ def _trust_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
         form = "call" if evidence.task.evaluator.suffix == ".py" else "command"
         fix = f"write the evaluator as score(output) with form = {form} to have scores verified"
         if evidence.isolation in WEAK:
-            fix = "have a stronger isolation first: see culmen doctor"
+            fix = "use stronger isolation first: see culmen doctor"
         yield TaskFinding(
             "warning" if evidence.why else "note",
             f"{what} ({evidence.why})" if evidence.why else what,
@@ -675,7 +675,8 @@ def _duration_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
             "warning",
             f"evaluations take up to {max(times):.3g} s (median {median(times):.3g} s) of the "
             f"{limit:g} s allowed",
-            f"raise {_time_limit_setting(evidence.task)}, for slower candidates would be cut off",
+            f"raise {_time_limit_setting(evidence.task)}, because slower candidates would be cut "
+            "off",
         )
 
 

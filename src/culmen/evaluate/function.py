@@ -46,10 +46,10 @@ from culmen.evaluate.jail.confine import (
     CHANNEL,
     ForkRequest,
     JailPolicy,
-    own_descriptors,
+    arrange_descriptors,
     set_limits,
 )
-from culmen.evaluate.jail.culprit import is_away
+from culmen.evaluate.jail.culprit import is_outage
 from culmen.evaluate.jail.evaluation import GRACE_SECONDS, encode_request
 from culmen.evaluate.jail.fork_server import (
     ChildExit,
@@ -67,9 +67,9 @@ from culmen.evaluate.jail.zygote import Zygote
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.outcome import EvaluationOutcome
 
-_EVER = 1e6  # seconds; the limit of a call is kept by this side
+_NO_LIMIT_SECONDS = 1e6  # for the fork-server; this side enforces the limit of a call
 # between counts of the user's processes; the limit of a call is added to the count
-_COUNTED_SECONDS = 30.0
+_COUNT_INTERVAL_SECONDS = 30.0
 # failures that earlier calls may have caused
 _HARMFUL = ("crash", "no_output", "memory_limit", "exit", "bad_frame")
 
@@ -178,7 +178,7 @@ class FunctionBackend(LocalBackend):
         """End every process of this backend."""
         crew, self._crew = self._crew, {}
         for worker in crew.values():
-            worker.let_go()
+            worker.close_descriptors()
         await super().close()
 
 
@@ -199,13 +199,13 @@ class _Worker:
             self._log.write,
             slot=slot,
             seed=0,
-            seconds=_EVER,
+            seconds=_NO_LIMIT_SECONDS,
             memory_mb=limits.memory_mb,
             processes=limits.processes,
             files_mb=limits.files_mb,
         )
         theirs.close()
-        self._log.handed_over()
+        self._log.close_write_end()
         self.end.add_done_callback(self._on_end)
         self.calls, self.sound = 0, True
 
@@ -243,7 +243,9 @@ class _Worker:
         kind, payload = await read_final_frame(self._channel, self._output_limit + 4, alarm)
         if payload[:4] != self.calls.to_bytes(4, "little") or kind.upper() not in ("R", "E", "A"):
             return EvaluationOutcome(
-                Status.REJECTED, "bad_frame", feedback="the process sent an answer to nothing"
+                Status.REJECTED,
+                "bad_frame",
+                feedback="the process sent an answer without a request",
             )
         self.sound = kind.isupper()
         if kind.upper() == "R":
@@ -260,7 +262,7 @@ class _Worker:
         ended = await self.end
         if ended.end == "exit" and not self.calls:
             return outcome.lost_outcome(
-                "jail_error", f"the process left with status {ended.code} before it was ready"
+                "jail_error", f"the process exited with status {ended.code} before it was ready"
             )
         verdict = outcome.of_end(ended, math.inf)
         return replace(
@@ -270,12 +272,12 @@ class _Worker:
     async def dismiss(self) -> None:
         """Kill the process and its descendants, and wait for their end."""
         self._jail.kill(self.number)
-        self.let_go()
+        self.close_descriptors()
         await asyncio.wait({self.end}, timeout=GRACE_SECONDS)
         if not self.end.done():
             self._jail.drop()
 
-    def let_go(self) -> None:
+    def close_descriptors(self) -> None:
         """Close this side's descriptors."""
         self.sound = False
         self._log.close()
@@ -393,7 +395,7 @@ def _run_worker(
     """Run a worker's process: one call after the other, until the channel is closed."""
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    own_descriptors(channel_fd, log)
+    arrange_descriptors(channel_fd, log)
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, closefd=False, errors="replace")
     channel = socket.socket(fileno=CHANNEL)
@@ -404,7 +406,7 @@ def _run_worker(
         wire.send(channel, "K")
         while True:
             request = wire.decode(wire.receive(channel, REQUEST_LIMIT)[1])
-            if time.monotonic() > counted + _COUNTED_SECONDS:
+            if time.monotonic() > counted + _COUNT_INTERVAL_SECONDS:
                 counted = time.monotonic()
                 set_limits(policy, job, hard=False)
             calls += 1
@@ -438,13 +440,13 @@ def _answer_function_call(
     if numpy is not None:
         numpy.random.seed(request["seed"] % (1 << 32))
     try:
-        answer = "R", wire.encode(report_of(fn, request, ask))
+        answer = "R", wire.encode(build_report(fn, request, ask))
     except Exception as error:  # noqa: BLE001 - the user's function may raise anything; it becomes a value
         kind = (
             "e"
             if isinstance(error, MemoryError)
             else "A"
-            if is_away(error, request["parts"])
+            if is_outage(error, request["parts"])
             else "E"
         )
         answer = kind, encode_exception(error)
@@ -456,7 +458,7 @@ def _answer_function_call(
     return answer
 
 
-def report_of(
+def build_report(
     fn: Callable[..., object], request: JsonObject, ask: ModelAsk | None = None
 ) -> JsonObject:
     """Call the function on a request; return its result in one form."""
@@ -525,8 +527,8 @@ def _is_number(value: object) -> bool:
 # Leftovers of a call of a Python function in its process that could affect the next call.
 #
 # Checked after each call: threads and child processes, a pending timer, another working folder,
-# environment or module path, modules whose file is younger than the run or that have none (an
-# imported candidate), replaced functions of the modules that compute scores and of
+# environment or module path, modules whose file is younger than the run or that have no file
+# (an imported candidate), replaced functions of the modules that compute scores and of
 # the evaluator's own module, growing numbers of descriptors and growing memory. The function's own
 # variables are its state, and persist.
 
@@ -545,8 +547,8 @@ _GUARDED = (
     "numpy.random",
     "numpy.linalg",
 )
-_FDS = 16  # descriptors more than at the start that are taken for a leak
-_SHARE = 4  # of the memory limit, a quarter may be kept between calls
+_FDS = 16  # additional descriptors, compared with the start, that count as a leak
+_KEPT_SHARE_DIVISOR = 4  # of the memory limit, a quarter may be kept between calls
 
 
 class Leftovers:
@@ -560,7 +562,7 @@ class Leftovers:
         self._born = born
         self._modules = set(sys.modules)
         self._folder, self._environ, self._path = os.getcwd(), _raw_environment(), list(sys.path)
-        self._memory = procfs.data_bytes() + memory_mb * (1 << 20) // _SHARE
+        self._memory = procfs.data_bytes() + memory_mb * (1 << 20) // _KEPT_SHARE_DIVISOR
         self._fds = procfs.descriptor_count() + _FDS
         watched = [builtins, *(sys.modules[name] for name in _GUARDED if name in sys.modules)]
         self._watched = [(vars(module), dict(vars(module))) for module in watched]
@@ -596,9 +598,9 @@ class Leftovers:
             return False
         fresh = [module for name, module in list(sys.modules.items()) if name not in self._modules]
         self._modules = set(sys.modules)
-        return any(self._made_here(module) for module in fresh)
+        return any(self._is_from_run(module) for module in fresh)
 
-    def _made_here(self, module: ModuleType) -> bool:
+    def _is_from_run(self, module: ModuleType) -> bool:
         """True if a module was created after the run began."""
         spec = getattr(module, "__spec__", None)
         file = getattr(module, "__file__", None)
@@ -613,7 +615,7 @@ class Leftovers:
 
     def _has_patch(self) -> bool:
         try:
-            # comparing dicts whole is several times as fast, and mostly enough
+            # comparing whole dicts is several times as fast, and usually decides
             pairs = (*self._watched, self._own)
             return not all(before == now or before.items() <= now.items() for now, before in pairs)
         except (ValueError, TypeError):  # another object, whose comparison fails

@@ -179,14 +179,14 @@ class LocalBackend:
         """The reason that no proxy is tried, "" if one is."""
         evaluator = self.task.evaluator
         if evaluator.proxy == "never":
-            return 'the task says proxy = "never"'
+            return 'the task sets proxy = "never"'
         if not is_python_program(self.task):
             return (
                 f"the program is not a Python module but a {evaluator.suffix or 'text'} file, "
                 "which the evaluator reads"
             )
         folder = os.path.dirname(evaluator.path)
-        return "the evaluator lies in the root folder" if folder == "/" else ""
+        return "the evaluator is in the root folder" if folder == "/" else ""
 
     async def _try_proxied(
         self, seed: Candidate, number: int
@@ -334,9 +334,8 @@ class LocalBackend:
             answer = await self._verifiers.ask(**question, output=output)
         except AskingFailed as error:
             return outcome.lost_outcome(error.reason, str(error))
-        except (
-            ScorerFailed
-        ):  # the candidate may cause a slow verification: not lost, but not verified either
+        except ScorerFailed:
+            # the candidate may cause a slow verification: not lost, but not verified either
             answer = {"kind": "raised", "feedback": "the verifier did not answer in time"}
         return outcome.with_certificate(verdict, answer, self.task.objective)
 

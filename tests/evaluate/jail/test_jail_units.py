@@ -324,7 +324,7 @@ def test_logs_are_cut_not_lost() -> None:
     async def work(size: int) -> str:
         log = OutputLog(1000)
         writer = await asyncio.create_subprocess_exec("head", "-c", str(size), "/dev/zero", stdout=log.write)
-        log.handed_over()
+        log.close_write_end()
         await writer.wait()
         text = log.close()
         assert log.close() == text

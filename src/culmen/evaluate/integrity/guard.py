@@ -255,9 +255,8 @@ class EvaluatorSeal:
         own = (evaluator.path, evaluator.verifier) if evaluator.path else ()
         self._expected = {str(folder / name): digest for name, digest in evaluator.files.items()}
         for path in filter(None, own):
-            if path not in self._expected and os.path.isfile(
-                path
-            ):  # a task made by hand is sealed in its present state
+            # a task without recorded digests is sealed in its present state
+            if path not in self._expected and os.path.isfile(path):
                 self._expected[path] = file_sha256(Path(path))
         self._identities: dict[str, Identity] = {}
 
@@ -282,7 +281,7 @@ def _file_identity(path: str) -> Identity | None:
 
 def _changed_error(path: str, expected: str, *, gone: bool) -> EvaluatorChanged:
     name = os.path.basename(path)
-    what = f"{name} is gone" if gone else f"{name} was changed"
+    what = f"{name} is missing" if gone else f"{name} was changed"
     return EvaluatorChanged(
         f"{what} since the run began: its scores could not be compared with the earlier ones",
         where=f"{path} (SHA-256 was {expected[:16]}...)",

@@ -1,10 +1,10 @@
 """Signs that a candidate games the evaluator: pure functions, each sign with its evidence.
 
-    of_parts(parts, task, ScanContext.from_task(task))   signs in its text (a scan of syntax trees; nothing
-                                                  is run)
-    of_observation(observation, objective)        signs in its evaluation
-    of_prose(text)                                admissions in an agent's reflections, notes or
-                                                  comments
+    of_parts(parts, task, context)           signs in its text (a scan of syntax trees; nothing
+                                             is run); `context` is `ScanContext.from_task(task)`
+    of_observation(observation, objective)   signs in its evaluation
+    of_prose(text)                           admissions in an agent's reflections, notes or
+                                             comments
 
 Signs are advice: a text can hide anything from a scan, and honest programs may look odd. Scores are
 protected by process isolation (docs/security.md) and exact verifiers (docs/certified.md).
@@ -239,9 +239,8 @@ def _last_line_starting(feedback: str, start: str) -> str:
 # -- admissions in prose
 # ------------------------------------------------------------------------------
 
-_WORTH_READING = re.compile(
-    rf"{admissions.PLAYED}|tolerance|slack", re.I
-)  # never reaches over the end of a line
+# never matches across lines
+_WORTH_READING = re.compile(rf"{admissions.PLAYED}|tolerance|slack", re.I)
 
 
 def _worth_reading(text: str) -> bool:
@@ -272,7 +271,7 @@ def of_prose(text: str) -> tuple[Sign, ...]:
 # -- the scan of a syntax tree; nothing is imported or run
 # -----------------------------------------------------------
 
-MANY = 24  # least count of numbers of nine digits or more in one literal that is a sign
+MANY = 24  # numbers of nine digits or more in one literal, from which on it is a sign
 _TINY = (1e-12, 1e-3)  # constants that count as a tolerance
 _TOLERANCE = re.compile(r"(?:^|_)(?:w?tol|tolerance|slack|eps|epsilon|margin)(?:_|$|\d)", re.I)
 
@@ -543,9 +542,8 @@ def _child_fields(kind: type[ast.AST]) -> tuple[str, ...]:
     return tuple(name for name in kind._fields if name not in _TEXTS)
 
 
-_Known = tuple[
-    frozenset[tuple[str, str]], frozenset[str]
-]  # names with their meaning, and names of tiny numbers
+# names with their meaning, and names of tiny numbers
+_Known = tuple[frozenset[tuple[str, str]], frozenset[str]]
 
 
 class _Piece(NamedTuple):
@@ -558,7 +556,7 @@ class _Piece(NamedTuple):
     after: _Known | None
 
 
-_SHORT_CHARS = 10_000  # characters of a piece whose result is kept, at most
+_SHORT_CHARS = 10_000  # maximum length of a piece whose result is kept
 _PIECE_LIMIT = 4096
 _PIECES: dict[object, _Piece] = {}
 

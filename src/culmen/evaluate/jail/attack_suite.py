@@ -45,7 +45,7 @@ def judge(output, values):
     return 1.0 if isinstance(output, list) and output == sorted(values) else 0.0
 """
 _SOURCE = JUDGE + "def score(output, case):\n    return judge(output, case.input['values'])\n"
-_DECOY = "CULMEN_DECOY_KEY"  # a key in our own environment that an attack may look for
+_DECOY = "CULMEN_DECOY_KEY"  # a key in this process's environment, for attacks to find
 
 
 def header_words(text: str, name: str) -> set[str]:
@@ -66,7 +66,7 @@ class Decoys:
         (self.task_folder / "seed.py").write_text("def honest(): pass")
         self.evaluator = self.task_folder / "evaluator.py"
         token = secrets.token_hex(8)
-        self.secret = f"hidden-{token}"  # whole in no file, since the jail may show this one
+        self.secret = f"hidden-{token}"  # complete in no file, since the jail may show this one
         self.evaluator.write_text(source.replace("{secret}", token))
         for path in (self.run_folder / "journal", self.task_folder / "seed.py", self.evaluator):
             path.chmod(0o666)
@@ -77,9 +77,8 @@ class Decoys:
         self.name = f"culmen-decoy-{os.getpid()}-{id(self)}"
         self.abstract.bind("\0" + self.name)
         self.abstract.listen()
-        self.sockets = tempfile.TemporaryDirectory(
-            prefix="culmen-s-"
-        )  # a path of a socket must be short
+        # a path of a socket must be short
+        self.sockets = tempfile.TemporaryDirectory(prefix="culmen-s-")
         os.chmod(self.sockets.name, 0o777)
         self.unix = socket.socket(socket.AF_UNIX)
         self.unix.bind(f"{self.sockets.name}/stream")
@@ -178,16 +177,16 @@ class Decoys:
         self.sockets.cleanup()
 
 
-def run_suite(tell: Callable[[str, str], None] | None = None, image: str = "") -> JsonObject:
+def run_suite(on_result: Callable[[str, str], None] | None = None, image: str = "") -> JsonObject:
     """Run all attacks at the level in force, or in a container of `image`.
 
     The result has `level` and, by attack, HELD or WON with the harm. Nothing runs below level
     restricted, where attacks would succeed on this machine. The callback gets each result.
     """
-    return asyncio.run(_run_suite(tell or (lambda *_: None), image))
+    return asyncio.run(_run_suite(on_result or (lambda *_: None), image))
 
 
-async def _run_suite(tell: Callable[[str, str], None], image: str) -> JsonObject:
+async def _run_suite(on_result: Callable[[str, str], None], image: str) -> JsonObject:
     from culmen.evaluate.local import LocalBackend
 
     with tempfile.TemporaryDirectory(prefix="culmen-attack-") as folder:
@@ -207,7 +206,7 @@ async def _run_suite(tell: Callable[[str, str], None], image: str) -> JsonObject
                 inside = "restricted" if level == "container" else level
                 if not header_words(text, "not") & {"call", inside}:
                     results[name] = await _attack_result(backend, text, decoys)
-                    tell(name, results[name])
+                    on_result(name, results[name])
         finally:
             del os.environ[_DECOY]
             await backend.close()

@@ -15,9 +15,8 @@ from pathlib import Path
 from culmen.evaluate.jail.confine import WORK
 
 PACKAGE = Path(__file__).resolve().parents[2]  # culmen itself
-HIDDEN = str(
-    PACKAGE / "tasks"
-)  # the built-in tasks: their evaluators are not for candidates to read
+# the built-in tasks, whose evaluators candidates must not read
+HIDDEN = str(PACKAGE / "tasks")
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # files that programs and compilers read; none is secret
 _ETC = (
@@ -73,7 +72,7 @@ def readable_paths(extra: Iterable[str] = ()) -> tuple[str, ...]:
     )
 
 
-def around_hidden(
+def paths_around_hidden(
     folders: Iterable[str], extra: Iterable[str], shut: Iterable[str] = ()
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The folders without the built-in tasks and `shut`: (listable folders, readable paths).

@@ -119,13 +119,15 @@ def confine_process(policy: JailPolicy, job: ForkRequest) -> None:
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     if policy.level == "namespaces":
-        _own_mounts(policy, job)
-    _other_identity(policy, job)
+        _mount_work_folder(policy, job)
+    _change_identity(policy, job)
     set_limits(policy, job)
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # a changed uid closes /proc/self to its owner
+    kernel.prctl(
+        kernel.PR_SET_DUMPABLE, 1
+    )  # after a change of uid /proc/self is closed to its owner
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     if policy.level == "namespaces":
-        _second_layer(job)
+        _add_landlock_layer(job)
         SyscallFilter().install()
     elif policy.level == "restricted":
         readable, listed = (policy.unshut, policy.listed) if job.blind else (policy.readable, ())
@@ -150,13 +152,13 @@ def _install_filter(job: ForkRequest) -> None:
         os.close(HANDOVER)
 
 
-def _second_layer(job: ForkRequest) -> None:
+def _add_landlock_layer(job: ForkRequest) -> None:
     """A second layer besides the mounts, if the kernel supports it."""
     if kernel.landlock_version():
         kernel.restrict_paths(("/",), (job.work, "/tmp", "/dev/shm", *_DEVICES))
 
 
-def own_descriptors(channel: int, log: int, line: int = -1, handover: int = -1) -> None:
+def arrange_descriptors(channel: int, log: int, line: int = -1, handover: int = -1) -> None:
     """Arrange this process's descriptors and close all others.
 
     0 is empty, 1 and 2 are the log, 3 is the channel; 4 is the line and 5 the socket for the
@@ -178,7 +180,7 @@ def own_descriptors(channel: int, log: int, line: int = -1, handover: int = -1) 
     os.closerange(HANDOVER + 1, 1 << 20 if kernel.LINUX else os.sysconf("SC_OPEN_MAX"))
 
 
-def _own_mounts(policy: JailPolicy, job: ForkRequest) -> None:
+def _mount_work_folder(policy: JailPolicy, job: ForkRequest) -> None:
     """Mount a private work folder with a size limit.
 
     /tmp and /dev/shm live in it, so one limit holds for all three.
@@ -193,7 +195,7 @@ def _own_mounts(policy: JailPolicy, job: ForkRequest) -> None:
         folder = f"{WORK}/{hidden}"
         os.mkdir(folder)
         os.chmod(folder, 0o1777)
-        for path in policy.readable:  # readable folders below /tmp must stay visible
+        for path in policy.readable:  # those below /tmp must stay visible
             if (
                 path.startswith(f"{target}/")
                 and os.path.isdir(path)
@@ -234,7 +236,7 @@ def _hide_paths(policy: JailPolicy) -> None:
             kernel.mount("", path, "", kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
 
 
-def _other_identity(policy: JailPolicy, job: ForkRequest) -> None:
+def _change_identity(policy: JailPolicy, job: ForkRequest) -> None:
     """Give the child an identity of its own.
 
     Processes are counted per uid and user namespace: with a shared one, a fork bomb starves its
@@ -276,7 +278,7 @@ def set_limits(policy: JailPolicy, job: ForkRequest, *, hard: bool = True) -> No
         ("MSGQUEUE", 0),
     ):
         limit = getattr(resource, f"RLIMIT_{name}", None)
-        if limit is None:  # not on this system
+        if limit is None:  # this system has no such limit
             continue
         hard_limit = resource.getrlimit(limit)[1]
         value = value if hard_limit == resource.RLIM_INFINITY else min(value, hard_limit)

@@ -36,13 +36,13 @@ from culmen.evaluate.jail.fork_server import ENVIRONMENT, START_SECONDS, ChildEx
 from culmen.evaluate.jail.relay import Relay, RelayBroken
 
 PROGRAMS = ("podman", "docker")
-EVALUATOR = "docker:"  # how an evaluator that is an image is written, whichever program runs it
+EVALUATOR = "docker:"  # prefix of an evaluator that is an image, for podman too
 CONTAINED = (EVALUATOR, "harbor:")  # evaluators that start containers
 # names in the programs' environment
 ENVIRONS = ("PATH", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST")
-_BASE_MB = 1024  # for the fork-server, its preloaded packages, and shared libraries
-_FILES = 1024  # descriptors of one process at most
-# the fork-server's; children have none
+_BASE_MB = 1024  # memory of the fork-server, its preloaded packages, and shared libraries
+_FILES = 1024  # maximum of descriptors of one process
+# capabilities of the fork-server; children have none
 _RIGHTS = ("SETUID", "SETGID", "KILL", "CHOWN", "FOWNER", "DAC_OVERRIDE", "SYS_PTRACE")
 _FOLDERS = ("jail", "adapters")
 _LIGHT_MODULES = ("core/json.py",)  # modules that those of the folders import
@@ -69,8 +69,8 @@ def find_container_program(image: str) -> str:
     """
     if not image:
         raise JailFailed(
-            'no image is named: write image = "python:3.12-slim", say, into [evaluator] of '
-            "task.toml"
+            "no image is named: set image in [evaluator] of task.toml, for example image = "
+            '"python:3.12-slim"'
         )
     programs = [path for name in PROGRAMS if (path := shutil.which(name))]
     if not programs:
@@ -82,8 +82,8 @@ def find_container_program(image: str) -> str:
             return program
         errors.append(f"{os.path.basename(program)}: {ran.stderr.strip().splitlines()[-1:]}")
     raise JailFailed(
-        f"the image {image} is not here ({'; '.join(errors)}): {os.path.basename(programs[0])} pull "
-        f"{image}"
+        f"the image {image} is not on this machine ({'; '.join(errors)}): "
+        f"{os.path.basename(programs[0])} pull {image}"
     )
 
 
@@ -309,7 +309,7 @@ class ContainerJail(Jail):
     def drop(self) -> None:
         relay, self._relay = self._relay, None
         if relay is not None:
-            relay.close()  # the container's first process sees the end of its input, and leaves
+            relay.close()  # the container's first process sees the end of its input, and exits
         if self._hello is not None and not self._hello.done():
             self._hello.set_result(b"")
         super().drop()
@@ -397,7 +397,7 @@ def _module_paths(root: Path) -> Iterable[Path]:
 
 
 def _write_to_pipe(pipe: IO[bytes], data: bytes) -> None:
-    with contextlib.suppress(OSError):  # it ended at once; its messages have the reason
+    with contextlib.suppress(OSError):  # the program ended at once; its error output has the reason
         pipe.write(data)
         pipe.flush()
 
@@ -426,4 +426,4 @@ def remove_orphaned_containers() -> None:
                         _remove_container(program, os.path.basename(path).removesuffix(".lock"))
                 os.unlink(path)
         except OSError:
-            continue  # in use, or another user's
+            continue  # in use, or of another user

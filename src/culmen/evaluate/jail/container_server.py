@@ -22,7 +22,7 @@ from culmen.evaluate.jail.relay import Relay, Stream
 CODE_FOLDER = f"{WORK}/.culmen"  # folder of culmen's modules and `setup.json`, filled by the host
 JOBS = f"{WORK}/jobs"
 _OUTSIDE = {"proc", "sys", "dev", "run", WORK.lstrip("/")}
-_LAST_WORDS = 1.0  # seconds to carry the data that a child sent before its end
+_DRAIN_SECONDS = 1.0  # for the data that a child sent before its end
 _PACKET = 1 << 16
 
 
@@ -35,7 +35,7 @@ def main() -> None:
     ]
     own = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     os.environ.clear()
-    os.environ.update({**setup["environment"], **own})  # the image knows its own paths
+    os.environ.update({**setup["environment"], **own})  # variables of the image win
     os.mkdir(JOBS, 0o711)
     control, hello = _fork_server(setup)
     asyncio.run(_Server(control).serve(hello))
@@ -71,7 +71,7 @@ def _fork_server(setup: JsonObject) -> tuple[socket.socket, bytes]:
 def _with_policy(setup: JsonObject, level: str) -> JsonObject:
     shut, visible = tuple(setup["shut"]), tuple(setup["visible"])
     tops = (CODE_FOLDER, *(f"/{name}" for name in sorted(os.listdir("/")) if name not in _OUTSIDE))
-    listed, free = bubblewrap.around_hidden(tops, visible, shut) if shut else ((), tops)
+    listed, free = bubblewrap.paths_around_hidden(tops, visible, shut) if shut else ((), tops)
     policy = JailPolicy(
         level=level,
         switch="uid",
@@ -158,7 +158,7 @@ class _Server:
         streams = self._streams.pop(number, ())
         feeding = {stream.feeding for stream in streams if stream.feeding is not None}
         if feeding:
-            await asyncio.wait(feeding, timeout=_LAST_WORDS)
+            await asyncio.wait(feeding, timeout=_DRAIN_SECONDS)
         self._relay.send(number, report)
         for stream in streams:
             stream.close()

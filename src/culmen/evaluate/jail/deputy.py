@@ -24,13 +24,12 @@ from culmen.evaluate.jail.kernel import checked_result, libc
 from culmen.evaluate.jail.seccomp import CHANGES, CONNECT
 
 _RECEIVE, _SEND, _ADD_DESCRIPTOR = 0xC0502100, 0xC0182101, 0x40182103
-_QUESTION = struct.Struct(
-    "QIIiIQ6Q"
-)  # number, process, flags; call, architecture, place; arguments
+# number, process, flags; call, architecture, instruction pointer; arguments
+_QUESTION = struct.Struct("QIIiIQ6Q")
 _PUT_THERE, _AT_CWD, _NO_FOLLOW = 1, -100, 0x100
 _OPENAT2, _BENEATH, _NO_MAGIC = 437, 0x08, 0x02
 _MODES = 0o1777  # no program here changes its identity
-_PAGE, _LONGEST = 4096, 4096
+_PAGE, _PATH_LIMIT = 4096, 4096  # bytes of a page, and of a path at most
 _TIMES, _ADDRESS = 32, 110  # bytes of two struct timespec, of struct sockaddr_un
 _COLUMN = {"x86_64": 0, "aarch64": 1}.get(platform.machine(), 0)
 _NAMES = {
@@ -111,7 +110,7 @@ class Deputy:
             case "connect":
                 self._replace_socket(question)
             case _:
-                raise PermissionError(errno.EPERM, "not asked for")
+                raise PermissionError(errno.EPERM, "not a forwarded call")
 
     def _change_mode(
         self, question: _Question, folder: int, path: int | None, mode: int, *, follow: bool = True
@@ -217,7 +216,7 @@ class Deputy:
     def _path_from_memory(self, process: int, address: int) -> str:
         """A path in the memory of a process; it may end at the end of readable memory."""
         data = b""
-        while b"\0" not in data and len(data) < _LONGEST:
+        while b"\0" not in data and len(data) < _PATH_LIMIT:
             start = address + len(data)
             data += self._read_memory(process, start, _PAGE - start % _PAGE)
         return os.fsdecode(data.partition(b"\0")[0])

@@ -24,7 +24,7 @@ from culmen.evaluate.jail.fork_server import ChildExit, Jail, OutputLog, read_fr
 from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool, ScorerStalled
 from culmen.evaluate.outcome import EvaluationOutcome
 
-# how long past its deadline a child may stay unreported before the fork-server counts as dead
+# after its deadline; if a child is not reported by then, the fork-server counts as dead
 GRACE_SECONDS = 10.0
 _LAST_WORDS_SECONDS = 0.25
 # data that a child sent before it ended still counts; it is in the socket's buffer
@@ -111,7 +111,7 @@ class JailedEvaluation:
             files_mb=self.limits.files_mb,
         )
         self._theirs.close()
-        self.log.handed_over()
+        self.log.close_write_end()
         talk = asyncio.create_task(self._exchange_frames(judges))
         try:
             await asyncio.wait(
@@ -124,13 +124,13 @@ class JailedEvaluation:
         finally:
             talk.cancel()
         self.finished = max(self.finished, time.monotonic()) if answer is None else self.finished
-        if answer is None:  # the pipe closes a moment before a dying child is reaped
+        if answer is None:  # the pipe closes shortly before a dying child is reaped
             await asyncio.wait({end}, timeout=_LAST_WORDS_SECONDS)
         self.jail.kill(self.number)
         ended = await self._wait_for_exit(end)
         if answer is None and not self.is_ready and ended.end == "exit":
             return outcome.lost_outcome(
-                "jail_error", f"the child left with status {ended.code} before its jail was ready"
+                "jail_error", f"the child exited with status {ended.code} before its jail was ready"
             )
         if answer is None:
             return outcome.of_end(ended, math.ceil(self.allowed * (os.cpu_count() or 1)))
@@ -242,7 +242,7 @@ def build_request(
         "contract": str(evaluator.options.get("contract", "")),
         "thresholds": evaluator.thresholds,
         "features": list(task.features),
-        # a function of the user's own process is no jail
+        # a function in the user's own process is not jailed
         "case": msgspec.to_builtins(case) if form == "function" else None,
         **more,
     }

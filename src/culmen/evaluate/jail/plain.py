@@ -11,9 +11,8 @@ from types import ModuleType
 from typing import Any
 
 TRACE_CHARS = 6000
-# culmen
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
-_THEIRS = os.path.join(_OURS, "tasks") + os.sep  # evaluators of built-in tasks are as a user's
+_THEIRS = os.path.join(_OURS, "tasks") + os.sep  # evaluators of built-in tasks count as a user's
 
 
 def number_or_type(value: Any) -> bool | int | float | str | None:

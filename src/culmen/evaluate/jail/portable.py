@@ -29,7 +29,7 @@ from culmen.evaluate.jail.confine import (
     ChildLimits,
     ForkRequest,
     JailPolicy,
-    own_descriptors,
+    arrange_descriptors,
     set_limits,
     set_surroundings,
 )
@@ -40,7 +40,7 @@ _CODE = (
     "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.portable import main; main()"
 )
 # seconds between checks of a child's end, and of its memory
-_PAUSE, _WEIGHED = 0.02, 0.5
+_PAUSE_SECONDS, _MEMORY_CHECK_SECONDS = 0.02, 0.5
 _UNIT = 1 if sys.platform != "darwin" else 1024  # bytes on macOS, kilobytes elsewhere
 # The language is that of sandbox-exec(1); later rules win.
 _PROFILE = (
@@ -82,7 +82,7 @@ class PortableJail(Jail):
 
     async def start(self) -> None:
         if self.level == "seatbelt" and shutil.which("sandbox-exec") is None:
-            raise JailFailed("sandbox-exec is macOS's")
+            raise JailFailed("sandbox-exec exists only on macOS")
         missing = next(
             (name for name in self.packages if find_spec(name.partition(".")[0]) is None), ""
         )
@@ -161,7 +161,7 @@ class PortableJail(Jail):
             start_new_session=True,
             cwd="/",
         )
-        process.returncode = 0  # `_watch` waits for it
+        process.returncode = 0  # `_watch_child` waits for it
         return process.pid
 
     async def _watch_child(
@@ -174,14 +174,14 @@ class PortableJail(Jail):
             if now - begun >= job.seconds:
                 end = "timeout"
                 _kill_group(pid)
-            elif now - looked >= _WEIGHED:
+            elif now - looked >= _MEMORY_CHECK_SECONDS:
                 used = await asyncio.to_thread(procfs.group_kb, pid)
                 looked = time.monotonic()
                 if used > job.memory_mb * 1024:
                     end = "memory"
                     _kill_group(pid)
-            await asyncio.sleep(_PAUSE if now - begun > 1 else _PAUSE / 10)
-        _kill_group(pid)  # its leftovers in its group
+            await asyncio.sleep(_PAUSE_SECONDS if now - begun > 1 else _PAUSE_SECONDS / 10)
+        _kill_group(pid)  # processes left in its group
         self._children.pop(job.id, None)
         self._ends.pop(job.id, None)
         code = os.waitstatus_to_exitcode(ended[1])
@@ -226,7 +226,7 @@ def main() -> NoReturn:
     argv = the job as JSON, and the descriptors of channel, log and line.
     """
     job = ForkRequest(**json.loads(sys.argv[1]))
-    own_descriptors(*(int(word) for word in sys.argv[2:5]))
+    arrange_descriptors(*(int(word) for word in sys.argv[2:5]))
     sys.argv = sys.argv[:1]
     policy = JailPolicy("portable", baseline=procfs.data_bytes(), environment=ENVIRONMENT)
     set_limits(policy, job)

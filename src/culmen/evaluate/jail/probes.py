@@ -35,30 +35,28 @@ from culmen.evaluate.outcome import EvaluationOutcome
 LEVELS = ("namespaces", "container", "restricted", "seatbelt", "limits", "portable", "none")
 
 LOSSES = {
-    "namespaces": "nothing of what the probes look at",
-    "container": "no limit on the files of one candidate in all, no multiprocessing locks",
+    "namespaces": "nothing that the probes check",
+    "container": "no limit on the total size of a candidate's files, no multiprocessing locks",
     "restricted": (
         "no namespaces: no total limit on files, no multiprocessing locks, a shared process count"
     ),
     "limits": (
-        "files, network, processes and signals are open to candidates; only time, memory and "
-        "counts hold"
+        "files, network, processes and signals are open to candidates; only limits of time, "
+        "memory and counts hold"
     ),
-    "seatbelt": "macOS's sandbox-exec, which nobody has tried yet: scores are self-reported",
+    "seatbelt": "macOS's sandbox-exec, not tested yet: scores are self-reported",
     "portable": (
-        "as limits, and a process that leaves its group survives; limits that the system lacks do "
-        "not hold"
+        "as at level limits, and a process that leaves its group survives; limits that the system "
+        "lacks do not hold"
     ),
-    "none": "everything: candidates run as you do",
+    "none": "everything: candidates run with your rights",
 }
 
 FIX = (
     "install bubblewrap (Debian and Ubuntu: apt install bubblewrap); Ubuntu 24.04 also needs "
-    "an AppArmor profile that "
-    "allows it user namespaces; in Docker add --security-opt seccomp=unconfined --security-opt "
-    "apparmor=unconfined "
-    "--cap-add SYS_ADMIN; or lower --require; or name an image and use podman or docker: "
-    "--isolation container"
+    "an AppArmor profile that allows it user namespaces; in Docker add --security-opt "
+    "seccomp=unconfined --security-opt apparmor=unconfined --cap-add SYS_ADMIN; or "
+    "lower --require; or name an image and use podman or docker: --isolation container"
 )
 if not kernel.LINUX:
     FIX = (

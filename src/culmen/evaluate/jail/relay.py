@@ -160,10 +160,10 @@ class Stream:
                 broken = True  # the reader here has gone; the other side continues
             self._unread -= len(data)
             self._relay.send(self.number, len(data).to_bytes(4, "little"), _TAKEN)
-        _hang_up(self._fd)
+        _shut_down_writing(self._fd)
 
 
-def _hang_up(fd: int) -> None:
+def _shut_down_writing(fd: int) -> None:
     """Let the reader of a socket see its end; a pipe is closed with its stream."""
     if stat.S_ISSOCK(os.fstat(fd).st_mode):
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as end:

@@ -30,7 +30,7 @@ from culmen.evaluate.jail import kernel, wire
 from culmen.evaluate.jail.confine import CHANNEL
 from culmen.evaluate.jail.plain import last_lines
 
-REQUEST_LIMIT = 1 << 30  # requests come from the orchestrator, which we trust
+REQUEST_LIMIT = 1 << 30  # requests come from the orchestrator, which is trusted
 
 
 def serve_request(work: str) -> NoReturn:
@@ -180,7 +180,9 @@ def run_command(channel: socket.socket, request: JsonObject, work: Path) -> None
     stdin is the case's input; {part} and {input} in the arguments stand for files.
     """
     write_input(work, request)
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # the command has our uid; it need not see our memory
+    kernel.prctl(
+        kernel.PR_SET_DUMPABLE, 0
+    )  # the command has this uid, but must not read this memory
     line = [fill_placeholders(word, request["parts"]) for word in request["command"]]
     with (work / _STDIN).open("rb") as stdin:
         process = subprocess.Popen(line, stdin=stdin, stdout=subprocess.PIPE, cwd=work)

@@ -24,7 +24,7 @@ from culmen.core.evaluation import OUTPUT, Case
 from culmen.core.json import JsonObject
 from culmen.evaluate.jail import kernel, wire
 from culmen.evaluate.jail.asking import ModelAsk, ask_argument, awaited_result, has_ask_parameter
-from culmen.evaluate.jail.culprit import is_away
+from culmen.evaluate.jail.culprit import is_outage
 from culmen.evaluate.jail.plain import last_lines, load_file, number_or_type
 
 SHOWN = 2_000  # characters of an output that are kept
@@ -57,7 +57,7 @@ def main() -> None:
     and the command or URL of an evaluator that is not a Python file, as JSON.
     """
     channel = socket.socket(fileno=int(sys.argv[1]))
-    kernel.die_with(int(sys.argv[2]))
+    kernel.die_with_pipe(int(sys.argv[2]))
     path, form, role = sys.argv[3:6]
     try:
         command, url = json.loads(sys.argv[6])
@@ -181,7 +181,7 @@ def _exception_answer(error: BaseException, parts: dict[str, str], heard: str) -
     """The answer for an exception of the judge; `heard` is the candidate's output."""
     if type(error).__name__ == "Invalid" and isinstance(error, ValueError):
         return {"kind": "invalid", "feedback": str(error)}
-    if is_away(error, parts, heard):
+    if is_outage(error, parts, heard):
         return {"kind": "away", "feedback": last_lines(error)}
     kind = (
         "tripped"

@@ -26,11 +26,11 @@ DTYPES = frozenset(
 Data = bytes | bytearray
 T = TypeVar("T")
 _HEADER = struct.Struct("<IB")
-_LONG = 1 << 16
-# hashes of numbers can be chosen, and a table of equal ones takes the square of their number
-_ALIKE = 50
+_LONG_BYTES = 1 << 16  # longer payloads are sent without a copy
+# keys of one hash in a dict: hashes can be chosen, and n equal ones take n**2 time
+_EQUAL_HASH_LIMIT = 50
 _ALIGNED = 8  # raw numbers begin at a multiple of this number of bytes
-_MARK = "$"  # the one key of a dict that stands for something JSON lacks
+_MARK = "$"  # key of a dict that stands for a value that JSON lacks
 
 
 class WireError(ValueError):
@@ -63,9 +63,9 @@ HEADER_SIZE = _HEADER.size
 
 def send(channel: socket.socket, kind: str, payload: Data = b"") -> None:
     """Write one frame (blocking)."""
-    if len(payload) < _LONG:
+    if len(payload) < _LONG_BYTES:
         channel.sendall(frame_bytes(kind, payload))
-    else:  # better two calls than a copy
+    else:  # two calls are cheaper than a copy
         channel.sendall(_HEADER.pack(len(payload), ord(kind)))
         channel.sendall(payload)
 
@@ -112,7 +112,7 @@ class ValueWriter:
     `other`.
     """
 
-    # in this order: a bool is an int, too
+    # in this order, because a bool is also an int
     forms: ClassVar[tuple[tuple[type, Callable[..., object]], ...]]
 
     def __init__(self) -> None:
@@ -284,14 +284,11 @@ class ValueReader:
         if depth > 2 * MAX_DEPTH:
             raise WireError("nested too deep")
         if isinstance(value, str):
-            value.encode(
-                "utf-8"
-            )  # lone surrogates would break databases and terminals far from here
+            value.encode("utf-8")  # lone surrogates would break databases and terminals
             return value
         if isinstance(value, float) and not math.isfinite(value):
-            raise WireError(
-                "a number out of range"
-            )  # 1e999, for example: values that are not finite have a mark of their own
+            # 1e999, for example: values that are not finite have a mark of their own
+            raise WireError("a number out of range")
         if isinstance(value, list):
             return [self.revive(item, depth + 1) for item in value]
         if not isinstance(value, dict):
@@ -319,9 +316,8 @@ class ValueReader:
         return complex(real, imag)
 
     def _dict(self, pairs: Any, depth: int) -> dict:
-        items = [
-            self.revive(item, depth + 1) for _, item in pairs
-        ]  # in the order in which they were written
+        # items first: in the order in which they were written
+        items = [self.revive(item, depth + 1) for _, item in pairs]
         keys = [self.revive(key, depth + 1) for key, _ in pairs]
         names = [tuple(key) if isinstance(key, list) else key for key in keys]
         return dict(zip(checked_keys(names), items))
@@ -353,7 +349,7 @@ class ValueReader:
         if type(offset) is not int or type(size) is not int or size < 0:
             raise WireError("not a buffer")
         if not self._taken <= offset <= offset + size <= len(self.buffers):
-            raise WireError("a buffer outside the frame, or one under two names")
+            raise WireError("a buffer outside the frame, or one that is used twice")
         self._taken = offset + size
         return self.buffers[offset : self._taken]
 
@@ -368,7 +364,7 @@ class ValueReader:
 
 def checked_keys(keys: list[T]) -> list[T]:
     """The keys of a table to be built; raise WireError if too many of them have one hash."""
-    if max(Counter(map(hash, keys)).values(), default=0) > _ALIKE:
+    if max(Counter(map(hash, keys)).values(), default=0) > _EQUAL_HASH_LIMIT:
         raise WireError("too many keys with the same hash")
     return keys
 

@@ -28,14 +28,14 @@ from culmen.evaluate.jail.confine import (
     REMOVE,
     ForkRequest,
     JailPolicy,
+    arrange_descriptors,
     confine_process,
-    own_descriptors,
 )
 from culmen.evaluate.jail.deputy import Deputy
 
 JAIL_FAILED = 121  # exit status of a child that could not confine itself
 WATCH_SECONDS = 0.1
-_BIG = 1 << 16
+_PACKET_BYTES = 1 << 16
 Child = Callable[[JailPolicy, ForkRequest, int, int, int, int], NoReturn]
 
 
@@ -67,8 +67,8 @@ class _Running:
         elif self.deputy is not None:
             self.deputy.answer_syscall()
 
-    def hang_up(self) -> None:
-        """Close the channels of questions: the child asks no more."""
+    def close_channels(self) -> None:
+        """Close the channels of questions; the child can ask no further ones."""
         if self.handover is not None:
             self.handover.close()
         if self.deputy is not None:
@@ -102,7 +102,7 @@ class Zygote:
                     poll.register(fd, select.POLLIN)
             ready = dict(poll.poll(self._poll_timeout_ms()))
             if self.alarm in ready:
-                os.read(self.alarm, _BIG)
+                os.read(self.alarm, _PACKET_BYTES)
             self._serve_questions(ready)
             if self.control.fileno() in ready and not self._obey_message():
                 return self._end_all_children()
@@ -114,8 +114,8 @@ class Zygote:
             state = ready.get(running.question_descriptor(), 0)
             if state & select.POLLIN:
                 running.serve_question()
-            elif state & select.POLLHUP:  # an error is only a look that a signal interrupted
-                running.hang_up()  # all processes that could ask have ended
+            elif state & select.POLLHUP:  # POLLERR alone means that a signal interrupted the check
+                running.close_channels()  # all processes that could ask have ended
 
     def _poll_timeout_ms(self) -> float | None:
         """Milliseconds until the next deadline or check."""
@@ -127,7 +127,7 @@ class Zygote:
 
     def _obey_message(self) -> bool:
         """Obey one message from the orchestrator; False if it has gone."""
-        data, fds, _, _ = socket.recv_fds(self.control, _BIG, 3)
+        data, fds, _, _ = socket.recv_fds(self.control, _PACKET_BYTES, 3)
         try:
             if not data:
                 return False
@@ -203,13 +203,13 @@ class Zygote:
                 )
 
     def _finish_child(self, running: _Running, status: int, cpu: float, peak_kb: int) -> None:
-        running.hang_up()
+        running.close_channels()
         if self.policy.level != "namespaces":
             self._kill_orphans()
             if self.policy.scratch:
                 self._remove_folder(running.job.work)
         code = os.waitstatus_to_exitcode(status)
-        if code != -signal.SIGKILL:  # it ended by itself before our signal came
+        if code != -signal.SIGKILL:  # it ended by itself before the signal arrived
             running.end = "exit"
         self._send_report(
             {"id": running.job.id, "end": running.end, "code": code, "cpu": cpu, "peak_kb": peak_kb}
@@ -273,7 +273,7 @@ def run_jailed_child(
     policy: JailPolicy, job: ForkRequest, channel: int, log: int, line: int, handover: int
 ) -> NoReturn:
     """Run in the child: confine it, or report the failure and end; then serve its one request."""
-    own_descriptors(channel, log, line, handover)
+    arrange_descriptors(channel, log, line, handover)
     try:
         confine_process(policy, job)
     except OSError as error:
