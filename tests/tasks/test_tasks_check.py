@@ -121,7 +121,7 @@ def test_a_start_within_the_noise_is_not_reported() -> None:
     noisy = [observed(score, seed=seed, trust="verified") for seed, score in enumerate((0.2, 1.9, 0.4, 1.7))]
     assert look(task, *noisy) == ""
     exact = [observed(1.2, seed=seed, trust="verified") for seed in range(4)]
-    assert "start at 1" in look(task, *exact)
+    assert "start of 1" in look(task, *exact)
 
 
 def test_some_failures_are_a_warning_and_come_after_errors() -> None:
@@ -160,7 +160,7 @@ OPENEVOLVE = (
         (
             "return {'combined_score': 0.0, 'error': 'no result'}",
             "",
-            ("warning", "its evaluator says error: no result"),
+            ("warning", "its evaluator reports error: no result"),
         ),
         (
             "return 1.0",
