@@ -144,7 +144,7 @@ def check(
         task = inputs.folder_task(evaluator, seed, "")
         backend = LocalBackend(task, 1)
     asking = assemble.with_evaluator_models(task, backend, model)
-    return assemble.run_blocking(check_task(task, asking, times, most=most_cases))
+    return assemble.run_blocking(check_task(task, asking, times, case_limit=most_cases))
 
 
 class Study:

@@ -76,7 +76,7 @@ def test_randomness_that_no_seed_controls(tmp_path: Path) -> None:
 
 def test_levels_that_do_not_fit(tmp_path: Path) -> None:
     found = report(tmp_path, "def run():\n    return 5\n", "[objective]\nstart = 1\ntarget = 4\n")
-    assert "already reach the target 4" in said(found) and "the task says they start at 1" in said(found)
+    assert "already reach the target 4" in said(found) and "the task declares a start of 1" in said(found)
     found = report(tmp_path, "def run():\n    return 0\n", "[objective]\nbounds = [0, 1]\n")
     assert "the worst the bounds allow" in said(found) and found.fit
     assert "deterministic = true saves" in said(found)
@@ -121,7 +121,7 @@ def test_a_start_within_the_noise_is_not_reported() -> None:
     noisy = [observed(score, seed=seed, trust="verified") for seed, score in enumerate((0.2, 1.9, 0.4, 1.7))]
     assert look(task, *noisy) == ""
     exact = [observed(1.2, seed=seed, trust="verified") for seed in range(4)]
-    assert "start at 1" in look(task, *exact)
+    assert "start of 1" in look(task, *exact)
 
 
 def test_some_failures_are_a_warning_and_come_after_errors() -> None:
@@ -160,7 +160,7 @@ OPENEVOLVE = (
         (
             "return {'combined_score': 0.0, 'error': 'no result'}",
             "",
-            ("warning", "its evaluator says error: no result"),
+            ("warning", "its evaluator reports error: no result"),
         ),
         (
             "return 1.0",
@@ -224,8 +224,8 @@ def with_cases(folder: Path, body: str, number: int = 36, program: str = "def ru
     return load(folder)
 
 
-def tried(task: Task, most: int = findings.MOST_CASES) -> TaskReport:
-    return asyncio.run(check_task(task, LocalBackend(task, 2), 2, most=most))
+def tried(task: Task, most: int = findings.CASE_LIMIT) -> TaskReport:
+    return asyncio.run(check_task(task, LocalBackend(task, 2), 2, case_limit=most))
 
 
 def test_an_evaluator_that_raises_on_some_cases_is_an_error_with_its_line_and_the_cases(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 from typing import Any
@@ -20,15 +20,15 @@ from culmen.evaluate.jail.scorer import Invalid
 
 # entries smaller than the largest by more than 2**-256 are set to zero (they cost time, not value)
 RANGE_BITS = 256
-_WHOLE = 2**53
-_TEXT = 400  # characters of a rational before it is shown as an enclosure instead
+_EXACT_INTEGERS = 2**53
+_TEXT_CHARS = 400  # characters of a rational before it is shown as an enclosure instead
 
 
 # -- reading
 # ------------------------------------------------------------------------------
 
 
-def double(value: Any, what: str) -> float:
+def double(value: object, what: str) -> float:
     """A finite double.
 
     Raises Invalid for booleans, NaN, infinities, complex numbers, texts, and integers that are not
@@ -36,12 +36,12 @@ def double(value: Any, what: str) -> float:
     """
     if type(value) is float and math.isfinite(value):
         return value
-    if type(value) is int and -_WHOLE <= value <= _WHOLE:
+    if type(value) is int and -_EXACT_INTEGERS <= value <= _EXACT_INTEGERS:
         return float(value)
     raise Invalid(f"{what} must be a finite number")
 
 
-def vector(value: Any, what: str, least: int, most: int) -> list[float]:
+def vector(value: object, what: str, least: int, most: int) -> list[float]:
     """A sequence (list or 1-d array) of `least` to `most` finite doubles, else Invalid."""
     items = _as_sequence(value, what)
     if not least <= len(items) <= most:
@@ -50,7 +50,7 @@ def vector(value: Any, what: str, least: int, most: int) -> list[float]:
     return [double(item, f"{what}[{i}]") for i, item in enumerate(items)]
 
 
-def points(value: Any, what: str, count: int, width: int) -> list[list[float]]:
+def points(value: object, what: str, count: int, width: int) -> list[list[float]]:
     """`count` points of `width` finite doubles each; raises Invalid for anything else."""
     rows = _as_sequence(value, what)
     if len(rows) != count:
@@ -58,7 +58,7 @@ def points(value: Any, what: str, count: int, width: int) -> list[list[float]]:
     return [vector(row, f"{what}[{i}]", width, width) for i, row in enumerate(rows)]
 
 
-def _as_sequence(value: Any, what: str) -> Sequence[Any]:
+def _as_sequence(value: Any, what: str) -> Sequence[object]:
     if type(value).__module__ == "numpy" and type(value).__name__ == "ndarray" and value.ndim:
         return value.tolist()
     if isinstance(value, list | tuple):
@@ -97,12 +97,12 @@ def convolution(first: Sequence[int], second: Sequence[int]) -> list[int]:
         return []
     bound = max(first) * max(second) * min(len(first), len(second))
     digits = len(str(bound))
-    one = _pack_decimal(first, digits)
-    two = one if first is second else _pack_decimal(second, digits)
+    first_packed = _pack_decimal(first, digits)
+    second_packed = first_packed if first is second else _pack_decimal(second, digits)
     context = Context(
         prec=min(MAX_PREC, digits * (len(first) + len(second))), Emax=MAX_EMAX, Emin=MIN_EMIN
     )
-    text = str(context.multiply(one, two))
+    text = str(context.multiply(first_packed, second_packed))
     count = len(first) + len(second) - 1
     text = text.zfill(count * digits)
     return [int(text[at : at + digits]) for at in range(len(text) - digits, -1, -digits)]
@@ -170,15 +170,18 @@ def exact_text(low: Fraction, high: Fraction | None = None) -> str:
     Two rationals are written as their enclosure.
     """
     high = low if high is None else high
-    if low == high and low.numerator.bit_length() + low.denominator.bit_length() < 3.3 * _TEXT:
+    if (
+        low == high
+        and low.numerator.bit_length() + low.denominator.bit_length() < 3.3 * _TEXT_CHARS
+    ):
         return str(low)
     return f"[{_decimal_text(low, math.floor)}, {_decimal_text(high, math.ceil)}]"
 
 
-def _decimal_text(value: Fraction, towards: Any) -> str:
-    scaled = towards(value * 10**30)
-    whole, rest = divmod(abs(scaled), 10**30)
-    return f"{'-' if scaled < 0 else ''}{whole}.{rest:030d}"
+def _decimal_text(value: Fraction, round_to_integer: Callable[[Fraction], int]) -> str:
+    scaled = round_to_integer(value * 10**30)
+    integer, rest = divmod(abs(scaled), 10**30)
+    return f"{'-' if scaled < 0 else ''}{integer}.{rest:030d}"
 
 
 def certificate(

@@ -29,11 +29,11 @@ from culmen.core.task import Task
 from culmen.core.usage import total_usage
 from culmen.evaluate.jail.scorer_pool import install_hint
 
-_TOLD = 40  # lines of a traceback or of printed output
+_SHOWN_LINES = 40  # lines of a traceback or of printed output
 # levels without protection of files and processes outside the jail
 WEAK = ("seatbelt", "limits", "portable", "none")
 CASES = 4  # training cases for repeated evaluations, spread over the data set
-MOST_CASES = 500  # cases evaluated at least once; of a larger data set a sample
+CASE_LIMIT = 500  # cases evaluated at least once; of a larger data set a sample
 
 
 class SeedReport(msgspec.Struct, frozen=True):
@@ -94,7 +94,7 @@ class TaskReport(msgspec.Struct, frozen=True):
         trust = f", scores are {self.trust}" if self.trust else ""
         lines = [f"{self.task} {verdict} (isolation {self.isolation}{trust})"]
         for seed in self.seeds:
-            lines += _in_words(seed)
+            lines += _describe_seed(seed)
         for finding in self.findings:
             lines += [
                 f"{finding.level}: {finding.what}",
@@ -103,40 +103,46 @@ class TaskReport(msgspec.Struct, frozen=True):
         return "\n".join(lines)
 
 
-def _in_words(seed: SeedReport) -> list[str]:
+def _describe_seed(seed: SeedReport) -> list[str]:
     score = "no score" if seed.mean is None else f"score {seed.mean:.6g}"
     noise = "" if seed.noise is None else f", noise {max(seed.noise, seed.seed_noise or 0.0):.3g}"
     lines = [
         f"initial program {seed.candidate}: {score}{noise}, {seed.seconds:.3g} s an evaluation"
     ]
     failed = next((o for o in seed.observations if not o.ok), None)
-    told = [("failed", "" if failed is None else failed.feedback), ("printed", seed.printed)]
-    for title, text in told:
+    sections = [("failed", "" if failed is None else failed.feedback), ("printed", seed.printed)]
+    for title, text in sections:
         if text.strip():
-            lines += [f"  {title}:", *(f"    {line}" for line in text.strip().splitlines()[:_TOLD])]
+            lines += [
+                f"  {title}:",
+                *(f"    {line}" for line in text.strip().splitlines()[:_SHOWN_LINES]),
+            ]
     return lines
 
 
-Told = Callable[
-    [int, int, float], None
-]  # evaluations done, evaluations in total, seconds of the last
+# evaluations done, evaluations in total, seconds of the last
+ProgressCallback = Callable[[int, int, float], None]
 
 
 async def check_task(
-    task: Task, backend: Backend, runs: int = 5, told: Told | None = None, most: int = MOST_CASES
+    task: Task,
+    backend: Backend,
+    runs: int = 5,
+    on_progress: ProgressCallback | None = None,
+    case_limit: int = CASE_LIMIT,
 ) -> TaskReport:
     """Evaluate every initial program; return their measurements and the task's problems.
 
     Each program is evaluated on up to four training cases: `runs` times with the same random seed,
     and with `runs` different ones; the first one that scores also once on every case of every
-    split, or on `most` of them, evenly spread. A program that fails on each of the four cases is
-    not repeated. `runs` below 2 counts as 2. The callback is called after every evaluation.
+    split, or on `case_limit` of them, evenly spread. A program that fails on each of the four cases
+    is not repeated. `runs` below 2 counts as 2. The callback is called after every evaluation.
     Starts and closes the backend; raises `UserError` if it cannot start (isolation, an evaluator
     that cannot be loaded).
     """
-    runs, most = max(2, runs), max(1, most)
-    cases, rest = _choose_cases(task, most)
-    progress = _Progress(planned_evaluations(task, runs, most), told)
+    runs, case_limit = max(2, runs), max(1, case_limit)
+    cases, rest = _choose_cases(task, case_limit)
+    progress = _Progress(planned_evaluations(task, runs, case_limit), on_progress)
     seeds: list[SeedReport] = []
     try:
         isolation = await backend.start()
@@ -151,9 +157,9 @@ async def check_task(
     observations = [o for seed in seeds for o in seed.observations]
     repeatable, seed_free = _compare_repeats(seeds)
     why = backend.scoring.why
-    found = [
+    findings = [
         *find_problems(task, isolation, observations, repeatable, seed_free, why),
-        *_sample_findings(task, most),
+        *_sample_findings(task, case_limit),
     ]
     trust = weakest_trust(o.trust for o in observations if o.ok)
     return TaskReport(
@@ -163,48 +169,50 @@ async def check_task(
         repeatable,
         seed_free,
         len(observations),
-        tuple(found),
+        tuple(findings),
         trust,
         why,
     )
 
 
-def spread_cases(cases: Sequence[Case], most: int = CASES) -> tuple[Case | None, ...]:
-    """Up to `most` cases, evenly spread over the data set; one None without a data set."""
-    if len(cases) <= most:
+def spread_cases(cases: Sequence[Case], limit: int = CASES) -> tuple[Case | None, ...]:
+    """Up to `limit` cases, evenly spread over the data set; one None without a data set."""
+    if len(cases) <= limit:
         return tuple(cases) or (None,)
-    return tuple(cases[round(i * (len(cases) - 1) / max(1, most - 1))] for i in range(most))
+    return tuple(cases[round(i * (len(cases) - 1) / max(1, limit - 1))] for i in range(limit))
 
 
-def _choose_cases(task: Task, most: int) -> tuple[tuple[Case | None, ...], tuple[Case | None, ...]]:
+def _choose_cases(
+    task: Task, limit: int
+) -> tuple[tuple[Case | None, ...], tuple[Case | None, ...]]:
     """The cases for repeated evaluations, and those for one evaluation."""
-    often = spread_cases(task.split("train"), min(CASES, most))
+    often = spread_cases(task.split("train"), min(CASES, limit))
     names = {(case.split, case.id) for case in often if case is not None}
     others = [case for case in task.cases if (case.split, case.id) not in names]
-    room = most - len(names)
-    return often, spread_cases(others, room) if others and room > 0 else ()
+    remaining = limit - len(names)
+    return often, spread_cases(others, remaining) if others and remaining > 0 else ()
 
 
-def planned_evaluations(task: Task, runs: int, most: int = MOST_CASES) -> int:
+def planned_evaluations(task: Task, runs: int, limit: int = CASE_LIMIT) -> int:
     """Number of evaluations of all initial programs if none of them fails."""
-    often, once = _choose_cases(task, max(1, most))
+    often, once = _choose_cases(task, max(1, limit))
     return len(task.seeds) * len(often) * (2 * max(2, runs) - 1) + (len(once) if task.seeds else 0)
 
 
-def tried_cases(task: Task, most: int = MOST_CASES) -> int:
+def tried_cases(task: Task, limit: int = CASE_LIMIT) -> int:
     """Number of cases that are evaluated at least once, 0 without a data set."""
-    return min(len(task.cases), max(1, most))
+    return min(len(task.cases), max(1, limit))
 
 
 class _Progress:
     """Counts evaluations and reports progress."""
 
-    def __init__(self, total: int, told: Told | None) -> None:
-        self._done, self._total, self._told = 0, total, told
+    def __init__(self, total: int, on_progress: ProgressCallback | None) -> None:
+        self._done, self._total, self._on_progress = 0, total, on_progress
 
     def report_progress(self, seconds: float) -> None:
-        if self._told is not None:
-            self._told(self._done, self._total, seconds)
+        if self._on_progress is not None:
+            self._on_progress(self._done, self._total, seconds)
 
     async def await_evaluation(self, evaluation: Awaitable[Observation]) -> Observation:
         observation = await evaluation
@@ -225,17 +233,17 @@ async def _try_program(
     progress: _Progress,
 ) -> SeedReport:
     """Evaluate one program on `cases` repeatedly, on the `rest` once; stop if all fail."""
-    looks: list[Observation] = []
+    first_results: list[Observation] = []
     for case in cases:
-        looks.append(await progress.await_evaluation(backend.evaluate(seed, case, 0)))
-        if looks[-1].ok:
+        first_results.append(await progress.await_evaluation(backend.evaluate(seed, case, 0)))
+        if first_results[-1].ok:
             break
-    again = [runs - (place < len(looks)) for place in range(len(cases))]
+    again = [runs - (index < len(first_results)) for index in range(len(cases))]
     same = [(case, 0) for case, times in zip(cases, again) for _ in range(times)]
     other = [(case, number) for case in cases for number in range(1, runs)]
-    if not looks[-1].ok:
+    if not first_results[-1].ok:
         progress.skip_evaluations(len(same) + len(other))
-        return build_seed_report(seed, looks, [])
+        return build_seed_report(seed, first_results, [])
     once = [(case, 0) for case in rest]
     waiting = (
         progress.await_evaluation(backend.evaluate(seed, case, number))
@@ -243,7 +251,7 @@ async def _try_program(
     )
     results = await asyncio.gather(*waiting)
     alike = len(once) + len(same)
-    return build_seed_report(seed, [*looks, *results[:alike]], list(results[alike:]))
+    return build_seed_report(seed, [*first_results, *results[:alike]], list(results[alike:]))
 
 
 def build_seed_report(
@@ -395,19 +403,19 @@ def find_problems(
     why: str = "",
 ) -> list[TaskFinding]:
     """All findings, errors first; `why` is the reason that scores are not trusted more."""
-    seen = TaskEvidence(task, isolation, tuple(observations), repeatable, seed_free, why)
-    found = [finding for rule in _RULES for finding in rule(seen)]
-    found += [TaskFinding("note", note) for note in task.notes]
-    found += _model_call_findings(seen)
-    return sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.level))
+    evidence = TaskEvidence(task, isolation, tuple(observations), repeatable, seed_free, why)
+    findings = [finding for rule in _RULES for finding in rule(evidence)]
+    findings += [TaskFinding("note", note) for note in task.notes]
+    findings += _model_call_findings(evidence)
+    return sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level))
 
 
-def _model_call_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
+def _model_call_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
     """Calls of the evaluator to models, by role."""
-    asked = [each for observation in seen.observations for each in observation.asked]
-    for role, model in sorted({(each.role, each.model) for each in asked}):
+    calls = [call for observation in evidence.observations for call in observation.asked]
+    for role, model in sorted({(call.role, call.model) for call in calls}):
         spent = total_usage(
-            each.usage for each in asked if (each.role, each.model) == (role, model)
+            call.usage for call in calls if (call.role, call.model) == (role, model)
         )
         price = f", {spent.dollars:.4f} dollars" if spent.dollars else ""
         what = (
@@ -442,64 +450,65 @@ def _traceback_place(observation: Observation) -> str:
     return "" if place is None else f" ({place.file_and_line})"
 
 
-def _failure_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
-    if not seen.task.seeds:
+def _failure_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
+    if not evidence.task.seeds:
         yield TaskFinding(
             "note",
             "the task has no initial program: a model writes the first program, nothing was run",
             "",
         )
     shown: set[tuple[str, str]] = set()
-    partial = {fault.place for fault in seen.faults}
-    for observation in seen.observations:
+    partial = {fault.place for fault in evidence.faults}
+    for observation in evidence.observations:
         kind = (observation.candidate, observation.reason)
         if observation.ok or kind in shown or place_in(observation.failure_kind) in partial:
             continue
         shown.add(kind)
         level = (
             "warning"
-            if any(o.ok and o.candidate == observation.candidate for o in seen.observations)
+            if any(o.ok and o.candidate == observation.candidate for o in evidence.observations)
             else "error"
         )
-        if seen.task.evaluator.options.get("made") and seen.scores:
+        if evidence.task.evaluator.options.get("made") and evidence.scores:
             level = "note"  # several were made on the chance that one of them is acceptable
         yield TaskFinding(
             level,
-            f"initial program {observation.candidate} ends with {describe_failed_evaluation(observation)}",
-            _suggest_remedy(seen, observation),
+            f"initial program {observation.candidate} ends with "
+            f"{describe_failed_evaluation(observation)}",
+            _suggest_remedy(evidence, observation),
         )
 
 
-def _partial_fault_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
+def _partial_fault_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
     """Lines of the evaluator that raise on some cases only, or intermittently."""
-    for fault in seen.faults:
+    for fault in evidence.faults:
         file, _, line = fault.place.rpartition(":")
         cases = tuple(filter(None, fault.cases))
         fix = f"correct {file} line {line}" + (", or the data of these cases" if cases else "")
         yield TaskFinding("error", fault.sentence, fix, fault.place, cases)
 
 
-def _sample_findings(task: Task, most: int) -> Iterator[TaskFinding]:
+def _sample_findings(task: Task, limit: int) -> Iterator[TaskFinding]:
     """The evaluated share of a large data set."""
-    tried, every = tried_cases(task, most), len(task.cases)
+    tried, every = tried_cases(task, limit), len(task.cases)
     if task.seeds and tried < every:
         what = f"{tried:,} of {every:,} cases were tried ({max(1, round(100 * tried / every))} %)"
         yield TaskFinding("note", what, f"culmen check TASK --cases {every} tries all of them")
 
 
-def _reported_error_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
+def _reported_error_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
     """Initial programs that scored although the evaluator reports an error."""
-    if seen.task.evaluator.form != "legacy":
+    if evidence.task.evaluator.form != "legacy":
         return
-    for observation in seen.observations:
-        said = next(
+    for observation in evidence.observations:
+        error_line = next(
             (line for line in observation.feedback.splitlines() if line.startswith("error: ")), ""
         )
-        if observation.ok and said:
+        if observation.ok and error_line:
             score = f"{observation.score:.6g}"
             what = (
-                f"initial program {observation.candidate} scores {score}, but its evaluator says "
-                f"{said[:300]}"
+                f"initial program {observation.candidate} scores {score}, but its evaluator "
+                f"reports {error_line[:300]}"
             )
             yield TaskFinding(
                 "warning", what, "correct the initial program before a search starts from it"
@@ -507,7 +516,7 @@ def _reported_error_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
             return
 
 
-def _suggest_remedy(seen: TaskEvidence, observation: Observation) -> str:
+def _suggest_remedy(evidence: TaskEvidence, observation: Observation) -> str:
     remedies = {
         "memory_limit": "raise [limits] memory_mb, or make the initial program need less",
         "output_limit": (
@@ -521,15 +530,18 @@ def _suggest_remedy(seen: TaskEvidence, observation: Observation) -> str:
     if observation.reason in remedies:
         return remedies[observation.reason]
     if observation.status is Status.TIMEOUT:
-        return f"raise {_time_limit_setting(seen.task)}, or make the initial program faster"
+        return f"raise {_time_limit_setting(evidence.task)}, or make the initial program faster"
     if fix := install_hint(observation.feedback):
         return fix
     if "PermissionError" in observation.feedback and "synchronize.py" in observation.feedback:
         return (
             "multiprocessing's locks need a stronger isolation level: install bubblewrap; culmen "
-            "doctor says how"
+            "doctor explains how"
         )
-    own = bool(seen.task.root) and f"Permission denied: '{seen.task.root}/" in observation.feedback
+    own = (
+        bool(evidence.task.root)
+        and f"Permission denied: '{evidence.task.root}/" in observation.feedback
+    )
     if own or "Read-only file system" in observation.feedback:
         return (
             "an evaluator's folder is read-only to it: write to its working directory, or with "
@@ -553,21 +565,21 @@ def _time_limit_setting(task: Task) -> str:
     )
 
 
-def _determinism_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
-    if seen.repeatable is None:
+def _determinism_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
+    if evidence.repeatable is None:
         return
-    if seen.task.deterministic and not seen.seed_free:
+    if evidence.task.deterministic and not evidence.seed_free:
         cause = (
-            "the random seed"
-            if seen.repeatable
-            else "one run to the next, even with the same random seed"
+            "with the random seed"
+            if evidence.repeatable
+            else "from one run to the next, even with the same random seed"
         )
         yield TaskFinding(
             "warning",
-            f"the task is declared deterministic, but results change with {cause}",
+            f"the task is declared deterministic, but results change {cause}",
             "remove deterministic = true, or make evaluator and initial program deterministic",
         )
-    elif not seen.task.deterministic and seen.seed_free:
+    elif not evidence.task.deterministic and evidence.seed_free:
         yield TaskFinding(
             "note",
             "all repeated evaluations agreed",
@@ -575,7 +587,9 @@ def _determinism_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
             "them again",
         )
     elif (
-        not seen.task.deterministic and not seen.repeatable and seen.task.evaluator.form != "legacy"
+        not evidence.task.deterministic
+        and not evidence.repeatable
+        and evidence.task.evaluator.form != "legacy"
     ):
         yield TaskFinding(
             "note",
@@ -585,9 +599,9 @@ def _determinism_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
         )
 
 
-def _score_level_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
+def _score_level_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
     """The mean against the declared start and target."""
-    scores, objective = seen.scores, seen.task.objective
+    scores, objective = evidence.scores, evidence.task.objective
     if not scores:
         return
     mean = fmean(scores)
@@ -606,7 +620,7 @@ def _score_level_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
         fix = "correct [objective] start, or find out what changed"
         yield TaskFinding(
             "warning",
-            f"initial programs score {mean:.6g}, the task says they start at {start:.6g}",
+            f"initial programs score {mean:.6g}, the task declares a start of {start:.6g}",
             fix,
         )
     worst = objective.floor
@@ -617,30 +631,32 @@ def _score_level_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
         )
 
 
-def _trust_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
-    if any(o.ok and not meets_trust_level(o.trust, "proxied") for o in seen.observations):
+def _trust_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
+    if any(o.ok and not meets_trust_level(o.trust, "proxied") for o in evidence.observations):
         what = (
             "scores are self-reported: the evaluator runs in the candidate's process and a "
             "candidate could forge them"
         )
-        form = "call" if seen.task.evaluator.suffix == ".py" else "command"
+        form = "call" if evidence.task.evaluator.suffix == ".py" else "command"
         fix = f"write the evaluator as score(output) with form = {form} to have scores verified"
-        if seen.isolation in WEAK:
-            fix = "have a stronger isolation first: see culmen doctor"
+        if evidence.isolation in WEAK:
+            fix = "use stronger isolation first: see culmen doctor"
         yield TaskFinding(
-            "warning" if seen.why else "note", f"{what} ({seen.why})" if seen.why else what, fix
+            "warning" if evidence.why else "note",
+            f"{what} ({evidence.why})" if evidence.why else what,
+            fix,
         )
-    if seen.isolation in WEAK:
+    if evidence.isolation in WEAK:
         yield TaskFinding(
             "warning",
-            f"isolation is only '{seen.isolation}': candidates can read your files and use the "
+            f"isolation is only '{evidence.isolation}': candidates can read your files and use the "
             "network",
             "run culmen doctor to see what is missing (usually: apt install bubblewrap)",
         )
 
 
-def _cascade_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
-    thresholds, scores = seen.task.evaluator.thresholds, seen.scores
+def _cascade_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
+    thresholds, scores = evidence.task.evaluator.thresholds, evidence.scores
     if thresholds and scores and max(scores) < thresholds[0]:
         yield TaskFinding(
             "warning",
@@ -651,15 +667,16 @@ def _cascade_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
         )
 
 
-def _duration_findings(seen: TaskEvidence) -> Iterator[TaskFinding]:
-    times = [o.seconds for o in seen.observations if o.ok]
-    limit = seen.task.limits.seconds
+def _duration_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
+    times = [o.seconds for o in evidence.observations if o.ok]
+    limit = evidence.task.limits.seconds
     if times and max(times) > SLOW_SHARE * limit:
         yield TaskFinding(
             "warning",
             f"evaluations take up to {max(times):.3g} s (median {median(times):.3g} s) of the "
             f"{limit:g} s allowed",
-            f"raise {_time_limit_setting(seen.task)}, for slower candidates would be cut off",
+            f"raise {_time_limit_setting(evidence.task)}, because slower candidates would be cut "
+            "off",
         )
 
 

@@ -26,10 +26,10 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 
@@ -46,10 +46,10 @@ from culmen.evaluate.jail.confine import (
     CHANNEL,
     ForkRequest,
     JailPolicy,
-    own_descriptors,
+    arrange_descriptors,
     set_limits,
 )
-from culmen.evaluate.jail.culprit import is_away
+from culmen.evaluate.jail.culprit import is_outage
 from culmen.evaluate.jail.evaluation import GRACE_SECONDS, encode_request
 from culmen.evaluate.jail.fork_server import (
     ChildExit,
@@ -67,9 +67,9 @@ from culmen.evaluate.jail.zygote import Zygote
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.outcome import EvaluationOutcome
 
-_EVER = 1e6  # seconds; the limit of a call is kept by this side
+_NO_LIMIT_SECONDS = 1e6  # for the fork-server; this side enforces the limit of a call
 # between counts of the user's processes; the limit of a call is added to the count
-_COUNTED_SECONDS = 30.0
+_COUNT_INTERVAL_SECONDS = 30.0
 # failures that earlier calls may have caused
 _HARMFUL = ("crash", "no_output", "memory_limit", "exit", "bad_frame")
 
@@ -89,7 +89,7 @@ class FunctionBackend(LocalBackend):
     """
 
     def __init__(
-        self, task: Task, fn: Callable[..., Any], workers: int, require: str | None = None
+        self, task: Task, fn: Callable[..., object], workers: int, require: str | None = None
     ) -> None:
         super().__init__(task, workers, require, level="limits" if kernel.LINUX else "portable")
         self.fn, self._calls = fn, max(1, task.limits.calls)
@@ -178,7 +178,7 @@ class FunctionBackend(LocalBackend):
         """End every process of this backend."""
         crew, self._crew = self._crew, {}
         for worker in crew.values():
-            worker.let_go()
+            worker.close_descriptors()
         await super().close()
 
 
@@ -190,8 +190,8 @@ class _Worker:
 
     def __init__(self, jail: Jail, task: Task, slot: int) -> None:
         limits = task.limits
-        self._jail, self._task, self._room = jail, task, limits.output_kb * 1024
-        self._log = OutputLog(self._room)
+        self._jail, self._task, self._output_limit = jail, task, limits.output_kb * 1024
+        self._log = OutputLog(self._output_limit)
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
         self.number, self.end = jail.submit(
@@ -199,13 +199,13 @@ class _Worker:
             self._log.write,
             slot=slot,
             seed=0,
-            seconds=_EVER,
+            seconds=_NO_LIMIT_SECONDS,
             memory_mb=limits.memory_mb,
             processes=limits.processes,
             files_mb=limits.files_mb,
         )
         theirs.close()
-        self._log.handed_over()
+        self._log.close_write_end()
         self.end.add_done_callback(self._on_end)
         self.calls, self.sound = 0, True
 
@@ -225,7 +225,7 @@ class _Worker:
         except TimeoutError:
             verdict = outcome.of_end(ChildExit("timeout"), 0.0)
         except wire.TooLarge:
-            verdict = outcome.too_large(self._room)
+            verdict = outcome.too_large(self._output_limit)
         except EOFError:
             pass
         seconds = max(0.0, time.monotonic() - started)
@@ -240,16 +240,18 @@ class _Worker:
         """
         self.sound = False
         await write_frame(self._channel, "Q", request)
-        kind, payload = await read_final_frame(self._channel, self._room + 4, alarm)
+        kind, payload = await read_final_frame(self._channel, self._output_limit + 4, alarm)
         if payload[:4] != self.calls.to_bytes(4, "little") or kind.upper() not in ("R", "E", "A"):
             return EvaluationOutcome(
-                Status.REJECTED, "bad_frame", feedback="the process sent an answer to nothing"
+                Status.REJECTED,
+                "bad_frame",
+                feedback="the process sent an answer without a request",
             )
         self.sound = kind.isupper()
         if kind.upper() == "R":
             return outcome.of_report(payload[4:], self._task.objective)
-        told = outcome.of_exception(payload[4:])
-        return outcome.provider_away(told.feedback) if kind.upper() == "A" else told
+        failure = outcome.of_exception(payload[4:])
+        return outcome.provider_away(failure.feedback) if kind.upper() == "A" else failure
 
     async def _outcome_without_answer(self) -> EvaluationOutcome:
         """The verdict on a process that ended without an answer."""
@@ -260,7 +262,7 @@ class _Worker:
         ended = await self.end
         if ended.end == "exit" and not self.calls:
             return outcome.lost_outcome(
-                "jail_error", f"the process left with status {ended.code} before it was ready"
+                "jail_error", f"the process exited with status {ended.code} before it was ready"
             )
         verdict = outcome.of_end(ended, math.inf)
         return replace(
@@ -270,12 +272,12 @@ class _Worker:
     async def dismiss(self) -> None:
         """Kill the process and its descendants, and wait for their end."""
         self._jail.kill(self.number)
-        self.let_go()
+        self.close_descriptors()
         await asyncio.wait({self.end}, timeout=GRACE_SECONDS)
         if not self.end.done():
             self._jail.drop()
 
-    def let_go(self) -> None:
+    def close_descriptors(self) -> None:
         """Close this side's descriptors."""
         self.sound = False
         self._log.close()
@@ -290,7 +292,7 @@ class _Worker:
 class _ForkedJail(Jail):
     """A fork-server made by fork alone."""
 
-    def __init__(self, fn: Callable[..., Any]) -> None:
+    def __init__(self, fn: Callable[..., object]) -> None:
         super().__init__("limits", folders=False)
         self.fn = fn
         self._pid = 0
@@ -317,7 +319,7 @@ class _ForkedJail(Jail):
 
 
 def _fork_worker(
-    fn: Callable[..., Any], born: float, job: ForkRequest, channel: int, log: int, _: int
+    fn: Callable[..., object], born: float, job: ForkRequest, channel: int, log: int, _: int
 ) -> int:
     """The number of a worker's process, forked from this one (without a fork-server)."""
     with warnings.catch_warnings():
@@ -349,7 +351,7 @@ class _FunctionServer(Zygote):
         return alone | (procfs.tree_kb(busy, self.limit_kb) if busy else {})
 
 
-def _run_server(control: int, fn: Callable[..., Any]) -> NoReturn:
+def _run_server(control: int, fn: Callable[..., object]) -> NoReturn:
     """Run the forked server.
 
     Objects of the parent are never freed here: their descriptors are closed already.
@@ -371,18 +373,20 @@ def _run_server(control: int, fn: Callable[..., Any]) -> NoReturn:
         if "numpy" in sys.modules:
             importlib.import_module("numpy.random")  # loaded lazily otherwise, by every child anew
 
-        def child(cage: JailPolicy, job: ForkRequest, channel: int, log: int, *_: int) -> NoReturn:
-            _run_worker(fn, cage, job, channel, log, born)
+        def child(
+            policy: JailPolicy, job: ForkRequest, channel: int, log: int, *_: int
+        ) -> NoReturn:
+            _run_worker(fn, policy, job, channel, log, born)
 
-        cage = JailPolicy("limits", baseline=procfs.data_bytes())
-        _FunctionServer(socket.socket(fileno=CHANNEL), cage, child).serve()
+        policy = JailPolicy("limits", baseline=procfs.data_bytes())
+        _FunctionServer(socket.socket(fileno=CHANNEL), policy, child).serve()
     finally:
         os._exit(0)
 
 
 def _run_worker(
-    fn: Callable[..., Any],
-    cage: JailPolicy,
+    fn: Callable[..., object],
+    policy: JailPolicy,
     job: ForkRequest,
     channel_fd: int,
     log: int,
@@ -391,20 +395,20 @@ def _run_worker(
     """Run a worker's process: one call after the other, until the channel is closed."""
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    own_descriptors(channel_fd, log)
+    arrange_descriptors(channel_fd, log)
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, closefd=False, errors="replace")
     channel = socket.socket(fileno=CHANNEL)
     try:
         gc.enable()
-        set_limits(cage, job, hard=False)
+        set_limits(policy, job, hard=False)
         counted, calls, before = time.monotonic(), 0, None
         wire.send(channel, "K")
         while True:
             request = wire.decode(wire.receive(channel, REQUEST_LIMIT)[1])
-            if time.monotonic() > counted + _COUNTED_SECONDS:
+            if time.monotonic() > counted + _COUNT_INTERVAL_SECONDS:
                 counted = time.monotonic()
-                set_limits(cage, job, hard=False)
+                set_limits(policy, job, hard=False)
             calls += 1
             if not request["alone"]:
                 before = before or Leftovers(fn, job.memory_mb, born)
@@ -418,7 +422,7 @@ def _run_worker(
 
 
 def _answer_function_call(
-    fn: Callable[..., Any], request: JsonObject, ask: ModelAsk
+    fn: Callable[..., object], request: JsonObject, ask: ModelAsk
 ) -> tuple[str, bytes]:
     """Kind and payload of the answer to a request.
 
@@ -426,22 +430,23 @@ def _answer_function_call(
     """
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu = math.ceil(used.ru_utime + used.ru_stime) + request["cpu"]
-    most = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    hard_limit = resource.getrlimit(resource.RLIMIT_CPU)[1]
     resource.setrlimit(
-        resource.RLIMIT_CPU, (cpu if most == resource.RLIM_INFINITY else min(cpu, most), most)
+        resource.RLIMIT_CPU,
+        (cpu if hard_limit == resource.RLIM_INFINITY else min(cpu, hard_limit), hard_limit),
     )
     random.seed(request["seed"])
-    numpy: Any = sys.modules.get("numpy")
+    numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(request["seed"] % (1 << 32))
     try:
-        answer = "R", wire.encode(report_of(fn, request, ask))
+        answer = "R", wire.encode(build_report(fn, request, ask))
     except Exception as error:  # noqa: BLE001 - the user's function may raise anything; it becomes a value
         kind = (
             "e"
             if isinstance(error, MemoryError)
             else "A"
-            if is_away(error, request["parts"])
+            if is_outage(error, request["parts"])
             else "E"
         )
         answer = kind, encode_exception(error)
@@ -453,8 +458,8 @@ def _answer_function_call(
     return answer
 
 
-def report_of(
-    fn: Callable[..., Any], request: JsonObject, ask: ModelAsk | None = None
+def build_report(
+    fn: Callable[..., object], request: JsonObject, ask: ModelAsk | None = None
 ) -> JsonObject:
     """Call the function on a request; return its result in one form."""
     parts = request["parts"]
@@ -496,23 +501,25 @@ def report_of(
     }
 
 
-def takes_case(fn: Callable[..., Any]) -> bool:
+def takes_case(fn: Callable[..., object]) -> bool:
     """True if the function takes a second positional argument, the case."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
         return False
     parameters = [p for p in parameters if p.name != "ask"]
-    places = [
+    positional = [
         p
         for p in parameters
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)
     ]
-    required = [p for p in places if p.default is p.empty]
-    return len(required) >= 2 or (len(places) >= 2 and places[1].name in ("case", "example"))
+    required = [p for p in positional if p.default is p.empty]
+    return len(required) >= 2 or (
+        len(positional) >= 2 and positional[1].name in ("case", "example")
+    )
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     plain = number_or_type(value)
     return isinstance(plain, int | float) and not isinstance(plain, bool)
 
@@ -520,8 +527,8 @@ def _is_number(value: Any) -> bool:
 # Leftovers of a call of a Python function in its process that could affect the next call.
 #
 # Checked after each call: threads and child processes, a pending timer, another working folder,
-# environment or module path, modules whose file is younger than the run or that have none (an
-# imported candidate), replaced functions of the modules that compute scores and of
+# environment or module path, modules whose file is younger than the run or that have no file
+# (an imported candidate), replaced functions of the modules that compute scores and of
 # the evaluator's own module, growing numbers of descriptors and growing memory. The function's own
 # variables are its state, and persist.
 
@@ -540,8 +547,8 @@ _GUARDED = (
     "numpy.random",
     "numpy.linalg",
 )
-_FDS = 16  # descriptors more than at the start that are taken for a leak
-_SHARE = 4  # of the memory limit, a quarter may be kept between calls
+_FDS = 16  # additional descriptors, compared with the start, that count as a leak
+_KEPT_SHARE_DIVISOR = 4  # of the memory limit, a quarter may be kept between calls
 
 
 class Leftovers:
@@ -551,11 +558,11 @@ class Leftovers:
     belong to a library.
     """
 
-    def __init__(self, fn: Callable[..., Any], memory_mb: int, born: float) -> None:
+    def __init__(self, fn: Callable[..., object], memory_mb: int, born: float) -> None:
         self._born = born
         self._modules = set(sys.modules)
-        self._place, self._environ, self._path = os.getcwd(), _raw_environment(), list(sys.path)
-        self._memory = procfs.data_bytes() + memory_mb * (1 << 20) // _SHARE
+        self._folder, self._environ, self._path = os.getcwd(), _raw_environment(), list(sys.path)
+        self._memory = procfs.data_bytes() + memory_mb * (1 << 20) // _KEPT_SHARE_DIVISOR
         self._fds = procfs.descriptor_count() + _FDS
         watched = [builtins, *(sys.modules[name] for name in _GUARDED if name in sys.modules)]
         self._watched = [(vars(module), dict(vars(module))) for module in watched]
@@ -578,10 +585,12 @@ class Leftovers:
 
     def _has_new_surroundings(self) -> bool:
         try:
-            place = os.getcwd()
+            folder = os.getcwd()
         except OSError:
             return True
-        return place != self._place or sys.path != self._path or _raw_environment() != self._environ
+        return (
+            folder != self._folder or sys.path != self._path or _raw_environment() != self._environ
+        )
 
     def _has_new_module(self) -> bool:
         """True if a module of the run, not of a library, was imported since the last check."""
@@ -589,9 +598,9 @@ class Leftovers:
             return False
         fresh = [module for name, module in list(sys.modules.items()) if name not in self._modules]
         self._modules = set(sys.modules)
-        return any(self._made_here(module) for module in fresh)
+        return any(self._is_from_run(module) for module in fresh)
 
-    def _made_here(self, module: ModuleType) -> bool:
+    def _is_from_run(self, module: ModuleType) -> bool:
         """True if a module was created after the run began."""
         spec = getattr(module, "__spec__", None)
         file = getattr(module, "__file__", None)
@@ -606,14 +615,14 @@ class Leftovers:
 
     def _has_patch(self) -> bool:
         try:
-            # comparing dicts whole is several times as fast, and mostly enough
+            # comparing whole dicts is several times as fast, and usually decides
             pairs = (*self._watched, self._own)
             return not all(before == now or before.items() <= now.items() for now, before in pairs)
         except (ValueError, TypeError):  # another object, whose comparison fails
             return True
 
 
-def _raw_environment() -> dict[Any, Any]:
+def _raw_environment() -> Mapping[str, str] | Mapping[bytes, bytes]:
     """The environment as the bytes that `os.environ` keeps.
 
     Faster than its texts, which are decoded one by one.

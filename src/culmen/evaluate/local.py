@@ -161,30 +161,32 @@ class LocalBackend:
         seeds = self.task.initial_candidates()
         if not seeds:
             return Scoring("proxied", accept=(*accept, CONSTRUCTORS))
-        found = await proxied.scoring_from_trial(seeds, accept, self._try_proxied, self._try_shared)
-        if evaluator.proxy == "always" and found.trust != "proxied":
+        scoring = await proxied.scoring_from_trial(
+            seeds, accept, self._try_proxied, self._try_shared
+        )
+        if evaluator.proxy == "always" and scoring.trust != "proxied":
             raise TaskError(
-                f"the evaluator does not work behind a proxy: {found.why}",
+                f"the evaluator does not work behind a proxy: {scoring.why}",
                 where=evaluator.path,
                 fix=(
                     'set [evaluator] proxy = "auto" (its scores are then self-reported), or write '
                     "score(output)"
                 ),
             )
-        return found
+        return scoring
 
     def _reason_against_proxy(self) -> str:
         """The reason that no proxy is tried, "" if one is."""
         evaluator = self.task.evaluator
         if evaluator.proxy == "never":
-            return 'the task says proxy = "never"'
+            return 'the task sets proxy = "never"'
         if not is_python_program(self.task):
             return (
                 f"the program is not a Python module but a {evaluator.suffix or 'text'} file, "
                 "which the evaluator reads"
             )
         folder = os.path.dirname(evaluator.path)
-        return "the evaluator lies in the root folder" if folder == "/" else ""
+        return "the evaluator is in the root folder" if folder == "/" else ""
 
     async def _try_proxied(
         self, seed: Candidate, number: int
@@ -311,14 +313,14 @@ class LocalBackend:
         output: bytes | None,
         certify: bool = False,
     ) -> EvaluationOutcome:
-        asked: JsonObject = {
+        question: JsonObject = {
             "case": case,
             "parts": candidate.parts,
             "seed": seed,
             "seconds": seconds,
         }
         try:
-            answer = await self._judges.ask(**asked, output=output)
+            answer = await self._judges.ask(**question, output=output)
         except ScorerStalled as error:
             return outcome.stalled_outcome(str(error))
         except ScorerFailed as error:
@@ -329,12 +331,11 @@ class LocalBackend:
         if not certify or verdict.status is not Status.OK or not self.task.evaluator.verifier:
             return verdict
         try:
-            answer = await self._verifiers.ask(**asked, output=output)
+            answer = await self._verifiers.ask(**question, output=output)
         except AskingFailed as error:
             return outcome.lost_outcome(error.reason, str(error))
-        except (
-            ScorerFailed
-        ):  # the candidate may cause a slow verification: not lost, but not verified either
+        except ScorerFailed:
+            # the candidate may cause a slow verification: not lost, but not verified either
             answer = {"kind": "raised", "feedback": "the verifier did not answer in time"}
         return outcome.with_certificate(verdict, answer, self.task.objective)
 

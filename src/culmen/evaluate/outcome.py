@@ -85,7 +85,7 @@ def provider_away(feedback: str) -> EvaluationOutcome:
     Not the candidate's fault, nor the evaluator's.
     """
     return lost_outcome(
-        "provider_away", f"what the evaluator asks elsewhere did not answer\n{feedback}"
+        "provider_away", f"a service that the evaluator uses did not answer\n{feedback}"
     )
 
 
@@ -146,7 +146,9 @@ def of_texts(candidate: Candidate) -> EvaluationOutcome | None:
     """Rejection of a text that no file can hold (lone surrogates or NUL), else None."""
     if all(map(is_text, candidate.parts.values())):
         return None
-    return EvaluationOutcome(Status.REJECTED, "not_text", feedback="Not run: not text.")
+    return EvaluationOutcome(
+        Status.REJECTED, "not_text", feedback="Not run: a part of the candidate is not text."
+    )
 
 
 def of_exception(payload: bytes) -> EvaluationOutcome:
@@ -206,7 +208,7 @@ def scored_outcome(
     With several objectives, the score is computed from the metrics.
     """
     if objective.metrics:
-        answer = _of_metrics(answer, objective)
+        answer = _with_combined_score(answer, objective)
     score = answer["score"]
     if isinstance(score, _Lacking):
         feedback = "\n".join(filter(None, (str(score), feedback)))
@@ -230,7 +232,7 @@ class _Lacking(str):
     """The list of metrics that an evaluation lacks, in place of its score."""
 
 
-def _of_metrics(answer: JsonObject, objective: Objective) -> JsonObject:
+def _with_combined_score(answer: JsonObject, objective: Objective) -> JsonObject:
     """The answer with the score of its metrics.
 
     The evaluator's own score becomes the metric `score`.
@@ -240,13 +242,13 @@ def _of_metrics(answer: JsonObject, objective: Objective) -> JsonObject:
         metrics.setdefault("score", float(answer["score"]))
     missing = missing_metrics(metrics, objective.metrics, objective.constraints)
     if missing:
-        said = (
+        message = (
             f"the evaluator returned no finite number for {', '.join(missing)}, which the task's "
             "objectives need"
         )
-        return {**answer, "metrics": metrics, "score": _Lacking(said)}
+        return {**answer, "metrics": metrics, "score": _Lacking(message)}
     named = {goal.name for goal in objective.metrics} | {
-        each.metric for each in objective.constraints
+        constraint.metric for constraint in objective.constraints
     }
     if "score" not in named:
         metrics.pop("score", None)
@@ -260,19 +262,19 @@ def _of_metrics(answer: JsonObject, objective: Objective) -> JsonObject:
 def _invalid_score_feedback(score: object, fault: str, objective: Objective) -> str:
     """Feedback on an invalid score: the fault and its remedy."""
     shown = score if isinstance(score, str) and score.startswith("<") else repr(score)
-    said = f"the evaluator returned {shown} as the score"
+    message = f"the evaluator returned {shown} as the score"
     if fault == "score_not_a_number":
-        return f"{said}, which is not a number: the evaluator must return a float"
+        return f"{message}, which is not a number: the evaluator must return a float"
     if fault != "score_out_of_bounds":
         return (
-            f"{said}, which is not finite: the evaluator should return None for what it does not "
-            "accept"
+            f"{message}, which is not finite: the evaluator should return None for "
+            "outputs that it does not accept"
         )
     low, high = ("open" if end is None else f"{end:.10g}" for end in objective.bounds)
     if objective.bounds == (None, None):
-        return f"{said}, beyond ±{WIDEST:g}: the evaluator should scale it"
+        return f"{message}, beyond ±{WIDEST:g}: the evaluator should scale it"
     return (
-        f"{said}, outside the bounds of the task ({low} to {high}): correct the evaluator, or "
+        f"{message}, outside the bounds of the task ({low} to {high}): correct the evaluator, or "
         "[objective] bounds"
     )
 
@@ -284,12 +286,12 @@ def with_certificate(
 
     `strict` is set in every case, `certified` only if the verifier returned a value.
     """
-    said = storable_text(str(answer.get("feedback", "")), ARTIFACT_CHARS)
+    feedback = storable_text(str(answer.get("feedback", "")), ARTIFACT_CHARS)
     fault = (
         objective.score_fault(answer["score"]) if answer["kind"] == "certified" else answer["kind"]
     )
     if fault:
-        note = "not verified: " + (said or fault.replace("_", " "))
+        note = "not verified: " + (feedback or fault.replace("_", " "))
         return replace(
             verdict, strict=False, feedback="\n".join(filter(None, (verdict.feedback, note)))
         )
@@ -301,7 +303,7 @@ def with_certificate(
         verdict,
         certified=float(answer["score"]),
         strict=answer["feasible"],
-        feedback="\n".join(filter(None, (verdict.feedback, said))),
+        feedback="\n".join(filter(None, (verdict.feedback, feedback))),
         artifacts={**verdict.artifacts, **{name: text for name, text in texts.items() if text}},
     )
 
@@ -327,8 +329,8 @@ def of_report(payload: bytes, objective: Objective) -> EvaluationOutcome:
         )
     if answer["score"] is None:
         none = (
-            "the evaluator returned None as the score: it does not accept this candidate, or lacks "
-            "a return"
+            "the evaluator returned None as the score: it does not accept this candidate, or its "
+            "return statement is missing"
         )
         feedback = "\n".join(filter(None, (none, feedback)))
         return EvaluationOutcome(

@@ -21,16 +21,16 @@ def last_sign_change(poly: Sequence[int], bits: int = 100) -> tuple[Fraction, Fr
 
     They are at most 2**-bits of their size apart (equal if a bisection point is r).
     """
-    found = odd_part(_trim_zeros(list(poly)))
-    while len(found) > 1 and found[0] == 0:
-        found = found[1:]
-    if len(found) < 2:
+    odd_factors = odd_part(_trim_zeros(list(poly)))
+    while len(odd_factors) > 1 and odd_factors[0] == 0:
+        odd_factors = odd_factors[1:]
+    if len(odd_factors) < 2:
         return None
-    scale = _root_bound_exponent(found)
-    degree = len(found) - 1
+    scale = _root_bound_exponent(odd_factors)
+    degree = len(odd_factors) - 1
     start = [
         c << (scale * i) if scale >= 0 else c << (-scale * (degree - i))
-        for i, c in enumerate(found)
+        for i, c in enumerate(odd_factors)
     ]
     return _rightmost_root(start, Fraction(2) ** scale, bits)
 
@@ -190,10 +190,10 @@ def _primitive_part(poly: Poly) -> Poly:
 def _pseudo_remainder(poly: Poly, by: Poly) -> Poly:
     rest = list(poly)
     while len(rest) >= len(by):
-        top, place = rest[-1], len(rest) - len(by)
+        top, offset = rest[-1], len(rest) - len(by)
         rest = [c * by[-1] for c in rest]
         for i, c in enumerate(by):
-            rest[place + i] -= top * c
+            rest[offset + i] -= top * c
         _trim_zeros(rest)
     return rest
 
@@ -212,9 +212,9 @@ def _coprime_modulo(first: Poly, second: Poly) -> bool:
     while second:
         inverse = pow(second[-1], -1, _PRIME)
         while len(first) >= len(second):
-            factor, place = first[-1] * inverse % _PRIME, len(first) - len(second)
+            factor, offset = first[-1] * inverse % _PRIME, len(first) - len(second)
             for i, c in enumerate(second):
-                first[place + i] = (first[place + i] - factor * c) % _PRIME
+                first[offset + i] = (first[offset + i] - factor * c) % _PRIME
             _trim_zeros(first)
         first, second = second, first
     return len(first) == 1

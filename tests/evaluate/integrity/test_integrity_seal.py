@@ -39,7 +39,7 @@ def test_files_that_are_touched_are_read_again_and_only_other_contents_count(tmp
     seal.require_unchanged()
     text = (place / "helper.py").read_text()
     (place / "helper.py").unlink()
-    with pytest.raises(EvaluatorChanged, match=r"helper\.py is gone"):
+    with pytest.raises(EvaluatorChanged, match=r"helper\.py is missing"):
         seal.require_unchanged()
     (place / "helper.py").write_text(text)
     os.utime(place / "evaluator.py", ns=(1, 1))

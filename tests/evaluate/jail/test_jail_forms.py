@@ -225,7 +225,7 @@ def test_an_evaluator_that_does_not_load_is_reported_before_the_run(ground: Make
 
 
 def test_a_package_that_is_missing_is_reported_before_the_run(ground: Make) -> None:
-    with pytest.raises(TaskError, match="preloaded"):
+    with pytest.raises(TaskError, match="task preloads"):
         ground(ECHO, packages=("no_such_package",))
 
 
@@ -337,7 +337,7 @@ def test_no_link_leads_to_a_folder_that_is_shut(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("real/task")
     (tmp_path / "real" / "back").symlink_to("task")
     for shut in (tmp_path / "link", tmp_path / "real" / "task"):
-        listed, read = bubblewrap.around_hidden([str(tmp_path)], (), [str(shut)])
+        listed, read = bubblewrap.paths_around_hidden([str(tmp_path)], (), [str(shut)])
         assert set(listed) == {str(tmp_path), str(tmp_path / "real")} and read == (str(tmp_path / "real" / "other"),)
 
 

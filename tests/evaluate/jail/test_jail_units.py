@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import math
 import os
 import socket
 import struct
+import subprocess
+import sys
+import zipfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -20,6 +25,7 @@ from culmen.core.errors import IsolationError
 from culmen.evaluate.adapters.openevolve.proxy import connection
 from culmen.evaluate.jail import probes, procfs, wire
 from culmen.evaluate.jail import probes as levels
+from culmen.evaluate.jail.container import _zipped_code
 from culmen.evaluate.jail.evaluation import candidate_seed
 from culmen.evaluate.jail.fork_server import OutputLog, storable_text
 from culmen.evaluate.jail.runner import entry_arguments
@@ -318,7 +324,7 @@ def test_logs_are_cut_not_lost() -> None:
     async def work(size: int) -> str:
         log = OutputLog(1000)
         writer = await asyncio.create_subprocess_exec("head", "-c", str(size), "/dev/zero", stdout=log.write)
-        log.handed_over()
+        log.close_write_end()
         await writer.wait()
         text = log.close()
         assert log.close() == text
@@ -358,3 +364,10 @@ def test_the_doctor_says_what_the_weaker_levels_lose() -> None:
     assert weak == {"total file limit"}
     assert weaker > weak | {"TCP", "reading files of the user"}
     assert not weaker & {"time limit", "memory limit", "process limit", "file size limit"}
+
+
+def test_the_code_for_a_container_is_complete(tmp_path: Path) -> None:
+    with zipfile.ZipFile(io.BytesIO(_zipped_code({}))) as archive:
+        archive.extractall(tmp_path)
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import culmen.evaluate.jail.container_server"
+    subprocess.run([sys.executable, "-I", "-B", "-S", "-c", code], check=True)

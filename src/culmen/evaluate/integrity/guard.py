@@ -14,7 +14,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -47,7 +47,13 @@ class ToleranceCheck(Protocol):
     """
 
     async def check(
-        self, candidate: Candidate, case: Case | None, seed: int, seen: Observation, most: int
+        self,
+        candidate: Candidate,
+        case: Case | None,
+        seed: int,
+        observation: Observation,
+        limit: int,
+        /,
     ) -> Observation: ...
 
     async def close(self) -> None: ...
@@ -71,8 +77,8 @@ class IntegrityBackend(Backend):
         self.backend, self.task, self.policy = backend, task, policy
         self._make_check = tolerances
         self._check: ToleranceCheck | None = None
-        self._names = signs.ScanContext.from_task(task)
-        self._seen: OrderedDict[str, tuple[Sign, ...]] = OrderedDict()
+        self._scan_context = signs.ScanContext.from_task(task)
+        self._signs_by_digest: OrderedDict[str, tuple[Sign, ...]] = OrderedDict()
 
     async def start(self) -> str:
         """The isolation level in force."""
@@ -89,30 +95,33 @@ class IntegrityBackend(Backend):
         above: float | None = None,
     ) -> Observation:
         """The backend's observation with signs, or a refusal."""
-        found = self._signs_of_text(candidate)
-        if self.policy != "warn" and any(each.grave for each in found):
+        all_signs = self._signs_of_text(candidate)
+        if self.policy != "warn" and any(sign.grave for sign in all_signs):
             refused = Observation(
                 candidate.id,
                 Status.REJECTED,
                 case=case.id if case else "",
                 seed=seed,
                 evaluator=self.task.evaluator.digest,
-                signs=found,
+                signs=all_signs,
             )
             return apply_policy(self.policy, refused)
-        seen = await self._evaluate_with_retries(candidate, case, seed, certify)
-        doubtful = seen.score is not None and self.task.objective.is_beyond_known(seen.score)
+        observation = await self._evaluate_with_retries(candidate, case, seed, certify)
+        doubtful = observation.score is not None and self.task.objective.is_beyond_known(
+            observation.score
+        )
         if doubtful and not certify and self.task.evaluator.verifier:
-            seen = await self._evaluate_with_retries(candidate, case, seed, True)
+            observation = await self._evaluate_with_retries(candidate, case, seed, True)
         if (
             checks
-            and seen.score is not None
-            and (above is None or self._is_better(seen.score, above))
+            and observation.score is not None
+            and (above is None or self._is_better(observation.score, above))
         ):
-            seen = await self._check_tolerances(candidate, case, seed, seen, checks)
-        found += (*seen.signs, *signs.of_observation(seen, self.task.objective))
+            observation = await self._check_tolerances(candidate, case, seed, observation, checks)
+        all_signs += (*observation.signs, *signs.of_observation(observation, self.task.objective))
         return apply_policy(
-            self.policy, msgspec.structs.replace(seen, signs=found) if found else seen
+            self.policy,
+            msgspec.structs.replace(observation, signs=all_signs) if all_signs else observation,
         )
 
     def _is_better(self, score: float, other: float) -> bool:
@@ -120,34 +129,39 @@ class IntegrityBackend(Backend):
         return reward(score) > reward(other)
 
     async def _check_tolerances(
-        self, candidate: Candidate, case: Case | None, seed: int, seen: Observation, most: int
+        self,
+        candidate: Candidate,
+        case: Case | None,
+        seed: int,
+        observation: Observation,
+        limit: int,
     ) -> Observation:
         """The observation after a check of the evaluator's tolerances, if there is a check."""
         if self._make_check is None:
-            return seen
+            return observation
         self._check = self._check or self._make_check()
-        return await self._check.check(candidate, case, seed, seen, most)
+        return await self._check.check(candidate, case, seed, observation, limit)
 
     async def _evaluate_with_retries(
         self, candidate: Candidate, case: Case | None, seed: int, certify: bool
     ) -> Observation:
         # backends of tasks without a verifier need not know
         more = {"certify": True} if certify else {}
-        seen = await self.backend.evaluate(candidate, case, seed, **more)
+        observation = await self.backend.evaluate(candidate, case, seed, **more)
         for _ in range(1, self.backend.attempts):
-            if seen.status is not Status.LOST:
+            if observation.status is not Status.LOST:
                 break
-            seen = await self.backend.evaluate(candidate, case, seed, **more)
-        return seen
+            observation = await self.backend.evaluate(candidate, case, seed, **more)
+        return observation
 
     def _signs_of_text(self, candidate: Candidate) -> tuple[Sign, ...]:
-        known = self._seen.get(candidate.digest)
+        known = self._signs_by_digest.get(candidate.digest)
         if known is None:
-            known = self._seen[candidate.digest] = signs.of_parts(
-                candidate.parts, self.task, self._names
+            known = self._signs_by_digest[candidate.digest] = signs.of_parts(
+                candidate.parts, self.task, self._scan_context
             )
-            if len(self._seen) > _REMEMBERED:
-                self._seen.popitem(last=False)
+            if len(self._signs_by_digest) > _REMEMBERED:
+                self._signs_by_digest.popitem(last=False)
         return known
 
     async def renew(self) -> None:
@@ -185,16 +199,16 @@ def apply_policy(policy: str, observation: Observation) -> Observation:
 
 def _refusal_feedback(grave: Sign) -> str:
     """The feedback of a refusal, for the proposer."""
-    place = f" ({grave.part}:{grave.line})" if grave.line else ""
+    position = f" ({grave.part}:{grave.line})" if grave.line else ""
     return (
-        f"Rejected for its integrity, {grave.name}: it {SIGNS[grave.name][1]}{place}: "
+        f"Rejected for its integrity, {grave.name}: it {SIGNS[grave.name][1]}{position}: "
         f"{grave.evidence}\n"
         "A score must come from solving the problem. Solve it without this, and the candidate "
         "will be evaluated."
     )
 
 
-def reapply_policy(finished: Mapping[str, Any], policy: str) -> JsonObject:
+def reapply_policy(finished: Mapping[str, object], policy: str) -> JsonObject:
     """Another run's results under this policy, without those to be evaluated again.
 
     Left out are results that only the other policy refused, and results of candidates with a grave
@@ -202,9 +216,9 @@ def reapply_policy(finished: Mapping[str, Any], policy: str) -> JsonObject:
     """
     kept: JsonObject = {}
     late = {
-        one.candidate
-        for one in finished.values()
-        if isinstance(one, Observation) and _has_late_sign(one)
+        result.candidate
+        for result in finished.values()
+        if isinstance(result, Observation) and _has_late_sign(result)
     }
     for mark, result in finished.items():
         if isinstance(result, Observation):
@@ -241,21 +255,20 @@ class EvaluatorSeal:
         own = (evaluator.path, evaluator.verifier) if evaluator.path else ()
         self._expected = {str(folder / name): digest for name, digest in evaluator.files.items()}
         for path in filter(None, own):
-            if path not in self._expected and os.path.isfile(
-                path
-            ):  # a task made by hand is sealed in its present state
+            # a task without recorded digests is sealed in its present state
+            if path not in self._expected and os.path.isfile(path):
                 self._expected[path] = file_sha256(Path(path))
-        self._seen: dict[str, Identity] = {}
+        self._identities: dict[str, Identity] = {}
 
     def require_unchanged(self) -> None:
         """Raise EvaluatorChanged for the first file that changed or is missing."""
         for path, expected in self._expected.items():
             identity = _file_identity(path)
-            if identity is not None and identity == self._seen.get(path):
+            if identity is not None and identity == self._identities.get(path):
                 continue
             if identity is None or file_sha256(Path(path)) != expected:
                 raise _changed_error(path, expected, gone=identity is None)
-            self._seen[path] = identity
+            self._identities[path] = identity
 
 
 def _file_identity(path: str) -> Identity | None:
@@ -268,7 +281,7 @@ def _file_identity(path: str) -> Identity | None:
 
 def _changed_error(path: str, expected: str, *, gone: bool) -> EvaluatorChanged:
     name = os.path.basename(path)
-    what = f"{name} is gone" if gone else f"{name} was changed"
+    what = f"{name} is missing" if gone else f"{name} was changed"
     return EvaluatorChanged(
         f"{what} since the run began: its scores could not be compared with the earlier ones",
         where=f"{path} (SHA-256 was {expected[:16]}...)",

@@ -1,10 +1,10 @@
 """Signs that a candidate games the evaluator: pure functions, each sign with its evidence.
 
-    of_parts(parts, task, ScanContext.from_task(task))   signs in its text (a scan of syntax trees; nothing
-                                                  is run)
-    of_observation(observation, objective)        signs in its evaluation
-    of_prose(text)                                admissions in an agent's reflections, notes or
-                                                  comments
+    of_parts(parts, task, context)           signs in its text (a scan of syntax trees; nothing
+                                             is run); `context` is `ScanContext.from_task(task)`
+    of_observation(observation, objective)   signs in its evaluation
+    of_prose(text)                           admissions in an agent's reflections, notes or
+                                             comments
 
 Signs are advice: a text can hide anything from a scan, and honest programs may look odd. Scores are
 protected by process isolation (docs/security.md) and exact verifiers (docs/certified.md).
@@ -66,7 +66,7 @@ class ScanContext(msgspec.Struct, frozen=True):
         seeds = (
             text for seed in task.seeds for name, text in seed.items() if is_python(name, task)
         )
-        names = cls(
+        context = cls(
             evaluator=frozenset(files),
             answers=frozenset(
                 {"task.toml", "cases.jsonl", "cases.json", "answers.json", "known.json"}
@@ -78,9 +78,9 @@ class ScanContext(msgspec.Struct, frozen=True):
             ),
         )
         own = frozenset(
-            _sign_key(each) for seed in task.seeds for each in _scan_parts(seed, task, names)
+            _sign_key(sign) for seed in task.seeds for sign in _scan_parts(seed, task, context)
         )
-        return msgspec.structs.replace(names, own=own)
+        return msgspec.structs.replace(context, own=own)
 
 
 def is_python(part: str, task: Task) -> bool:
@@ -88,34 +88,36 @@ def is_python(part: str, task: Task) -> bool:
     return part.endswith((".py", ".pyw")) or ("." not in part and task.surface.language == "python")
 
 
-def of_parts(parts: Mapping[str, str], task: Task, names: ScanContext) -> tuple[Sign, ...]:
+def of_parts(parts: Mapping[str, str], task: Task, context: ScanContext) -> tuple[Sign, ...]:
     """Signs in the texts of a candidate, without those that the initial programs also show."""
     return tuple(
-        each for each in _scan_parts(parts, task, names) if _sign_key(each) not in names.own
+        sign for sign in _scan_parts(parts, task, context) if _sign_key(sign) not in context.own
     )
 
 
-def _sign_key(each: Sign) -> tuple[str, str]:
-    return each.name, each.evidence
+def _sign_key(sign: Sign) -> tuple[str, str]:
+    return sign.name, sign.evidence
 
 
-def _scan_parts(parts: Mapping[str, str], task: Task, names: ScanContext) -> list[Sign]:
-    found: list[Sign] = []
+def _scan_parts(parts: Mapping[str, str], task: Task, context: ScanContext) -> list[Sign]:
+    signs: list[Sign] = []
     for part, text in parts.items():
         if part in task.surface.frozen or not is_python(part, task):
             continue
-        seen, text = set[tuple[str, str]](), without_inserted(text)
-        for name, evidence, line in scan_syntax(text, names.evaluator, names.answers, names.prints):
-            each = make_sign(name, evidence, part, line)
-            if _sign_key(each) not in seen:
-                seen.add(_sign_key(each))
-                found.append(each)
+        keys, text = set[tuple[str, str]](), without_inserted(text)
+        for name, evidence, line in scan_syntax(
+            text, context.evaluator, context.answers, context.prints
+        ):
+            sign = make_sign(name, evidence, part, line)
+            if _sign_key(sign) not in keys:
+                keys.add(_sign_key(sign))
+                signs.append(sign)
         if any(map(_worth_reading, _split_pieces(text) or (text,))):
-            found += [
-                msgspec.structs.replace(each, part=part) for each in of_prose(extract_prose(text))
+            signs += [
+                msgspec.structs.replace(sign, part=part) for sign in of_prose(extract_prose(text))
             ]
-        found += _literal_signs(part, text, names)
-    return found
+        signs += _literal_signs(part, text, context)
+    return signs
 
 
 def without_inserted(text: str) -> str:
@@ -149,27 +151,29 @@ _ODD_LINES = re.compile(r"[\r\f]")  # Python's parser may count lines differentl
 def _inserted_sources() -> dict[str, str]:
     """Source by name of each loop that the offline proposer inserts, without last newline."""
     functions = (inserted.refine_by_gradient, inserted.refine_by_climbing)
-    return {each.__name__: inspect.getsource(each).rstrip("\n") for each in functions}
+    return {function.__name__: inspect.getsource(function).rstrip("\n") for function in functions}
 
 
-def _literal_signs(part: str, text: str, names: ScanContext) -> list[Sign]:
-    found: list[Sign] = []
+def _literal_signs(part: str, text: str, context: ScanContext) -> list[Sign]:
+    signs: list[Sign] = []
     for line, numbers in long_literals(text):
-        held = {float(f"{number:.9g}") for number in numbers}
-        if any(len(known) >= 8 and len(known & held) >= 0.9 * len(known) for known in names.known):
-            found.append(
+        rounded = {float(f"{number:.9g}") for number in numbers}
+        if any(
+            len(known) >= 8 and len(known & rounded) >= 0.9 * len(known) for known in context.known
+        ):
+            signs.append(
                 make_sign(
                     "known_copy",
-                    f"{len(held)} numbers, among them a solution that the task ships",
+                    f"{len(rounded)} numbers, among them a solution that the task ships",
                     part,
                     line,
                 )
             )
-        elif len(new := held - names.numbers) >= MANY:
-            found.append(
+        elif len(new := rounded - context.numbers) >= MANY:
+            signs.append(
                 make_sign("literals", f"{len(new)} numbers of nine digits or more", part, line)
             )
-    return found
+    return signs
 
 
 def _numbers_of(path: Path) -> frozenset[float]:
@@ -202,30 +206,30 @@ def of_observation(observation: Observation, objective: Objective) -> tuple[Sign
     score, certified = observation.score, observation.certified
     if score is None:
         return ()
-    found: list[Sign] = []
+    signs: list[Sign] = []
     if certified is not None:
         gap = (objective.reward(score) - objective.reward(certified)) / max(
             abs(score), abs(certified), 1e-300
         )
         if gap > _NOTED_GAP:
             name = "certified_gap" if gap > GAP else "rounding"
-            found.append(make_sign(name, f"scored {score!r}, certified {certified!r}"))
+            signs.append(make_sign(name, f"scored {score!r}, certified {certified!r}"))
         if objective.is_beyond_known(certified):
-            found.append(
+            signs.append(
                 make_sign("record", f"certified {certified!r}, known was {objective.known!r}")
             )
     elif observation.strict is False:
-        found.append(
+        signs.append(
             make_sign(
                 "not_accepted",
                 f"scored {score!r}; {_last_line_starting(observation.feedback, 'not verified')}",
             )
         )
     if certified is None and objective.is_beyond_known(score):
-        found.append(
+        signs.append(
             make_sign("beyond_known", f"scored {score!r}, the best known is {objective.known!r}")
         )
-    return tuple(found)
+    return tuple(signs)
 
 
 def _last_line_starting(feedback: str, start: str) -> str:
@@ -235,15 +239,14 @@ def _last_line_starting(feedback: str, start: str) -> str:
 # -- admissions in prose
 # ------------------------------------------------------------------------------
 
-_WORTH_READING = re.compile(
-    rf"{admissions.PLAYED}|tolerance|slack", re.I
-)  # never reaches over the end of a line
+# never matches across lines
+_WORTH_READING = re.compile(rf"{admissions.PLAYED}|tolerance|slack", re.I)
 
 
 def _worth_reading(text: str) -> bool:
     return (
         _short_worth_reading(text)
-        if len(text) <= _SHORT
+        if len(text) <= _SHORT_CHARS
         else _WORTH_READING.search(text) is not None
     )
 
@@ -268,11 +271,11 @@ def of_prose(text: str) -> tuple[Sign, ...]:
 # -- the scan of a syntax tree; nothing is imported or run
 # -----------------------------------------------------------
 
-MANY = 24  # least count of numbers of nine digits or more in one literal that is a sign
+MANY = 24  # numbers of nine digits or more in one literal, from which on it is a sign
 _TINY = (1e-12, 1e-3)  # constants that count as a tolerance
 _TOLERANCE = re.compile(r"(?:^|_)(?:w?tol|tolerance|slack|eps|epsilon|margin)(?:_|$|\d)", re.I)
 
-Found = tuple[str, str, int]  # name of the sign, evidence, line
+RawSign = tuple[str, str, int]  # name of the sign, evidence, line
 
 _CALLS: dict[str, tuple[str, ...]] = {
     "frames": (
@@ -372,11 +375,11 @@ _RESULT = re.compile(r"""["']?(?:combined_score|score|correct)["']?\s*:""")
 
 def scan_syntax(
     text: str, evaluator: frozenset[str], answers: frozenset[str], prints: bool
-) -> list[Found]:
+) -> list[RawSign]:
     """All signs of the syntax, in the order of the text; none for a text that is not Python."""
     reader = _Reader(evaluator, answers, prints, text)
     reader.read()
-    return sorted(reader.found, key=lambda each: each[2])
+    return sorted(reader.raw_signs, key=lambda raw_sign: raw_sign[2])
 
 
 _HEAD = re.compile(r"^(?:@.*\n)*(?:async +)?(?:def|class)\b", re.M)
@@ -400,7 +403,7 @@ def _split_pieces(text: str) -> tuple[str, ...]:
 
 
 def _can_parse(text: str) -> bool:
-    return _short_parses(text) if len(text) <= _SHORT else _parse_or_none(text) is not None
+    return _short_parses(text) if len(text) <= _SHORT_CHARS else _parse_or_none(text) is not None
 
 
 @lru_cache(maxsize=8192)
@@ -425,24 +428,24 @@ def long_literals(text: str) -> list[tuple[int, list[float]]]:
     Only those with at least `MANY` numbers.
     """
     tree = _parse_or_none(text) if len(_LONG.findall(text)) >= MANY else None
-    found: list[tuple[int, list[float]]] = []
+    literals: list[tuple[int, list[float]]] = []
     waiting: list[ast.AST] = [tree] if tree else []
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.List | ast.Tuple | ast.Dict | ast.Set):
-            held = [
+            floats = [
                 n.value
                 for n in ast.walk(node)
                 if isinstance(n, ast.Constant) and type(n.value) is float
             ]
             long = [
-                value for value in held if len(repr(abs(value)).replace(".", "").strip("0")) >= 9
+                value for value in floats if len(repr(abs(value)).replace(".", "").strip("0")) >= 9
             ]
             if len(long) >= MANY:
-                found.append((node.lineno, long))
+                literals.append((node.lineno, long))
         else:
             waiting += ast.iter_child_nodes(node)
-    return sorted(found)
+    return sorted(literals)
 
 
 def extract_prose(text: str) -> str:
@@ -539,9 +542,8 @@ def _child_fields(kind: type[ast.AST]) -> tuple[str, ...]:
     return tuple(name for name in kind._fields if name not in _TEXTS)
 
 
-_Known = tuple[
-    frozenset[tuple[str, str]], frozenset[str]
-]  # names with their meaning, and names of tiny numbers
+# names with their meaning, and names of tiny numbers
+_Known = tuple[frozenset[tuple[str, str]], frozenset[str]]
 
 
 class _Piece(NamedTuple):
@@ -550,12 +552,12 @@ class _Piece(NamedTuple):
     Its signs, and the names known after it if there are more than before.
     """
 
-    found: tuple[Found, ...]
+    raw_signs: tuple[RawSign, ...]
     after: _Known | None
 
 
-_SHORT = 10_000  # characters of a piece whose result is kept, at most
-_MOST_PIECES = 4096
+_SHORT_CHARS = 10_000  # maximum length of a piece whose result is kept
+_PIECE_LIMIT = 4096
 _PIECES: dict[object, _Piece] = {}
 
 
@@ -565,7 +567,7 @@ class _Reader(_Walker):
     def __init__(
         self, evaluator: frozenset[str], answers: frozenset[str], prints: bool, text: str
     ) -> None:
-        self.found: list[Found] = []
+        self.raw_signs: list[RawSign] = []
         self._text = text
         self._evaluator, self._answers, self._prints = evaluator, answers, prints
         self._stems = {name.rpartition(".")[0] or name for name in evaluator} | {"culmen"}
@@ -590,7 +592,9 @@ class _Reader(_Walker):
             kept = None if "_divides" in vars(self) else _PIECES.get(key)
             if kept is None:
                 kept = self._read_one(source, key, before)
-            self.found += [(name, evidence, line + above) for name, evidence, line in kept.found]
+            self.raw_signs += [
+                (name, evidence, line + above) for name, evidence, line in kept.raw_signs
+            ]
             if kept.after is not None:
                 before = kept.after
                 self._names, self._tiny = dict(before[0]), set(before[1])
@@ -600,21 +604,21 @@ class _Reader(_Walker):
         return frozenset(self._names.items()), frozenset(self._tiny)
 
     def _read_one(self, source: str, key: object, before: _Known) -> _Piece:
-        others, self.found = self.found, []
+        others, self.raw_signs = self.raw_signs, []
         tree = _parse_or_none(source)
         for node in tree.body if tree else ():
             self.visit(node)
         after = self._known_names()
-        kept = _Piece(tuple(self.found), None if after == before else after)
-        self.found = others
-        if len(source) <= _SHORT and "_divides" not in vars(self):
+        kept = _Piece(tuple(self.raw_signs), None if after == before else after)
+        self.raw_signs = others
+        if len(source) <= _SHORT_CHARS and "_divides" not in vars(self):
             _PIECES[key] = kept
-            if len(_PIECES) > _MOST_PIECES:
+            if len(_PIECES) > _PIECE_LIMIT:
                 del _PIECES[next(iter(_PIECES))]
         return kept
 
     def _add_sign(self, name: str, node: ast.AST, evidence: str = "") -> None:
-        self.found.append((name, evidence or ast.unparse(node), getattr(node, "lineno", 0)))
+        self.raw_signs.append((name, evidence or ast.unparse(node), getattr(node, "lineno", 0)))
 
     # -- names
 
@@ -804,11 +808,11 @@ class _Reader(_Walker):
 
 def _divisor_names(tree: ast.Module) -> frozenset[str]:
     """Names in divisors: a tiny one among them is the step of a difference quotient."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-            found.update(n.id for n in ast.walk(node.right) if isinstance(n, ast.Name))
-    return frozenset(found)
+            names.update(n.id for n in ast.walk(node.right) if isinstance(n, ast.Name))
+    return frozenset(names)
 
 
 def _is_share(node: ast.AST) -> bool:

@@ -61,7 +61,7 @@ class ModelAsk:
         self._count, self._over = 0, False
 
     def __call__(
-        self, messages: str | list[JsonObject], role: str = ROLE, **options: Any
+        self, messages: str | list[JsonObject], role: str = ROLE, **options: object
     ) -> ChatReply:
         """The reply of the model of this role to a text or a list of chat messages.
 
@@ -92,20 +92,20 @@ class ModelAsk:
                     continue
                 self._reading = True
             try:
-                found = json.loads(bytes(wire.receive(self._channel, LIMIT)[1]))
+                answer = json.loads(bytes(wire.receive(self._channel, LIMIT)[1]))
             finally:
                 with self._news:
                     self._reading = False
                     self._news.notify_all()
             with self._news:
-                self._replies[found["number"]] = found
+                self._replies[answer["number"]] = answer
                 self._news.notify_all()
         reply = self._replies.pop(number)["reply"]
         if "error" in reply:
             raise AskFailed(**reply["error"])
         return ChatReply(reply)
 
-    async def ask_async(self, *args: Any, **options: Any) -> ChatReply:
+    async def ask_async(self, *args: Any, **options: object) -> ChatReply:
         """The reply of `__call__` as a coroutine: the `ask` of coroutine functions."""
         return await asyncio.to_thread(self, *args, **options)
 
@@ -115,7 +115,7 @@ class ModelAsk:
             self._over = True
 
 
-def has_ask_parameter(function: Callable[..., Any]) -> bool:
+def has_ask_parameter(function: Callable[..., object]) -> bool:
     """True if a function has a parameter `ask`."""
     try:
         return "ask" in inspect.signature(function).parameters
@@ -123,7 +123,7 @@ def has_ask_parameter(function: Callable[..., Any]) -> bool:
         return False
 
 
-def ask_argument(function: Callable[..., Any], ask: ModelAsk) -> Callable[..., Any]:
+def ask_argument(function: Callable[..., object], ask: ModelAsk) -> Callable[..., object]:
     """The object for a function's parameter `ask`: awaitable for a coroutine function."""
     called = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         type(function).__call__

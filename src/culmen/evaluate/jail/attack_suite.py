@@ -14,12 +14,15 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.evaluation import Case, Status
 from culmen.core.json import JsonObject
 from culmen.core.task import Evaluator, Limits, Task
+
+if TYPE_CHECKING:
+    from culmen.evaluate.local import LocalBackend
 
 ATTACKS = {
     path.stem: path.read_text() for path in sorted((Path(__file__).parent / "attacks").glob("*.py"))
@@ -42,13 +45,13 @@ def judge(output, values):
     return 1.0 if isinstance(output, list) and output == sorted(values) else 0.0
 """
 _SOURCE = JUDGE + "def score(output, case):\n    return judge(output, case.input['values'])\n"
-_DECOY = "CULMEN_DECOY_KEY"  # a key in our own environment that an attack may look for
+_DECOY = "CULMEN_DECOY_KEY"  # a key in this process's environment, for attacks to find
 
 
 def header_words(text: str, name: str) -> set[str]:
     """The words of a line like `# expect: ok` at the top of an attack."""
-    found = re.search(rf"^# {name}: (.*)$", text, re.MULTILINE)
-    return set(found[1].split()) if found else set()
+    header = re.search(rf"^# {name}: (.*)$", text, re.MULTILINE)
+    return set(header[1].split()) if header else set()
 
 
 class Decoys:
@@ -56,14 +59,14 @@ class Decoys:
 
     def __init__(self, folder: Path, source: str) -> None:
         self.run_folder, self.task_folder = folder / "run", folder / "task"
-        for each in (self.run_folder, self.task_folder):
-            each.mkdir()
-            each.chmod(0o777)
+        for path in (self.run_folder, self.task_folder):
+            path.mkdir()
+            path.chmod(0o777)
         (self.run_folder / "journal").write_text("precious")
         (self.task_folder / "seed.py").write_text("def honest(): pass")
         self.evaluator = self.task_folder / "evaluator.py"
         token = secrets.token_hex(8)
-        self.secret = f"hidden-{token}"  # whole in no file, since the jail may show this one
+        self.secret = f"hidden-{token}"  # complete in no file, since the jail may show this one
         self.evaluator.write_text(source.replace("{secret}", token))
         for path in (self.run_folder / "journal", self.task_folder / "seed.py", self.evaluator):
             path.chmod(0o666)
@@ -74,9 +77,8 @@ class Decoys:
         self.name = f"culmen-decoy-{os.getpid()}-{id(self)}"
         self.abstract.bind("\0" + self.name)
         self.abstract.listen()
-        self.sockets = tempfile.TemporaryDirectory(
-            prefix="culmen-s-"
-        )  # a path of a socket must be short
+        # a path of a socket must be short
+        self.sockets = tempfile.TemporaryDirectory(prefix="culmen-s-")
         os.chmod(self.sockets.name, 0o777)
         self.unix = socket.socket(socket.AF_UNIX)
         self.unix.bind(f"{self.sockets.name}/stream")
@@ -117,7 +119,7 @@ class Decoys:
 
     def file_states(self) -> dict[str, tuple[str, int, int, int]]:
         """Every file with its text, mode, owner and time of change (ns); folders have no time."""
-        found = {}
+        states = {}
         for path in (
             self.run_folder,
             self.task_folder,
@@ -127,13 +129,13 @@ class Decoys:
             if path.suffix != ".pyc" and path.name != "__pycache__":
                 info, plain = path.stat(), path.is_file()
                 text = path.read_text() if plain else ""
-                found[str(path)] = (
+                states[str(path)] = (
                     text,
                     info.st_mode,
                     info.st_uid,
                     info.st_mtime_ns if plain else 0,
                 )
-        return found
+        return states
 
     def reached_listeners(self) -> list[str]:
         """Names of the listeners that were reached."""
@@ -175,16 +177,16 @@ class Decoys:
         self.sockets.cleanup()
 
 
-def run_suite(tell: Callable[[str, str], None] | None = None, image: str = "") -> JsonObject:
+def run_suite(on_result: Callable[[str, str], None] | None = None, image: str = "") -> JsonObject:
     """Run all attacks at the level in force, or in a container of `image`.
 
     The result has `level` and, by attack, HELD or WON with the harm. Nothing runs below level
     restricted, where attacks would succeed on this machine. The callback gets each result.
     """
-    return asyncio.run(_run_suite(tell or (lambda *_: None), image))
+    return asyncio.run(_run_suite(on_result or (lambda *_: None), image))
 
 
-async def _run_suite(tell: Callable[[str, str], None], image: str) -> JsonObject:
+async def _run_suite(on_result: Callable[[str, str], None], image: str) -> JsonObject:
     from culmen.evaluate.local import LocalBackend
 
     with tempfile.TemporaryDirectory(prefix="culmen-attack-") as folder:
@@ -204,7 +206,7 @@ async def _run_suite(tell: Callable[[str, str], None], image: str) -> JsonObject
                 inside = "restricted" if level == "container" else level
                 if not header_words(text, "not") & {"call", inside}:
                     results[name] = await _attack_result(backend, text, decoys)
-                    tell(name, results[name])
+                    on_result(name, results[name])
         finally:
             del os.environ[_DECOY]
             await backend.close()
@@ -212,14 +214,14 @@ async def _run_suite(tell: Callable[[str, str], None], image: str) -> JsonObject
     return {
         "level": level,
         "attacks": results,
-        "won": sum(each != HELD for each in results.values()),
+        "won": sum(result != HELD for result in results.values()),
     }
 
 
-async def _attack_result(backend: Any, text: str, decoys: Decoys) -> str:
+async def _attack_result(backend: LocalBackend, text: str, decoys: Decoys) -> str:
     case = Case("1", decoys.attack_arguments(), info={"secret": decoys.secret})
-    attack: Observation = await backend.evaluate(Candidate.of({"program.py": text}), case, 1)
-    honest: Observation = await backend.evaluate(Candidate.of({"program.py": HONEST}), case, 1)
+    attack = await backend.evaluate(Candidate.of({"program.py": text}), case, 1)
+    honest = await backend.evaluate(Candidate.of({"program.py": HONEST}), case, 1)
     won = [f"scored {attack.score:g}"] if attack.score not in (None, 0.0) else []
     won += ["lost the evaluation"] if attack.status is Status.LOST else []
     won += [f"spoiled the next evaluation ({honest.reason})"] if honest.score != 1.0 else []

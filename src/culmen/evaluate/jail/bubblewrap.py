@@ -15,9 +15,8 @@ from pathlib import Path
 from culmen.evaluate.jail.confine import WORK
 
 PACKAGE = Path(__file__).resolve().parents[2]  # culmen itself
-HIDDEN = str(
-    PACKAGE / "tasks"
-)  # the built-in tasks: their evaluators are not for candidates to read
+# the built-in tasks, whose evaluators candidates must not read
+HIDDEN = str(PACKAGE / "tasks")
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # files that programs and compilers read; none is secret
 _ETC = (
@@ -73,7 +72,7 @@ def readable_paths(extra: Iterable[str] = ()) -> tuple[str, ...]:
     )
 
 
-def around_hidden(
+def paths_around_hidden(
     folders: Iterable[str], extra: Iterable[str], shut: Iterable[str] = ()
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The folders without the built-in tasks and `shut`: (listable folders, readable paths).
@@ -83,7 +82,7 @@ def around_hidden(
     of a virtual environment is its `lib`.
     """
     hidden = {os.path.realpath(path) for path in (HIDDEN, *shut)}
-    listed, read, seen = [], list(extra), set[str]()
+    listed, read, visited = [], list(extra), set[str]()
     queue = list(folders)
     while queue:
         folder = queue.pop()
@@ -91,8 +90,8 @@ def around_hidden(
         if not any((path + "/").startswith(real.rstrip("/") + "/") for path in hidden):
             if not any((real + "/").startswith(path + "/") for path in hidden):
                 read.append(folder)
-        elif real not in hidden | seen and os.path.isdir(real):
-            seen.add(real)
+        elif real not in hidden | visited and os.path.isdir(real):
+            visited.add(real)
             listed.append(real)
             queue += [os.path.join(real, name) for name in os.listdir(real)]
     return tuple(listed), tuple(read)
@@ -156,9 +155,9 @@ def read_only_arguments(paths: Iterable[str], extra: Iterable[str] = ()) -> list
     The built-in tasks are hidden, except those in `extra`.
     """
     line: list[str] = []
-    made: set[str] = set()
+    created: set[str] = set()
     for path in _outermost_paths(paths):
-        line += parent_arguments(path, made)
+        line += parent_arguments(path, created)
         line += ["--ro-bind", path, path]
     if os.path.isdir(HIDDEN):
         line += ["--tmpfs", HIDDEN]
@@ -168,7 +167,7 @@ def read_only_arguments(paths: Iterable[str], extra: Iterable[str] = ()) -> list
     return line
 
 
-def parent_arguments(path: str, made: set[str]) -> list[str]:
+def parent_arguments(path: str, created: set[str]) -> list[str]:
     """Arguments that make missing parents open to others, outermost first.
 
     Bubblewrap itself makes them closed to others.
@@ -176,8 +175,12 @@ def parent_arguments(path: str, made: set[str]) -> list[str]:
     line: list[str] = []
     for parent in reversed(Path(path).parents):
         text = str(parent)
-        if text not in ("/", "/usr", "/tmp") and not text.startswith("/usr/") and text not in made:
-            made.add(text)
+        if (
+            text not in ("/", "/usr", "/tmp")
+            and not text.startswith("/usr/")
+            and text not in created
+        ):
+            created.add(text)
             line += ["--perms", "0755", "--dir", text]
     return line
 

@@ -15,19 +15,19 @@ import signal
 import socket
 import sys
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from culmen.evaluate.jail import kernel, procfs
 from culmen.evaluate.jail.seccomp import SyscallFilter
 
 CHANNEL = 3  # the descriptor the request comes in and the answer leaves by
-LINE = 4  # the descriptor that joins the two processes of one evaluation, where there are two
-# the way to the fork-server of the descriptor that answers questions of the filter; closed before
+LINE = 4  # the descriptor that joins the two processes of one evaluation, if there are two
+# the socket by which the fork-server gets the descriptor for questions of the filter; closed before
 # anything runs
-DESK = 5
+HANDOVER = 5
 WORK = "/w"  # work folder at level namespaces
-# removes a folder, be it thousands of folders deep or full of closed ones; Python's own way gives
-# up at both
+# removes a folder that is thousands of folders deep or full of closed ones; shutil.rmtree fails
+# at both
 REMOVE = (
     "/bin/sh",
     "-c",
@@ -78,6 +78,19 @@ class JailPolicy:
     environment: dict[str, str] = field(default_factory=dict)
 
 
+class ChildLimits(TypedDict):
+    """The fields of a `ForkRequest` that its sender chooses."""
+
+    slot: int
+    seed: int
+    seconds: float
+    memory_mb: int
+    processes: int
+    files_mb: int
+    blind: NotRequired[bool]
+    connects: NotRequired[bool]
+
+
 @dataclass(frozen=True)
 class ForkRequest:
     """One child to fork, and its limits; sizes in megabytes, `work` the work folder.
@@ -98,27 +111,29 @@ class ForkRequest:
     connects: bool = False
 
 
-def confine_process(cage: JailPolicy, job: ForkRequest) -> None:
+def confine_process(policy: JailPolicy, job: ForkRequest) -> None:
     """Confine the calling process for `job`.
 
     Raises OSError; the caller must then exit without running anything.
     """
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    if cage.level == "namespaces":
-        _own_mounts(cage, job)
-    _other_identity(cage, job)
-    set_limits(cage, job)
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # a changed uid closes /proc/self to its owner
+    if policy.level == "namespaces":
+        _mount_work_folder(policy, job)
+    _change_identity(policy, job)
+    set_limits(policy, job)
+    kernel.prctl(
+        kernel.PR_SET_DUMPABLE, 1
+    )  # after a change of uid /proc/self is closed to its owner
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    if cage.level == "namespaces":
-        _second_layer(job)
+    if policy.level == "namespaces":
+        _add_landlock_layer(job)
         SyscallFilter().install()
-    elif cage.level == "restricted":
-        readable, listed = (cage.unshut, cage.listed) if job.blind else (cage.readable, ())
+    elif policy.level == "restricted":
+        readable, listed = (policy.unshut, policy.listed) if job.blind else (policy.readable, ())
         kernel.restrict_paths((*readable, *_PROC_FILES), (job.work, *_DEVICES), listed)
         _install_filter(job)
-    set_surroundings(cage, job)
+    set_surroundings(policy, job)
 
 
 def _install_filter(job: ForkRequest) -> None:
@@ -130,45 +145,48 @@ def _install_filter(job: ForkRequest) -> None:
         own_truncation=not kernel.landlock_guards_truncation(),
     ).install()
     if listener >= 0:
-        with socket.socket(fileno=DESK) as desk:
-            socket.send_fds(desk, [b"D"], [listener])
+        with socket.socket(fileno=HANDOVER) as handover:
+            socket.send_fds(handover, [b"D"], [listener])
         os.close(listener)
     else:
-        os.close(DESK)
+        os.close(HANDOVER)
 
 
-def _second_layer(job: ForkRequest) -> None:
+def _add_landlock_layer(job: ForkRequest) -> None:
     """A second layer besides the mounts, if the kernel supports it."""
     if kernel.landlock_version():
         kernel.restrict_paths(("/",), (job.work, "/tmp", "/dev/shm", *_DEVICES))
 
 
-def own_descriptors(channel: int, log: int, line: int = -1, desk: int = -1) -> None:
+def arrange_descriptors(channel: int, log: int, line: int = -1, handover: int = -1) -> None:
     """Arrange this process's descriptors and close all others.
 
-    0 is empty, 1 and 2 are the log, 3 is the channel, 4 the line and 5 the desk, if given.
+    0 is empty, 1 and 2 are the log, 3 is the channel; 4 is the line and 5 the socket for the
+    handover, if they are given.
     """
     null = os.open(os.devnull, os.O_RDONLY)
-    wanted = [(null, 0), (log, 1), (log, 2), (channel, CHANNEL), (line, LINE), (desk, DESK)]
+    wanted = [(null, 0), (log, 1), (log, 2), (channel, CHANNEL), (line, LINE), (handover, HANDOVER)]
     wanted = [(source, target) for source, target in wanted if source >= 0]
     # above all targets, so that no dup2 closes the source of a later one
-    parked = [(fcntl.fcntl(source, fcntl.F_DUPFD, DESK + 1), target) for source, target in wanted]
+    parked = [
+        (fcntl.fcntl(source, fcntl.F_DUPFD, HANDOVER + 1), target) for source, target in wanted
+    ]
     for source, target in parked:
         os.dup2(source, target, inheritable=True)
     kept = {target for _, target in wanted}
-    for target in (LINE, DESK):
+    for target in (LINE, HANDOVER):
         if target not in kept:
             os.closerange(target, target + 1)
-    os.closerange(DESK + 1, 1 << 20 if kernel.LINUX else os.sysconf("SC_OPEN_MAX"))
+    os.closerange(HANDOVER + 1, 1 << 20 if kernel.LINUX else os.sysconf("SC_OPEN_MAX"))
 
 
-def _own_mounts(cage: JailPolicy, job: ForkRequest) -> None:
+def _mount_work_folder(policy: JailPolicy, job: ForkRequest) -> None:
     """Mount a private work folder with a size limit.
 
     /tmp and /dev/shm live in it, so one limit holds for all three.
     """
     kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
-    uid = cage.first_uid + job.slot if cage.switch == "uid" else 0
+    uid = policy.first_uid + job.slot if policy.switch == "uid" else 0
     options = (
         f"size={job.files_mb}m,nr_inodes={64 * job.files_mb + 1024},mode=0755,uid={uid},gid={uid}"
     )
@@ -177,29 +195,29 @@ def _own_mounts(cage: JailPolicy, job: ForkRequest) -> None:
         folder = f"{WORK}/{hidden}"
         os.mkdir(folder)
         os.chmod(folder, 0o1777)
-        for path in cage.readable:  # readable folders below /tmp must stay visible
+        for path in policy.readable:  # those below /tmp must stay visible
             if (
                 path.startswith(f"{target}/")
                 and os.path.isdir(path)
-                and not (job.blind and path in cage.shut)
+                and not (job.blind and path in policy.shut)
             ):
                 kept = folder + path[len(target) :]
                 os.makedirs(kept, exist_ok=True)
                 kernel.mount(path, kept, "", kernel.MS_BIND | kernel.MS_REC)
         kernel.mount(folder, target, "", kernel.MS_BIND | kernel.MS_REC)
     if job.blind:
-        _hide_paths(cage)
-    if cage.proc:
+        _hide_paths(policy)
+    if policy.proc:
         kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
 
 
-def _hide_paths(cage: JailPolicy) -> None:
+def _hide_paths(policy: JailPolicy) -> None:
     """Mount empty folders over hidden paths; put visible paths below them back."""
-    spared = [(path, f"{WORK}/.spared-{place}") for place, path in enumerate(cage.spared)]
+    spared = [(path, f"{WORK}/.spared-{number}") for number, path in enumerate(policy.spared)]
     for path, aside in spared:
         os.mkdir(aside)
         kernel.mount(path, aside, "", kernel.MS_BIND | kernel.MS_REC)
-    for path in cage.shut:
+    for path in policy.shut:
         if os.path.isdir(path):
             kernel.mount(
                 "tmpfs",
@@ -213,40 +231,40 @@ def _hide_paths(cage: JailPolicy) -> None:
         kernel.mount(aside, path, "", kernel.MS_BIND | kernel.MS_REC)
         kernel.unmount(aside)
         os.rmdir(aside)
-    for path in cage.shut:
+    for path in policy.shut:
         if os.path.isdir(path):
             kernel.mount("", path, "", kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
 
 
-def _other_identity(cage: JailPolicy, job: ForkRequest) -> None:
+def _change_identity(policy: JailPolicy, job: ForkRequest) -> None:
     """Give the child an identity of its own.
 
     Processes are counted per uid and user namespace: with a shared one, a fork bomb starves its
     neighbours.
     """
-    if cage.switch == "uid":
-        uid = cage.first_uid + job.slot
-        kernel.prctl(kernel.PR_SET_KEEPCAPS, int(cage.search))
+    if policy.switch == "uid":
+        uid = policy.first_uid + job.slot
+        kernel.prctl(kernel.PR_SET_KEEPCAPS, int(policy.search))
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-    elif cage.switch == "user":
+    elif policy.switch == "user":
         kernel.unshare(kernel.CLONE_NEWUSER)
         for name, line in (("setgroups", "deny"), ("uid_map", "1000 0 1"), ("gid_map", "1000 0 1")):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(line)
-    if cage.switch:
-        kernel.keep_capabilities(*([kernel.CAP_DAC_READ_SEARCH] if cage.search else []))
+    if policy.switch:
+        kernel.keep_capabilities(*([kernel.CAP_DAC_READ_SEARCH] if policy.search else []))
 
 
-def set_limits(cage: JailPolicy, job: ForkRequest, *, hard: bool = True) -> None:
+def set_limits(policy: JailPolicy, job: ForkRequest, *, hard: bool = True) -> None:
     """Set the operating system's limits; with `hard` the child can never raise them again.
 
     If the child keeps the user's uid, the user's running processes are added to the process limit.
     """
-    data = cage.baseline + job.memory_mb * _MB
+    data = policy.baseline + job.memory_mb * _MB
     cpu = math.ceil(job.seconds * (os.cpu_count() or 1)) + 1
-    processes = job.processes if cage.switch else job.processes + procfs.processes_of(os.getuid())
+    processes = job.processes if policy.switch else job.processes + procfs.processes_of(os.getuid())
     for name, value in (
         ("CORE", 0),
         ("CPU", cpu),
@@ -260,26 +278,26 @@ def set_limits(cage: JailPolicy, job: ForkRequest, *, hard: bool = True) -> None
         ("MSGQUEUE", 0),
     ):
         limit = getattr(resource, f"RLIMIT_{name}", None)
-        if limit is None:  # not on this system
+        if limit is None:  # this system has no such limit
             continue
-        most = resource.getrlimit(limit)[1]
-        value = value if most == resource.RLIM_INFINITY else min(value, most)
+        hard_limit = resource.getrlimit(limit)[1]
+        value = value if hard_limit == resource.RLIM_INFINITY else min(value, hard_limit)
         try:
-            resource.setrlimit(limit, (value, value if hard else most))
+            resource.setrlimit(limit, (value, value if hard else hard_limit))
         except (OSError, ValueError):
             if kernel.LINUX:  # other systems have limits that cannot be set
                 raise
 
 
-def set_surroundings(cage: JailPolicy, job: ForkRequest) -> None:
+def set_surroundings(policy: JailPolicy, job: ForkRequest) -> None:
     """Set a fixed environment, the work folder as current folder, and the random seed."""
     os.environ.clear()
-    os.environ.update(cage.environment)
-    temporary = "/tmp" if cage.level == "namespaces" else job.work
+    os.environ.update(policy.environment)
+    temporary = "/tmp" if policy.level == "namespaces" else job.work
     os.environ.update(HOME=job.work, TMPDIR=temporary)
     os.umask(0o022)
     os.chdir(job.work)
     random.seed(job.seed)
-    numpy: Any = sys.modules.get("numpy")
+    numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(job.seed % (1 << 32))

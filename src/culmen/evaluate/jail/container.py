@@ -25,26 +25,27 @@ import zipfile
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import IO, BinaryIO, ClassVar, Unpack
 
 from culmen.core.json import JsonObject
 from culmen.core.task import Limits
 from culmen.evaluate.jail.bubblewrap import PACKAGE
-from culmen.evaluate.jail.confine import WORK, ForkRequest
-from culmen.evaluate.jail.container_server import JOBS, PLACE
+from culmen.evaluate.jail.confine import WORK, ChildLimits, ForkRequest
+from culmen.evaluate.jail.container_server import CODE_FOLDER, JOBS
 from culmen.evaluate.jail.fork_server import ENVIRONMENT, START_SECONDS, ChildExit, Jail, JailFailed
 from culmen.evaluate.jail.relay import Relay, RelayBroken
 
 PROGRAMS = ("podman", "docker")
-EVALUATOR = "docker:"  # how an evaluator that is an image is written, whichever program runs it
+EVALUATOR = "docker:"  # prefix of an evaluator that is an image, for podman too
 CONTAINED = (EVALUATOR, "harbor:")  # evaluators that start containers
 # names in the programs' environment
 ENVIRONS = ("PATH", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST")
-_BASE_MB = 1024  # for the fork-server, its preloaded packages, and shared libraries
-_FILES = 1024  # descriptors of one process at most
-# the fork-server's; children have none
+_BASE_MB = 1024  # memory of the fork-server, its preloaded packages, and shared libraries
+_FILES = 1024  # maximum of descriptors of one process
+# capabilities of the fork-server; children have none
 _RIGHTS = ("SETUID", "SETGID", "KILL", "CHOWN", "FOWNER", "DAC_OVERRIDE", "SYS_PTRACE")
 _FOLDERS = ("jail", "adapters")
+_LIGHT_MODULES = ("core/json.py",)  # modules that those of the folders import
 _LOCK = "culmen-container-*.lock"
 _CODE = f"""
 import io, os, sys, zipfile
@@ -54,8 +55,8 @@ while len(data) < int(sys.argv[1]):
     piece = os.read(0, int(sys.argv[1]) - len(data))
     if not piece: sys.exit(1)
     data += piece
-zipfile.ZipFile(io.BytesIO(data)).extractall({PLACE!r})
-sys.path.insert(0, {PLACE!r})
+zipfile.ZipFile(io.BytesIO(data)).extractall({CODE_FOLDER!r})
+sys.path.insert(0, {CODE_FOLDER!r})
 from culmen.evaluate.jail.container_server import main
 main()
 """
@@ -68,21 +69,21 @@ def find_container_program(image: str) -> str:
     """
     if not image:
         raise JailFailed(
-            'no image is named: write image = "python:3.12-slim", say, into [evaluator] of '
-            "task.toml"
+            "no image is named: set image in [evaluator] of task.toml, for example image = "
+            '"python:3.12-slim"'
         )
-    found = [path for name in PROGRAMS if (path := shutil.which(name))]
-    if not found:
+    programs = [path for name in PROGRAMS if (path := shutil.which(name))]
+    if not programs:
         raise JailFailed("neither podman nor docker is installed")
-    said = []
-    for program in found:
+    errors = []
+    for program in programs:
         ran = _run_command(program, "image", "inspect", image)
         if ran.returncode == 0:
             return program
-        said.append(f"{os.path.basename(program)}: {ran.stderr.strip().splitlines()[-1:]}")
+        errors.append(f"{os.path.basename(program)}: {ran.stderr.strip().splitlines()[-1:]}")
     raise JailFailed(
-        f"the image {image} is not here ({'; '.join(said)}): {os.path.basename(found[0])} pull "
-        f"{image}"
+        f"the image {image} is not on this machine ({'; '.join(errors)}): "
+        f"{os.path.basename(programs[0])} pull {image}"
     )
 
 
@@ -101,8 +102,8 @@ def container_command(
 
     Only `folder`, which lies in memory, is writable; the image and its command follow.
     """
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    files = _FILES if most == resource.RLIM_INFINITY else min(_FILES, most)
+    hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    files = _FILES if hard_limit == resource.RLIM_INFINITY else min(_FILES, hard_limit)
     line = [
         program,
         "run",
@@ -270,7 +271,11 @@ class ContainerJail(Jail):
         return self._relay is not None
 
     def submit(
-        self, channel: socket.socket, log: int, line: tuple[int, ...] = (), **limits: Any
+        self,
+        channel: socket.socket,
+        log: int,
+        line: tuple[int, ...] = (),
+        **limits: Unpack[ChildLimits],
     ) -> tuple[int, asyncio.Future[ChildExit]]:
         self._count += 1
         number = self._count
@@ -304,7 +309,7 @@ class ContainerJail(Jail):
     def drop(self) -> None:
         relay, self._relay = self._relay, None
         if relay is not None:
-            relay.close()  # the container's first process sees the end of its input, and leaves
+            relay.close()  # the container's first process sees the end of its input, and exits
         if self._hello is not None and not self._hello.done():
             self._hello.set_result(b"")
         super().drop()
@@ -371,13 +376,15 @@ def release_container(program: str, name: str, lock: BinaryIO) -> None:
 def _zipped_code(setup: JsonObject) -> bytes:
     """The code that runs inside, as a zip file.
 
-    culmen's modules, without those of `culmen` and `culmen.evaluate` themselves, and the set-up.
+    The set-up and culmen's modules; `culmen` and the packages between are empty.
     """
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("setup.json", json.dumps(setup))
-        for empty in ("culmen", "culmen/evaluate"):
+        for empty in ("culmen", "culmen/core", "culmen/evaluate"):
             archive.writestr(f"{empty}/__init__.py", "")
+        for name in _LIGHT_MODULES:
+            archive.write(PACKAGE / name, f"culmen/{name}")
         for folder in _FOLDERS:
             root = PACKAGE / "evaluate" / folder
             for path in _module_paths(root):
@@ -389,8 +396,8 @@ def _module_paths(root: Path) -> Iterable[Path]:
     return (path for path in sorted(root.rglob("*.py")) if "attacks" not in path.parts)
 
 
-def _write_to_pipe(pipe: Any, data: bytes) -> None:
-    with contextlib.suppress(OSError):  # it ended at once; its messages have the reason
+def _write_to_pipe(pipe: IO[bytes], data: bytes) -> None:
+    with contextlib.suppress(OSError):  # the program ended at once; its error output has the reason
         pipe.write(data)
         pipe.flush()
 
@@ -419,4 +426,4 @@ def remove_orphaned_containers() -> None:
                         _remove_container(program, os.path.basename(path).removesuffix(".lock"))
                 os.unlink(path)
         except OSError:
-            continue  # in use, or another user's
+            continue  # in use, or of another user

@@ -19,23 +19,23 @@ from culmen.evaluate.jail import bubblewrap, zygote
 from culmen.evaluate.jail.confine import WORK, JailPolicy
 from culmen.evaluate.jail.relay import Relay, Stream
 
-PLACE = f"{WORK}/.culmen"  # folder of culmen's modules and `setup.json`, filled by the host
+CODE_FOLDER = f"{WORK}/.culmen"  # folder of culmen's modules and `setup.json`, filled by the host
 JOBS = f"{WORK}/jobs"
 _OUTSIDE = {"proc", "sys", "dev", "run", WORK.lstrip("/")}
-_LAST_WORDS = 1.0  # seconds to carry the data that a child sent before its end
+_DRAIN_SECONDS = 1.0  # for the data that a child sent before its end
 _PACKET = 1 << 16
 
 
 def main() -> None:
     """Entry point: the host's frames arrive on descriptor 0, this side's leave by 1."""
-    with open(f"{PLACE}/setup.json") as file:
+    with open(f"{CODE_FOLDER}/setup.json") as file:
         setup: JsonObject = json.load(file)
     setup["packages"] += [
         name for name in setup.pop("optional") if find_spec(name.partition(".")[0])
     ]
     own = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     os.environ.clear()
-    os.environ.update({**setup["environment"], **own})  # the image knows its own paths
+    os.environ.update({**setup["environment"], **own})  # variables of the image win
     os.mkdir(JOBS, 0o711)
     control, hello = _fork_server(setup)
     asyncio.run(_Server(control).serve(hello))
@@ -43,7 +43,7 @@ def main() -> None:
 
 def _fork_server(setup: JsonObject) -> tuple[socket.socket, bytes]:
     """The strongest fork-server that starts here, and its first message."""
-    why, word = "", b""
+    why, hello = "", b""
     for level in setup["levels"]:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
@@ -56,20 +56,22 @@ def _fork_server(setup: JsonObject) -> tuple[socket.socket, bytes]:
             os._exit(0)
         theirs.close()
         ours.send(json.dumps(_with_policy(setup, level)).encode())
-        word = ours.recv(_PACKET)
-        said: JsonObject = json.loads(word or b'{"error": "the fork-server ended at once"}')
-        if "error" not in said or said["error"].startswith(("ImportError", "ModuleNotFoundError")):
-            return ours, json.dumps({**said, "inner": level, "why": why}).encode()
-        why = said["error"]
+        hello = ours.recv(_PACKET)
+        answer: JsonObject = json.loads(hello or b'{"error": "the fork-server ended at once"}')
+        if "error" not in answer or answer["error"].startswith(
+            ("ImportError", "ModuleNotFoundError")
+        ):
+            return ours, json.dumps({**answer, "inner": level, "why": why}).encode()
+        why = answer["error"]
         ours.close()
         os.waitpid(pid, 0)
-    return ours, word
+    return ours, hello
 
 
 def _with_policy(setup: JsonObject, level: str) -> JsonObject:
     shut, visible = tuple(setup["shut"]), tuple(setup["visible"])
-    tops = (PLACE, *(f"/{name}" for name in sorted(os.listdir("/")) if name not in _OUTSIDE))
-    listed, free = bubblewrap.around_hidden(tops, visible, shut) if shut else ((), tops)
+    tops = (CODE_FOLDER, *(f"/{name}" for name in sorted(os.listdir("/")) if name not in _OUTSIDE))
+    listed, free = bubblewrap.paths_around_hidden(tops, visible, shut) if shut else ((), tops)
     policy = JailPolicy(
         level=level,
         switch="uid",
@@ -88,7 +90,7 @@ def _with_policy(setup: JsonObject, level: str) -> JsonObject:
     )
     return {
         "packages": setup["packages"],
-        "cage": asdict(policy),
+        "policy": asdict(policy),
         "listable": [],
         "readable": [*tops, *visible, *shut],
     }
@@ -156,7 +158,7 @@ class _Server:
         streams = self._streams.pop(number, ())
         feeding = {stream.feeding for stream in streams if stream.feeding is not None}
         if feeding:
-            await asyncio.wait(feeding, timeout=_LAST_WORDS)
+            await asyncio.wait(feeding, timeout=_DRAIN_SECONDS)
         self._relay.send(number, report)
         for stream in streams:
             stream.close()

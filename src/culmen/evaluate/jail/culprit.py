@@ -1,6 +1,6 @@
 """Culprits of exceptions that an evaluator let through.
 
-It may be the evaluator's own, its candidate's, or that of a service it asks.
+The culprit is the evaluator, its candidate, or a service that the evaluator uses.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ AWAY = {
     "PermissionDeniedError",
     "RemoteDisconnected",
 }
-# faults of the account or the moment, not of the question
-_REFUSED = (401, 402, 403, 408, 409, 425, 429)
+# status codes for a fault of the account or a temporary one, not of the question
+_TEMPORARY_STATUS = (401, 402, 403, 408, 409, 425, 429)
 _CODE = r"(?:40[1-389]|425|429|5\d\d)\b"
-_SAYS_AWAY = re.compile(
+_OUTAGE_TEXT = re.compile(
     rf"\berror code: {_CODE}|\b(?:http|status)(?:[ _-]?(?:status|error))?(?:[ _-]?code)?[ "
     rf":=]+{_CODE}"
     r"|\b(?:is|are|currently|temporarily|model|server) "
@@ -46,7 +46,7 @@ _SAYS_AWAY = re.compile(
     r"|\bremote end closed connection\b",
     re.IGNORECASE,
 )
-_CUT_OFF = re.compile(
+_LOST_CONNECTION = re.compile(
     r"\bconnection\b.*\b(?:lost|reset|refused|closed|aborted|dropped|failed)\b", re.I | re.S
 )
 _SERVICE = re.compile(
@@ -55,7 +55,7 @@ _SERVICE = re.compile(
     r"|https?://",
     re.IGNORECASE,
 )
-_OF_DATA = (
+_DATA_ERRORS = (
     ValueError,
     TypeError,
     LookupError,
@@ -71,10 +71,10 @@ _NETWORK = re.compile(
 )
 
 
-def is_away(error: BaseException, parts: Mapping[str, str], heard: str = "") -> bool:
+def is_outage(error: BaseException, parts: Mapping[str, str], heard: str = "") -> bool:
     """True if an exception reports a service, such as a model, that is not available now.
 
-    Recognised by its class or status code or, unless it is a complaint about data, by its text, if
+    Recognised by its class or status code or, unless it is an error about data, by its text, if
     that is found neither in the `parts` of the candidate nor in its output `heard`.
     """
     if _raised_by(error, parts):
@@ -88,23 +88,23 @@ def is_away(error: BaseException, parts: Mapping[str, str], heard: str = "") -> 
         0,
     )
     if status:
-        return status in _REFUSED or status >= 500
-    if any(kind.__name__ in AWAY for kind in type(error).__mro__) or _says_away(
+        return status in _TEMPORARY_STATUS or status >= 500
+    if any(kind.__name__ in AWAY for kind in type(error).__mro__) or _reports_outage(
         error, (*parts.values(), heard)
     ):
         return True
     earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return earlier is not None and is_away(earlier, parts, heard)
+    return earlier is not None and is_outage(earlier, parts, heard)
 
 
-def _says_away(error: BaseException, candidates: tuple[str, ...]) -> bool:
-    if not isinstance(error, Exception) or isinstance(error, _OF_DATA):
+def _reports_outage(error: BaseException, candidates: tuple[str, ...]) -> bool:
+    if not isinstance(error, Exception) or isinstance(error, _DATA_ERRORS):
         return False
     text = str(error)
     if isinstance(error, TimeoutError) and text == "timed out":
         return any(_NETWORK.search(file) for file in _traceback_files(error))
-    found = _SAYS_AWAY.search(text) or (_SERVICE.search(text) and _CUT_OFF.search(text))
-    return bool(found) and not any(found[0].lower() in each.lower() for each in candidates)
+    match = _OUTAGE_TEXT.search(text) or (_SERVICE.search(text) and _LOST_CONNECTION.search(text))
+    return bool(match) and not any(match[0].lower() in own.lower() for own in candidates)
 
 
 def _traceback_files(error: BaseException) -> list[str]:
@@ -119,15 +119,15 @@ def _raised_by(error: BaseException, parts: Mapping[str, str]) -> bool:
         if not errors.is_culmen_file(file) and not errors.is_library(file)
     ]
     if isinstance(error, TimeoutError):
-        return any(is_candidates(file, parts) for file in own)
-    return bool(own) and is_candidates(own[-1], parts)
+        return any(is_candidate_file(file, parts) for file in own)
+    return bool(own) and is_candidate_file(own[-1], parts)
 
 
-def is_candidates(file: str, parts: Mapping[str, str]) -> bool:
+def is_candidate_file(file: str, parts: Mapping[str, str]) -> bool:
     """True if a traceback's file is the candidate's.
 
-    That is: executed text, a file of a jail, a file that begins or ends with a part, and a file
-    that no longer exists.
+    That is: executed text, a file in a jail, a file that begins or ends with a part, or a file
+    that has been removed.
     """
     if file.startswith(("<string", "<program", "<candidate", "<unknown")) or errors.is_jailed(file):
         return True
@@ -147,7 +147,7 @@ def is_candidates(file: str, parts: Mapping[str, str]) -> bool:
 _FRAME = re.compile(r'File "([^"]+)", line \d+')
 _CAUSED = "\nThe above exception was the direct cause of the following exception:\n"
 _MEANWHILE = "\nDuring handling of the above exception, another exception occurred:\n"
-_IN_PROGRAM = "\nin the program:\n"  # a proxy's addition to an exception of the program
+_IN_PROGRAM = "\nin the program:\n"  # added by a proxy to an exception of the program
 _BROKEN = re.compile(
     r"^(?:NameError|UnboundLocalError|SyntaxError|IndentationError|TabError"
     r"|ModuleNotFoundError: No module named '([\w.]+)'"
@@ -162,9 +162,9 @@ def culprit_of_trace(trace: str, parts: Mapping[str, str], folder: str = "") -> 
     The candidate's text raised it or its direct cause; or the evaluator, in `folder` ("": a
     function), has a name, an import or a file of its own wrong, which no candidate causes.
     """
-    said, _, in_program = trace.partition(_IN_PROGRAM)
-    *causes, last = _traceback_blocks(said)
-    if in_program or any(_is_candidates_block(block, parts) for block in (*causes, last)):
+    own_trace, _, in_program = trace.partition(_IN_PROGRAM)
+    *causes, last = _traceback_blocks(own_trace)
+    if in_program or any(_is_candidate_block(block, parts) for block in (*causes, last)):
         return "candidate"
     return "scorer" if _is_broken(last, parts, folder) else ""
 
@@ -181,18 +181,18 @@ def _user_files(block: str) -> list[str]:
     ]
 
 
-def _is_candidates_block(block: str, parts: Mapping[str, str]) -> bool:
+def _is_candidate_block(block: str, parts: Mapping[str, str]) -> bool:
     own = _user_files(block)
     if re.search(r"^(?:\w+\.)*TimeoutError\b", block, re.MULTILINE):
-        return any(is_candidates(file, parts) for file in own)
-    return bool(own) and is_candidates(own[-1], parts)
+        return any(is_candidate_file(file, parts) for file in own)
+    return bool(own) and is_candidate_file(own[-1], parts)
 
 
 def _is_broken(block: str, parts: Mapping[str, str], folder: str) -> bool:
-    found, files, own = _BROKEN.search(block), _FRAME.findall(block), _user_files(block)
-    if found is None or not own:
+    match, files, own = _BROKEN.search(block), _FRAME.findall(block), _user_files(block)
+    if match is None or not own:
         return False
-    module, file = found.groups()
+    module, file = match.groups()
     if module:
         return module.partition(".")[0] not in {
             os.path.splitext(os.path.basename(name))[0] for name in parts

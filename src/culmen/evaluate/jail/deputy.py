@@ -24,13 +24,12 @@ from culmen.evaluate.jail.kernel import checked_result, libc
 from culmen.evaluate.jail.seccomp import CHANGES, CONNECT
 
 _RECEIVE, _SEND, _ADD_DESCRIPTOR = 0xC0502100, 0xC0182101, 0x40182103
-_QUESTION = struct.Struct(
-    "QIIiIQ6Q"
-)  # number, process, flags; call, architecture, place; arguments
+# number, process, flags; call, architecture, instruction pointer; arguments
+_QUESTION = struct.Struct("QIIiIQ6Q")
 _PUT_THERE, _AT_CWD, _NO_FOLLOW = 1, -100, 0x100
 _OPENAT2, _BENEATH, _NO_MAGIC = 437, 0x08, 0x02
 _MODES = 0o1777  # no program here changes its identity
-_PAGE, _LONGEST = 4096, 4096
+_PAGE, _PATH_LIMIT = 4096, 4096  # bytes of a page, and of a path at most
 _TIMES, _ADDRESS = 32, 110  # bytes of two struct timespec, of struct sockaddr_un
 _COLUMN = {"x86_64": 0, "aarch64": 1}.get(platform.machine(), 0)
 _NAMES = {
@@ -44,9 +43,9 @@ class _Question(NamedTuple):
     call: str
     arguments: tuple[int, ...]
 
-    def int_argument(self, place: int) -> int:
+    def int_argument(self, index: int) -> int:
         """An argument that is an int."""
-        return ctypes.c_int(self.arguments[place]).value
+        return ctypes.c_int(self.arguments[index]).value
 
 
 class Deputy:
@@ -94,22 +93,24 @@ class Deputy:
                 continue
 
     def _perform_call(self, question: _Question) -> None:
-        place = question.int_argument
+        argument = question.int_argument
         match question.call:
             case "chmod":
-                self._change_mode(question, _AT_CWD, 0, place(1))
+                self._change_mode(question, _AT_CWD, 0, argument(1))
             case "fchmod":
-                self._change_mode(question, place(0), None, place(1))
+                self._change_mode(question, argument(0), None, argument(1))
             case "fchmodat":
-                self._change_mode(question, place(0), 1, place(2))
+                self._change_mode(question, argument(0), 1, argument(2))
             case "fchmodat2":
-                self._change_mode(question, place(0), 1, place(2), follow=not place(3) & _NO_FOLLOW)
+                self._change_mode(
+                    question, argument(0), 1, argument(2), follow=not argument(3) & _NO_FOLLOW
+                )
             case "utimensat":
                 self._change_times(question)
             case "connect":
                 self._replace_socket(question)
             case _:
-                raise PermissionError(errno.EPERM, "not asked for")
+                raise PermissionError(errno.EPERM, "not a forwarded call")
 
     def _change_mode(
         self, question: _Question, folder: int, path: int | None, mode: int, *, follow: bool = True
@@ -122,13 +123,13 @@ class Deputy:
 
     def _change_times(self, question: _Question) -> None:
         folder, path, times, flags = question.arguments[:4]
-        whole = self._read_memory(question.process, times, _TIMES) if times else None
+        timespecs = self._read_memory(question.process, times, _TIMES) if times else None
         fd = self._open_call_file(
             question, ctypes.c_int(folder).value, 1 if path else None, follow=not flags & _NO_FOLLOW
         )
         try:
             checked_result(
-                libc.utimensat(_AT_CWD, f"/proc/self/fd/{fd}".encode(), whole, 0), "utimensat"
+                libc.utimensat(_AT_CWD, f"/proc/self/fd/{fd}".encode(), timespecs, 0), "utimensat"
             )
         finally:
             os.close(fd)
@@ -148,17 +149,17 @@ class Deputy:
         fd = self._open_in_work_folder(
             self._absolute_path(question.process, _AT_CWD, os.fsdecode(path)), follow=True
         )
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connected:
             try:
-                made.setblocking(False)
-                made.connect(f"/proc/self/fd/{fd}")
-                made.setblocking(True)
+                connected.setblocking(False)
+                connected.connect(f"/proc/self/fd/{fd}")
+                connected.setblocking(True)
             finally:
                 os.close(fd)
             values = (
                 question.id,
                 _PUT_THERE,
-                made.fileno(),
+                connected.fileno(),
                 question.int_argument(0),
                 os.O_CLOEXEC,
             )
@@ -214,19 +215,19 @@ class Deputy:
 
     def _path_from_memory(self, process: int, address: int) -> str:
         """A path in the memory of a process; it may end at the end of readable memory."""
-        found = b""
-        while b"\0" not in found and len(found) < _LONGEST:
-            start = address + len(found)
-            found += self._read_memory(process, start, _PAGE - start % _PAGE)
-        return os.fsdecode(found.partition(b"\0")[0])
+        data = b""
+        while b"\0" not in data and len(data) < _PATH_LIMIT:
+            start = address + len(data)
+            data += self._read_memory(process, start, _PAGE - start % _PAGE)
+        return os.fsdecode(data.partition(b"\0")[0])
 
     def _read_memory(self, process: int, address: int, size: int) -> bytes:
         with open(f"/proc/{process}/mem", "rb", buffering=0) as memory:
             try:
                 memory.seek(address)
-                found = memory.read(size)
+                data = memory.read(size)
             except (OSError, OverflowError, ValueError):
-                found = b""
-        if len(found) < size:
+                data = b""
+        if len(data) < size:
             raise OSError(errno.EFAULT, "no such memory")
-        return found
+        return data

@@ -9,7 +9,6 @@ import os
 import socket
 import time
 from types import TracebackType
-from typing import Any
 
 import msgspec
 
@@ -25,7 +24,7 @@ from culmen.evaluate.jail.fork_server import ChildExit, Jail, OutputLog, read_fr
 from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool, ScorerStalled
 from culmen.evaluate.outcome import EvaluationOutcome
 
-# how long past its deadline a child may stay unreported before the fork-server counts as dead
+# after its deadline; if a child is not reported by then, the fork-server counts as dead
 GRACE_SECONDS = 10.0
 _LAST_WORDS_SECONDS = 0.25
 # data that a child sent before it ended still counts; it is in the socket's buffer
@@ -57,7 +56,7 @@ class JailedEvaluation:
         self.limits, self.output_limit = task.limits, task.limits.output_kb * 1024
         self.form: str = form or task.evaluator.form
         self.allowed = allowed_seconds(task, self.form)
-        self.number, self.stands = 0, False
+        self.number, self.is_ready = 0, False
         self.log = OutputLog(self.output_limit)
         self.channel, self._theirs = socket.socketpair()
         self.channel.setblocking(False)
@@ -112,7 +111,7 @@ class JailedEvaluation:
             files_mb=self.limits.files_mb,
         )
         self._theirs.close()
-        self.log.handed_over()
+        self.log.close_write_end()
         talk = asyncio.create_task(self._exchange_frames(judges))
         try:
             await asyncio.wait(
@@ -121,21 +120,21 @@ class JailedEvaluation:
             if end.done() and not talk.done():
                 slow = self.limits.scorer_seconds if self.form == "serve" else 0.0
                 await asyncio.wait({talk}, timeout=_DRAIN_SECONDS + slow)
-            said = talk.result() if talk.done() else None
+            answer = talk.result() if talk.done() else None
         finally:
             talk.cancel()
-        self.finished = max(self.finished, time.monotonic()) if said is None else self.finished
-        if said is None:  # the pipe closes a moment before a dying child is reaped
+        self.finished = max(self.finished, time.monotonic()) if answer is None else self.finished
+        if answer is None:  # the pipe closes shortly before a dying child is reaped
             await asyncio.wait({end}, timeout=_LAST_WORDS_SECONDS)
         self.jail.kill(self.number)
         ended = await self._wait_for_exit(end)
-        if said is None and not self.stands and ended.end == "exit":
+        if answer is None and not self.is_ready and ended.end == "exit":
             return outcome.lost_outcome(
-                "jail_error", f"the child left with status {ended.code} before its jail was ready"
+                "jail_error", f"the child exited with status {ended.code} before its jail was ready"
             )
-        if said is None:
+        if answer is None:
             return outcome.of_end(ended, math.ceil(self.allowed * (os.cpu_count() or 1)))
-        return said
+        return answer
 
     async def _wait_for_exit(self, end: asyncio.Future[ChildExit]) -> ChildExit:
         await asyncio.wait({end}, timeout=GRACE_SECONDS)
@@ -149,7 +148,7 @@ class JailedEvaluation:
             kind, payload = await read_frame(self.channel, 1 << 16)
             if kind == "J":
                 return outcome.lost_outcome("jail_error", payload.decode(errors="replace"))
-            self.stands = True
+            self.is_ready = True
             self.started = self.finished = time.monotonic()
             await write_frame(self.channel, "Q", self._encoded_request())
             kind, payload = await read_frame(self.channel, self.output_limit)
@@ -161,8 +160,8 @@ class JailedEvaluation:
         if kind == "L" and self.form == "serve":
             return await self._score_served_program(judges)
         if kind == "R":
-            own_word = self.form in ("legacy", "function")
-            return outcome.of_report(payload, self.task.objective) if own_word else payload
+            self_reported = self.form in ("legacy", "function")
+            return outcome.of_report(payload, self.task.objective) if self_reported else payload
         if kind == "X":
             return EvaluationOutcome(
                 Status.INVALID, "no_output", feedback="the entry returned nothing"
@@ -225,7 +224,7 @@ def encode_request(content: JsonObject, task: Task, case: Case | None) -> bytes:
 
 
 def build_request(
-    task: Task, form: str, candidate: Candidate, case: Case | None, **more: Any
+    task: Task, form: str, candidate: Candidate, case: Case | None, **more: object
 ) -> JsonObject:
     """The request to a child. The answer of a case (`info`) never enters a jail."""
     evaluator = task.evaluator
@@ -243,7 +242,7 @@ def build_request(
         "contract": str(evaluator.options.get("contract", "")),
         "thresholds": evaluator.thresholds,
         "features": list(task.features),
-        # a function of the user's own process is no jail
+        # a function in the user's own process is not jailed
         "case": msgspec.to_builtins(case) if form == "function" else None,
         **more,
     }

@@ -17,12 +17,12 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Unpack
 
 from culmen.core.errors import TaskError
 from culmen.core.json import JsonObject
 from culmen.evaluate.jail import bubblewrap, procfs, wire
-from culmen.evaluate.jail.confine import REMOVE, WORK, ForkRequest, JailPolicy
+from culmen.evaluate.jail.confine import REMOVE, WORK, ChildLimits, ForkRequest, JailPolicy
 
 # a fork-server imports the task's packages, which may be large and on a cold disk
 START_SECONDS = 120.0
@@ -41,13 +41,15 @@ ENVIRONMENT = {
     "NUMEXPR_NUM_THREADS": "1",
     "VECLIB_MAXIMUM_THREADS": "1",
 }
+# package -> the extra of culmen that installs it
 _EXTRAS = {
     "torch": "train",
     "transformers": "train",
     "sklearn": "pools",
     "scipy": "tasks",
-}  # of culmen, that bring a package
-MARK = "CULMEN_JAIL"  # names the fork-server a process came from, so that strays can be found
+}
+# environment variable with the name of the fork-server that a process descends from
+MARK = "CULMEN_JAIL"
 
 
 class JailFailed(Exception):
@@ -128,7 +130,7 @@ class Jail:
             _CODE.format(root=str(bubblewrap.PACKAGE.parent)),
             str(theirs.fileno()),
         ]
-        line, cage = python, self._jail_policy(proc)
+        line, policy = python, self._jail_policy(proc)
         if self.level == "namespaces":
             line = bubblewrap.bwrap_command(python, self.visible, user=os.geteuid() != 0, proc=proc)
         with theirs, tempfile.TemporaryFile() as complaints:
@@ -146,9 +148,9 @@ class Jail:
             except OSError as error:
                 raise JailFailed(str(error)) from None
             theirs.close()
-            setup = {"packages": self.packages, "cage": asdict(cage)}
-            setup["listable"], setup["readable"] = bubblewrap.around_hidden(
-                cage.readable, self.visible
+            setup = {"packages": self.packages, "policy": asdict(policy)}
+            setup["listable"], setup["readable"] = bubblewrap.paths_around_hidden(
+                policy.readable, self.visible
             )
             try:
                 await loop.sock_sendall(ours, json.dumps(setup).encode())
@@ -168,11 +170,11 @@ class Jail:
                 (extra for name, extra in _EXTRAS.items() if f"'{name}'" in answer["error"]), ""
             )
             plain = (
-                "install it into the environment culmen runs in, or take it out of the evaluator's "
-                "packages"
+                "install it into the environment that culmen runs in, or remove it from the "
+                "evaluator's packages"
             )
             raise TaskError(
-                f"a package the task wants preloaded cannot be imported: {answer['error']}",
+                f"a package that the task preloads cannot be imported: {answer['error']}",
                 fix=f"pip install 'culmen[{extra}]'" if extra else plain,
             )
         if "error" in answer:
@@ -181,8 +183,8 @@ class Jail:
             raise TaskError(
                 f"importing {', '.join(self.packages)} starts threads, which a fork cannot copy",
                 fix=(
-                    "take the package that does so out of the evaluator's packages; candidates can "
-                    "still import it"
+                    "remove the package that does so from the evaluator's packages; candidates "
+                    "can still import it"
                 ),
             )
 
@@ -191,7 +193,9 @@ class Jail:
         readable = bubblewrap.readable_paths(self.visible)
         unshut = bubblewrap.readable_paths(self._open)
         listed, free = (
-            bubblewrap.around_hidden(unshut, self._open, self.shut) if self.shut else ((), unshut)
+            bubblewrap.paths_around_hidden(unshut, self._open, self.shut)
+            if self.shut
+            else ((), unshut)
         )
         return JailPolicy(
             level=self.level,
@@ -207,21 +211,25 @@ class Jail:
             ),
             unshut=free,
             listed=listed,
-            search=root and (bool(self.visible) or self._behind_closed_doors()),
+            search=root and (bool(self.visible) or self._is_python_private()),
             scratch=self.scratch if self.level != "namespaces" else "",
             environment=ENVIRONMENT,
         )
 
-    def _behind_closed_doors(self) -> bool:
+    def _is_python_private(self) -> bool:
         """True if other users cannot read this Python.
 
         Bubblewrap opens the path to a folder, not the folder itself.
         """
-        way = _open_to_all if self.level != "namespaces" else _open_itself
+        way = _is_reachable if self.level != "namespaces" else _is_passable
         return not all(map(way, bubblewrap.python_folders()))
 
     def submit(
-        self, channel: socket.socket, log: int, line: tuple[int, ...] = (), **limits: Any
+        self,
+        channel: socket.socket,
+        log: int,
+        line: tuple[int, ...] = (),
+        **limits: Unpack[ChildLimits],
     ) -> tuple[int, asyncio.Future[ChildExit]]:
         """Fork a child that owns `channel`, `log` and perhaps a `line`.
 
@@ -290,7 +298,7 @@ class Jail:
         process, self._process = self._process, None
         if process is not None:
             await _reap_or_kill(process)
-        if self.level != "namespaces":  # there the kernel ends all children
+        if self.level != "namespaces":  # at level namespaces the kernel ends all children
             await asyncio.to_thread(self._end_strays)
         if os.path.isdir(self.scratch):
             await asyncio.to_thread(subprocess.run, [*REMOVE, self.scratch], check=False)
@@ -320,14 +328,14 @@ async def _reap_or_kill(process: subprocess.Popen[bytes], patience: float = 5.0)
         await asyncio.to_thread(process.wait)
 
 
-def _open_itself(path: str) -> bool:
+def _is_passable(path: str) -> bool:
     return bool(os.stat(path).st_mode & 0o001)
 
 
-def _open_to_all(path: str) -> bool:
+def _is_reachable(path: str) -> bool:
     """True if any user may pass every folder on the path to `path`."""
     while path != "/":
-        if not _open_itself(path):
+        if not _is_passable(path):
             return False
         path = os.path.dirname(path)
     return True
@@ -384,7 +392,7 @@ class OutputLog:
         self._timer: asyncio.TimerHandle | None = None
         self._loop.add_reader(self._read, self._drain_chunk)
 
-    def handed_over(self) -> None:
+    def close_write_end(self) -> None:
         """Close this side's copy of the write end."""
         if self.write >= 0:
             os.close(self.write)
@@ -395,9 +403,9 @@ class OutputLog:
             piece = os.read(self._read, _CHUNK)
         except BlockingIOError:
             return
-        room = self.limit - len(self.kept)
-        self.kept += piece[:room]
-        self.dropped += max(0, len(piece) - room)
+        remaining = self.limit - len(self.kept)
+        self.kept += piece[:remaining]
+        self.dropped += max(0, len(piece) - remaining)
         if not piece or self.dropped:
             self._loop.remove_reader(self._read)
         if piece and self.dropped:
@@ -435,7 +443,7 @@ class OutputLog:
             self._timer.cancel()
         os.close(self._read)
         self._read = -1
-        self.handed_over()
+        self.close_write_end()
         return self._kept_text()
 
     def _kept_text(self) -> str:

@@ -31,9 +31,8 @@ CAP_DAC_READ_SEARCH = 2
 _CAPABILITY_V3 = 0x20080522
 
 libc = ctypes.CDLL(None, use_errno=True)
-LINUX = hasattr(
-    libc, "prctl"
-)  # elsewhere there is no jail of ours, only children with limits (portable.py)
+# other systems have only children with limits (portable.py)
+LINUX = hasattr(libc, "prctl")
 
 
 def checked_result(result: int, what: str) -> int:
@@ -99,7 +98,7 @@ def keep_capabilities(*kept: int) -> None:
         prctl(PR_CAP_AMBIENT, 2, number)
 
 
-def die_with(fd: int) -> None:
+def die_with_pipe(fd: int) -> None:
     """Have the kernel kill this process when the other end of the pipe `fd` closes.
 
     Unlike PR_SET_PDEATHSIG this is not tied to the thread that started the process, and it needs no
@@ -117,7 +116,7 @@ def die_with(fd: int) -> None:
     fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
     try:
         if os.read(fd, 1) == b"":
-            os._exit(1)  # it closed before we could arm
+            os._exit(1)  # it closed before the signal was set up
     except BlockingIOError:
         pass
 

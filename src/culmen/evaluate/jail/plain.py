@@ -11,12 +11,11 @@ from types import ModuleType
 from typing import Any
 
 TRACE_CHARS = 6000
-# culmen
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
-_THEIRS = os.path.join(_OURS, "tasks") + os.sep  # evaluators of built-in tasks are as a user's
+_THEIRS = os.path.join(_OURS, "tasks") + os.sep  # evaluators of built-in tasks count as a user's
 
 
-def number_or_type(value: Any) -> Any:
+def number_or_type(value: Any) -> bool | int | float | str | None:
     """A value as JSON for error reports: NumPy scalars as numbers, others as their type."""
     if (
         type(value).__module__ == "numpy"
@@ -41,24 +40,24 @@ def last_lines(error: BaseException) -> str:
     Frames of culmen and of the import system are left out, and earlier exceptions that consist of
     such frames only.
     """
-    told = traceback.TracebackException.from_exception(error)
-    _drop_internal_frames(told)
-    return "".join(told.format())[-TRACE_CHARS:]
+    trace = traceback.TracebackException.from_exception(error)
+    _drop_internal_frames(trace)
+    return "".join(trace.format())[-TRACE_CHARS:]
 
 
-def _drop_internal_frames(told: traceback.TracebackException) -> None:
-    told.stack[:] = [
+def _drop_internal_frames(trace: traceback.TracebackException) -> None:
+    trace.stack[:] = [
         frame
-        for frame in told.stack
+        for frame in trace.stack
         if frame.filename.startswith(_THEIRS) or not frame.filename.startswith((_OURS, "<frozen "))
     ]
-    for earlier in (told.__cause__, told.__context__, *(told.exceptions or ())):
+    for earlier in (trace.__cause__, trace.__context__, *(trace.exceptions or ())):
         if earlier is not None:
             _drop_internal_frames(earlier)
-    if told.__context__ is not None and not told.__context__.stack:
-        told.__context__ = None
-    if told.__cause__ is not None and not told.__cause__.stack:
-        told.__cause__ = None
+    if trace.__context__ is not None and not trace.__context__.stack:
+        trace.__context__ = None
+    if trace.__cause__ is not None and not trace.__cause__.stack:
+        trace.__cause__ = None
 
 
 def load_file(path: str, fallback: str) -> ModuleType:

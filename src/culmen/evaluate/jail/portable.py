@@ -20,15 +20,16 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from importlib.util import find_spec
-from typing import Any, NoReturn
+from typing import NoReturn, Unpack
 
 from culmen.evaluate.jail import procfs, runner
 from culmen.evaluate.jail.bubblewrap import HIDDEN, PACKAGE
 from culmen.evaluate.jail.confine import (
     REMOVE,
+    ChildLimits,
     ForkRequest,
     JailPolicy,
-    own_descriptors,
+    arrange_descriptors,
     set_limits,
     set_surroundings,
 )
@@ -39,7 +40,7 @@ _CODE = (
     "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.portable import main; main()"
 )
 # seconds between checks of a child's end, and of its memory
-_PAUSE, _WEIGHED = 0.02, 0.5
+_PAUSE_SECONDS, _MEMORY_CHECK_SECONDS = 0.02, 0.5
 _UNIT = 1 if sys.platform != "darwin" else 1024  # bytes on macOS, kilobytes elsewhere
 # The language is that of sandbox-exec(1); later rules win.
 _PROFILE = (
@@ -77,30 +78,34 @@ class PortableJail(Jail):
         self._begin: Begin = begin or self._start_interpreter
         self._children: dict[int, int] = {}
         self._watches: set[asyncio.Task[None]] = set()
-        self._standing = False
+        self._started = False
 
     async def start(self) -> None:
         if self.level == "seatbelt" and shutil.which("sandbox-exec") is None:
-            raise JailFailed("sandbox-exec is macOS's")
-        lacking = next(
+            raise JailFailed("sandbox-exec exists only on macOS")
+        missing = next(
             (name for name in self.packages if find_spec(name.partition(".")[0]) is None), ""
         )
         self._check_hello(
             json.dumps(
-                {"error": f"ImportError: No module named '{lacking}'"}
-                if lacking
+                {"error": f"ImportError: No module named '{missing}'"}
+                if missing
                 else {"threads": 1}
             ).encode(),
             "",
         )
-        self._standing = True
+        self._started = True
 
     @property
     def is_alive(self) -> bool:
-        return self._standing
+        return self._started
 
     def submit(
-        self, channel: socket.socket, log: int, line: tuple[int, ...] = (), **limits: Any
+        self,
+        channel: socket.socket,
+        log: int,
+        line: tuple[int, ...] = (),
+        **limits: Unpack[ChildLimits],
     ) -> tuple[int, asyncio.Future[ChildExit]]:
         self._count += 1
         number = self._count
@@ -122,7 +127,7 @@ class PortableJail(Jail):
             _kill_group(self._children[number])
 
     def drop(self) -> None:
-        self._standing = False
+        self._started = False
         for pid in self._children.values():
             _kill_group(pid)
 
@@ -156,7 +161,7 @@ class PortableJail(Jail):
             start_new_session=True,
             cwd="/",
         )
-        process.returncode = 0  # `_watch` waits for it
+        process.returncode = 0  # `_watch_child` waits for it
         return process.pid
 
     async def _watch_child(
@@ -169,14 +174,14 @@ class PortableJail(Jail):
             if now - begun >= job.seconds:
                 end = "timeout"
                 _kill_group(pid)
-            elif now - looked >= _WEIGHED:
+            elif now - looked >= _MEMORY_CHECK_SECONDS:
                 used = await asyncio.to_thread(procfs.group_kb, pid)
                 looked = time.monotonic()
                 if used > job.memory_mb * 1024:
                     end = "memory"
                     _kill_group(pid)
-            await asyncio.sleep(_PAUSE if now - begun > 1 else _PAUSE / 10)
-        _kill_group(pid)  # its leftovers in its group
+            await asyncio.sleep(_PAUSE_SECONDS if now - begun > 1 else _PAUSE_SECONDS / 10)
+        _kill_group(pid)  # processes left in its group
         self._children.pop(job.id, None)
         self._ends.pop(job.id, None)
         code = os.waitstatus_to_exitcode(ended[1])
@@ -221,9 +226,9 @@ def main() -> NoReturn:
     argv = the job as JSON, and the descriptors of channel, log and line.
     """
     job = ForkRequest(**json.loads(sys.argv[1]))
-    own_descriptors(*(int(word) for word in sys.argv[2:5]))
+    arrange_descriptors(*(int(word) for word in sys.argv[2:5]))
     sys.argv = sys.argv[:1]
-    cage = JailPolicy("portable", baseline=procfs.data_bytes(), environment=ENVIRONMENT)
-    set_limits(cage, job)
-    set_surroundings(cage, job)
+    policy = JailPolicy("portable", baseline=procfs.data_bytes(), environment=ENVIRONMENT)
+    set_limits(policy, job)
+    set_surroundings(policy, job)
     runner.serve_request(job.work)

@@ -16,7 +16,7 @@ import threading
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError, IsolationError
@@ -35,30 +35,28 @@ from culmen.evaluate.outcome import EvaluationOutcome
 LEVELS = ("namespaces", "container", "restricted", "seatbelt", "limits", "portable", "none")
 
 LOSSES = {
-    "namespaces": "nothing of what the probes look at",
-    "container": "no limit on the files of one candidate in all, no multiprocessing locks",
+    "namespaces": "nothing that the probes check",
+    "container": "no limit on the total size of a candidate's files, no multiprocessing locks",
     "restricted": (
         "no namespaces: no total limit on files, no multiprocessing locks, a shared process count"
     ),
     "limits": (
-        "files, network, processes and signals are open to candidates; only time, memory and "
-        "counts hold"
+        "files, network, processes and signals are open to candidates; only limits of time, "
+        "memory and counts hold"
     ),
-    "seatbelt": "macOS's sandbox-exec, which nobody has tried yet: scores are self-reported",
+    "seatbelt": "macOS's sandbox-exec, not tested yet: scores are self-reported",
     "portable": (
-        "as limits, and a process that leaves its group survives; limits that the system lacks do "
-        "not hold"
+        "as at level limits, and a process that leaves its group survives; limits that the system "
+        "lacks do not hold"
     ),
-    "none": "everything: candidates run as you do",
+    "none": "everything: candidates run with your rights",
 }
 
 FIX = (
     "install bubblewrap (Debian and Ubuntu: apt install bubblewrap); Ubuntu 24.04 also needs "
-    "an AppArmor profile that "
-    "allows it user namespaces; in Docker add --security-opt seccomp=unconfined --security-opt "
-    "apparmor=unconfined "
-    "--cap-add SYS_ADMIN; or lower --require; or name an image and use podman or docker: "
-    "--isolation container"
+    "an AppArmor profile that allows it user namespaces; in Docker add --security-opt "
+    "seccomp=unconfined --security-opt apparmor=unconfined --cap-add SYS_ADMIN; or "
+    "lower --require; or name an image and use podman or docker: --isolation container"
 )
 if not kernel.LINUX:
     FIX = (
@@ -160,17 +158,19 @@ async def probe_targets(*, victim: bool) -> AsyncIterator[Targets]:
 
 async def verify_jail(jail: Jail) -> None:
     """Run the fast subset of probes; raise JailFailed if the started jail does not confine."""
-    async with probe_targets(victim=False) as aims:
-        results = await _run_probe(jail, "quick", aims)
+    async with probe_targets(victim=False) as targets:
+        results = await _run_probe(jail, "quick", targets)
     broken = [name for name, held in results.items() if not held]
     if broken and jail.level not in ("limits", "portable"):
         raise JailFailed(f"not enforced: {', '.join(broken)}")
 
 
-async def _run_probe(jail: Jail, entry: str, aims: Targets, limits: Limits = _LIMITS) -> JsonObject:
+async def _run_probe(
+    jail: Jail, entry: str, targets: Targets, limits: Limits = _LIMITS
+) -> JsonObject:
     evaluator = Evaluator(entry=entry, module="probe")
     task = Task("probe", evaluator=evaluator, limits=limits)
-    with JailedEvaluation(task, jail, _PROGRAM, Case("probe", aims.values), 0) as run:
+    with JailedEvaluation(task, jail, _PROGRAM, Case("probe", targets.values), 0) as run:
         result = await run.perform(0, ScorerPool(evaluator, 1.0))
     if isinstance(result, EvaluationOutcome):
         raise JailFailed(f"{result.reason}: {result.feedback}".strip())
@@ -186,23 +186,23 @@ async def probe_level(level: str, image: str = "") -> dict[str, str]:
     jail = ContainerJail(image, _LIMITS, 1) if level == "container" else plain_jail(level)
     try:
         await jail.start()
-        async with probe_targets(victim=True) as aims:
-            results = await _run_probe(jail, "run", aims)
-            results["time limit"] = await _enforces_time_limit(jail, aims)
+        async with probe_targets(victim=True) as targets:
+            results = await _run_probe(jail, "run", targets)
+            results["time limit"] = await _enforces_time_limit(jail, targets)
             with contextlib.suppress(JailFailed):
-                await _run_probe(jail, "linger", aims)
-            results["daemons left behind"] = not _kill_leftover_daemon(aims.values["nap"])
+                await _run_probe(jail, "linger", targets)
+            results["daemons left behind"] = not _kill_leftover_daemon(targets.values["nap"])
             results["shared memory left behind"] = not _remove_leftover_segment(
-                aims.values["shm_key"]
+                targets.values["shm_key"]
             )
     finally:
         await jail.close()
     return {name: PASS if held else NOT_ENFORCED for name, held in results.items()}
 
 
-async def _enforces_time_limit(jail: Jail, aims: Targets) -> bool:
+async def _enforces_time_limit(jail: Jail, targets: Targets) -> bool:
     try:
-        await _run_probe(jail, "spin", aims, Limits(seconds=0.2))
+        await _run_probe(jail, "spin", targets, Limits(seconds=0.2))
     except JailFailed as error:
         return str(error).startswith("timeout")
     return False
@@ -235,12 +235,15 @@ def tried_levels(image: str = "") -> list[str]:
     return [name for name in known if name in (*portable.LEVELS, "container")]
 
 
-def plain_jail(level: str, *arguments: Any) -> Jail:
-    """A jail by this machine's own mechanisms, not yet started.
-
-    `arguments` are packages, visible folders and shut folders.
-    """
-    return PortableJail(level, *arguments) if level in portable.LEVELS else Jail(level, *arguments)
+def plain_jail(
+    level: str,
+    packages: tuple[str, ...] = (),
+    visible: tuple[str, ...] = (),
+    shut: tuple[str, ...] = (),
+) -> Jail:
+    """A jail by this machine's own mechanisms, not yet started."""
+    kind = PortableJail if level in portable.LEVELS else Jail
+    return kind(level, packages, visible, shut)
 
 
 async def _find_strongest_level() -> str:
@@ -258,17 +261,17 @@ async def _find_strongest_level() -> str:
 
 
 async def _probe_all_levels(image: str) -> JsonObject:
-    found: JsonObject = {}
+    report: JsonObject = {}
     for level in tried_levels("an image"):
         try:
-            found[level] = {
+            report[level] = {
                 "works": True,
                 "loses": LOSSES[level],
                 "probes": await probe_level(level, image),
             }
         except (JailFailed, CulmenError) as error:
-            found[level] = {"works": False, "why": str(error), "probes": {}}
-    return found
+            report[level] = {"works": False, "why": str(error), "probes": {}}
+    return report
 
 
 def strongest_level() -> str:
@@ -306,9 +309,9 @@ def isolation_report(image: str = "") -> JsonObject:
     }
 
 
-def _run_in_thread(work: Coroutine[Any, Any, T]) -> T:
+def _run_in_thread(work: Coroutine[object, object, T]) -> T:
     """Run a coroutine to its end, even if this thread already runs a loop."""
-    box: list[Any] = []
+    box: list[T | BaseException] = []
 
     def body() -> None:
         try:

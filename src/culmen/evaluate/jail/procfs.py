@@ -22,17 +22,17 @@ def child_pids(pid: int) -> list[int]:
 
 def marked_pids(mark: str) -> list[int]:
     """Processes with `mark` in the environment that they, or a process they forked from, got."""
-    found: list[int] = []
+    pids: list[int] = []
     if not _has_procfs():
-        return found
+        return pids
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/environ", "rb") as file:
                 if mark.encode() in file.read():
-                    found.append(int(name))
+                    pids.append(int(name))
         except OSError:
             continue
-    return found
+    return pids
 
 
 def processes_of(uid: int) -> int:
@@ -68,13 +68,13 @@ def _has_procfs() -> bool:
 
 def _ps_rows() -> list[tuple[int, ...]]:
     """Every process as parent, user, group, resident kilobytes, number."""
-    said = subprocess.run(
+    listing = subprocess.run(
         ["ps", "-A", "-o", "ppid=,uid=,pgid=,rss=,pid="],
         capture_output=True,
         text=True,
         check=False,
     )
-    return [tuple(map(int, line.split())) for line in said.stdout.splitlines()]
+    return [tuple(map(int, line.split())) for line in listing.stdout.splitlines()]
 
 
 def thread_count() -> int:

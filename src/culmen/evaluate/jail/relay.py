@@ -15,7 +15,6 @@ import socket
 import stat
 import struct
 from collections.abc import Callable, Coroutine
-from typing import Any
 
 _HEAD = struct.Struct("<IIc")
 _CHUNK, _WINDOW = 1 << 16, 1 << 20
@@ -32,8 +31,8 @@ class Relay:
     A callback `(number, payload)` receives messages.
     """
 
-    def __init__(self, source: int, sink: int, told: Callable[[int, bytes], None]) -> None:
-        self._source, self._sink, self._told = source, sink, told
+    def __init__(self, source: int, sink: int, on_message: Callable[[int, bytes], None]) -> None:
+        self._source, self._sink, self._on_message = source, sink, on_message
         self._streams: dict[int, Stream] = {}
         self._outgoing: asyncio.Queue[bytes] = asyncio.Queue()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -83,7 +82,7 @@ class Relay:
         """Remove a closed stream; further data for it are dropped."""
         self._streams.pop(number, None)
 
-    def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn_task(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """A task that ends with this relay."""
         task = asyncio.create_task(work)
         self.tasks.add(task)
@@ -92,7 +91,7 @@ class Relay:
 
     def _dispatch_frame(self, number: int, kind: bytes, payload: bytes) -> None:
         if kind == b"m":
-            return self._told(number, payload)
+            return self._on_message(number, payload)
         stream = self._streams.get(number)
         if kind not in (_DATA, _END, _TAKEN):
             raise RelayBroken("a frame of no known kind")
@@ -161,10 +160,10 @@ class Stream:
                 broken = True  # the reader here has gone; the other side continues
             self._unread -= len(data)
             self._relay.send(self.number, len(data).to_bytes(4, "little"), _TAKEN)
-        _hang_up(self._fd)
+        _shut_down_writing(self._fd)
 
 
-def _hang_up(fd: int) -> None:
+def _shut_down_writing(fd: int) -> None:
     """Let the reader of a socket see its end; a pipe is closed with its stream."""
     if stat.S_ISSOCK(os.fstat(fd).st_mode):
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as end:
@@ -197,7 +196,7 @@ async def write_all(fd: int, data: bytes) -> None:
 
 
 async def _wait_for_descriptor(
-    fd: int, add: Callable[..., Any], remove: Callable[[int], Any]
+    fd: int, add: Callable[[int, Callable[[], object]], object], remove: Callable[[int], object]
 ) -> None:
     ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     add(fd, lambda: ready.done() or ready.set_result(None))

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from culmen.core.json import JsonObject
 from culmen.evaluate.adapters.openevolve import evaluator_process
@@ -30,7 +30,7 @@ from culmen.evaluate.jail import kernel, wire
 from culmen.evaluate.jail.confine import CHANNEL
 from culmen.evaluate.jail.plain import last_lines
 
-REQUEST_LIMIT = 1 << 30  # requests come from the orchestrator, which we trust
+REQUEST_LIMIT = 1 << 30  # requests come from the orchestrator, which is trusted
 
 
 def serve_request(work: str) -> NoReturn:
@@ -99,8 +99,8 @@ def load_part(folder: Path, part: str) -> ModuleType:
 
 
 def entry_arguments(
-    entry: Callable[..., Any], has_input: bool, value: Any
-) -> tuple[list[Any], JsonObject]:
+    entry: Callable[..., object], has_input: bool, value: object
+) -> tuple[list[object], JsonObject]:
     """Positional and keyword arguments of `entry` for a case.
 
     A case is passed whole if `entry` takes one argument, else a dict by keyword and a list by
@@ -108,7 +108,7 @@ def entry_arguments(
     """
     if not has_input:
         return [], {}
-    ways: list[tuple[list[Any], JsonObject]] = [([value], {})]
+    ways: list[tuple[list[object], JsonObject]] = [([value], {})]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         ways.insert(0, ([], value))
     elif isinstance(value, list):
@@ -180,7 +180,9 @@ def run_command(channel: socket.socket, request: JsonObject, work: Path) -> None
     stdin is the case's input; {part} and {input} in the arguments stand for files.
     """
     write_input(work, request)
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # the command has our uid; it need not see our memory
+    kernel.prctl(
+        kernel.PR_SET_DUMPABLE, 0
+    )  # the command has this uid, but must not read this memory
     line = [fill_placeholders(word, request["parts"]) for word in request["command"]]
     with (work / _STDIN).open("rb") as stdin:
         process = subprocess.Popen(line, stdin=stdin, stdout=subprocess.PIPE, cwd=work)
@@ -216,7 +218,7 @@ def fill_placeholders(word: str, parts: dict[str, str]) -> str:
 
 
 def collect_output_files(
-    work: Path, wanted: list[str], known: set[str], room: int
+    work: Path, wanted: list[str], known: set[str], remaining: int
 ) -> dict[str, str]:
     """Texts of the `wanted` files, or of all new files if none are named.
 
@@ -228,22 +230,22 @@ def collect_output_files(
         path = work / name
         try:
             info = path.lstat()
-            if stat.S_ISREG(info.st_mode) and info.st_size <= room:
-                files[name] = path.read_bytes()[:room].decode("utf-8")
-                room -= info.st_size
+            if stat.S_ISREG(info.st_mode) and info.st_size <= remaining:
+                files[name] = path.read_bytes()[:remaining].decode("utf-8")
+                remaining -= info.st_size
         except (OSError, UnicodeDecodeError):
             continue
     return files
 
 
 def _new_files(work: Path, known: set[str]) -> list[str]:
-    found = []
+    new_files = []
     for folder, folders, names in os.walk(work):
         folders[:] = [
             name for name in folders if not name.startswith(".") and name != "__pycache__"
         ]
         inside = [os.path.relpath(os.path.join(folder, name), work) for name in names]
-        found += [name for name in inside if name not in known]
-        if len(found) > 1000:
+        new_files += [name for name in inside if name not in known]
+        if len(new_files) > 1000:
             break
-    return found
+    return new_files

@@ -16,7 +16,7 @@ import math
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from culmen.core import pictures
@@ -24,7 +24,7 @@ from culmen.core.evaluation import OUTPUT, Case
 from culmen.core.json import JsonObject
 from culmen.evaluate.jail import kernel, wire
 from culmen.evaluate.jail.asking import ModelAsk, ask_argument, awaited_result, has_ask_parameter
-from culmen.evaluate.jail.culprit import is_away
+from culmen.evaluate.jail.culprit import is_outage
 from culmen.evaluate.jail.plain import last_lines, load_file, number_or_type
 
 SHOWN = 2_000  # characters of an output that are kept
@@ -57,7 +57,7 @@ def main() -> None:
     and the command or URL of an evaluator that is not a Python file, as JSON.
     """
     channel = socket.socket(fileno=int(sys.argv[1]))
-    kernel.die_with(int(sys.argv[2]))
+    kernel.die_with_pipe(int(sys.argv[2]))
     path, form, role = sys.argv[3:6]
     try:
         command, url = json.loads(sys.argv[6])
@@ -91,7 +91,7 @@ def main() -> None:
         wire.send(channel, "A", json.dumps(answer).encode("utf-8", "replace"))
 
 
-def load_judge(path: str, form: str, role: str = "score") -> Callable[..., Any]:
+def load_judge(path: str, form: str, role: str = "score") -> Callable[..., object]:
     """The function of an evaluator or verifier file.
 
     Exceptions of the file pass through; raises NameError if it has no such function.
@@ -108,7 +108,7 @@ def load_judge(path: str, form: str, role: str = "score") -> Callable[..., Any]:
     raise NameError(f"the evaluator has no function {' or '.join(wanted)}")
 
 
-def spoken_judge(path: str, command: list[str], url: str) -> Callable[..., Any]:
+def spoken_judge(path: str, command: list[str], url: str) -> Callable[..., object]:
     """The judge that calls an evaluator in any language.
 
     Raises OSError if the evaluator cannot be started or reached.
@@ -120,12 +120,12 @@ def spoken_judge(path: str, command: list[str], url: str) -> Callable[..., Any]:
 
 
 def _judge_request(
-    judge: Callable[..., Any],
+    judge: Callable[..., object],
     form: str,
     request: JsonObject,
     output: wire.Data | None,
     program: CandidateProgram | None,
-    reader: Callable[[Any], JsonObject],
+    reader: Callable[[object], JsonObject],
     ask: ModelAsk,
 ) -> JsonObject:
     """The answer to the orchestrator.
@@ -167,7 +167,7 @@ def _judge_request(
     return {"kind": "gone"} if program is not None and program.gone else answer
 
 
-def _shortened_output(output: Any) -> str:
+def _shortened_output(output: object) -> str:
     """An output as a short text."""
     text = output if isinstance(output, str) else repr(output)
     return (
@@ -181,7 +181,7 @@ def _exception_answer(error: BaseException, parts: dict[str, str], heard: str) -
     """The answer for an exception of the judge; `heard` is the candidate's output."""
     if type(error).__name__ == "Invalid" and isinstance(error, ValueError):
         return {"kind": "invalid", "feedback": str(error)}
-    if is_away(error, parts, heard):
+    if is_outage(error, parts, heard):
         return {"kind": "away", "feedback": last_lines(error)}
     kind = (
         "tripped"
@@ -210,14 +210,14 @@ def _offered_arguments(
     return {"output": text, "data": _json_or_none(text), "files": value["files"], **offered}
 
 
-def _json_or_none(text: str) -> Any:
+def _json_or_none(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def call_judge(judge: Callable[..., Any], offered: JsonObject) -> Any:
+def call_judge(judge: Callable[..., object], offered: JsonObject) -> object:
     """Call the judge with the arguments in its signature.
 
     A judge whose signature has other names gets the first two by position.
@@ -240,7 +240,7 @@ def call_judge(judge: Callable[..., Any], offered: JsonObject) -> Any:
     )
 
 
-def read_judgement(result: Any) -> JsonObject:
+def read_judgement(result: object) -> JsonObject:
     """A judge's result as an answer.
 
     Raises TypeError for a dict without "score" or with unknown keys.
@@ -256,7 +256,8 @@ def read_judgement(result: Any) -> JsonObject:
         if key not in _KNOWN:
             metrics[key] = value
     metrics = {str(key): number_or_type(value) for key, value in metrics.items()}
-    strange = [key for key, value in metrics.items() if not isinstance(value, int | float)]
+    numbers = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
+    strange = [key for key in metrics if key not in numbers]
     if strange:
         raise TypeError(
             f"the evaluator returned metrics that are not numbers: {', '.join(strange)}"
@@ -264,7 +265,7 @@ def read_judgement(result: Any) -> JsonObject:
     answer = {
         "kind": "invalid" if result["score"] is None else "score",
         "score": number_or_type(result["score"]),
-        "metrics": {key: float(value) for key, value in metrics.items() if math.isfinite(value)},
+        "metrics": {key: float(value) for key, value in numbers.items() if math.isfinite(value)},
         "feedback": str(result.get("feedback") or ""),
         "artifacts": {
             str(key): str(text) for key, text in dict(result.get("artifacts") or {}).items()
@@ -275,7 +276,7 @@ def read_judgement(result: Any) -> JsonObject:
     return answer
 
 
-def _with_default_score(judged: Any) -> Any:
+def _with_default_score(judged: object) -> object:
     """A result of metrics alone, for a task with several objectives.
 
     A metric that is None counts as not reported.
@@ -289,7 +290,7 @@ def _with_default_score(judged: Any) -> Any:
     return {"score": 0.0, **known}
 
 
-def read_certificate(result: Any) -> JsonObject:
+def read_certificate(result: object) -> JsonObject:
     """A verifier's result as an answer.
 
     Raises TypeError unless it is a dict of the known keys with a real score.
@@ -306,7 +307,8 @@ def read_certificate(result: Any) -> JsonObject:
     if score is None:
         return {"kind": "invalid", "feedback": texts["feedback"]}
     if (
-        type(score) not in (int, float)
+        isinstance(score, str)
+        or type(score) not in (int, float)
         or not math.isfinite(score)
         or type(result["feasible"]) is not bool
     ):
@@ -316,7 +318,7 @@ def read_certificate(result: Any) -> JsonObject:
     return {"kind": "certified", "score": score, "feasible": result["feasible"], **texts}
 
 
-_READERS: dict[str, Callable[[Any], JsonObject]] = {
+_READERS: dict[str, Callable[[object], JsonObject]] = {
     "score": read_judgement,
     "certify": read_certificate,
 }
@@ -353,15 +355,15 @@ class CandidateProgram:
         channel.setblocking(True)
         self.channel, self.limit, self.gone = channel, limit, False
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: object) -> Any:
         """Call the entry."""
         return self.named(None, *args)
 
-    def call(self, name: str | None, args: tuple[Any, ...] | list[Any] = ()) -> Any:
+    def call(self, name: str | None, args: Sequence[object] = ()) -> Any:
         """Call a function by name with a list of arguments."""
         return self.named(name, *args)
 
-    def named(self, name: str | None, *args: Any) -> Any:
+    def named(self, name: str | None, *args: object) -> Any:
         """Call a function of the program.
 
         Raises CandidateError if it raises, CandidateGone if the process ends.

@@ -37,7 +37,7 @@ class ScorerStalled(ScorerFailed):
     """A scorer was busy with one output for too long: the output is the cause."""
 
 
-_BUSY = 0.2  # share of the time that a scorer must have computed, and not waited, to count as busy
+_BUSY_SHARE = 0.2  # share of its time that a scorer must have computed to count as busy
 
 
 class ScorerProcess:
@@ -122,9 +122,9 @@ class ScorerProcess:
             return json.loads(payload)
         except TimeoutError:
             busy = self._processor_seconds() - before
-            if busy < _BUSY * seconds:
+            if busy < _BUSY_SHARE * seconds:
                 raise ScorerFailed(
-                    f"the scorer did not answer within {seconds:g} s, and did not compute"
+                    f"the scorer did not answer within {seconds:g} s and was idle"
                 ) from None
             raise ScorerStalled(f"judging the output took longer than {seconds:g} s") from None
         except (EOFError, OSError, ValueError, wire.WireError) as error:
@@ -256,7 +256,7 @@ async def read_final_frame(
 
     Until it comes, questions to models are answered, and the alarm is postponed by the time that
     the answers take. Raises as `read_frame` does, and the errors of `core.asking.Asker`: the
-    process then waits for ever.
+    process then waits forever.
     """
     questions = _Questions(channel, alarm)
     try:
@@ -267,9 +267,8 @@ async def read_final_frame(
             questions.start_answering(payload)
         if len(payload) > limit:
             raise wire.TooLarge
-        await (
-            questions.wait_for_all()
-        )  # of threads, whose replies would be taken for the next request
+        # a later reply to a thread's question would be read as the next request
+        await questions.wait_for_all()
         return kind, payload
     finally:
         await questions.cancel_all()
@@ -324,6 +323,6 @@ class _Questions:
 
     async def _send_reply(self, question: dict[str, object]) -> None:
         reply = await current_asker().ask(question)
-        found = json.dumps({"number": question["number"], "reply": reply}).encode()
+        message = json.dumps({"number": question["number"], "reply": reply}).encode()
         async with self._writing:
-            await write_frame(self._channel, "N", found)
+            await write_frame(self._channel, "N", message)

@@ -269,9 +269,9 @@ def _socket_rules(column: int, *, anything: bool, streams: bool) -> list[bytes]:
         _bpf_op(_EQUAL, _PACKETS, 1, 0),
         _bpf_op(_RETURN, _EPERM),
     ]
-    made = _with_argument(_SOCKET[column], 0, [*unix, *kind, _bpf_op(_RETURN, _EPERM)])
+    sockets = _with_argument(_SOCKET[column], 0, [*unix, *kind, _bpf_op(_RETURN, _EPERM)])
     return [
-        *(made if streams else _answer_rules(_SOCKET[column], _EPERM)),
+        *(sockets if streams else _answer_rules(_SOCKET[column], _EPERM)),
         *_with_argument(_SOCKETPAIR[column], 0, pairs),
     ]
 
@@ -284,9 +284,9 @@ def _user_rules(column: int, changes: int) -> list[bytes]:
     code: list[bytes] = []
     for numbers in CHANGES.values():
         code += _answer_rules(numbers[column], changes)
-    for numbers, place in _OTHERS.values():
+    for numbers, argument in _OTHERS.values():
         code += _with_argument(
-            numbers[column], place, [_bpf_op(_EQUAL, 0, 1, 0), _bpf_op(_RETURN, _EPERM)]
+            numbers[column], argument, [_bpf_op(_EQUAL, 0, 1, 0), _bpf_op(_RETURN, _EPERM)]
         )
     code += _with_argument(
         _OTHERS["setpriority"][0][column], 0, [_bpf_op(_EQUAL, 0, 1, 0), _bpf_op(_RETURN, _EPERM)]
@@ -334,9 +334,9 @@ def _truncation_rules(column: int) -> list[bytes]:
         _bpf_op(_EQUAL, 2, 1, 0),
         _bpf_op(_RETURN, _EPERM),
     ]
-    for numbers, place in ((_OPEN, 1), (_OPENAT, 2)):
+    for numbers, argument in ((_OPEN, 1), (_OPENAT, 2)):
         code += _with_argument(
-            numbers[column], place, [_bpf_op(_ANY_BIT, _O_TRUNC, 0, len(writes)), *writes]
+            numbers[column], argument, [_bpf_op(_ANY_BIT, _O_TRUNC, 0, len(writes)), *writes]
         )
     return code
 

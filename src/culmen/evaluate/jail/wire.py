@@ -15,7 +15,8 @@ import struct
 import sys
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 MAX_DEPTH = 64
 DTYPES = frozenset(
@@ -23,12 +24,13 @@ DTYPES = frozenset(
     + [f"<{kind}" for kind in ("i2", "i4", "i8", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")]
 )
 Data = bytes | bytearray
+T = TypeVar("T")
 _HEADER = struct.Struct("<IB")
-_LONG = 1 << 16
-# hashes of numbers can be chosen, and a table of equal ones takes the square of their number
-_ALIKE = 50
+_LONG_BYTES = 1 << 16  # longer payloads are sent without a copy
+# keys of one hash in a dict: hashes can be chosen, and n equal ones take n**2 time
+_EQUAL_HASH_LIMIT = 50
 _ALIGNED = 8  # raw numbers begin at a multiple of this number of bytes
-_MARK = "$"  # the one key of a dict that stands for something JSON lacks
+_MARK = "$"  # key of a dict that stands for a value that JSON lacks
 
 
 class WireError(ValueError):
@@ -61,9 +63,9 @@ HEADER_SIZE = _HEADER.size
 
 def send(channel: socket.socket, kind: str, payload: Data = b"") -> None:
     """Write one frame (blocking)."""
-    if len(payload) < _LONG:
+    if len(payload) < _LONG_BYTES:
         channel.sendall(frame_bytes(kind, payload))
-    else:  # better two calls than a copy
+    else:  # two calls are cheaper than a copy
         channel.sendall(_HEADER.pack(len(payload), ord(kind)))
         channel.sendall(payload)
 
@@ -93,7 +95,7 @@ def receive_exactly(channel: socket.socket, size: int) -> bytearray:
 # ------------------------------------------------------------------------------
 
 
-def encode(value: Any) -> bytes:
+def encode(value: object) -> bytes:
     """The value as bytes; raise WireError unless it is plain data."""
     return ValueWriter().encode(value)
 
@@ -110,14 +112,14 @@ class ValueWriter:
     `other`.
     """
 
-    # in this order: a bool is an int, too
-    forms: ClassVar[tuple[tuple[type, Callable[..., Any]], ...]]
+    # in this order, because a bool is also an int
+    forms: ClassVar[tuple[tuple[type, Callable[..., object]], ...]]
 
     def __init__(self) -> None:
-        self._chunks: list[Any] = []
+        self._chunks: list[bytes | memoryview] = []
         self._size = 0
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: object) -> bytes:
         """See `encode`."""
         try:
             text = json.dumps(
@@ -129,7 +131,7 @@ class ValueWriter:
         document += b" " * (-(4 + len(document)) % _ALIGNED)
         return b"".join([struct.pack("<I", len(document)), document, *self._chunks])
 
-    def plain(self, value: Any, depth: int) -> Any:
+    def plain(self, value: object, depth: int) -> object:
         """The value as JSON has it; numbers of arrays go into the buffers."""
         if depth > MAX_DEPTH:
             raise WireError(f"nested deeper than {MAX_DEPTH}")
@@ -145,7 +147,7 @@ class ValueWriter:
                 return self._array(numpy, value, depth)
         return self.other(value, depth)
 
-    def other(self, value: Any, depth: int) -> Any:
+    def other(self, value: object, depth: int) -> object:
         """Write a value that is not plain data."""
         raise WireError(f"{type(value).__name__} is not plain data")
 
@@ -161,51 +163,51 @@ class ValueWriter:
             raise WireError("an integer of more than 4096 bits")
         return plain
 
-    def _float(self, value: float, _depth: int) -> Any:
+    def _float(self, value: float, _depth: int) -> object:
         plain = float.__add__(value, 0.0) if type(value) is not float else value
         return plain if math.isfinite(plain) else {_MARK: "float", "v": repr(plain)}
 
     def _str(self, value: str, _depth: int) -> str:
         return value if type(value) is str else str.__add__("", value)
 
-    def _list(self, value: list, depth: int) -> Any:
+    def _list(self, value: list, depth: int) -> object:
         return [self.plain(item, depth + 1) for item in list.__iter__(value)]
 
-    def _tuple(self, value: tuple, depth: int) -> Any:
+    def _tuple(self, value: tuple, depth: int) -> object:
         return [self.plain(item, depth + 1) for item in tuple.__iter__(value)]
 
-    def _dict(self, value: dict, depth: int) -> Any:
+    def _dict(self, value: dict, depth: int) -> object:
         pairs = [(k, self.plain(v, depth + 1)) for k, v in dict.items(value)]
         if all(type(k) is str for k, _ in pairs) and _MARK not in dict.keys(value):
             return dict(pairs)
         return {_MARK: "dict", "v": [[self.plain(k, depth + 1), v] for k, v in pairs]}
 
-    def _bytes(self, value: bytes, _depth: int) -> Any:
+    def _bytes(self, value: bytes, _depth: int) -> object:
         return {
             _MARK: "bytes",
             "v": self._append_buffer(bytes.__getitem__(value, slice(None)), bytes.__len__(value)),
         }
 
-    def _complex(self, value: complex, depth: int) -> Any:
+    def _complex(self, value: complex, depth: int) -> object:
         plain = complex.__add__(value, 0j)
         return {
             _MARK: "complex",
             "v": [self._float(plain.real, depth), self._float(plain.imag, depth)],
         }
 
-    def _scalar(self, numpy: Any, value: Any, depth: int) -> Any:
+    def _scalar(self, numpy: ModuleType, value: object, depth: int) -> object:
         plain = numpy.asarray(value).item()
         if issubclass(type(plain), numpy.generic):  # long doubles have no Python counterpart
             plain = float(plain)
         return self.plain(plain, depth + 1)
 
-    def _array(self, numpy: Any, value: Any, depth: int) -> Any:
+    def _array(self, numpy: ModuleType, value: object, depth: int) -> object:
         array = numpy.asarray(value, order="C")
         if array.dtype.kind in "OUS" or array.ndim == 0:
             return self.plain(array.tolist(), depth + 1)
         return self.array_reference(numpy, array)
 
-    def array_reference(self, numpy: Any, array: Any) -> Any:
+    def array_reference(self, numpy: ModuleType, array: Any) -> object:
         """An array of numbers as a reference to its bytes in the buffers.
 
         Not a subclass, C order.
@@ -222,7 +224,7 @@ class ValueWriter:
             "v": [name, list(array.shape), *self._append_buffer(numbers, array.nbytes)],
         }
 
-    def _append_buffer(self, chunk: Any, size: int) -> list[int]:
+    def _append_buffer(self, chunk: bytes | memoryview, size: int) -> list[int]:
         """Append raw bytes to the buffers; return their offset and size."""
         offset, padding = self._size, -size % _ALIGNED
         self._chunks += (chunk, bytes(padding))
@@ -277,19 +279,16 @@ class ValueReader:
         ) as error:
             raise WireError(f"malformed: {type(error).__name__}") from None
 
-    def revive(self, value: Any, depth: int) -> Any:
+    def revive(self, value: object, depth: int) -> Any:
         """The inverse of `ValueWriter.plain`."""
         if depth > 2 * MAX_DEPTH:
             raise WireError("nested too deep")
         if isinstance(value, str):
-            value.encode(
-                "utf-8"
-            )  # lone surrogates would break databases and terminals far from here
+            value.encode("utf-8")  # lone surrogates would break databases and terminals
             return value
         if isinstance(value, float) and not math.isfinite(value):
-            raise WireError(
-                "a number out of range"
-            )  # 1e999, for example: values that are not finite have a mark of their own
+            # 1e999, for example: values that are not finite have a mark of their own
+            raise WireError("a number out of range")
         if isinstance(value, list):
             return [self.revive(item, depth + 1) for item in value]
         if not isinstance(value, dict):
@@ -298,13 +297,13 @@ class ValueReader:
             return self._read_marked(value[_MARK], value["v"], depth)
         return {self.revive(k, depth + 1): self.revive(v, depth + 1) for k, v in value.items()}
 
-    def _read_marked(self, name: Any, spec: Any, depth: int) -> Any:
+    def _read_marked(self, name: object, spec: object, depth: int) -> Any:
         read = self.marks.get(name) if type(name) is str else None
         if read is None:
             raise WireError("an unknown mark")
         return read(self, spec, depth)
 
-    def _float(self, spec: Any, _depth: int) -> float:
+    def _float(self, spec: str, _depth: int) -> float:
         return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[spec]
 
     def _bytes(self, spec: Any, _depth: int) -> bytes:
@@ -317,9 +316,8 @@ class ValueReader:
         return complex(real, imag)
 
     def _dict(self, pairs: Any, depth: int) -> dict:
-        items = [
-            self.revive(item, depth + 1) for _, item in pairs
-        ]  # in the order in which they were written
+        # items first: in the order in which they were written
+        items = [self.revive(item, depth + 1) for _, item in pairs]
         keys = [self.revive(key, depth + 1) for key, _ in pairs]
         names = [tuple(key) if isinstance(key, list) else key for key in keys]
         return dict(zip(checked_keys(names), items))
@@ -342,7 +340,7 @@ class ValueReader:
             raise WireError("neither true nor false")
         return numpy.frombuffer(numbers, dtype).reshape(shape)
 
-    def _buffer_slice(self, offset: Any, size: Any) -> memoryview:
+    def _buffer_slice(self, offset: object, size: object) -> memoryview:
         """A piece of the buffers.
 
         Pieces come in order and no two values share one: arrays stay independent, and a short frame
@@ -351,11 +349,11 @@ class ValueReader:
         if type(offset) is not int or type(size) is not int or size < 0:
             raise WireError("not a buffer")
         if not self._taken <= offset <= offset + size <= len(self.buffers):
-            raise WireError("a buffer outside the frame, or one under two names")
+            raise WireError("a buffer outside the frame, or one that is used twice")
         self._taken = offset + size
         return self.buffers[offset : self._taken]
 
-    marks: ClassVar[dict[str, Callable[..., Any]]] = {
+    marks: ClassVar[dict[str, Callable[..., object]]] = {
         "float": _float,
         "bytes": _bytes,
         "complex": _complex,
@@ -364,12 +362,12 @@ class ValueReader:
     }
 
 
-def checked_keys(keys: list[Any]) -> list[Any]:
+def checked_keys(keys: list[T]) -> list[T]:
     """The keys of a table to be built; raise WireError if too many of them have one hash."""
-    if max(Counter(map(hash, keys)).values(), default=0) > _ALIKE:
+    if max(Counter(map(hash, keys)).values(), default=0) > _EQUAL_HASH_LIMIT:
         raise WireError("too many keys with the same hash")
     return keys
 
 
-def _refuse_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> NoReturn:
     raise WireError(f"{name} is not JSON")

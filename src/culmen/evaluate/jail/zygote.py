@@ -28,14 +28,14 @@ from culmen.evaluate.jail.confine import (
     REMOVE,
     ForkRequest,
     JailPolicy,
+    arrange_descriptors,
     confine_process,
-    own_descriptors,
 )
 from culmen.evaluate.jail.deputy import Deputy
 
 JAIL_FAILED = 121  # exit status of a child that could not confine itself
 WATCH_SECONDS = 0.1
-_BIG = 1 << 16
+_PACKET_BYTES = 1 << 16
 Child = Callable[[JailPolicy, ForkRequest, int, int, int, int], NoReturn]
 
 
@@ -44,14 +44,14 @@ class _Running:
     job: ForkRequest
     deadline: float
     end: str = "exit"
-    desk: socket.socket | None = None
+    handover: socket.socket | None = None
     deputy: Deputy | None = None
 
     def question_descriptor(self) -> int:
         """The descriptor on which the child's next question arrives, -1 if none can come."""
         return (
-            self.desk.fileno()
-            if self.desk is not None
+            self.handover.fileno()
+            if self.handover is not None
             else self.deputy.listener
             if self.deputy is not None
             else -1
@@ -59,32 +59,32 @@ class _Running:
 
     def serve_question(self) -> None:
         """Take over the child's listener, or answer a question of one of its processes."""
-        if self.desk is not None:
-            with self.desk:
-                fds = socket.recv_fds(self.desk, 1, 1)[1]
-            self.desk = None
+        if self.handover is not None:
+            with self.handover:
+                fds = socket.recv_fds(self.handover, 1, 1)[1]
+            self.handover = None
             self.deputy = Deputy(fds[0], self.job.work) if fds else None
         elif self.deputy is not None:
             self.deputy.answer_syscall()
 
-    def hang_up(self) -> None:
-        """Close the channels of questions: the child asks no more."""
-        if self.desk is not None:
-            self.desk.close()
+    def close_channels(self) -> None:
+        """Close the channels of questions; the child can ask no further ones."""
+        if self.handover is not None:
+            self.handover.close()
         if self.deputy is not None:
             self.deputy.close()
-        self.desk = self.deputy = None
+        self.handover = self.deputy = None
 
 
 class Zygote:
     """Serves the control socket until it closes. Messages are JSON, one per packet."""
 
-    def __init__(self, control: socket.socket, cage: JailPolicy, child: Child) -> None:
-        self.control, self.cage, self.child = control, cage, child
+    def __init__(self, control: socket.socket, policy: JailPolicy, child: Child) -> None:
+        self.control, self.policy, self.child = control, policy, child
         self.running: dict[int, _Running] = {}
         self.helpers: set[int] = set()
         self.next_watch = 0.0
-        self.namespace = os.pidfd_open(os.getpid()) if cage.level == "namespaces" else -1
+        self.namespace = os.pidfd_open(os.getpid()) if policy.level == "namespaces" else -1
         self.alarm, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
@@ -102,7 +102,7 @@ class Zygote:
                     poll.register(fd, select.POLLIN)
             ready = dict(poll.poll(self._poll_timeout_ms()))
             if self.alarm in ready:
-                os.read(self.alarm, _BIG)
+                os.read(self.alarm, _PACKET_BYTES)
             self._serve_questions(ready)
             if self.control.fileno() in ready and not self._obey_message():
                 return self._end_all_children()
@@ -114,8 +114,8 @@ class Zygote:
             state = ready.get(running.question_descriptor(), 0)
             if state & select.POLLIN:
                 running.serve_question()
-            elif state & select.POLLHUP:  # an error is only a look that a signal interrupted
-                running.hang_up()  # all processes that could ask have ended
+            elif state & select.POLLHUP:  # POLLERR alone means that a signal interrupted the check
+                running.close_channels()  # all processes that could ask have ended
 
     def _poll_timeout_ms(self) -> float | None:
         """Milliseconds until the next deadline or check."""
@@ -127,7 +127,7 @@ class Zygote:
 
     def _obey_message(self) -> bool:
         """Obey one message from the orchestrator; False if it has gone."""
-        data, fds, _, _ = socket.recv_fds(self.control, _BIG, 3)
+        data, fds, _, _ = socket.recv_fds(self.control, _PACKET_BYTES, 3)
         try:
             if not data:
                 return False
@@ -143,18 +143,20 @@ class Zygote:
 
     def _fork_child(self, job: ForkRequest, channel: int, log: int, line: int = -1) -> None:
         try:
-            if self.cage.level == "namespaces":
+            if self.policy.level == "namespaces":
                 # the next fork becomes process 1 of a fresh namespace, so one fork suffices and its
                 # end ends all
                 kernel.setns(self.namespace, kernel.CLONE_NEWPID)
                 kernel.unshare(kernel.CLONE_NEWPID)
-            elif self.cage.scratch:
+            elif self.policy.scratch:
                 os.mkdir(job.work, 0o700)
-                if self.cage.switch == "uid":
+                if self.policy.switch == "uid":
                     os.chown(
-                        job.work, self.cage.first_uid + job.slot, self.cage.first_uid + job.slot
+                        job.work, self.policy.first_uid + job.slot, self.policy.first_uid + job.slot
                     )
-            ours, theirs = socket.socketpair() if self.cage.level == "restricted" else (None, None)
+            ours, theirs = (
+                socket.socketpair() if self.policy.level == "restricted" else (None, None)
+            )
             pid = os.fork()
         except OSError as error:
             return self._send_report({"id": job.id, "end": "jail_error", "text": str(error)})
@@ -166,16 +168,16 @@ class Zygote:
             theirs.close()
         now = time.monotonic()
         self.next_watch = now + WATCH_SECONDS if not self.running else self.next_watch
-        self.running[pid] = _Running(job, now + job.seconds, desk=ours)
+        self.running[pid] = _Running(job, now + job.seconds, handover=ours)
 
     def _become_child(
-        self, job: ForkRequest, channel: int, log: int, line: int, desk: int
+        self, job: ForkRequest, channel: int, log: int, line: int, handover: int
     ) -> NoReturn:
         """Become the child: confine, then run; never return into the fork-server's loop."""
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            self.child(self.cage, job, channel, log, line, desk)
+            self.child(self.policy, job, channel, log, line, handover)
         finally:
             os._exit(1)
 
@@ -201,13 +203,13 @@ class Zygote:
                 )
 
     def _finish_child(self, running: _Running, status: int, cpu: float, peak_kb: int) -> None:
-        running.hang_up()
-        if self.cage.level != "namespaces":
+        running.close_channels()
+        if self.policy.level != "namespaces":
             self._kill_orphans()
-            if self.cage.scratch:
+            if self.policy.scratch:
                 self._remove_folder(running.job.work)
         code = os.waitstatus_to_exitcode(status)
-        if code != -signal.SIGKILL:  # it ended by itself before our signal came
+        if code != -signal.SIGKILL:  # it ended by itself before the signal arrived
             running.end = "exit"
         self._send_report(
             {"id": running.job.id, "end": running.end, "code": code, "cpu": cpu, "peak_kb": peak_kb}
@@ -223,7 +225,7 @@ class Zygote:
             for pid, kilobytes in self.children_kb().items():
                 if kilobytes > self.limit_kb(pid):
                     self._kill_child(self.running[pid].job.id, "memory")
-            if self.cage.level != "namespaces":
+            if self.policy.level != "namespaces":
                 self._kill_orphans()
 
     def children_kb(self) -> dict[int, int]:
@@ -232,7 +234,7 @@ class Zygote:
 
     def limit_kb(self, pid: int) -> int:
         """Limit in kilobytes for a child and its descendants."""
-        return self.running[pid].job.memory_mb * 1024 + self.cage.baseline // 1024
+        return self.running[pid].job.memory_mb * 1024 + self.policy.baseline // 1024
 
     def _kill_orphans(self) -> None:
         """Kill orphans, which are reparented to this process as their sub-reaper."""
@@ -254,13 +256,13 @@ class Zygote:
     def _end_all_children(self) -> None:
         for pid in self.running:
             os.kill(pid, signal.SIGKILL)
-        if self.cage.level != "namespaces":
+        if self.policy.level != "namespaces":
             for pid in list(self.running):
                 os.waitpid(pid, 0)
             self.running.clear()
             self._kill_orphans()
-            if self.cage.scratch:
-                self._remove_folder(self.cage.scratch)
+            if self.policy.scratch:
+                self._remove_folder(self.policy.scratch)
 
     def _send_report(self, message: JsonObject) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -268,12 +270,12 @@ class Zygote:
 
 
 def run_jailed_child(
-    cage: JailPolicy, job: ForkRequest, channel: int, log: int, line: int, desk: int
+    policy: JailPolicy, job: ForkRequest, channel: int, log: int, line: int, handover: int
 ) -> NoReturn:
     """Run in the child: confine it, or report the failure and end; then serve its one request."""
-    own_descriptors(channel, log, line, desk)
+    arrange_descriptors(channel, log, line, handover)
     try:
-        confine_process(cage, job)
+        confine_process(policy, job)
     except OSError as error:
         with contextlib.suppress(OSError):
             wire.send(socket.socket(fileno=CHANNEL), "J", str(error).encode())
@@ -292,14 +294,14 @@ def serve_control_socket(control: socket.socket) -> None:
     setup = json.loads(control.recv(1 << 20))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
-        cage = _prepare_process(setup)
+        policy = _prepare_process(setup)
     except (ImportError, OSError) as error:
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         return
     control.send(json.dumps({"ready": True, "threads": procfs.thread_count()}).encode())
     gc.collect()
     gc.freeze()
-    Zygote(control, cage, run_jailed_child).serve()
+    Zygote(control, policy, run_jailed_child).serve()
 
 
 def _prepare_process(setup: JsonObject) -> JailPolicy:
@@ -310,20 +312,20 @@ def _prepare_process(setup: JsonObject) -> JailPolicy:
             importlib.import_module("numpy.random")  # loaded lazily otherwise, by every child anew
     values = {
         name: tuple(value) if isinstance(value, list) else value
-        for name, value in setup["cage"].items()
+        for name, value in setup["policy"].items()
     }
-    cage = JailPolicy(**{**values, "baseline": procfs.data_bytes()})
-    if cage.level == "namespaces":
+    policy = JailPolicy(**{**values, "baseline": procfs.data_bytes()})
+    if policy.level == "namespaces":
         kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
     else:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         os.umask(0o022)
-    if cage.level == "restricted":
+    if policy.level == "restricted":
         listable, readable = setup["listable"], setup["readable"]
         kernel.restrict_paths(
-            (*readable, "/proc", "/dev"), (cage.scratch, "/dev/null", "/dev/tty"), listable
+            (*readable, "/proc", "/dev"), (policy.scratch, "/dev/null", "/dev/tty"), listable
         )
-    return cage
+    return policy
 
 
 if __name__ == "__main__":

@@ -165,7 +165,7 @@ class ProxiedEvaluation:
             self._jail, self._log, here, self.task, self.seed, slot=slots[1], connects=True, **more
         )
         self._children.append(evaluator)
-        self._log.handed_over()
+        self._log.close_write_end()
         watching = asyncio.create_task(self._watch_candidate_server(program))
         talking = asyncio.create_task(self._exchange_with_evaluator(evaluator))
         try:
