@@ -44,14 +44,14 @@ class InspectEvaluator:
 
     def __init__(
         self,
-        task: Callable[..., Any] | str,
-        model: Any,
+        task: Callable[..., object] | str,
+        model: object,
         *,
         parameters: tuple[str, ...] = (),
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         scorer: str = "",
         key: str = "",
-        **more: Any,
+        **more: object,
     ) -> None:
         self._task = _load_task_function(task) if isinstance(task, str) else task
         self._model, self._scorer, self._key, self._more = model, scorer, key, more
@@ -182,7 +182,7 @@ class InspectEvaluator:
         return metrics[chosen], metrics
 
 
-def _load_task_function(place: str) -> Callable[..., Any]:
+def _load_task_function(place: str) -> Callable[..., object]:
     """The task function at FILE.py@NAME."""
     from culmen.evaluate.jail.plain import load_file
 

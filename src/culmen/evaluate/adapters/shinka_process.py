@@ -13,9 +13,11 @@ import os
 import runpy
 import sys
 import tempfile
+from collections.abc import Awaitable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+
+from culmen.core.json import JsonObject
 
 STANDINS = str(Path(__file__).parent / "standins")
 CONTRACT = (
@@ -54,9 +56,7 @@ def check_evaluator(module: ModuleType, path: str) -> None:
         raise NameError("evaluate.py has no main(program_path, results_dir) and is no script")
 
 
-def evaluate_program(
-    module: ModuleType, path: str, program: str
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def evaluate_program(module: ModuleType, path: str, program: str) -> tuple[JsonObject, JsonObject]:
     """(metrics, artifacts) of a program, in OpenEvolve's form.
 
     `combined_score` is None if the program is not correct.
@@ -93,7 +93,7 @@ def _is_main_callable(module: ModuleType) -> bool:
     )
 
 
-async def _await_answer(answer: Any) -> None:
+async def _await_answer(answer: Awaitable[object]) -> None:
     await answer
 
 
@@ -106,7 +106,7 @@ def _as_script(path: str, program: str, results: str) -> None:
             raise BrokenContract(f"evaluate.py left with status {error.code}") from None
 
 
-def _read_result_file(path: Path) -> dict[str, Any]:
+def _read_result_file(path: Path) -> JsonObject:
     try:
         if path.stat().st_size > _MOST:
             raise BrokenContract(f"{path.name} is larger than {_MOST} bytes")
@@ -120,9 +120,7 @@ def _read_result_file(path: Path) -> dict[str, Any]:
     return found
 
 
-def _public_results(
-    correct: dict[str, Any], metrics: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _public_results(correct: JsonObject, metrics: JsonObject) -> tuple[JsonObject, JsonObject]:
     """(metrics, artifacts) without `private` metrics and `extra_data`.
 
     Models may see everything that is kept.
@@ -148,4 +146,4 @@ def _public_results(
     return {**found, "combined_score": metrics["combined_score"]}, artifacts
 
 
-_NONE: dict[str, Any] = {"combined_score": None}
+_NONE: JsonObject = {"combined_score": None}

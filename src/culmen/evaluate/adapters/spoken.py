@@ -18,6 +18,8 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from culmen.core.json import JsonObject
+
 if TYPE_CHECKING:
     from http.client import HTTPConnection
 
@@ -29,7 +31,7 @@ CONTRACT = (
     'same "id" and a "score" (a number, or null for what is not acceptable), or with an '
     '"error" (culmen docs tasks)'
 )
-Judge = Callable[..., dict[str, Any]]
+Judge = Callable[..., JsonObject]
 
 
 class NotSpoken(BaseException):
@@ -55,7 +57,7 @@ def make_judge(program: list[str], url: str) -> Judge:
     ask = SpokenServer(url).ask if url else SpokenProgram(program).ask
     number = 0
 
-    def score(**offered: Any) -> dict[str, Any]:
+    def score(**offered: object) -> JsonObject:
         nonlocal number
         number += 1
         case = offered.get("case")
@@ -89,8 +91,8 @@ def url_fault(url: str) -> str:
     )
 
 
-def _encode_question(question: dict[str, Any]) -> bytes:
-    def plain(value: Any) -> Any:
+def _encode_question(question: JsonObject) -> bytes:
+    def plain(value: Any) -> object:
         if type(value).__module__ == "numpy":
             return value.tolist()
         raise TypeError(f"it holds a {type(value).__name__}")
@@ -98,7 +100,7 @@ def _encode_question(question: dict[str, Any]) -> bytes:
     return json.dumps(question, default=plain, allow_nan=False).encode() + b"\n"
 
 
-def _parse_answer(line: bytes, number: int) -> dict[str, Any]:
+def _parse_answer(line: bytes, number: int) -> JsonObject:
     try:
         answer = json.loads(line)
     except (ValueError, RecursionError):
@@ -254,7 +256,8 @@ class SpokenServer:
                 ) from None
         if response.status != 200:
             raise NotSpoken(
-                f"the evaluator's server answered with status {response.status}: {_quote_line(body)}"
+                f"the evaluator's server answered with status {response.status}: "
+                f"{_quote_line(body)}"
             )
         if len(body) > LIMIT:
             raise NotSpoken(f"the evaluator's answer is longer than {LIMIT} bytes")

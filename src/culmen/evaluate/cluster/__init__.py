@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -99,7 +99,7 @@ def parse_backend_choice(
     name: str | None,
     address: str | None,
     settings: str | None,
-    defaults: Mapping[str, Any],
+    defaults: Mapping[str, object],
     old: BackendChoice | None = None,
 ) -> BackendChoice | None:
     """The command line's choice, else the run's, else the task's [resources], else None.
@@ -124,7 +124,7 @@ def parse_backend_choice(
     return None if choice == BackendChoice() and old is None else choice
 
 
-def as_choice(value: Any) -> BackendChoice:
+def as_choice(value: object) -> BackendChoice:
     """A choice from an argument of `Study` or from a journal: a name, mapping, choice or None."""
     if isinstance(value, BackendChoice):
         return value
@@ -137,7 +137,7 @@ def as_choice(value: Any) -> BackendChoice:
     return found
 
 
-def usual_workers(backend: Any) -> int:
+def usual_workers(backend: object) -> int:
     """Default number of evaluations at once.
 
     One per core of this machine, up to 8. On Ray 0: the cluster's capacity at the run's first
@@ -188,10 +188,12 @@ def _parse_pairs(settings: str | None) -> dict[str, str]:
     return pairs
 
 
-def _flatten_resources(table: Mapping[str, Any]) -> dict[str, str]:
+def _flatten_resources(table: Mapping[str, object]) -> dict[str, str]:
     """A [resources] table in the notation of the command line."""
     flat = {name: str(value) for name, value in table.items() if not isinstance(value, Mapping)}
-    return flat | {f"custom.{name}": str(value) for name, value in table.get("custom", {}).items()}
+    custom = table.get("custom")
+    items = custom.items() if isinstance(custom, Mapping) else ()
+    return flat | {f"custom.{name}": str(value) for name, value in items}
 
 
 def _with_settings(choice: BackendChoice, given: Mapping[str, str], where: str) -> BackendChoice:

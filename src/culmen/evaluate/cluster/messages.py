@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -149,7 +149,7 @@ def encode_job(
     )
 
 
-def dump_struct(value: Any) -> bytes:
+def dump_struct(value: object) -> bytes:
     """A struct as JSON in ASCII, including NaN, lone surrogates and integers of any size."""
     return json.dumps(msgspec.to_builtins(value)).encode("ascii")
 

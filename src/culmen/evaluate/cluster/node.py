@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -54,7 +55,7 @@ class NodeAsker:
         self._number, self._outbox, self._replies = number, outbox, replies
         self._count, self.waited = 0, 0.0
 
-    async def ask(self, question: Mapping[str, Any]) -> JsonObject:
+    async def ask(self, question: Mapping[str, object]) -> JsonObject:
         """See `core.asking.Asker`; a role without a model ends the run, from the driver's side."""
         self._count += 1
         key, started = f"{self._number}{messages.ASKED}{self._count}", time.monotonic()
@@ -337,7 +338,7 @@ def errand(
         time.sleep(_LOOK_SECONDS)
 
 
-def _find_actor(ray: Any, name: str, namespace: str) -> Any:
+def _find_actor(ray: ModuleType, name: str, namespace: str) -> Any:
     try:
         return ray.get_actor(name, namespace=namespace)
     except ValueError:  # the driver has not seen this node yet

@@ -65,7 +65,7 @@ class RayNodes:
         needs: Needs,
         prefix: str,
         namespace: str,
-        parcel: Any,
+        parcel: object,
         name: str,
         terms: Callable[[], bytes],
         asked: Asked,
@@ -224,7 +224,7 @@ class RayNodes:
     async def _reply_to_question(self, actor: Any, key: str, question: bytes) -> None:
         actor.answer.remote(key, await self._asked(key, question))
 
-    def _on_actor_end(self, node: str, actor: Any, held: asyncio.Future[Any]) -> None:
+    def _on_actor_end(self, node: str, actor: object, held: asyncio.Future[object]) -> None:
         rests = not held.cancelled() and held.exception() is None
         if self._actors.get(node) is actor:
             self._drop_node(node)

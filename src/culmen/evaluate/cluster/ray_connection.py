@@ -211,10 +211,10 @@ class RayThread:
     """Runs background calls one after the other, on a daemon thread."""
 
     def __init__(self) -> None:
-        self._work: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._started = False
 
-    def __call__(self, work: Callable[[], Any]) -> None:
+    def __call__(self, work: Callable[[], object]) -> None:
         self._work.put(work)
         if not self._started:
             self._started = True

@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -133,6 +133,27 @@ class JobState(NamedTuple):
         return _LOSSES.get(self.state, "worker_died")
 
 
+class SubmittedJob(Protocol):
+    """The members of submitit's `Job` that a queue uses."""
+
+    @property
+    def job_id(self) -> str: ...
+
+    def done(self) -> bool: ...
+
+    def cancel(self, check: bool = True) -> None: ...
+
+    def stderr(self) -> str | None: ...
+
+
+class JobExecutor(Protocol):
+    """The members of submitit's `Executor` that a queue uses."""
+
+    def update_parameters(self, **options: object) -> None: ...
+
+    def submit(self, function: Callable[..., object], *arguments: object) -> SubmittedJob: ...
+
+
 class JobQueue:
     """Submits, lists and cancels the jobs of one session.
 
@@ -145,19 +166,19 @@ class JobQueue:
         self._name = f"culmen-{folder.name[:8]}"
         self._real = choice.texts.get("cluster", "slurm") == "slurm"
         self._environment = command_environment(choice.texts)
-        self._executor: Any = None
+        self._executor: JobExecutor | None = None
         self._guard: asyncio.subprocess.Process | None = None
         # submitit's job of a worker, and when it was submitted
-        self._jobs: dict[str, tuple[Any, float]] = {}
+        self._jobs: dict[str, tuple[SubmittedJob, float]] = {}
 
     async def open(self) -> None:
         """Set up submitit; raise `UserError` for options that it does not accept."""
         self._guard = await self._start_guard(asyncio.subprocess.PIPE)
         with _refusals_as_user_errors():
-            asked = submitit_options(self._choice, self._slots, self._name)
+            options = submitit_options(self._choice, self._slots, self._name)
             self._executor = _make_executor(self._real, f"{self._folder}/logs", self._environment)
             self._executor.update_parameters(
-                **(asked if self._real else {"timeout_min": asked["time"]})
+                **(options if self._real else {"timeout_min": options["time"]})
             )
 
     async def _start_guard(self, stdin: int) -> asyncio.subprocess.Process:
@@ -182,11 +203,13 @@ class JobQueue:
 
         Raises `UserError` with Slurm's message, `Unavailable` if Slurm does not answer.
         """
-        words = (serve_jobs, str(self._folder), worker, self._slots, self._life)
+        arguments = (str(self._folder), worker, self._slots, self._life)
+        assert self._executor is not None
         try:
             with _refusals_as_user_errors():
                 job = await asyncio.wait_for(
-                    asyncio.to_thread(self._executor.submit, *words), _COMMAND_SECONDS
+                    asyncio.to_thread(self._executor.submit, serve_jobs, *arguments),
+                    _COMMAND_SECONDS,
                 )
         except TimeoutError:
             raise Unavailable(
@@ -302,7 +325,7 @@ def submitit_options(choice: BackendChoice, slots: int, name: str) -> JsonObject
     return found | {"additional_parameters": {"no_requeue": True, "signal": _NO_SIGNAL}}
 
 
-def _make_executor(real: bool, folder: str, visible: Mapping[str, str]) -> Any:
+def _make_executor(real: bool, folder: str, visible: Mapping[str, str]) -> JobExecutor:
     import submitit  # pyright: ignore[reportMissingImports]
 
     class CleanSlurmExecutor(submitit.SlurmExecutor):

@@ -26,7 +26,6 @@ import shutil
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 from culmen.core.evaluation import Status
 from culmen.evaluate.cluster import messages
@@ -181,7 +180,7 @@ class _Worker:
             beating.cancel()
             await self._node.close()
 
-    def _on_terminate(self, serving: asyncio.Task[Any]) -> None:
+    def _on_terminate(self, serving: asyncio.Task[None]) -> None:
         self._ending = True
         if not self._admitted:
             serving.cancel()

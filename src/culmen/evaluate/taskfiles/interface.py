@@ -82,7 +82,7 @@ class _Value:
         return self.parts[place]
 
     def any_element(self) -> _Value:
-        """Any element."""
+        """The value that stands for every element."""
         self.element = self.element or _Value()
         return self.element
 

@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -368,7 +368,7 @@ def read_cases(path: Path) -> tuple[Case, ...]:
 
 def _parse_case(line: str, where: str, default_id: str) -> Case:
     try:
-        raw: Any = msgspec.json.decode(line)
+        raw = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise TaskError(
             f"not valid JSON: {error}", where=where, fix="one JSON object per line"

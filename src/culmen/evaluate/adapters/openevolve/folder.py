@@ -344,10 +344,10 @@ KEYS: dict[str, JsonObject] = {
 class OpenEvolveConfig(msgspec.Struct, frozen=True):
     """The parsed settings of a file: values by (section, key), and notes for the user."""
 
-    values: dict[tuple[str, str], Any] = {}
+    values: dict[tuple[str, str], object] = {}
     notes: tuple[str, ...] = ()
 
-    def get(self, section: str, key: str, default: Any = None) -> Any:
+    def get(self, section: str, key: str, default: object = None) -> Any:
         """The value of a key, the default if it is absent or null."""
         value = self.values.get((section, key))
         return default if value is None else value
@@ -359,7 +359,7 @@ class OpenEvolveConfig(msgspec.Struct, frozen=True):
 
 def read_config(path: Path) -> OpenEvolveConfig:
     """Read a `config.yaml`; raise `TaskError` for invalid YAML and values of a wrong type."""
-    values: dict[tuple[str, str], Any] = {}
+    values: dict[tuple[str, str], object] = {}
     moved: list[str] = []
     ignored: list[str] = []
     for section, key, value in _config_entries(_load_yaml(path), path):
@@ -386,7 +386,7 @@ def env_variable_name(text: str) -> str:
     return match[1] if match else ""
 
 
-def _load_yaml(path: Path) -> JsonObject:
+def _load_yaml(path: Path) -> dict[object, object]:
     import yaml
 
     try:
@@ -408,9 +408,9 @@ def _load_yaml(path: Path) -> JsonObject:
     return raw
 
 
-def _config_entries(raw: dict[Any, Any], path: Path) -> Iterator[tuple[str, str, Any]]:
+def _config_entries(raw: dict[object, object], path: Path) -> Iterator[tuple[str, str, object]]:
     """(section, key, value) triples, misplaced ones last, so that they do not win."""
-    flat: list[tuple[str, str, Any]] = []
+    flat: list[tuple[str, str, object]] = []
     for name, value in raw.items():
         if (
             isinstance(value, dict)
@@ -428,7 +428,7 @@ def _config_entries(raw: dict[Any, Any], path: Path) -> Iterator[tuple[str, str,
     yield from sorted(flat, key=lambda entry: entry[1] not in KEYS.get(entry[0], {}))
 
 
-def _holds_known(value: dict[Any, Any]) -> bool:
+def _holds_known(value: dict[object, object]) -> bool:
     return any(_home_section(str(key)) is not None for key in value)
 
 
@@ -438,7 +438,7 @@ def _home_section(key: str) -> str | None:
     return homes[0] if len(homes) == 1 else None
 
 
-def _convert_value(value: Any, kind: Any, path: Path, dotted: str) -> Any:
+def _convert_value(value: object, kind: Any, path: Path, dotted: str) -> object:
     if value is None:
         return None
     try:

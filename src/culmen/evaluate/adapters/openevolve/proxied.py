@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from types import TracebackType
-from typing import Any
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Scoring, Status
@@ -48,7 +47,7 @@ class JailedChild:
     """One of the two children: its channel, its number, and the future of its end."""
 
     def __init__(
-        self, jail: Jail, log: OutputLog, line: socket.socket, task: Task, seed: int, **job: Any
+        self, jail: Jail, log: OutputLog, line: socket.socket, task: Task, seed: int, **job: object
     ) -> None:
         self._jail, self.number, self.stands = jail, 0, False
         self.channel, theirs = socket.socketpair()
@@ -362,8 +361,8 @@ async def _describe_difference(
     if are_outcomes_alike(there, here):
         return ""
     return (
-        f"its initial program scores {_score_or_failure(there[0])} behind a proxy and {_score_or_failure(here[0])} in "
-        "the same process"
+        f"its initial program scores {_score_or_failure(there[0])} behind a proxy and "
+        f"{_score_or_failure(here[0])} in the same process"
     )
 
 
@@ -385,7 +384,7 @@ def are_outcomes_alike(
     return low - slack <= min(scores) and max(scores) <= high + slack
 
 
-def _outcome_shape(verdict: EvaluationOutcome) -> tuple[Any, ...]:
+def _outcome_shape(verdict: EvaluationOutcome) -> tuple[object, ...]:
     return verdict.metrics.keys(), bool(verdict.feedback), verdict.artifacts.keys()
 
 

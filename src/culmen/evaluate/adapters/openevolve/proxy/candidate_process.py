@@ -112,7 +112,7 @@ class _AnswerWriter(TypedWriter):
         super().__init__()
         self._objects = objects
 
-    def refer(self, value: Any) -> Any:
+    def refer(self, value: object) -> object:
         return {"$": "ref", "v": self._objects.make_handle(value)}
 
 
@@ -126,17 +126,17 @@ class _RequestReader(TypedReader):
         super().__init__()
         self._objects, self._at = objects, at
 
-    def _own(self, number: Any, _depth: int) -> Any:
+    def _own(self, number: int, _depth: int) -> object:
         return self._objects.object_by_number(number)
 
-    def _random(self, spec: Any, depth: int) -> Any:
+    def _random(self, spec: object, depth: int) -> object:
         return restore_generator(*self.revive(spec, depth + 1))
 
-    def _call(self, spec: Any, _depth: int) -> Any:
+    def _call(self, spec: tuple[int, str], _depth: int) -> object:
         number, name = spec
         objects, at = self._objects, self._at
 
-        def callback(*args: Any, **kwargs: Any) -> Any:
+        def callback(*args: object, **kwargs: object) -> object:
             question = _AnswerWriter(objects).encode([number, list(args), kwargs])
             kind, payload = at.ask(Operation.CALL_BACK, question)
             if kind == ReplyKind.EXCEPTION:
@@ -146,7 +146,7 @@ class _RequestReader(TypedReader):
         callback.__name__ = callback.__qualname__ = name
         return callback
 
-    marks: ClassVar[dict[str, Callable[..., Any]]] = {
+    marks: ClassVar[dict[str, Callable[..., object]]] = {
         **TypedReader.marks,
         "own": _own,
         "random": _random,
@@ -311,7 +311,7 @@ def _seed_later_process(seed: str) -> None:
     The numbers depend on the evaluation's random seed alone.
     """
     random.seed(seed)
-    numpy: Any = sys.modules.get("numpy")
+    numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(random.getrandbits(32))
 

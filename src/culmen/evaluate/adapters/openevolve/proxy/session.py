@@ -60,7 +60,7 @@ class ProxySession:
             settings = json.load(file)
         self._accepted, self._learning = frozenset(settings["accept"]), bool(settings["learn"])
         self._noted: set[str] = set()
-        self._exports: list[Callable[..., Any]] = []
+        self._exports: list[Callable[..., object]] = []
         self.life, self.objects = 0, remote_objects.RemoteObjects(self)
         self._modules: list[tuple[RemoteHandle, str, str]] = []
         self.seeds: JsonObject = {}
@@ -147,7 +147,7 @@ class ProxySession:
         name: str,
         open_kinds: frozenset[str],
         methods: frozenset[str] = frozenset(),
-    ) -> Any:
+    ) -> object:
         """An attribute of an object of the candidate.
 
         A method is called without fetching it first.
@@ -157,7 +157,7 @@ class ProxySession:
         if name not in methods:
             return self.ask(Operation.GET_ATTRIBUTE, remote, name, key=name, open_kinds=open_kinds)
 
-        def call(args: tuple[Any, ...], kwargs: JsonObject) -> Any:
+        def call(args: tuple[object, ...], kwargs: JsonObject) -> object:
             return self.ask(Operation.CALL, remote, name, args, kwargs, key=f"{name}()")
 
         return remote_objects.make_function(call, name)
@@ -168,7 +168,7 @@ class ProxySession:
     def ask(
         self,
         kind: Operation,
-        *content: Any,
+        *content: object,
         key: str,
         open_kinds: frozenset[str] = frozenset(),
         fds: tuple[int, ...] = (),
@@ -240,7 +240,7 @@ class ProxySession:
     # -- answering
     # ------------------------------------------------------------------------------
 
-    def export_function(self, function: Callable[..., Any]) -> int:
+    def export_function(self, function: Callable[..., object]) -> int:
         """A number by which the candidate may call a function of the evaluator."""
         self._exports.append(function)
         return len(self._exports) - 1
@@ -337,7 +337,7 @@ class _Writer(connection.TypedWriter):
         super().__init__()
         self._session = session
 
-    def refer(self, value: Any) -> Any:
+    def refer(self, value: object) -> object:
         remote = value if isinstance(value, RemoteHandle) else remote_objects.remote_of(value)
         if remote is not None:
             return {"$": "own", "v": self._session.current_number(remote)}
@@ -360,7 +360,7 @@ class _Reader(connection.TypedReader):
         super().__init__()
         self._session, self._key, self._open = session, key, open_kinds
 
-    def resolve(self, spec: Any) -> Any:
+    def resolve(self, spec: tuple[object, str, object]) -> object:
         number, kind, family = spec
         if type(number) is not int or kind not in remote_objects.KINDS or type(family) is not int:
             raise wire.WireError("an invalid reference")
