@@ -18,7 +18,7 @@ import pytest
 
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Status
-from culmen.evaluate.adapters.spoken import SpokenProgram
+from culmen.evaluate.adapters.spoken import ProgramEvaluator
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles import load
 
@@ -125,7 +125,7 @@ def test_what_a_program_says_before_an_answer_is_told_with_that_answer(
         "    print('judging', number, file=sys.stderr, flush=True)\n"
         "    print(json.dumps({'id': number, 'score': 1}), flush=True)\n"
     )
-    program = SpokenProgram([sys.executable, str(tmp_path / "judge.py")])
+    program = ProgramEvaluator([sys.executable, str(tmp_path / "judge.py")])
     for number in range(2000):
         program.ask(json.dumps({"id": number}).encode() + b"\n")
         assert capsys.readouterr().out == f"judging {number}\n"

@@ -47,19 +47,19 @@ def read_folder(folder: Path, goal: str = "") -> Task:
         raise TaskError(
             "tasks of several steps or containers are not run", where=str(file), fix=fix
         )
-    place: JsonObject = table.get("environment", {})
+    environment: JsonObject = table.get("environment", {})
     solve, verify = (
         float(table.get(name, {}).get("timeout_sec", _SECONDS)) for name in ("agent", "verifier")
     )
-    image = place.get("docker_image") or f"localhost/harbor-{folder.name.lower()}"
-    memory = int(place.get("memory_mb", 2048))
+    image = environment.get("docker_image") or f"localhost/harbor-{folder.name.lower()}"
+    memory = int(environment.get("memory_mb", 2048))
     words = (
         f"{SCHEME}{image}",
         str(folder),
         str(solve),
         str(verify),
         str(memory),
-        str(math.ceil(place.get("cpus", 1))),
+        str(math.ceil(environment.get("cpus", 1))),
     )
     files, note = reading.evaluator_files(file, (folder / "solution").rglob("*"))
     evaluator = Evaluator(
@@ -175,11 +175,11 @@ class HarborJudge:
         tested = self._exec_in_container(
             name, f"exec {_shell_command('/tests/test.sh')}", seconds=self._verify
         )
-        told = self._exec_in_container(
+        reward = self._exec_in_container(
             name, "cat /logs/verifier/reward.json 2>/dev/null || cat /logs/verifier/reward.txt"
         )
-        said = f"{solved.stdout[-_KEPT:]}\n{tested.stdout[-_KEPT:]}".strip()
-        return {**_parse_reward(told.stdout), "feedback": said}
+        output = f"{solved.stdout[-_KEPT:]}\n{tested.stdout[-_KEPT:]}".strip()
+        return {**_parse_reward(reward.stdout), "feedback": output}
 
     def _exec_in_container(
         self, name: str, line: str, text: str = "", seconds: float = 60.0
@@ -221,12 +221,14 @@ def _parse_reward(text: str) -> JsonObject:
     A number, or an object of numbers with `reward` or a single key.
     """
     try:
-        found = json.loads(text)
+        reward = json.loads(text)
     except ValueError:
         return {"score": None}
-    if isinstance(found, dict):
+    if isinstance(reward, dict):
         return {
-            "score": found.get("reward", next(iter(found.values())) if len(found) == 1 else None),
-            "metrics": found,
+            "score": reward.get(
+                "reward", next(iter(reward.values())) if len(reward) == 1 else None
+            ),
+            "metrics": reward,
         }
-    return {"score": found}
+    return {"score": reward}

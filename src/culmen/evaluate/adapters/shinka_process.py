@@ -26,7 +26,7 @@ CONTRACT = (
     'and metrics.json, {"combined_score": number, "public": {...}, "text_feedback": text}, '
     "into results_dir"
 )
-_MOST = 16 << 20  # bytes of a file of results
+_MAX_BYTES = 16 << 20  # bytes of a file of results
 _ARGUMENTS = {"program_path", "results_dir"}
 
 
@@ -87,9 +87,9 @@ def _is_main_callable(module: ModuleType) -> bool:
     parameters = inspect.signature(main).parameters
     return parameters.keys() >= _ARGUMENTS and all(
         name in _ARGUMENTS
-        or one.default is not one.empty
-        or one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
-        for name, one in parameters.items()
+        or parameter.default is not parameter.empty
+        or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        for name, parameter in parameters.items()
     )
 
 
@@ -108,16 +108,16 @@ def _as_script(path: str, program: str, results: str) -> None:
 
 def _read_result_file(path: Path) -> JsonObject:
     try:
-        if path.stat().st_size > _MOST:
-            raise BrokenContract(f"{path.name} is larger than {_MOST} bytes")
-        found = json.loads(path.read_text(encoding="utf-8"))
+        if path.stat().st_size > _MAX_BYTES:
+            raise BrokenContract(f"{path.name} is larger than {_MAX_BYTES} bytes")
+        results = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BrokenContract(f"evaluate.py ended without a {path.name}") from None
     except (ValueError, RecursionError) as error:
         raise BrokenContract(f"{path.name} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise BrokenContract(f"{path.name} holds no object but a {type(found).__name__}")
-    return found
+    if not isinstance(results, dict):
+        raise BrokenContract(f"{path.name} holds no object but a {type(results).__name__}")
+    return results
 
 
 def _public_results(correct: JsonObject, metrics: JsonObject) -> tuple[JsonObject, JsonObject]:
@@ -126,24 +126,24 @@ def _public_results(correct: JsonObject, metrics: JsonObject) -> tuple[JsonObjec
     Models may see everything that is kept.
     """
     public = metrics.get("public")
-    found = {**(public if isinstance(public, dict) else {})}
-    found |= {key: value for key, value in metrics.items() if isinstance(value, int | float)}
+    results = {**(public if isinstance(public, dict) else {})}
+    results |= {key: value for key, value in metrics.items() if isinstance(value, int | float)}
     artifacts = {
-        key: found.pop(key)
-        for key, value in list(found.items())
+        key: results.pop(key)
+        for key, value in list(results.items())
         if not isinstance(value, int | float)
     }
     if text := metrics.get("text_feedback"):
-        found["text_feedback"] = str(text)
-    found.pop("combined_score", None)
+        results["text_feedback"] = str(text)
+    results.pop("combined_score", None)
     if not correct["correct"]:
         return {
-            **found,
+            **results,
             "error": str(correct.get("error") or "correct.json says false"),
         } | _NONE, artifacts
     if "combined_score" not in metrics:
         raise BrokenContract("metrics.json has no combined_score")
-    return {**found, "combined_score": metrics["combined_score"]}, artifacts
+    return {**results, "combined_score": metrics["combined_score"]}, artifacts
 
 
 _NONE: JsonObject = {"combined_score": None}

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from culmen.evaluate.cluster.remote import Carrier
 
 
-def make(
+def make_backend(
     choice: BackendChoice,
     task: Task,
     workers: int,
     require: str | None = None,
     scoring: Scoring | None = None,
-    tell: Callable[[str], None] | None = None,
+    on_message: Callable[[str], None] | None = None,
     *,
     level: str | None = None,
 ) -> Backend:
@@ -61,20 +61,20 @@ def make(
     from culmen.evaluate.cluster.remote import RemoteBackend
 
     return RemoteBackend(
-        task, workers, _make_carrier(choice, workers, tell), require, scoring=scoring
+        task, workers, _make_carrier(choice, workers, on_message), require, scoring=scoring
     )
 
 
 def _make_carrier(
-    choice: BackendChoice, workers: int, tell: Callable[[str], None] | None
+    choice: BackendChoice, workers: int, on_message: Callable[[str], None] | None
 ) -> Carrier:
     if choice.name == "ray":
         from culmen.evaluate.cluster.ray import RayCarrier
 
-        return RayCarrier(choice, tell)
+        return RayCarrier(choice, on_message)
     from culmen.evaluate.cluster.slurm import SlurmCarrier
 
-    return SlurmCarrier(choice, workers, tell)
+    return SlurmCarrier(choice, workers, on_message)
 
 
 # The backend and the resources of an evaluation: read from the command line, kept with the run.
@@ -108,7 +108,7 @@ def parse_backend_choice(
     """
     if name is None and address is None and settings is None and old is None and not defaults:
         return None
-    given = _parse_pairs(settings)
+    pairs = _parse_pairs(settings)
     first = old or _with_settings(
         BackendChoice(), _flatten_resources(defaults), "task.toml [resources]"
     )
@@ -119,7 +119,7 @@ def parse_backend_choice(
         choice = msgspec.structs.replace(choice, name="ray")
     if address is not None:
         choice = msgspec.structs.replace(choice, address=address)
-    choice = _with_settings(choice, given, "--backend-set")
+    choice = _with_settings(choice, pairs, "--backend-set")
     _validate_choice(choice)
     return None if choice == BackendChoice() and old is None else choice
 
@@ -128,13 +128,13 @@ def as_choice(value: object) -> BackendChoice:
     """A choice from an argument of `Study` or from a journal: a name, mapping, choice or None."""
     if isinstance(value, BackendChoice):
         return value
-    found = (
+    choice = (
         BackendChoice(name=value)
         if isinstance(value, str)
         else msgspec.convert(value or {}, BackendChoice)
     )
-    _validate_choice(found)
-    return found
+    _validate_choice(choice)
+    return choice
 
 
 def usual_workers(backend: object) -> int:
@@ -196,14 +196,14 @@ def _flatten_resources(table: Mapping[str, object]) -> dict[str, str]:
     return flat | {f"custom.{name}": str(value) for name, value in items}
 
 
-def _with_settings(choice: BackendChoice, given: Mapping[str, str], where: str) -> BackendChoice:
+def _with_settings(choice: BackendChoice, pairs: Mapping[str, str], where: str) -> BackendChoice:
     needs, fields, texts = (
         msgspec.structs.asdict(choice.needs),
         JsonObject(),
         dict(choice.texts),
     )
     needs["custom"] = dict(needs["custom"])
-    for name, value in given.items():
+    for name, value in pairs.items():
         if name in ("cpu", "gpu"):
             needs[name] = _parse_setting_number(name, value, where)
         elif name == "memory":

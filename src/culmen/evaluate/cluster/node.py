@@ -86,7 +86,7 @@ class NodeEvaluator:
         self._cases: dict[str, Case] = {}
         self._epoch = 0
         self._running: dict[str, asyncio.Task[NodeReply]] = {}
-        self._folder, self._lock = _own_folder()
+        self._folder, self._lock = _create_own_folder()
         self._renewing = asyncio.Lock()
         self._rested = time.monotonic()
 
@@ -159,10 +159,10 @@ class NodeEvaluator:
     async def next_questions(self) -> list[tuple[str, bytes]]:
         """Questions since the last call, each with a key; waits a while for the first."""
         try:
-            found = [await asyncio.wait_for(self._outbox.get(), _LISTEN_SECONDS)]
+            questions = [await asyncio.wait_for(self._outbox.get(), _LISTEN_SECONDS)]
         except TimeoutError:
             return []
-        return found + self.questions_now()
+        return questions + self.questions_now()
 
     def questions_now(self) -> list[tuple[str, bytes]]:
         """Questions since the last call, without waiting."""
@@ -184,14 +184,15 @@ class NodeEvaluator:
         if candidate.id != job.id or (job.case and case is None):
             return NodeReply(lost="damaged")
         try:
-            seen = await backend.evaluate(candidate, case, job.seed, certify=job.certify)
+            observation = await backend.evaluate(candidate, case, job.seed, certify=job.certify)
         except UserError as error:
             return messages.error_reply(error)
-        if seen.status is Status.LOST:
-            seen = msgspec.structs.replace(
-                seen, feedback=f"{seen.feedback}\non node {os.uname().nodename}".strip()
+        if observation.status is Status.LOST:
+            observation = msgspec.structs.replace(
+                observation,
+                feedback=f"{observation.feedback}\non node {os.uname().nodename}".strip(),
             )
-        return NodeReply(observation=seen)
+        return NodeReply(observation=observation)
 
     async def _renew_for_epoch(self, backend: LocalBackend, epoch: int) -> None:
         async with self._renewing:
@@ -221,10 +222,10 @@ def forget_secrets() -> None:
         del os.environ[name]
 
 
-def _own_folder() -> tuple[Path, int]:
+def _create_own_folder() -> tuple[Path, int]:
     """A new private folder and the descriptor of its lock; folders of dead owners are removed."""
-    place = Path(tempfile.gettempdir())
-    for old in place.glob(f"{_PREFIX}*"):
+    parent = Path(tempfile.gettempdir())
+    for old in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             lock = os.open(old / "lock", os.O_RDWR)
             try:
@@ -268,11 +269,11 @@ class NodeActor:
             return messages.dump_struct(NodeReply(lost="no_evaluator"))
         return await self._node.evaluate(number, job, seconds)
 
-    async def asked(self) -> list[tuple[str, bytes]]:
+    async def next_questions(self) -> list[tuple[str, bytes]]:
         """See `NodeEvaluator`."""
         return await self._node.next_questions()
 
-    async def answer(self, key: str, reply: bytes) -> None:
+    async def deliver_reply(self, key: str, reply: bytes) -> None:
         """See `NodeEvaluator`."""
         self._node.deliver_reply(key, reply)
 

@@ -42,7 +42,7 @@ class Lost(Exception):
     """
 
 
-Asked = Callable[[str, bytes], Awaitable[bytes]]
+QuestionHandler = Callable[[str, bytes], Awaitable[bytes]]
 
 
 async def answer_without_backend(_key: str, _question: bytes) -> bytes:
@@ -67,7 +67,7 @@ class Carrier(Protocol):
 
     retries: int
     terms: bytes
-    asked: Asked
+    answer_question: QuestionHandler
 
     async def open(self, parcel: bytes, name: str) -> bytes: ...
 
@@ -159,7 +159,10 @@ class RemoteBackend:
             self.scoring,
             self.seconds,
         )
-        self._carrier.terms, self._carrier.asked = messages.dump_struct(terms), self._reply_to_node
+        self._carrier.terms, self._carrier.answer_question = (
+            messages.dump_struct(terms),
+            self._reply_to_node,
+        )
         parcel = messages.pack_task(self.task)
         try:
             first = self._parse_reply(

@@ -30,7 +30,7 @@ from culmen.core.json import JsonObject
 from culmen.core.options import BackendChoice
 from culmen.evaluate.cluster import messages
 from culmen.evaluate.cluster.messages import NodeReply, NodeTerms
-from culmen.evaluate.cluster.remote import NODE_SLOTS, Asked, Lost, answer_without_backend
+from culmen.evaluate.cluster.remote import NODE_SLOTS, Lost, QuestionHandler, answer_without_backend
 from culmen.evaluate.cluster.slurm_worker import BEAT, LAPSE, Spool, serve_jobs
 from culmen.evaluate.jail import probes
 
@@ -311,18 +311,20 @@ def command_environment(texts: Mapping[str, str]) -> dict[str, str]:
 def submitit_options(choice: BackendChoice, slots: int, name: str) -> JsonObject:
     """submitit's options for one job with this number of slots."""
     needs, cores = choice.needs, max(1, math.ceil(choice.needs.cpu * slots))
-    found: JsonObject = {"job_name": name, "time": choice.minutes, "cpus_per_task": cores}
+    options: JsonObject = {"job_name": name, "time": choice.minutes, "cpus_per_task": cores}
     if needs.gpu:
-        found["gpus_per_node"] = math.ceil(needs.gpu * slots)
+        options["gpus_per_node"] = math.ceil(needs.gpu * slots)
     if needs.memory:
-        found["mem"] = f"{math.ceil(needs.memory * slots / 2**20)}M"
+        options["mem"] = f"{math.ceil(needs.memory * slots / 2**20)}M"
     if needs.custom:
-        found["gres"] = ",".join(
+        options["gres"] = ",".join(
             f"{kind}:{math.ceil(n * slots)}" for kind, n in needs.custom.items()
         )
-    found |= {key: value for key, value in choice.texts.items() if key not in ("cluster", "folder")}
-    found["srun_args"] = [f"--cpus-per-task={cores}"]  # since 22.05 a step does not inherit it
-    return found | {"additional_parameters": {"no_requeue": True, "signal": _NO_SIGNAL}}
+    options |= {
+        key: value for key, value in choice.texts.items() if key not in ("cluster", "folder")
+    }
+    options["srun_args"] = [f"--cpus-per-task={cores}"]  # since 22.05 a step does not inherit it
+    return options | {"additional_parameters": {"no_requeue": True, "signal": _NO_SIGNAL}}
 
 
 def _make_executor(real: bool, folder: str, visible: Mapping[str, str]) -> JobExecutor:
@@ -360,8 +362,8 @@ def _refusals_as_user_errors() -> Iterator[None]:
             line.removeprefix("sbatch: ").removeprefix("error: ").strip()
             for line in str(error).splitlines()
         ]
-        said = [line.removeprefix("Batch job submission failed: ") for line in lines if line]
-        what = "; ".join(dict.fromkeys(said)) or type(error).__name__
+        refusals = [line.removeprefix("Batch job submission failed: ") for line in lines if line]
+        what = "; ".join(dict.fromkeys(refusals)) or type(error).__name__
         fix = "ask for what the cluster has with --backend-set; then culmen resume"
         raise UserError(f"Slurm refuses: {what}", where="--backend slurm", fix=fix) from None
 
@@ -378,20 +380,20 @@ class SlurmJobs:
         queue: JobQueue,
         wanted: int,
         wait: float,
-        lose: Callable[[Iterable[str], str], None],
-        tell: Callable[[str], None],
+        on_lost: Callable[[Iterable[str], str], None],
+        on_message: Callable[[str], None],
     ) -> None:
         self._spool, self._queue, self._wanted, self._wait = spool, queue, max(1, wanted), wait
-        self._lose, self._tell = lose, tell
+        self._on_lost, self._on_message = on_lost, on_message
         # the workers of a job: one, unless Slurm restarted it
         self._jobs: dict[str, list[str]] = {}
         self._states: dict[str, JobState] = {}
         self._running: dict[str, float] = {}  # since when jobs run that have no worker yet
         self._left: set[str] = set()
         self._count = self._stillborn = self._hopeless = 0
-        self._alone = self._told_at = time.monotonic()
+        self._alone = self._last_message_at = time.monotonic()
         self._not_before, self._delay, self._refused = 0.0, 1.0, ""
-        self._told = ""
+        self._last_message = ""
         self.pause = _SOONEST
 
     @property
@@ -408,7 +410,7 @@ class SlurmJobs:
         """Admit a worker; an earlier worker of the same job is removed."""
         workers = self._jobs[worker.partition(".")[0]]
         for old in workers:
-            self._lose(self._spool.expel_worker(old), "job_restarted")
+            self._on_lost(self._spool.expel_worker(old), "job_restarted")
         workers.append(worker)
         self._stillborn = 0
         self._spool.admit_worker(worker)
@@ -451,7 +453,9 @@ class SlurmJobs:
                 raise
             except UserError as error:
                 if error.what != self._refused:
-                    self._tell(f"Slurm has {len(self._jobs)} of {self._wanted} jobs. {error.what}.")
+                    self._on_message(
+                        f"Slurm has {len(self._jobs)} of {self._wanted} jobs. {error.what}."
+                    )
                 self._refused = error.what
                 self._put_off()
             else:
@@ -493,11 +497,11 @@ class SlurmJobs:
         return time.monotonic() - self._running.setdefault(job, time.monotonic()) > _BEGIN_SECONDS
 
     def _end_job(self, job: str, now: JobState) -> None:
-        workers, words = self._jobs.pop(job), self._queue.forget(job)
+        workers, stderr = self._jobs.pop(job), self._queue.forget(job)
         self._states.pop(job, None)
         self._running.pop(job, None)
         for worker in workers:
-            self._lose(self._spool.expel_worker(worker), now.loss_reason)
+            self._on_lost(self._spool.expel_worker(worker), now.loss_reason)
         if workers:
             self._delay = 1.0
             return
@@ -505,12 +509,12 @@ class SlurmJobs:
         if any(self._jobs.values()):
             self._put_off()  # one node is broken, others work
         elif self._stillborn >= _STILLBORN:
-            raise self._stillborn_error(now, words)
+            raise self._stillborn_error(now, stderr)
 
-    def _stillborn_error(self, now: JobState, words: str) -> Unavailable:
-        lines = [line.strip() for line in words.splitlines() if line.strip()]
-        said = [line for line in lines if not line.startswith(("srun:", "slurmstepd"))] or lines
-        last = said[-1:] or [f"the last one wrote nothing to {self._spool.root}"]
+    def _stillborn_error(self, now: JobState, stderr: str) -> Unavailable:
+        lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+        output = [line for line in lines if not line.startswith(("srun:", "slurmstepd"))] or lines
+        last = output[-1:] or [f"the last one wrote nothing to {self._spool.root}"]
         state = f"{now.state}{f' on {now.node}' if now.node else ''}"
         fix = (
             "see that nodes have the same culmen and Python, and write to that folder "
@@ -539,11 +543,11 @@ class SlurmJobs:
                 f"Slurm will never start these jobs: {why}", where="--backend slurm", fix=fix
             )
         if time.monotonic() - self._alone > self._wait:
-            stands = self._refused or (queue_summary(self._states) if self._states else "no jobs")
+            state = self._refused or (queue_summary(self._states) if self._states else "no jobs")
             fix = (
                 "culmen resume, later; or ask for less, or wait longer: --backend-set wait=SECONDS"
             )
-            raise Unavailable(f"no worker for {self._wait:g} s: {stands}", where="Slurm", fix=fix)
+            raise Unavailable(f"no worker for {self._wait:g} s: {state}", where="Slurm", fix=fix)
 
     def _report_queue(self, silent: bool) -> None:
         """Report changes of the queue: always while no worker runs, else rarely."""
@@ -552,12 +556,16 @@ class SlurmJobs:
         text = "Slurm does not answer."
         if not silent:
             prefix = "Waiting for Slurm" if waits and not working else "Slurm"
-            news = self._states and (waits or (working and self._told))
+            news = self._states and (waits or (working and self._last_message))
             text = f"{prefix}: {queue_summary(self._states)}." if news else ""
-        if not text or text == self._told or (working and waits and now - self._told_at < _SELDOM):
+        if (
+            not text
+            or text == self._last_message
+            or (working and waits and now - self._last_message_at < _SELDOM)
+        ):
             return
-        self._told, self._told_at = text, now
-        self._tell(text)
+        self._last_message, self._last_message_at = text, now
+        self._on_message(text)
 
 
 def hopeless_reason(jobs: Mapping[str, JobState]) -> str:
@@ -587,11 +595,11 @@ class SlurmCarrier:
     """See `remote.Carrier`; `workers` is the number of evaluations at once, over all jobs."""
 
     def __init__(
-        self, choice: BackendChoice, workers: int, tell: Callable[[str], None] | None = None
+        self, choice: BackendChoice, workers: int, on_message: Callable[[str], None] | None = None
     ) -> None:
         self.retries, self.terms = choice.retries, b""
-        self.asked: Asked = answer_without_backend
-        self._choice, self._tell = choice, tell or (lambda _: None)
+        self.answer_question: QuestionHandler = answer_without_backend
+        self._choice, self._on_message = choice, on_message or (lambda _: None)
         self._slots = min(NODE_SLOTS, choice.slots or math.ceil(workers / max(1, choice.jobs)))
         home = choice.texts.get("folder") or str(Path.home() / ".cache/culmen/slurm")
         self._spool = Spool(Path(home).expanduser().resolve() / secrets.token_hex(8))
@@ -622,7 +630,7 @@ class SlurmCarrier:
             choice.jobs,
             choice.wait or WAIT_SECONDS,
             self._mark_lost,
-            self._tell,
+            self._on_message,
         )
         self._jobs, self._first = jobs, asyncio.get_running_loop().create_future()
         self._tasks.append(asyncio.create_task(self._serve_workers(jobs, self._first)))
@@ -647,7 +655,7 @@ class SlurmCarrier:
         """Seconds of a job in which its worker takes new evaluations."""
         life, seconds = 60.0 * self._choice.minutes or math.inf, self._agreed_terms.seconds
         if life < seconds:
-            self._tell(
+            self._on_message(
                 f"Note: one evaluation may take {seconds:.0f} s, and a job ends after {life:.0f} s "
                 f"(--backend-set minutes={self._choice.minutes}): what it holds then is tried "
                 "again."
@@ -707,10 +715,10 @@ class SlurmCarrier:
                     beaten = time.monotonic()
                     self._write_pulse_and_terms()
                 self._answer_questions()
-                found = self._collect_answers() + self._admit_workers(jobs, first)
+                news = self._collect_answers() + self._admit_workers(jobs, first)
                 if jobs.notice_departures():
                     self._news.set()
-                pause = _PAUSE if found or self._waiting else min(pause * 1.5, 1.0)
+                pause = _PAUSE if news or self._waiting else min(pause * 1.5, 1.0)
                 await asyncio.sleep(pause)
         except UserError as error:
             self._trouble = error
@@ -756,20 +764,20 @@ class SlurmCarrier:
                 task.add_done_callback(self._replying.discard)
 
     async def _reply_to_question(self, key: str, question: bytes) -> None:
-        reply = await self.asked(key, question)
+        reply = await self.answer_question(key, question)
         if self._spool.root.exists():
             self._spool.write_file(f"replies/{key}", reply)
 
     def _collect_answers(self) -> int:
-        found = self._spool.list_names("done")
-        for number in found:
+        numbers = self._spool.list_names("done")
+        for number in numbers:
             answer = self._spool.read_file(f"done/{number}")
             self._spool.remove_file(f"done/{number}")
             self._spool.remove_file(f"cancel/{number}")
             future = self._waiting.get(number)
             if answer is not None and future is not None and not future.done():
                 future.set_result(answer)
-        return len(found)
+        return len(numbers)
 
     def _mark_lost(self, numbers: Iterable[str], reason: str) -> None:
         """Mark these evaluations as lost, except those already answered."""

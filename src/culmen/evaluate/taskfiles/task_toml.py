@@ -222,8 +222,8 @@ def guess_form(module: reading.Module, path: Path) -> Form:
     `score(call)`: serve; `score(...)`: call; `evaluate(path)`: legacy.
     """
     if "score" in module.names:
-        found = module.names["score"]
-        return "serve" if "call" in (*(found.params or ()), *found.optional) else "call"
+        definition = module.names["score"]
+        return "serve" if "call" in (*(definition.params or ()), *definition.optional) else "call"
     if module.may_define("evaluate") or shinka.detect_contract(module):
         return "legacy"
     near = closest_name("score", module.names) or closest_name("evaluate", module.names)
@@ -241,11 +241,11 @@ def check_scorer(form: str, module: reading.Module, path: Path) -> None:
         if not shinka.detect_contract(module):
             reading.require_function(module, "evaluate", path, "define evaluate(program_path)")
         return
-    found = reading.require_function(
+    definition = reading.require_function(
         module, "score", path, f"define score({'call' if form == 'serve' else 'output'})"
     )
-    where = f"{path}:{found.line}"
-    for name in found.params or ():
+    where = f"{path}:{definition.line}"
+    for name in definition.params or ():
         if name not in SCORE_ARGUMENTS:
             fix = one_of(name, SCORE_ARGUMENTS)
             raise TaskError(f"score asks for an unknown argument '{name}'", where=where, fix=fix)
@@ -301,8 +301,8 @@ def _imported_part(source: TaskToml, form: str, seeds: Seeds) -> str:
             f"no part is called '{name}'", "evaluator", "module", one_of(name, seeds[0])
         )
     for number, seed in enumerate(seeds, 1):
-        place = f"{name} of initial program {number}" if len(seeds) > 1 else name
-        where = Path(f"{source.path.parent}/{place}")
+        label = f"{name} of initial program {number}" if len(seeds) > 1 else name
+        where = Path(f"{source.path.parent}/{label}")
         module = reading.parse_module(seed[name], str(where))
         reading.require_function(
             module, entry, where, f"define it, or set [evaluator] entry in {source.path.name}"
@@ -367,7 +367,7 @@ def _build_multi_objective(source: TaskToml) -> Objective:
         fix = 'name what is optimised: [objectives], then for instance accuracy = "max"'
         raise source.error_at_key("constraints need [objectives]", "", "constraints", fix)
     try:
-        limits = tuple(parse_constraint(each) for each in table.constraints)
+        limits = tuple(parse_constraint(constraint) for constraint in table.constraints)
         return Objective(metrics=parse_metric_goals(table.objectives), constraints=limits)
     except UserError as error:
         section = "" if error.where == "constraints" else "objectives"
@@ -435,9 +435,9 @@ def _run_defaults(source: TaskToml) -> dict[str, object]:
             raise source.error_at_key(
                 error.what, section, "budget", error.fix or 'write "evaluations=200"'
             ) from None
-    more = {"resources": source.table.resources, "presets": source.table.presets}
+    others = {"resources": source.table.resources, "presets": source.table.presets}
     return msgspec.to_builtins(source.table.defaults) | {
-        key: found for key, it in more.items() if (found := msgspec.to_builtins(it))
+        key: values for key, table in others.items() if (values := msgspec.to_builtins(table))
     }
 
 

@@ -55,10 +55,10 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     """The task of an example folder; raises `TaskError`."""
     programs = initial_programs(folder)
     if len(programs) != 1:
-        found = ", ".join(p.name for p in programs) or "none"
+        names = ", ".join(p.name for p in programs) or "none"
         fix = "keep one, or write a task.toml naming the initial programs"
         raise TaskError(
-            f"expected one initial_program.*, found {found}", where=str(folder), fix=fix
+            f"expected one initial_program.*, found {names}", where=str(folder), fix=fix
         )
     config = next((p for p in (folder / "config.yaml", folder / "config.yml") if p.is_file()), None)
     task = task_from_files(programs[0], folder / "evaluator.py", config, goal)
@@ -179,20 +179,20 @@ def _build_limits(settings: OpenEvolveConfig, config: Path | None) -> Limits:
 
 
 def _feature_dimensions(settings: OpenEvolveConfig) -> tuple[tuple[str, ...], str]:
-    given = settings.get("database", "feature_dimensions", [])
-    if isinstance(given, int):
+    dimensions = settings.get("database", "feature_dimensions", [])
+    if isinstance(dimensions, int):
         return (
             (),
-            f"database.feature_dimensions = {given} is a number, not a list of names: no "
+            f"database.feature_dimensions = {dimensions} is a number, not a list of names: no "
             "features are used",
         )
-    own = [name for name in given if name not in _BUILT_IN_FEATURES]
+    own = [name for name in dimensions if name not in _BUILT_IN_FEATURES]
     note = (
         f"feature dimensions {', '.join(own)} must be metrics that the evaluator returns"
         if own
         else ""
     )
-    return tuple(given), note
+    return tuple(dimensions), note
 
 
 def _fitness_note(evaluator: Path) -> str:
@@ -241,7 +241,7 @@ def _model_settings(settings: OpenEvolveConfig) -> tuple[JsonObject, str]:
 
 def _run_defaults(settings: OpenEvolveConfig, llm: JsonObject) -> JsonObject:
     """Run settings by culmen's names; only those in the file."""
-    found: JsonObject = {
+    defaults: JsonObject = {
         "iterations": settings.get("", "max_iterations"),
         "seed": settings.get("", "random_seed"),
         "workers": settings.get("evaluator", "parallel_evaluations"),
@@ -256,7 +256,7 @@ def _run_defaults(settings: OpenEvolveConfig, llm: JsonObject) -> JsonObject:
         or None,
         "settings": _search_settings(settings) or None,
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in defaults.items() if value is not None}
 
 
 def _search_settings(settings: OpenEvolveConfig) -> JsonObject:
@@ -442,14 +442,14 @@ def _convert_value(value: object, kind: Any, path: Path, dotted: str) -> object:
     if value is None:
         return None
     try:
-        made = msgspec.convert(value, kind, strict=False)
+        converted = msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
         what = f"wrong value: {str(error)[0].lower()}{str(error)[1:]}"
         raise TaskError(
             what, where=f"{path} ({dotted})", fix="correct the value or remove the key"
         ) from None
-    if isinstance(made, float) and not math.isfinite(made):
+    if isinstance(converted, float) and not math.isfinite(converted):
         raise TaskError(
             "the value must be finite", where=f"{path} ({dotted})", fix="write a number"
         )
-    return made
+    return converted

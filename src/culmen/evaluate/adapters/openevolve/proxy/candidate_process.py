@@ -68,11 +68,11 @@ class CandidateServer:
             rule = rule_of(kind, Side.EVALUATOR)
             if rule.descriptor:
                 return rule.handler(self._objects, at)
-            aside, *content = _RequestReader(self._objects, at).decode(payload)
-            if aside is not None:
-                for number, times in aside.get("drop", ()):
+            notices, *content = _RequestReader(self._objects, at).decode(payload)
+            if notices is not None:
+                for number, times in notices.get("drop", ()):
                     self._objects.drop_handles(number, times)
-                seed_generators(aside.get("seeds", {}))
+                seed_generators(notices.get("seeds", {}))
             value = rule.handler(self._objects, at, *content)
         except BaseException as error:  # noqa: BLE001 - the candidate's exception is raised in the evaluator
             return ReplyKind.EXCEPTION, self._encode_exception(error)
@@ -288,9 +288,9 @@ class Supervisor:
             kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for each in (self._channel, listener, *(c.peer for c in self._children.values())):
-                if each is not None:
-                    each.close()
+            for inherited in (self._channel, listener, *(c.peer for c in self._children.values())):
+                if inherited is not None:
+                    inherited.close()
             for fd in (self._alarm, self._wakeup, *(() if number else (LINE,))):
                 os.close(fd)
             if number:

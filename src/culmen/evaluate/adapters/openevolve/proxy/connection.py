@@ -87,7 +87,7 @@ class TypedReader(wire.ValueReader):
 
     def __init__(self) -> None:
         super().__init__()
-        self.odd = False
+        self.has_nonfinite = False
 
     def resolve(self, spec: tuple[object, str, object]) -> object:
         """The object of a reference; raise WireError if there is none."""
@@ -97,7 +97,7 @@ class TypedReader(wire.ValueReader):
         return self.resolve(spec)
 
     def _float(self, spec: object, depth: int) -> float:
-        self.odd = True
+        self.has_nonfinite = True
         return super()._float(spec, depth)
 
     def _tuple(self, spec: Iterable[object], depth: int) -> tuple:
@@ -124,7 +124,7 @@ class TypedReader(wire.ValueReader):
             raise WireError("not a plain number")
         with numpy.errstate(over="ignore"):
             number = numpy.dtype(name).type(plain)
-        self.odd = self.odd or not numpy.isfinite(number)
+        self.has_nonfinite = self.has_nonfinite or not numpy.isfinite(number)
         return number
 
     def _array(self, spec: object, depth: int) -> object:
@@ -132,12 +132,14 @@ class TypedReader(wire.ValueReader):
 
         array = super()._array(spec, depth)
         if array.dtype.kind in "fc" and not numpy.isfinite(array).all():
-            self.odd = True
+            self.has_nonfinite = True
         return array
 
     def _complex(self, spec: object, depth: int) -> complex:
         value = super()._complex(spec, depth)
-        self.odd = self.odd or not (math.isfinite(value.real) and math.isfinite(value.imag))
+        self.has_nonfinite = self.has_nonfinite or not (
+            math.isfinite(value.real) and math.isfinite(value.imag)
+        )
         return value
 
     marks: ClassVar[dict[str, Callable[..., object]]] = {
@@ -281,18 +283,18 @@ def random_state(value: Any) -> tuple[str, object] | None:
 def restore_generator(kind: str, state: Any) -> object:
     """The inverse of `random_state`."""
     if kind == "Random":
-        made = random.Random()
-        made.setstate((state[0], tuple(state[1]), state[2]))
-        return made
+        generator = random.Random()
+        generator.setstate((state[0], tuple(state[1]), state[2]))
+        return generator
     import numpy
 
     if kind == "RandomState":
         legacy = numpy.random.RandomState()
         legacy.set_state(state)
         return legacy
-    bits = getattr(numpy.random, state["bit_generator"])()
-    bits.state = state
-    return numpy.random.Generator(bits)
+    bit_generator = getattr(numpy.random, state["bit_generator"])()
+    bit_generator.state = state
+    return numpy.random.Generator(bit_generator)
 
 
 def seed_generators(seeds: JsonObject) -> None:
@@ -305,7 +307,7 @@ def seed_generators(seeds: JsonObject) -> None:
         numpy.random.seed(seeds["numpy"])
 
 
-def watch_seeding(tell: Callable[[str, object], None]) -> None:
+def watch_seeding(on_seed: Callable[[str, object], None]) -> None:
     """Call the callback with (module, seed) at every seeding of global generators here."""
 
     def watch(name: str, module: Any) -> None:
@@ -314,7 +316,7 @@ def watch_seeding(tell: Callable[[str, object], None]) -> None:
         def seeding(*args: object, **kwargs: object) -> object:
             result = seed(*args, **kwargs)
             value = [*args, *kwargs.values(), None][0]
-            tell(name, value)
+            on_seed(name, value)
             return result
 
         module.seed = seeding

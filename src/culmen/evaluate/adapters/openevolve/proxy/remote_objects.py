@@ -68,9 +68,9 @@ class RemoteHandle:
     __slots__ = ("__weakref__", "key", "life", "number", "origin")
 
     def __init__(
-        self, number: int, life: int, key: str, place: tuple[RemoteHandle, str] | None = None
+        self, number: int, life: int, key: str, origin: tuple[RemoteHandle, str] | None = None
     ) -> None:
-        self.number, self.life, self.key, self.origin = number, life, key, place
+        self.number, self.life, self.key, self.origin = number, life, key, origin
 
 
 class RemoteAccess(Protocol):
@@ -322,18 +322,18 @@ def remote_of(value: Any) -> RemoteHandle | None:
     return value._remote if kind in (RemoteIterator, RemoteAwaitable) else None
 
 
-def set_origin(stand_in: object, place: tuple[RemoteHandle, str]) -> None:
+def set_origin(stand_in: object, origin: tuple[RemoteHandle, str]) -> None:
     """Note the module and the name that define a stand-in's object."""
     remote = remote_of(stand_in)
     if remote is not None:
-        remote.origin = place
+        remote.origin = origin
 
 
 def make_function(call: Callable[..., object], name: str) -> object:
     """A function that hands its arguments to `call`."""
-    made = _MAKE["plain"](call)
-    made.__name__ = made.__qualname__ = name
-    return made
+    function = _MAKE["plain"](call)
+    function.__name__ = function.__qualname__ = name
+    return function
 
 
 def _forwarding_method(name: str) -> Callable[..., object]:
@@ -425,11 +425,11 @@ def _candidate_exception_class(
 
 def _exception_class_by_name(module: str, name: str) -> type[BaseException]:
     """The class of that name that is loaded here, or a new one."""
-    found = (
+    loaded = (
         getattr(sys.modules.get(module), name, None)
         if module.partition(".")[0] in _PACKAGES
         else None
     )
-    if isinstance(found, type) and issubclass(found, Exception | SystemExit | KeyboardInterrupt):
-        return found
+    if isinstance(loaded, type) and issubclass(loaded, Exception | SystemExit | KeyboardInterrupt):
+        return loaded
     return type(name if name.isidentifier() else "ProgramError", (Exception,), {})

@@ -95,17 +95,18 @@ class ProxySession:
                 about["doc"],
                 about["all"],
             )
-            things = [
-                (str(each), int(number), kind) for each, (number, kind, _) in about["names"].items()
+            definitions = [
+                (str(definition), int(number), kind)
+                for definition, (number, kind, _) in about["names"].items()
             ]
             for number, description in about["about"].items():
                 self.objects.add_description(number, description)
             self._modules.append((remote, name, part))
             names = {}
-            for each, number, kind in things:
-                if kind in ("function", "class") and not each.startswith("__"):
-                    names[each] = self.objects.stand_in_for(number, kind, 0, each)
-                    remote_objects.set_origin(names[each], (remote, each))
+            for definition, number, kind in definitions:
+                if kind in ("function", "class") and not definition.startswith("__"):
+                    names[definition] = self.objects.stand_in_for(number, kind, 0, definition)
+                    remote_objects.set_origin(names[definition], (remote, definition))
         except (TypeError, ValueError, OverflowError, LookupError, AttributeError):
             raise self.malformed_answer_error("import") from None
         return {"names": names, "remote": remote, "doc": doc, "all": every}
@@ -178,11 +179,11 @@ class ProxySession:
         Raises the candidate's exception, CrossingRefused for a value that may not cross,
         ProgramGone if the candidate's process ended.
         """
-        line = self._thread_connection()
-        aside = {"drop": self.objects.take_dropped(), "seeds": self._new_seeds()}
-        payload = _Writer(self).encode([aside if any(aside.values()) else None, *content])
+        peer = self._thread_connection()
+        notices = {"drop": self.objects.take_dropped(), "seeds": self._new_seeds()}
+        payload = _Writer(self).encode([notices if any(notices.values()) else None, *content])
         try:
-            answered, payload = line.ask(kind, payload, fds)
+            answered, payload = peer.ask(kind, payload, fds)
         except EOFError:
             self._over = True
             raise self._program_gone_error() from None
@@ -201,12 +202,12 @@ class ProxySession:
             self._restart_connection()
         if threading.get_ident() == self._owner:
             return self._main
-        line: PeerConnection | None = getattr(self._others, "line", None)
-        if line is None or line.broken:
-            line = self._others.line = PeerConnection(
+        own_connection: PeerConnection | None = getattr(self._others, "line", None)
+        if own_connection is None or own_connection.broken:
+            own_connection = self._others.line = PeerConnection(
                 self._open_further_connection(Operation.OPEN_THREAD), LIMIT, self._answer_callback
             )
-        return line
+        return own_connection
 
     def _open_further_connection(self, kind: Operation) -> socket.socket:
         """A further connection to the candidate.
@@ -233,7 +234,7 @@ class ProxySession:
             value = reader.decode(payload)
         except wire.WireError as error:
             raise self._refusal_error("bad_output", f"{key}: {error}") from None
-        if reader.odd:
+        if reader.has_nonfinite:
             self.admit_crossing(key, NOT_FINITE, "not_finite")
         return value
 

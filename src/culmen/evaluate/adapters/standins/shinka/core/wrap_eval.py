@@ -118,8 +118,8 @@ def run_shinka_eval(
             what = "NaN" if math.isnan(score) else f"inf ({score})"
             checks.record_failure(f"combined_score is {what}")
     except Exception as error:  # noqa: BLE001 - the contract: any exception makes an experiment incorrect
-        given = default_metrics_on_error or {}
-        metrics = {key: given.get(key, value) for key, value in DEFAULT_METRICS_ON_ERROR.items()}
+        defaults = default_metrics_on_error or {}
+        metrics = {key: defaults.get(key, value) for key, value in DEFAULT_METRICS_ON_ERROR.items()}
         checks.correct, checks.error = False, str(error)
     if "extra_data" in metrics:
         Path(results_dir).mkdir(parents=True, exist_ok=True)
