@@ -96,7 +96,7 @@ def test_the_task_lies_once_on_every_node_and_nowhere_afterwards(pair: Nodes, tm
 def test_a_resource_that_no_node_has_is_named(pair: Nodes, tmp_path: Path):
     task = kit_task(tmp_path)
     wanted = Needs(cpu=1, gpu=4, custom={"left": 1})
-    with pytest.raises(UserError, match=r"no node has GPU = 4; the most that one has is GPU = 0"):
+    with pytest.raises(UserError, match=r"no node has GPU = 4; the maximum on one node is GPU = 0"):
         using(task, choice(pair, needs=wanted, wait=2.0), lambda backend: on(backend, [PROGRAM]))
     both = Needs(custom={"left": 1, "right": 1})
     with pytest.raises(UserError, match="no node has all at once"):

@@ -344,7 +344,7 @@ def test_jobs_that_end_before_they_begin_end_the_session(cluster: Cluster, place
         finally:
             await backend.close()
 
-    with pytest.raises(Unavailable, match="CANCELLED: somebody cancelled them"):
+    with pytest.raises(Unavailable, match="CANCELLED: they were cancelled"):
         asyncio.run(whole())
 
 

@@ -23,7 +23,7 @@ SCHEME = "harbor:"
 SCRIPT = "solve.sh"
 WHY = "Harbor's verifier runs in the container that the candidate had before it"
 _STUB = "#!/bin/bash\n# does what the instruction says\n"
-_SECONDS = 600.0  # where the task names no time limit
+_SECONDS = 600.0  # if the task has no time limit
 _KEPT = 4000  # characters kept of the output of solution and tests
 _RIGHTS = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
 
@@ -123,7 +123,7 @@ class HarborJudge:
             )
             return self._run_and_test(name, parts)
         except subprocess.TimeoutExpired:
-            return {"score": None, "feedback": "the time limit of the task is over"}
+            return {"score": None, "feedback": "the task's time limit was exceeded"}
         finally:
             container.release_container(self._program, name, lock)
 

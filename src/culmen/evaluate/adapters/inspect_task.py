@@ -175,7 +175,7 @@ class InspectEvaluator:
         if chosen not in metrics:
             names = ", ".join(name for name in metrics if not name.endswith("_tokens")) or "none"
             fix = (
-                "name one: InspectEvaluator(..., scorer=NAME), and key=NAME where a scorer gives "
+                "name one: InspectEvaluator(..., scorer=NAME), and key=NAME if a scorer returns "
                 "several values"
             )
             raise SampleFailed(f"no score '{chosen}' on sample {sample.id}, only: {names}; {fix}")

@@ -83,7 +83,7 @@ def _check_evaluator(evaluator: Path) -> None:
         "define main(program_path, results_dir), which writes metrics.json and correct.json into "
         "results_dir"
     )
-    raise TaskError(f"{EVALUATOR} has no main and is no script", where=str(evaluator), fix=fix)
+    raise TaskError(f"{EVALUATOR} has no main and is not a script", where=str(evaluator), fix=fix)
 
 
 def _marker_mode(program: Path) -> str:

@@ -53,7 +53,7 @@ def install_stand_in() -> None:
 def check_evaluator(module: ModuleType, path: str) -> None:
     """Raise NameError for an evaluator that can be called neither way."""
     if not _is_main_callable(module) and "__main__" not in Path(path).read_text(encoding="utf-8"):
-        raise NameError("evaluate.py has no main(program_path, results_dir) and is no script")
+        raise NameError("evaluate.py has no main(program_path, results_dir) and is not a script")
 
 
 def evaluate_program(module: ModuleType, path: str, program: str) -> tuple[JsonObject, JsonObject]:
@@ -73,8 +73,8 @@ def evaluate_program(module: ModuleType, path: str, program: str) -> tuple[JsonO
     )
     if not isinstance(correct.get("correct"), bool):
         raise BrokenContract(
-            f"correct.json says correct = {str(correct.get('correct'))[:60]}, neither true nor "
-            "false"
+            f"correct.json has correct = {str(correct.get('correct'))[:60]}, which is neither true "
+            "nor false"
         )
     return _public_results(correct, metrics)
 
@@ -103,7 +103,7 @@ def _as_script(path: str, program: str, results: str) -> None:
         runpy.run_path(path, run_name="__main__")
     except SystemExit as error:
         if error.code not in (None, 0):
-            raise BrokenContract(f"evaluate.py left with status {error.code}") from None
+            raise BrokenContract(f"evaluate.py exited with status {error.code}") from None
 
 
 def _read_result_file(path: Path) -> JsonObject:
@@ -116,7 +116,7 @@ def _read_result_file(path: Path) -> JsonObject:
     except (ValueError, RecursionError) as error:
         raise BrokenContract(f"{path.name} is not JSON: {error}") from None
     if not isinstance(results, dict):
-        raise BrokenContract(f"{path.name} holds no object but a {type(results).__name__}")
+        raise BrokenContract(f"{path.name} holds a {type(results).__name__}, not an object")
     return results
 
 
@@ -139,7 +139,7 @@ def _public_results(correct: JsonObject, metrics: JsonObject) -> tuple[JsonObjec
     if not correct["correct"]:
         return {
             **results,
-            "error": str(correct.get("error") or "correct.json says false"),
+            "error": str(correct.get("error") or "correct.json has correct = false"),
         } | _NONE, artifacts
     if "combined_score" not in metrics:
         raise BrokenContract("metrics.json has no combined_score")

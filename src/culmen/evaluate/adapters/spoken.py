@@ -28,7 +28,7 @@ _KEPT = 20_000  # bytes kept of a program's standard error
 CONTRACT = (
     'the contract: each question is one JSON object with an "id"; its answer is one JSON '
     "object on one line with the "
-    'same "id" and a "score" (a number, or null for what is not acceptable), or with an '
+    'same "id" and a "score" (a number, or null if the candidate is not acceptable), or with an '
     '"error" (culmen docs tasks)'
 )
 Judge = Callable[..., JsonObject]
@@ -86,8 +86,8 @@ def url_fault(url: str) -> str:
     if parts.scheme == "http" and local and port:
         return ""
     return (
-        "it must be http://127.0.0.1:PORT/PATH (or localhost): culmen sends what candidates return "
-        "to no other host"
+        "it must be http://127.0.0.1:PORT/PATH (or localhost): culmen does not send candidates' "
+        "outputs to other hosts"
     )
 
 
@@ -115,7 +115,7 @@ def _parse_answer(line: bytes, number: int) -> JsonObject:
         raise ContractViolated(f"the evaluator's answer has no score: {_quote_line(line)}")
     for key in ("metrics", "artifacts"):
         if not isinstance(answer.get(key, {}), dict):
-            raise ContractViolated(f"the evaluator's {key} are no object: {_quote_line(line)}")
+            raise ContractViolated(f"the evaluator's {key} are not an object: {_quote_line(line)}")
     return answer
 
 

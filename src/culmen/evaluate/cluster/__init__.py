@@ -232,7 +232,7 @@ def _parse_setting_number(name: str, value: str, where: str) -> float:
         number = math.nan
     if not 0 <= number < math.inf:
         raise UserError(
-            f"{name} = '{value}' is no number from 0 on", where=where, fix=f"write {name}=1"
+            f"{name} = '{value}' is not a number from 0 upwards", where=where, fix=f"write {name}=1"
         )
     return number
 

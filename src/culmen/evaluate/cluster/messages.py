@@ -28,7 +28,7 @@ from culmen.evaluate.taskfiles.reading import evaluator_digest, file_sha256
 
 T = TypeVar("T")
 
-# between an evaluation's number and that of a question which its evaluator asks a model
+# between the number of an evaluation and that of a question of its evaluator to a model
 ASKED = "~"
 
 MAX_FILES, MAX_BYTES = 5000, 256 * 2**20
@@ -217,7 +217,9 @@ def _verify_evaluator_files(task: Task) -> None:
     for path in evaluator.options.get("readable", ()):
         if not os.path.exists(path):
             raise TaskError(
-                f"{path} is not there", where=_node_name(), fix="put it on every node, or share it"
+                f"{path} does not exist",
+                where=_node_name(),
+                fix="put it on every node, or share it",
             )
     folder = Path(evaluator.path).parent
     digests = {

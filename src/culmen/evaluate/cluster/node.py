@@ -74,8 +74,8 @@ class NodeAsker:
 class NodeEvaluator:
     """One task on one node; `begin` comes first, and every answer is bytes.
 
-    The bytes are a `messages.NodeReply`. `asked` fetches the questions of evaluators to models;
-    `answer` delivers the replies.
+    The bytes are a `messages.NodeReply`. `next_questions` returns the questions of evaluators to
+    models, and `deliver_reply` delivers the replies.
     """
 
     def __init__(self) -> None:

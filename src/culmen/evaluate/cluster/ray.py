@@ -37,9 +37,9 @@ _SEND_SECONDS = 600.0  # for the parcel, which may be large, over a slow connect
 _SHUTDOWN_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
 _SILENT_SECONDS = 5.0
-_LOOKS = 500  # most checks per second, over all waiting evaluations, whether to go on waiting
-_NAPS = 50  # nodes without an evaluator that one evaluation may meet in a row
-# how long an errand waits for the actor of its node, which loads packages when it starts
+_LOOKS = 500  # maximum of checks per second, over all waiting evaluations
+_NAPS = 50  # nodes without an evaluator that one evaluation may try in a row
+# seconds that an errand waits for the actor of its node, which loads packages when it starts
 _PATIENCE = 150.0
 _FAILURES = {
     "OutOfMemoryError": "node_out_of_memory",
@@ -49,7 +49,7 @@ _FAILURES = {
 }
 _BEGIN_SECONDS, _TRIES = 240.0, 4
 _ASK_SECONDS, _KILL_SECONDS = 30.0, 10.0
-# evaluations that one actor may have waiting; Ray places no more than the node has room for
+# evaluations that one actor may have waiting; Ray places no more than the node can take
 _CALLS = 1000
 
 
@@ -176,7 +176,7 @@ class RayNodes:
                 num_cpus=0,
                 max_restarts=0,
                 get_if_exists=True,
-                max_concurrency=_CALLS,  # one that goes to rest may still be there
+                max_concurrency=_CALLS,  # a resting one may still exist
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
             )
             .remote()
@@ -199,7 +199,7 @@ class RayNodes:
         except ray.exceptions.RayActorError:
             if self._tending is None:
                 raise
-            return b""  # it went away; if its node did not, it is tried again
+            return b""  # the actor ended; if its node still exists, another one is started
         reply = messages.load_struct(answer, NodeReply)
         if reply.error is not None:
             self._trouble = messages.error_from_reply(reply.error)
@@ -297,7 +297,7 @@ def shortage_error(
             for name in maximum
             if maximum[name] < ray_resources(needs)[name]
         )
-        what = f"no node has {', '.join(lacking)}; the most that one has is {best}"
+        what = f"no node has {', '.join(lacking)}; the maximum on one node is {best}"
     else:
         what = "no node has all at once: " + ", ".join(
             f"{name} = {value:g}" for name, value in ray_resources(needs).items()
@@ -305,7 +305,7 @@ def shortage_error(
     return kind(
         what,
         where=f"--ray-address {address}, {len(nodes)} nodes",
-        fix="add such a node, or ask for less with --backend-set; then culmen resume",
+        fix="add such a node, or request less with --backend-set; then culmen resume",
     )
 
 

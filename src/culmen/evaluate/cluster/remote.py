@@ -53,7 +53,8 @@ async def answer_without_backend(_key: str, _question: bytes) -> bytes:
 class Carrier(Protocol):
     """Carries bytes to nodes and back.
 
-    asked    is set before `open`: gets a key and a question of an evaluator on a node to a model;
+    answer_question
+             is set before `open`: gets a key and a question of an evaluator on a node to a model;
              its result goes back to that node
     open     connect, send the parcel to one node, and return its answer. Raises `UserError` for
              errors that the user can correct, also for a resource that every node lacks. Nodes that

@@ -40,11 +40,11 @@ _LAST_PART = 0.25  # largest share of a job's time in which nothing new is begun
 _STILLBORN = 3  # workers in a row that end before they begin
 # seconds between tries of jobs that Slurm refuses, or that end at once, while others work
 _LONGEST_DELAY = 300.0
-_SOONEST, _LATEST = 1.0, 15.0  # seconds between queries of the queue; longer where nothing changes
-# for a job that runs to become a worker: packages may come from a slow file system
+_SOONEST, _LATEST = 1.0, 15.0  # seconds between queries of the queue; longer if nothing changes
+# for the worker of a running job to start: packages may be on a slow file system
 _BEGIN_SECONDS = 300.0
 _HOPELESS_LOOKS = 3  # seconds that a reason must persist: some are transient
-_SELDOM = 30.0  # seconds between two messages about a queue from which some jobs have come
+_SELDOM = 30.0  # seconds between two messages about the queue while some jobs run
 _COMMAND_SECONDS = 120.0  # for a command of Slurm's; its own time-outs are shorter
 _END_SECONDS = 60.0  # for all jobs to end; Slurm kills after 30
 _UNLISTED_SECONDS = 30.0  # seconds that Slurm may take to list a new job
@@ -105,10 +105,10 @@ _LOSSES = {
     "OUT_OF_MEMORY": "worker_out_of_memory",
 }
 _HOPELESS = {
-    "PartitionTimeLimit": "the partition does not allow jobs of so many minutes",
-    "PartitionNodeLimit": "the partition has no node with what a job asks for",
-    "PartitionConfig": "the partition has no node with what a job asks for",
-    "BadConstraints": "no node has what a job asks for",
+    "PartitionTimeLimit": "the partition does not allow jobs of this length",
+    "PartitionNodeLimit": "the partition has no node with the resources of a job",
+    "PartitionConfig": "the partition has no node with the resources of a job",
+    "BadConstraints": "no node has the resources of a job",
     "InvalidAccount": "the account is not valid",
     "AccountNotAllowed": "the account may not use the partition",
     "InvalidQOS": "the quality of service is not valid",
@@ -364,7 +364,7 @@ def _refusals_as_user_errors() -> Iterator[None]:
         ]
         refusals = [line.removeprefix("Batch job submission failed: ") for line in lines if line]
         what = "; ".join(dict.fromkeys(refusals)) or type(error).__name__
-        fix = "ask for what the cluster has with --backend-set; then culmen resume"
+        fix = "request resources that the cluster has, with --backend-set; then culmen resume"
         raise UserError(f"Slurm refuses: {what}", where="--backend slurm", fix=fix) from None
 
 
@@ -517,11 +517,11 @@ class SlurmJobs:
         last = output[-1:] or [f"the last one wrote nothing to {self._spool.root}"]
         state = f"{now.state}{f' on {now.node}' if now.node else ''}"
         fix = (
-            "see that nodes have the same culmen and Python, and write to that folder "
-            "(--backend-set folder=PATH)"
+            "install the same culmen and Python on all nodes, and make sure that they can write to "
+            "that folder (--backend-set folder=PATH)"
         )
         if now.state == "CANCELLED":
-            last, fix = ["somebody cancelled them"], "culmen resume, when they may run"
+            last, fix = ["they were cancelled"], "culmen resume, when they may run"
         return Unavailable(
             f"jobs end before they begin: {state}: {last[0]}", where="Slurm", fix=fix
         )
@@ -536,7 +536,7 @@ class SlurmJobs:
             self.pause = _SOONEST
         if self._hopeless >= _HOPELESS_LOOKS:
             fix = (
-                "ask for what the cluster has: --backend-set "
+                "request resources that the cluster has: --backend-set "
                 "minutes=,cpu=,memory=,custom.NAME=,partition=; see sinfo"
             )
             raise UserError(
@@ -545,7 +545,7 @@ class SlurmJobs:
         if time.monotonic() - self._alone > self._wait:
             state = self._refused or (queue_summary(self._states) if self._states else "no jobs")
             fix = (
-                "culmen resume, later; or ask for less, or wait longer: --backend-set wait=SECONDS"
+                "culmen resume, later; or request less, or wait longer: --backend-set wait=SECONDS"
             )
             raise Unavailable(f"no worker for {self._wait:g} s: {state}", where="Slurm", fix=fix)
 
@@ -657,8 +657,8 @@ class SlurmCarrier:
         if life < seconds:
             self._on_message(
                 f"Note: one evaluation may take {seconds:.0f} s, and a job ends after {life:.0f} s "
-                f"(--backend-set minutes={self._choice.minutes}): what it holds then is tried "
-                "again."
+                f"(--backend-set minutes={self._choice.minutes}): its unfinished "
+                "evaluations are repeated."
             )
         return life - min(seconds, _LAST_PART * life) if life < math.inf else life
 
@@ -723,7 +723,7 @@ class SlurmCarrier:
         except UserError as error:
             self._trouble = error
         except OSError as error:
-            fix = "see that it is there and has room; then culmen resume"
+            fix = "check that it exists and has free space; then culmen resume"
             self._trouble = Unavailable(
                 f"cannot write: {error}", where=str(self._spool.root), fix=fix
             )

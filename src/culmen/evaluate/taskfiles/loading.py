@@ -178,8 +178,8 @@ def no_evaluator_error(file: Path) -> TaskError:
     fix = "give the folder, its task.toml, or an evaluator.py together with a goal"
     if file.suffix == ".ipynb":
         fix = (
-            "put what judges a program into an evaluator.py with score(output) or evaluate(path), "
-            "beside the program"
+            "put the code that scores a program into an evaluator.py with score(output) or "
+            "evaluate(path), beside the program"
         )
     elif file.suffix in (".sh", ".bash", ""):
         fix = (
@@ -352,7 +352,7 @@ def _with_first_programs(task: Task, first: interface.FirstPrograms) -> Task:
     origin = (
         "the one in the evaluator is used"
         if first.embedded
-        else f"{len(seeds)} were made from what the evaluator asks for"
+        else f"{len(seeds)} were generated from the evaluator's requirements"
     )
     note = f"there is no first program beside the evaluator: {origin}"
     options = {**task.evaluator.options, "made": not first.embedded}
@@ -374,7 +374,7 @@ def with_direction(task: Task, direction: str) -> Task:
         where = str(Path(task.root, "task.toml"))
         fix = f'write there: direction = "{direction}"'
         raise TaskError(
-            f"the task says direction = {task.objective.direction}", where=where, fix=fix
+            f"the task has direction = {task.objective.direction}", where=where, fix=fix
         )
     return reading.with_digest(
         replace(task, objective=replace(task.objective, direction=direction))

@@ -147,8 +147,8 @@ def language_of(name: str) -> str:
 class Definition(NamedTuple):
     """A name a module binds at its top level.
 
-    `params` are the arguments a `def` needs, `optional` those with a default; None where no `def`
-    can be seen.
+    `params` are the arguments a `def` needs, `optional` those with a default; None if no `def`
+    is visible.
     """
 
     name: str

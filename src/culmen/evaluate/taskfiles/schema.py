@@ -61,12 +61,12 @@ class EvaluatorTable(msgspec.Struct, frozen=True):
     url: str = ""  # the same by HTTP on the loopback
     image: str = ""  # the container image that candidates run in at level container
     packages: list[str] = msgspec.field(default_factory=lambda: ["numpy"])
-    optional_packages: list[str] = []  # preloaded where they are installed
+    optional_packages: list[str] = []  # preloaded if they are installed
     thresholds: list[float] = []
     proxy: Literal["auto", "always", "never"] = (
         "auto"  # form legacy: the candidate in a process of its own
     )
-    roles: list[str] = []  # that the evaluator asks models in
+    roles: list[str] = []  # in which the evaluator asks models
     options: JsonObject = {}
 
 
@@ -366,7 +366,7 @@ def read_cases(path: Path) -> tuple[Case, ...]:
         raise TaskError(
             what,
             where=str(path),
-            fix="a search needs training cases: leave 'split' out, or say \"train\"",
+            fix="a search needs training cases: leave 'split' out, or write \"train\"",
         )
     return tuple(cases)
 

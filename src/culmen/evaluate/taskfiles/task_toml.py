@@ -169,7 +169,10 @@ def _spoken_evaluator_file(source: TaskToml) -> Path:
         )
     if table.url and (why := spoken.url_fault(table.url)):
         raise source.error_at_key(
-            f"{table.url} cannot be asked: {why}", "evaluator", "url", "write such an address"
+            f"{table.url} cannot be used: {why}",
+            "evaluator",
+            "url",
+            "write http://127.0.0.1:PORT/PATH",
         )
     first = next(iter(table.program), "")
     if first.startswith("docker:"):
@@ -248,12 +251,14 @@ def check_scorer(form: str, module: reading.Module, path: Path) -> None:
     for name in definition.params or ():
         if name not in SCORE_ARGUMENTS:
             fix = one_of(name, SCORE_ARGUMENTS)
-            raise TaskError(f"score asks for an unknown argument '{name}'", where=where, fix=fix)
+            raise TaskError(f"score has an unknown argument '{name}'", where=where, fix=fix)
         if form not in SCORE_ARGUMENTS[name]:
             forms = " or ".join(SCORE_ARGUMENTS[name])
             fix = f"'{name}' exists for form = {forms}; correct [evaluator] form or the function"
             raise TaskError(
-                f"score asks for '{name}', which form = {form} does not have", where=where, fix=fix
+                f"score has the argument '{name}', which form = {form} does not provide",
+                where=where,
+                fix=fix,
             )
 
 
@@ -288,7 +293,7 @@ def _imported_part(source: TaskToml, form: str, seeds: Seeds) -> str:
         return ""
     if not entry.isidentifier():
         raise source.error_at_key(
-            f"'{entry}' is no function name",
+            f"'{entry}' is not a function name",
             "evaluator",
             "entry",
             'write for instance entry = "run"',
@@ -364,7 +369,7 @@ def _build_multi_objective(source: TaskToml) -> Objective:
             "several objectives cannot be verified", "evaluator", "verify", fix
         )
     if not table.objectives:
-        fix = 'name what is optimised: [objectives], then for instance accuracy = "max"'
+        fix = 'name the metrics to optimise: [objectives], then for instance accuracy = "max"'
         raise source.error_at_key("constraints need [objectives]", "", "constraints", fix)
     try:
         limits = tuple(parse_constraint(constraint) for constraint in table.constraints)
@@ -419,7 +424,7 @@ def _check_markers(source: TaskToml, surface: Surface, seed: dict[str, str]) -> 
     if not any(
         markers.has_blocks(text) for name, text in seed.items() if name not in surface.frozen
     ):
-        fix = "put # EVOLVE-BLOCK-START and # EVOLVE-BLOCK-END around what may change"
+        fix = "put # EVOLVE-BLOCK-START and # EVOLVE-BLOCK-END around the editable text"
         raise source.error_at_key(
             "markers are enforced, but no initial program has any", "surface", "markers", fix
         )

@@ -201,7 +201,7 @@ def _fitness_note(evaluator: Path) -> str:
     return (
         f"{evaluator.name} never mentions combined_score: candidates are scored by the mean of "
         "their metrics, "
-        "which is usually not what is meant; return a combined_score"
+        "which is usually not intended; return a combined_score"
     )
 
 

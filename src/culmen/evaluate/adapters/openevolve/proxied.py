@@ -253,13 +253,13 @@ class ProxiedEvaluation:
             if program.end == "exit" and not was_ready:
                 return outcome.lost_outcome(
                     "jail_error",
-                    f"the child left with status {program.code} before its jail was ready",
+                    f"the child exited with status {program.code} before its jail was ready",
                 )
             return outcome.of_end(program, cpu)
         if answer is None:
             verdict = outcome.of_end(evaluator, cpu)
             broken = evaluator.end == "exit" and verdict.status is Status.ERROR
-            what = f"the evaluator's process left with status {evaluator.code}"
+            what = f"the evaluator's process exited with status {evaluator.code}"
             return outcome.lost_outcome("scorer_error", what) if broken else verdict
         if self.account.get("gone"):
             return outcome.of_end(ChildExit("exit", code or 0), cpu)
@@ -298,7 +298,7 @@ def is_python_program(task: Task) -> bool:
 # -------------------------------------------------------------
 
 _SEEDS = 3  # most initial programs tried, until one scores
-_REPEATS = 3  # evaluations per way where scores vary
+_REPEATS = 3  # evaluations per way if scores vary
 _EXACT, _NOISY, _SPREADS = 1e-9, 1e-2, 4.0
 
 Proxied = Callable[[Candidate, int], Awaitable[tuple[EvaluationOutcome, JsonObject]]]

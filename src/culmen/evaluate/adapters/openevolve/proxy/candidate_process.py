@@ -237,9 +237,7 @@ class Supervisor:
 
     def _end_server(self, child: _Child) -> None:
         """End a server whose peer has gone, since no process needs its results."""
-        with contextlib.suppress(
-            OSError
-        ):  # where signals to others are refused it ends with the jail
+        with contextlib.suppress(OSError):  # without the right to signal it, it ends with the jail
             os.kill(child.pid, signal.SIGKILL)
         if child.peer is not None:
             child.peer.close()

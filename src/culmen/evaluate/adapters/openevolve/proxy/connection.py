@@ -91,7 +91,7 @@ class TypedReader(wire.ValueReader):
 
     def resolve(self, spec: tuple[object, str, object]) -> object:
         """The object of a reference; raise WireError if there is none."""
-        raise WireError("a reference where none is allowed")
+        raise WireError("a reference is not allowed here")
 
     def _ref(self, spec: tuple[object, str, object], _depth: int) -> object:
         return self.resolve(spec)

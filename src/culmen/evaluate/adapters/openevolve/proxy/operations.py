@@ -347,7 +347,7 @@ TABLE: dict[Operation, Rule] = {
         "plain data, or a handle on an iterator or awaitable; on an object if that was admitted",
     ),
     Operation.STEP_ITERATOR: Rule(
-        _E, step_iterator, "a handle, how, plain data", "whether it goes on, plain data"
+        _E, step_iterator, "a handle, how, plain data", "true if it continues, plain data"
     ),
     Operation.AWAIT: Rule(_E, wait_for, "a handle", "plain data"),
     Operation.RUN_SCRIPT: Rule(

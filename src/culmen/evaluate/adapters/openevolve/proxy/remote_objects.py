@@ -23,7 +23,7 @@ from culmen.evaluate.jail.wire import Data
 KINDS = ("function", "class", "object", "iterator", "awaitable", "module")
 HARMLESS = frozenset(
     {"iterator", "awaitable"}
-)  # their stand-ins can only be consumed once, whatever the object
+)  # the stand-in of any such object can only be consumed, and once
 DEFINITIONS = frozenset(
     {"function", "class", "module", *HARMLESS}
 )  # kinds that a module or a class may hold

@@ -29,7 +29,7 @@ from culmen.evaluate.jail import wire
 LIMIT = 1 << 26  # bytes that the candidate may send at once
 SOCKET, SETTINGS, NOTES = "socket", "settings", "notes"
 NOT_FINITE, OBJECT = "numbers that are not finite", "an object"
-CONSTRUCTORS = "any class"  # accepted without initial programs, whose trial would show the needs
+CONSTRUCTORS = "any class"  # accepted if no initial program was tried to find the needs
 _MAX_NOTES = 100
 
 
@@ -188,7 +188,9 @@ class ProxySession:
             self._over = True
             raise self._program_gone_error() from None
         except wire.TooLarge:
-            raise self._refusal_error("too_large", f"{key} gave more than {LIMIT} bytes") from None
+            raise self._refusal_error(
+                "too_large", f"{key} returned more than {LIMIT} bytes"
+            ) from None
         if answered == ReplyKind.UNSENDABLE:
             raise self._unsendable_error(payload, key)
         if answered == ReplyKind.EXCEPTION:
@@ -269,7 +271,7 @@ class ProxySession:
         if self._learning:
             return self.note_event("used", f"{key} {what}")
         if f"{key} {what}" not in self._accepted:
-            raise self._refusal_error(reason, f"{key} gave {what}")
+            raise self._refusal_error(reason, f"{key} returned {what}")
 
     @property
     def any_class(self) -> bool:

@@ -20,8 +20,8 @@ from culmen.evaluate.adapters.openevolve.proxy.operations import Operation
 from culmen.evaluate.adapters.openevolve.proxy.session import ProgramGone, ProxySession
 
 _TEXT = (
-    '"""Stands in for a program that runs in a process of its own: what is asked of it here '
-    'is asked there."""\n'
+    '"""Stands in for a program that runs in another process, and forwards all requests '
+    'to it."""\n'
     "\n"
     "import importlib.util\n"
     "import sys\n"
