@@ -244,7 +244,7 @@ def test_arrays_go_as_lists_and_a_candidate_in_any_language_is_a_command(tmp_pat
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('url = "http://example.com/score"', ("http://127.0.0.1:PORT", "no other host")),
+        ('url = "http://example.com/score"', ("http://127.0.0.1:PORT", "to other hosts")),
         ('url = "https://127.0.0.1:1/"', ("http://127.0.0.1:PORT",)),
         ('program = ["no-such-program"]', ("no program 'no-such-program'",)),
         ('program = ["sh"]\nurl = "http://127.0.0.1:1/"', ("two evaluators",)),
