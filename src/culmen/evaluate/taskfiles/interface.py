@@ -341,24 +341,24 @@ def _return_expression(value: _Value, fill: str, constants: dict[str, str]) -> s
     """The expression that a function returns; its numbers are added to `constants`."""
     values = value.tuple_values()
     parts = []
-    for place, one in enumerate(values or [value]):
-        shape = one.shape() or ()
+    for index, member in enumerate(values or [value]):
+        shape = member.shape() or ()
         if (
-            place > 1
-            and place == len(values) - 1
+            index > 1
+            and index == len(values) - 1
             and not shape
-            and len(values[place - 1].shape() or ()) == 1
+            and len(values[index - 1].shape() or ()) == 1
         ):
             parts.append(f"float(sum({list(constants)[-1]}))")  # the sum of the last constant
             continue
-        name = one.name.upper() or ("VALUES" if shape else "VALUE")
+        name = member.name.upper() or ("VALUES" if shape else "VALUE")
         name = next(
-            each
-            for each in (name, *(f"{name}_{n}" for n in range(2, 999)))
-            if each not in constants
+            free_name
+            for free_name in (name, *(f"{name}_{n}" for n in range(2, 999)))
+            if free_name not in constants
         )
         constants[name] = _number_literal(_fill_numbers(shape, fill))
-        parts.append(f"np.array({name})" if one.array and shape else name)
+        parts.append(f"np.array({name})" if member.array and shape else name)
     return ", ".join(parts) + ("," if len(values) == 1 else "")
 
 
