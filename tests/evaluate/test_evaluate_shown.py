@@ -8,7 +8,7 @@ import pytest
 
 from culmen.core.errors import TaskError
 from culmen.evaluate.taskfiles import example_path, examples, load
-from culmen.evaluate.taskfiles.reading import SHOWN_MOST, text_for_agents
+from culmen.evaluate.taskfiles.reading import MAX_SHOWN, text_for_agents
 
 EVALUATOR = '''\
 """Circles in a square."""
@@ -64,8 +64,8 @@ def test_what_is_shown_changes_no_score_and_so_no_digest(tmp_path: Path) -> None
 
 def test_long_files_are_cut_and_others_left_out(tmp_path: Path) -> None:
     path = tmp_path / "long.py"
-    path.write_text("x = 1\n" * SHOWN_MOST)
-    assert text_for_agents(path, "full").endswith("# cut here") and len(text_for_agents(path, "full")) < SHOWN_MOST + 20
+    path.write_text("x = 1\n" * MAX_SHOWN)
+    assert text_for_agents(path, "full").endswith("# cut here") and len(text_for_agents(path, "full")) < MAX_SHOWN + 20
     path.write_text("#!/bin/sh\necho {\n")
     assert text_for_agents(path, "public") == ""
 

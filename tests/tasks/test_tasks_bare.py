@@ -153,7 +153,7 @@ def test_a_bare_evaluator_is_a_task(tmp_path: Path) -> None:
     task = load(folder(tmp_path, SIMPLE), goal="be 3")
     assert (task.name, task.goal, task.evaluator.form, task.evaluator.entry) == (tmp_path.name, "be 3", "call", "run")
     assert len(task.seeds) == 2 and list(task.seeds[0]) == ["program.py"] == [task.evaluator.module]
-    assert "2 were made" in task.notes[-1] and task.evaluator.verifier == ""
+    assert "2 were generated" in task.notes[-1] and task.evaluator.verifier == ""
     assert load(tmp_path).seeds == task.seeds  # it needs no goal
 
 

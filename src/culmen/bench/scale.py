@@ -36,7 +36,7 @@ from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.engine.driver import effect_facts
 from culmen.engine.search import Search
-from culmen.evaluate.cluster import BackendChoice, make
+from culmen.evaluate.cluster import BackendChoice, make_backend
 from culmen.evaluate.taskfiles import load
 from culmen.testing.landscape import Faults, Landscape, task
 
@@ -264,7 +264,7 @@ def measure_backend(
 async def _measure_backend(
     name: str, choice: BackendChoice, task: Task, workers: int, evaluations: int
 ) -> BackendFigure:
-    backend: Any = make(choice, task, workers)
+    backend: Any = make_backend(choice, task, workers)
     began = time.perf_counter()
     await backend.start()
     started = time.perf_counter() - began

@@ -255,7 +255,7 @@ def _build_backend(meta: RunMeta, objects: RunObjects) -> Backend:
     chosen = meta.backend or BackendChoice()
     if meta.task.evaluator.form != "function" or chosen.name != "local":
         tell = partial(_send_message, objects)
-        return cluster.make(
+        return cluster.make_backend(
             chosen, meta.task, meta.workers, meta.require, meta.scoring, tell, level=meta.level
         )
     if objects.evaluator is None:

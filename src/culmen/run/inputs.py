@@ -249,9 +249,9 @@ def folder_task(
 
 def as_it_is(task: Task) -> Task:
     """The task with the present content of its evaluator's files."""
-    from culmen.evaluate.taskfiles import as_it_is
+    from culmen.evaluate.taskfiles import with_present_files
 
-    return as_it_is(task)
+    return with_present_files(task)
 
 
 def function_task(

@@ -153,7 +153,7 @@ IMPORT = "    import runpy; runpy.run_path(program_path)\n"
     ("body", "words"),
     [
         ("    pass\n", ("without a correct.json", "ShinkaEvolve's contract")),
-        ("    open(results_dir + '/correct.json', 'w').write('[1]')\n", ("holds no object", "contract")),
+        ("    open(results_dir + '/correct.json', 'w').write('[1]')\n", ("holds a list, not an object", "contract")),
         ("    open(results_dir + '/correct.json', 'w').write('{\"correct\": 1}')\n"
          "    open(results_dir + '/metrics.json', 'w').write('{}')\n", ("neither true nor false",)),
         ("    json.dump({'correct': True}, open(results_dir + '/correct.json', 'w'))\n"

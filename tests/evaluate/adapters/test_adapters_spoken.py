@@ -18,7 +18,7 @@ import pytest
 
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Status
-from culmen.evaluate.adapters.spoken import SpokenProgram
+from culmen.evaluate.adapters.spoken import ProgramEvaluator
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles import load
 
@@ -125,7 +125,7 @@ def test_what_a_program_says_before_an_answer_is_told_with_that_answer(
         "    print('judging', number, file=sys.stderr, flush=True)\n"
         "    print(json.dumps({'id': number, 'score': 1}), flush=True)\n"
     )
-    program = SpokenProgram([sys.executable, str(tmp_path / "judge.py")])
+    program = ProgramEvaluator([sys.executable, str(tmp_path / "judge.py")])
     for number in range(2000):
         program.ask(json.dumps({"id": number}).encode() + b"\n")
         assert capsys.readouterr().out == f"judging {number}\n"
@@ -244,7 +244,7 @@ def test_arrays_go_as_lists_and_a_candidate_in_any_language_is_a_command(tmp_pat
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('url = "http://example.com/score"', ("http://127.0.0.1:PORT", "no other host")),
+        ('url = "http://example.com/score"', ("http://127.0.0.1:PORT", "to other hosts")),
         ('url = "https://127.0.0.1:1/"', ("http://127.0.0.1:PORT",)),
         ('program = ["no-such-program"]', ("no program 'no-such-program'",)),
         ('program = ["sh"]\nurl = "http://127.0.0.1:1/"', ("two evaluators",)),

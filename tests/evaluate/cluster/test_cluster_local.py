@@ -14,7 +14,7 @@ from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
 from culmen.evaluate import cluster
-from culmen.evaluate.cluster import BackendChoice, Needs, make, messages
+from culmen.evaluate.cluster import BackendChoice, Needs, make_backend, messages
 from culmen.evaluate.cluster.messages import EvaluationJob, NodeReply, NodeTerms
 from culmen.evaluate.cluster.remote import Lost, RemoteBackend
 from culmen.evaluate.integrity.guard import EvaluatorChanged
@@ -24,11 +24,11 @@ from culmen.testing.backend_kit import check_backend, check_cancel, kit_task
 
 
 def test_the_local_backend_keeps_its_promises(tmp_path: Path):
-    asyncio.run(check_backend(lambda task, workers: make(BackendChoice(), task, workers), tmp_path))
+    asyncio.run(check_backend(lambda task, workers: make_backend(BackendChoice(), task, workers), tmp_path))
 
 
 def test_the_local_backend_ends_what_is_cancelled(tmp_path: Path):
-    asyncio.run(check_cancel(lambda task, workers: make(BackendChoice(), task, workers), tmp_path))
+    asyncio.run(check_cancel(lambda task, workers: make_backend(BackendChoice(), task, workers), tmp_path))
 
 
 def test_settings_are_read_and_what_cannot_be_meant_is_said():

@@ -19,7 +19,7 @@ from culmen.core.errors import Unavailable, UserError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.evaluate.cluster import BackendChoice, Needs, make
+from culmen.evaluate.cluster import BackendChoice, Needs, make_backend
 from culmen.study import Study
 from culmen.testing.backend_kit import (
     PROGRAM,
@@ -54,7 +54,7 @@ def using(task: Task, chosen: BackendChoice, work: Callable[[Any], Awaitable[Any
     """Do it with a backend that is started and closed around it."""
 
     async def whole() -> Any:
-        backend: Any = make(chosen, task, workers)
+        backend: Any = make_backend(chosen, task, workers)
         await backend.start()
         try:
             return await work(backend)
@@ -70,11 +70,11 @@ def on(backend: Any, programs: list[str]) -> Awaitable[list[Observation]]:
 
 
 def test_the_ray_backend_keeps_its_promises(pair: Nodes, tmp_path: Path):
-    asyncio.run(check_backend(lambda task, workers: make(choice(pair), task, workers), tmp_path))
+    asyncio.run(check_backend(lambda task, workers: make_backend(choice(pair), task, workers), tmp_path))
 
 
 def test_the_ray_backend_ends_what_is_cancelled(pair: Nodes, tmp_path: Path):
-    asyncio.run(check_cancel(lambda task, workers: make(choice(pair), task, workers), tmp_path))
+    asyncio.run(check_cancel(lambda task, workers: make_backend(choice(pair), task, workers), tmp_path))
 
 
 def test_the_task_lies_once_on_every_node_and_nowhere_afterwards(pair: Nodes, tmp_path: Path):
@@ -96,7 +96,7 @@ def test_the_task_lies_once_on_every_node_and_nowhere_afterwards(pair: Nodes, tm
 def test_a_resource_that_no_node_has_is_named(pair: Nodes, tmp_path: Path):
     task = kit_task(tmp_path)
     wanted = Needs(cpu=1, gpu=4, custom={"left": 1})
-    with pytest.raises(UserError, match=r"no node has GPU = 4; the most that one has is GPU = 0"):
+    with pytest.raises(UserError, match=r"no node has GPU = 4; the maximum on one node is GPU = 0"):
         using(task, choice(pair, needs=wanted, wait=2.0), lambda backend: on(backend, [PROGRAM]))
     both = Needs(custom={"left": 1, "right": 1})
     with pytest.raises(UserError, match="no node has all at once"):
@@ -173,7 +173,7 @@ def test_what_kills_its_worker_every_time_is_lost_and_no_bad_candidate(pair: Nod
 
 DRIVER = """
 import asyncio, sys
-from culmen.evaluate.cluster import make
+from culmen.evaluate.cluster import make_backend
 from culmen.evaluate.cluster import BackendChoice
 from culmen.evaluate.taskfiles import load
 from culmen.testing.backend_kit import SLEEPER, candidate
@@ -182,7 +182,7 @@ import msgspec
 async def main():
     task = load(sys.argv[1])
     task = msgspec.structs.replace(task, limits=msgspec.structs.replace(task.limits, seconds=600.0))
-    backend = make(BackendChoice("ray", address=sys.argv[2]), task, 2)
+    backend = make_backend(BackendChoice("ray", address=sys.argv[2]), task, 2)
     await backend.start()
     await backend.evaluate(candidate(SLEEPER.replace("{name}", sys.argv[3])), task.cases[0], 1)
 

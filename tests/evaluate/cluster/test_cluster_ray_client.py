@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from culmen.core.evaluation import Observation, Status
-from culmen.evaluate.cluster import BackendChoice, make
+from culmen.evaluate.cluster import BackendChoice, make_backend
 from culmen.testing.backend_kit import (
     SLEEPER,
     candidate,
@@ -43,13 +43,15 @@ def outside(nodes: Nodes) -> str:
 
 def test_from_outside_the_backend_keeps_its_promises(outside: str, tmp_path: Path):
     asyncio.run(
-        check_backend(lambda task, workers: make(BackendChoice("ray", address=outside), task, workers), tmp_path)
+        check_backend(
+            lambda task, workers: make_backend(BackendChoice("ray", address=outside), task, workers), tmp_path
+        )
     )
 
 
 def test_from_outside_what_is_cancelled_ends(outside: str, tmp_path: Path):
     asyncio.run(
-        check_cancel(lambda task, workers: make(BackendChoice("ray", address=outside), task, workers), tmp_path)
+        check_cancel(lambda task, workers: make_backend(BackendChoice("ray", address=outside), task, workers), tmp_path)
     )
 
 

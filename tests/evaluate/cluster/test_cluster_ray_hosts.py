@@ -127,7 +127,7 @@ def test_an_evaluator_that_was_changed_on_one_host_stops_the_run_and_names_the_h
 
 SCORES = f"""
 import asyncio, json, sys
-from culmen.evaluate.cluster import make
+from culmen.evaluate.cluster import make_backend
 from culmen.evaluate.cluster import BackendChoice
 from culmen.evaluate.taskfiles import load
 from culmen.testing.backend_kit import candidate
@@ -136,7 +136,7 @@ PROGRAM = {WAITS!r}
 
 async def main():
     task = load("/tmp/kit")
-    backend = make(BackendChoice("ray", address=sys.argv[1]), task, 4)
+    backend = make_backend(BackendChoice("ray", address=sys.argv[1]), task, 4)
     await backend.start()
     try:
         asked = [backend.evaluate(candidate(PROGRAM.format(seconds=1, n=n)), task.cases[0], n) for n in range(12)]

@@ -14,7 +14,7 @@ import pytest
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Status
 from culmen.core.task import Task
-from culmen.evaluate.cluster import BackendChoice, Needs, make, slurm
+from culmen.evaluate.cluster import BackendChoice, Needs, make_backend, slurm
 from culmen.evaluate.cluster.slurm import JobState
 from culmen.testing.backend_kit import (
     SLEEPER,
@@ -43,14 +43,14 @@ def choice(place: Path, **more: Any) -> BackendChoice:
 def test_the_slurm_backend_keeps_its_promises(tmp_path: Path):
     folder = tmp_path / "task"
     folder.mkdir()
-    asyncio.run(check_backend(lambda task, workers: make(choice(tmp_path, jobs=2), task, workers), folder))
+    asyncio.run(check_backend(lambda task, workers: make_backend(choice(tmp_path, jobs=2), task, workers), folder))
     assert not any((tmp_path / "spool").iterdir())
 
 
 def test_the_slurm_backend_ends_what_is_cancelled(tmp_path: Path):
     folder = tmp_path / "task"
     folder.mkdir()
-    asyncio.run(check_cancel(lambda task, workers: make(choice(tmp_path), task, workers), folder))
+    asyncio.run(check_cancel(lambda task, workers: make_backend(choice(tmp_path), task, workers), folder))
 
 
 def test_a_worker_that_dies_is_replaced_and_its_work_done_again(tmp_path: Path):
@@ -61,7 +61,7 @@ def test_a_worker_that_dies_is_replaced_and_its_work_done_again(tmp_path: Path):
     program = SLEEPER.replace("{name}", name).replace("600", "2").replace("return x", "return 2 * x")
 
     async def work() -> None:
-        backend: Any = make(choice(tmp_path), task, 2)
+        backend: Any = make_backend(choice(tmp_path), task, 2)
         await backend.start()
         try:
             running = asyncio.create_task(backend.evaluate(candidate(program), task.cases[0], 1))
@@ -92,7 +92,7 @@ def workers_of(spool: Path) -> list[int]:
 DRIVER = """
 import asyncio, sys
 from pathlib import Path
-from culmen.evaluate.cluster import make
+from culmen.evaluate.cluster import make_backend
 from culmen.testing.backend_kit import SLEEPER, candidate, kit_task
 from tests.evaluate.cluster.test_cluster_slurm import choice
 import msgspec
@@ -101,7 +101,7 @@ async def main():
     place = Path(sys.argv[1])
     task = kit_task(place / "task")
     task = msgspec.structs.replace(task, limits=msgspec.structs.replace(task.limits, seconds=600.0))
-    backend = make(choice(place), task, 2)
+    backend = make_backend(choice(place), task, 2)
     await backend.start()
     await backend.evaluate(candidate(SLEEPER.replace("{name}", sys.argv[2])), task.cases[0], 1)
 
@@ -130,7 +130,7 @@ def test_a_driver_that_is_killed_leaves_nothing_running(tmp_path: Path):
 
 def test_without_slurm_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    backend = make(BackendChoice("slurm"), Task("t"), 1)
+    backend = make_backend(BackendChoice("slurm"), Task("t"), 1)
     with pytest.raises(UserError, match="no sbatch"):
         asyncio.run(backend.start())
 

@@ -19,7 +19,7 @@ from culmen.core.errors import Unavailable, UserError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.evaluate.cluster import BackendChoice, Needs, make
+from culmen.evaluate.cluster import BackendChoice, Needs, make_backend
 from culmen.evaluate.taskfiles import load
 from culmen.store import views
 from culmen.study import Study
@@ -95,7 +95,7 @@ class Place:
         """Do it with a backend that is started and closed around it."""
 
         async def whole() -> Any:
-            backend: Any = make(self.choice(**more), task or self.task, 4, tell=self.told.append)
+            backend: Any = make_backend(self.choice(**more), task or self.task, 4, on_message=self.told.append)
             await backend.start()
             try:
                 return await work(backend)
@@ -139,7 +139,7 @@ def test_two_sessions_at_once_keep_their_promises(cluster: Cluster, tmp_path: Pa
     )
 
     def made(task: Task, workers: int) -> Any:
-        return make(chosen, task, workers)
+        return make_backend(chosen, task, workers)
 
     async def both() -> None:
         await asyncio.gather(check_backend(made, folders[0]), check_cancel(made, folders[1]))
@@ -178,7 +178,7 @@ def test_pending_jobs_are_told_and_waited_for(cluster: Cluster, place: Place):
 
     async def whole() -> list[Observation]:
         await wait_for_condition(lambda: of_state(cluster, "RUNNING") == [other], "another job has the nodes")
-        backend: Any = make(place.choice(jobs=2), place.task, 4, tell=place.told.append)
+        backend: Any = make_backend(place.choice(jobs=2), place.task, 4, on_message=place.told.append)
         starting = asyncio.create_task(backend.start())
         try:
             await wait_for_condition(
@@ -208,7 +208,7 @@ def test_what_the_cluster_does_not_have_is_an_error(cluster: Cluster, place: Pla
     }
 
     async def start(asked: dict[str, Any]) -> None:
-        backend: Any = make(place.choice(**asked), place.task, 1)
+        backend: Any = make_backend(place.choice(**asked), place.task, 1)
         with contextlib.suppress(Unavailable):
             await backend.start()
 
@@ -332,7 +332,7 @@ def test_jobs_that_end_before_they_begin_end_the_session(cluster: Cluster, place
 
     async def whole() -> None:
         await wait_for_condition(lambda: of_state(cluster, "RUNNING") == [other], "another job has the nodes")
-        backend: Any = make(place.choice(), place.task, 1)
+        backend: Any = make_backend(place.choice(), place.task, 1)
         starting = asyncio.create_task(backend.start())
         try:
             while not starting.done():
@@ -344,7 +344,7 @@ def test_jobs_that_end_before_they_begin_end_the_session(cluster: Cluster, place
         finally:
             await backend.close()
 
-    with pytest.raises(Unavailable, match="CANCELLED: somebody cancelled them"):
+    with pytest.raises(Unavailable, match="CANCELLED: they were cancelled"):
         asyncio.run(whole())
 
 

@@ -123,7 +123,7 @@ def test_only_a_number_makes_a_scalar(text: str) -> None:
 
 def test_a_scalar_that_overflows_is_no_finite_number() -> None:
     reader = connection.TypedReader()
-    assert numpy.isinf(reader.decode(document('{"$":"scalar","v":["<f4",1e300]}'))) and reader.odd
+    assert numpy.isinf(reader.decode(document('{"$":"scalar","v":["<f4",1e300]}'))) and reader.has_nonfinite
 
 
 def test_the_candidates_seed_says_nothing_of_the_evaluators() -> None:

@@ -23,7 +23,7 @@ SCHEME = "harbor:"
 SCRIPT = "solve.sh"
 WHY = "Harbor's verifier runs in the container that the candidate had before it"
 _STUB = "#!/bin/bash\n# does what the instruction says\n"
-_SECONDS = 600.0  # where the task names no time limit
+_SECONDS = 600.0  # if the task has no time limit
 _KEPT = 4000  # characters kept of the output of solution and tests
 _RIGHTS = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
 
@@ -47,19 +47,19 @@ def read_folder(folder: Path, goal: str = "") -> Task:
         raise TaskError(
             "tasks of several steps or containers are not run", where=str(file), fix=fix
         )
-    place: JsonObject = table.get("environment", {})
+    environment: JsonObject = table.get("environment", {})
     solve, verify = (
         float(table.get(name, {}).get("timeout_sec", _SECONDS)) for name in ("agent", "verifier")
     )
-    image = place.get("docker_image") or f"localhost/harbor-{folder.name.lower()}"
-    memory = int(place.get("memory_mb", 2048))
+    image = environment.get("docker_image") or f"localhost/harbor-{folder.name.lower()}"
+    memory = int(environment.get("memory_mb", 2048))
     words = (
         f"{SCHEME}{image}",
         str(folder),
         str(solve),
         str(verify),
         str(memory),
-        str(math.ceil(place.get("cpus", 1))),
+        str(math.ceil(environment.get("cpus", 1))),
     )
     files, note = reading.evaluator_files(file, (folder / "solution").rglob("*"))
     evaluator = Evaluator(
@@ -123,7 +123,7 @@ class HarborJudge:
             )
             return self._run_and_test(name, parts)
         except subprocess.TimeoutExpired:
-            return {"score": None, "feedback": "the time limit of the task is over"}
+            return {"score": None, "feedback": "the task's time limit was exceeded"}
         finally:
             container.release_container(self._program, name, lock)
 
@@ -175,11 +175,11 @@ class HarborJudge:
         tested = self._exec_in_container(
             name, f"exec {_shell_command('/tests/test.sh')}", seconds=self._verify
         )
-        told = self._exec_in_container(
+        reward = self._exec_in_container(
             name, "cat /logs/verifier/reward.json 2>/dev/null || cat /logs/verifier/reward.txt"
         )
-        said = f"{solved.stdout[-_KEPT:]}\n{tested.stdout[-_KEPT:]}".strip()
-        return {**_parse_reward(told.stdout), "feedback": said}
+        output = f"{solved.stdout[-_KEPT:]}\n{tested.stdout[-_KEPT:]}".strip()
+        return {**_parse_reward(reward.stdout), "feedback": output}
 
     def _exec_in_container(
         self, name: str, line: str, text: str = "", seconds: float = 60.0
@@ -221,12 +221,14 @@ def _parse_reward(text: str) -> JsonObject:
     A number, or an object of numbers with `reward` or a single key.
     """
     try:
-        found = json.loads(text)
+        reward = json.loads(text)
     except ValueError:
         return {"score": None}
-    if isinstance(found, dict):
+    if isinstance(reward, dict):
         return {
-            "score": found.get("reward", next(iter(found.values())) if len(found) == 1 else None),
-            "metrics": found,
+            "score": reward.get(
+                "reward", next(iter(reward.values())) if len(reward) == 1 else None
+            ),
+            "metrics": reward,
         }
-    return {"score": found}
+    return {"score": reward}

@@ -44,14 +44,14 @@ class InspectEvaluator:
 
     def __init__(
         self,
-        task: Callable[..., Any] | str,
-        model: Any,
+        task: Callable[..., object] | str,
+        model: object,
         *,
         parameters: tuple[str, ...] = (),
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         scorer: str = "",
         key: str = "",
-        **more: Any,
+        **more: object,
     ) -> None:
         self._task = _load_task_function(task) if isinstance(task, str) else task
         self._model, self._scorer, self._key, self._more = model, scorer, key, more
@@ -59,8 +59,8 @@ class InspectEvaluator:
         known = inspect.signature(self._task).parameters
         texts = [
             name
-            for name, one in known.items()
-            if isinstance(one.default, str) and name not in self._arguments
+            for name, parameter in known.items()
+            if isinstance(parameter.default, str) and name not in self._arguments
         ]
         self._parameters = tuple(parameters) or tuple(texts)
         missing = [
@@ -87,7 +87,7 @@ class InspectEvaluator:
 
         The split is the one in a sample's metadata if that is train, val or test.
         """
-        found = []
+        cases = []
         for number, sample in enumerate(self._build_task(self.initial).dataset, 1):
             split = str((sample.metadata or {}).get("split", "train"))
             text = (
@@ -95,9 +95,9 @@ class InspectEvaluator:
                 if isinstance(sample.input, str)
                 else "\n".join(m.text for m in sample.input)
             )
-            known = str(number if sample.id is None else sample.id)
-            found.append(Case(known, text, split=split if split in SPLITS else "train"))
-        return tuple(found)
+            name = str(number if sample.id is None else sample.id)
+            cases.append(Case(name, text, split=split if split in SPLITS else "train"))
+        return tuple(cases)
 
     def __call__(self, candidate: str | Mapping[str, str], case: Case | None = None) -> JsonObject:
         """The score of a candidate on one sample, or its mean over all.
@@ -127,17 +127,17 @@ class InspectEvaluator:
         """The samples of a log, each with its scores."""
         from inspect_ai import eval as evaluate  # pyright: ignore[reportMissingImports]
 
-        made = self._build_task(parts)
+        task = self._build_task(parts)
         if case is not None:
-            known = enumerate(made.dataset, 1)
+            numbered = enumerate(task.dataset, 1)
             wanted = [
                 sample
-                for n, sample in known
+                for n, sample in numbered
                 if str(n if sample.id is None else sample.id) == case.id
             ]
             if not wanted:
                 raise SampleFailed(f"the task has no sample {case.id}")
-            made.dataset = made.dataset.filter(lambda sample: sample is wanted[0])
+            task.dataset = task.dataset.filter(lambda sample: sample is wanted[0])
         quiet = {
             "display": "none",
             "log_level": "error",
@@ -145,7 +145,7 @@ class InspectEvaluator:
             "score_display": False,
         }
         with tempfile.TemporaryDirectory(prefix="culmen-inspect-") as logs:
-            log = evaluate(made, model=self._model, log_dir=logs, **{**quiet, **self._more})[0]
+            log = evaluate(task, model=self._model, log_dir=logs, **{**quiet, **self._more})[0]
             samples = list(log.samples or ())  # read from the file when they are asked for
         fault = log.error or next((sample.error for sample in samples if sample.error), None)
         if fault is not None:
@@ -173,24 +173,24 @@ class InspectEvaluator:
         scorer = self._scorer or next(iter(sample.scores or {}), "")
         chosen = f"{scorer}.{self._key}" if self._key else scorer
         if chosen not in metrics:
-            found = ", ".join(name for name in metrics if not name.endswith("_tokens")) or "none"
+            names = ", ".join(name for name in metrics if not name.endswith("_tokens")) or "none"
             fix = (
-                "name one: InspectEvaluator(..., scorer=NAME), and key=NAME where a scorer gives "
+                "name one: InspectEvaluator(..., scorer=NAME), and key=NAME if a scorer returns "
                 "several values"
             )
-            raise SampleFailed(f"no score '{chosen}' on sample {sample.id}, only: {found}; {fix}")
+            raise SampleFailed(f"no score '{chosen}' on sample {sample.id}, only: {names}; {fix}")
         return metrics[chosen], metrics
 
 
-def _load_task_function(place: str) -> Callable[..., Any]:
+def _load_task_function(task: str) -> Callable[..., object]:
     """The task function at FILE.py@NAME."""
     from culmen.evaluate.jail.plain import load_file
 
-    path, _, name = place.partition("@")
+    path, _, name = task.partition("@")
     file = Path(path).resolve()
     if not name or not file.is_file():
         raise UserError(
-            f"there is no task '{place}'", where="InspectEvaluator", fix="write FILE.py@NAME"
+            f"there is no task '{task}'", where="InspectEvaluator", fix="write FILE.py@NAME"
         )
     sys.path.insert(0, str(file.parent))
     try:
@@ -225,11 +225,11 @@ def _failure_exception(fault: Any) -> Exception:
 
 def _describe_samples(samples: list[Any]) -> str:
     """Questions, answers, targets and scorer's explanations of at most ten samples."""
-    told = []
+    descriptions = []
     for sample in samples[:10]:
-        asked = sample.input if isinstance(sample.input, str) else sample.input[-1].text
+        question = sample.input if isinstance(sample.input, str) else sample.input[-1].text
         lines = [
-            f"sample {sample.id}: {asked}",
+            f"sample {sample.id}: {question}",
             f"answer: {sample.output.completion}",
             f"target: {sample.target}",
         ]
@@ -237,8 +237,8 @@ def _describe_samples(samples: list[Any]) -> str:
             lines.append(
                 f"{name}: {score.value}" + (f" ({score.explanation})" if score.explanation else "")
             )
-        told.append("\n".join(line[:2000] for line in lines))
-    return "\n\n".join(told)
+        descriptions.append("\n".join(line[:2000] for line in lines))
+    return "\n\n".join(descriptions)
 
 
 def main() -> None:

@@ -44,10 +44,10 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     """The task of such a folder; raise `TaskError` if it cannot be read."""
     programs, evaluator = initial_programs(folder), folder / EVALUATOR
     if len(programs) != 1:
-        found = ", ".join(path.name for path in programs) or "none"
+        names = ", ".join(path.name for path in programs) or "none"
         fix = "keep one, or write a task.toml: culmen docs tasks"
         raise TaskError(
-            f"expected one initial.* beside {EVALUATOR}, found {found}", where=str(folder), fix=fix
+            f"expected one initial.* beside {EVALUATOR}, found {names}", where=str(folder), fix=fix
         )
     _check_evaluator(evaluator)
     others = _runner_files(folder, programs[0])
@@ -83,7 +83,7 @@ def _check_evaluator(evaluator: Path) -> None:
         "define main(program_path, results_dir), which writes metrics.json and correct.json into "
         "results_dir"
     )
-    raise TaskError(f"{EVALUATOR} has no main and is no script", where=str(evaluator), fix=fix)
+    raise TaskError(f"{EVALUATOR} has no main and is not a script", where=str(evaluator), fix=fix)
 
 
 def _marker_mode(program: Path) -> str:
@@ -101,8 +101,8 @@ def _runner_files(folder: Path, program: Path) -> list[Path]:
 
     Its scripts and its YAML files.
     """
-    spoken = reading.possible_file_names(reading.read_text(folder / EVALUATOR))
-    found = [*folder.glob("run_evo*.py"), *folder.glob("*.y*ml")]
+    mentioned = reading.possible_file_names(reading.read_text(folder / EVALUATOR))
+    files = [*folder.glob("run_evo*.py"), *folder.glob("*.y*ml")]
     return [
-        path for path in found if path.is_file() and path.name not in spoken and path != program
+        path for path in files if path.is_file() and path.name not in mentioned and path != program
     ]

@@ -13,9 +13,11 @@ import os
 import runpy
 import sys
 import tempfile
+from collections.abc import Awaitable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+
+from culmen.core.json import JsonObject
 
 STANDINS = str(Path(__file__).parent / "standins")
 CONTRACT = (
@@ -24,7 +26,7 @@ CONTRACT = (
     'and metrics.json, {"combined_score": number, "public": {...}, "text_feedback": text}, '
     "into results_dir"
 )
-_MOST = 16 << 20  # bytes of a file of results
+_MAX_BYTES = 16 << 20  # bytes of a file of results
 _ARGUMENTS = {"program_path", "results_dir"}
 
 
@@ -51,12 +53,10 @@ def install_stand_in() -> None:
 def check_evaluator(module: ModuleType, path: str) -> None:
     """Raise NameError for an evaluator that can be called neither way."""
     if not _is_main_callable(module) and "__main__" not in Path(path).read_text(encoding="utf-8"):
-        raise NameError("evaluate.py has no main(program_path, results_dir) and is no script")
+        raise NameError("evaluate.py has no main(program_path, results_dir) and is not a script")
 
 
-def evaluate_program(
-    module: ModuleType, path: str, program: str
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def evaluate_program(module: ModuleType, path: str, program: str) -> tuple[JsonObject, JsonObject]:
     """(metrics, artifacts) of a program, in OpenEvolve's form.
 
     `combined_score` is None if the program is not correct.
@@ -73,8 +73,8 @@ def evaluate_program(
     )
     if not isinstance(correct.get("correct"), bool):
         raise BrokenContract(
-            f"correct.json says correct = {str(correct.get('correct'))[:60]}, neither true nor "
-            "false"
+            f"correct.json has correct = {str(correct.get('correct'))[:60]}, which is neither true "
+            "nor false"
         )
     return _public_results(correct, metrics)
 
@@ -87,13 +87,13 @@ def _is_main_callable(module: ModuleType) -> bool:
     parameters = inspect.signature(main).parameters
     return parameters.keys() >= _ARGUMENTS and all(
         name in _ARGUMENTS
-        or one.default is not one.empty
-        or one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
-        for name, one in parameters.items()
+        or parameter.default is not parameter.empty
+        or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        for name, parameter in parameters.items()
     )
 
 
-async def _await_answer(answer: Any) -> None:
+async def _await_answer(answer: Awaitable[object]) -> None:
     await answer
 
 
@@ -103,49 +103,47 @@ def _as_script(path: str, program: str, results: str) -> None:
         runpy.run_path(path, run_name="__main__")
     except SystemExit as error:
         if error.code not in (None, 0):
-            raise BrokenContract(f"evaluate.py left with status {error.code}") from None
+            raise BrokenContract(f"evaluate.py exited with status {error.code}") from None
 
 
-def _read_result_file(path: Path) -> dict[str, Any]:
+def _read_result_file(path: Path) -> JsonObject:
     try:
-        if path.stat().st_size > _MOST:
-            raise BrokenContract(f"{path.name} is larger than {_MOST} bytes")
-        found = json.loads(path.read_text(encoding="utf-8"))
+        if path.stat().st_size > _MAX_BYTES:
+            raise BrokenContract(f"{path.name} is larger than {_MAX_BYTES} bytes")
+        results = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BrokenContract(f"evaluate.py ended without a {path.name}") from None
     except (ValueError, RecursionError) as error:
         raise BrokenContract(f"{path.name} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise BrokenContract(f"{path.name} holds no object but a {type(found).__name__}")
-    return found
+    if not isinstance(results, dict):
+        raise BrokenContract(f"{path.name} holds a {type(results).__name__}, not an object")
+    return results
 
 
-def _public_results(
-    correct: dict[str, Any], metrics: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _public_results(correct: JsonObject, metrics: JsonObject) -> tuple[JsonObject, JsonObject]:
     """(metrics, artifacts) without `private` metrics and `extra_data`.
 
     Models may see everything that is kept.
     """
     public = metrics.get("public")
-    found = {**(public if isinstance(public, dict) else {})}
-    found |= {key: value for key, value in metrics.items() if isinstance(value, int | float)}
+    results = {**(public if isinstance(public, dict) else {})}
+    results |= {key: value for key, value in metrics.items() if isinstance(value, int | float)}
     artifacts = {
-        key: found.pop(key)
-        for key, value in list(found.items())
+        key: results.pop(key)
+        for key, value in list(results.items())
         if not isinstance(value, int | float)
     }
     if text := metrics.get("text_feedback"):
-        found["text_feedback"] = str(text)
-    found.pop("combined_score", None)
+        results["text_feedback"] = str(text)
+    results.pop("combined_score", None)
     if not correct["correct"]:
         return {
-            **found,
-            "error": str(correct.get("error") or "correct.json says false"),
+            **results,
+            "error": str(correct.get("error") or "correct.json has correct = false"),
         } | _NONE, artifacts
     if "combined_score" not in metrics:
         raise BrokenContract("metrics.json has no combined_score")
-    return {**found, "combined_score": metrics["combined_score"]}, artifacts
+    return {**results, "combined_score": metrics["combined_score"]}, artifacts
 
 
-_NONE: dict[str, Any] = {"combined_score": None}
+_NONE: JsonObject = {"combined_score": None}

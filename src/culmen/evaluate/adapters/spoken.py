@@ -18,6 +18,8 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from culmen.core.json import JsonObject
+
 if TYPE_CHECKING:
     from http.client import HTTPConnection
 
@@ -26,13 +28,13 @@ _KEPT = 20_000  # bytes kept of a program's standard error
 CONTRACT = (
     'the contract: each question is one JSON object with an "id"; its answer is one JSON '
     "object on one line with the "
-    'same "id" and a "score" (a number, or null for what is not acceptable), or with an '
+    'same "id" and a "score" (a number, or null if the candidate is not acceptable), or with an '
     '"error" (culmen docs tasks)'
 )
-Judge = Callable[..., dict[str, Any]]
+Judge = Callable[..., JsonObject]
 
 
-class NotSpoken(BaseException):
+class ContractViolated(BaseException):
     """The evaluator broke the contract, or ended; the candidate is not at fault."""
 
     def __init__(self, what: str) -> None:
@@ -52,10 +54,10 @@ def make_judge(program: list[str], url: str) -> Judge:
         from culmen.evaluate.adapters.harbor import HarborJudge
 
         return HarborJudge(program).score
-    ask = SpokenServer(url).ask if url else SpokenProgram(program).ask
+    ask = ServerEvaluator(url).ask if url else ProgramEvaluator(program).ask
     number = 0
 
-    def score(**offered: Any) -> dict[str, Any]:
+    def score(**offered: object) -> JsonObject:
         nonlocal number
         number += 1
         case = offered.get("case")
@@ -84,13 +86,13 @@ def url_fault(url: str) -> str:
     if parts.scheme == "http" and local and port:
         return ""
     return (
-        "it must be http://127.0.0.1:PORT/PATH (or localhost): culmen sends what candidates return "
-        "to no other host"
+        "it must be http://127.0.0.1:PORT/PATH (or localhost): culmen does not send candidates' "
+        "outputs to other hosts"
     )
 
 
-def _encode_question(question: dict[str, Any]) -> bytes:
-    def plain(value: Any) -> Any:
+def _encode_question(question: JsonObject) -> bytes:
+    def plain(value: Any) -> object:
         if type(value).__module__ == "numpy":
             return value.tolist()
         raise TypeError(f"it holds a {type(value).__name__}")
@@ -98,22 +100,22 @@ def _encode_question(question: dict[str, Any]) -> bytes:
     return json.dumps(question, default=plain, allow_nan=False).encode() + b"\n"
 
 
-def _parse_answer(line: bytes, number: int) -> dict[str, Any]:
+def _parse_answer(line: bytes, number: int) -> JsonObject:
     try:
         answer = json.loads(line)
     except (ValueError, RecursionError):
-        raise NotSpoken(f"the evaluator's answer is not JSON: {_quote_line(line)}") from None
+        raise ContractViolated(f"the evaluator's answer is not JSON: {_quote_line(line)}") from None
     if not isinstance(answer, dict):
-        raise NotSpoken(f"the evaluator's answer is not an object: {_quote_line(line)}")
+        raise ContractViolated(f"the evaluator's answer is not an object: {_quote_line(line)}")
     if answer.pop("id", None) != number:
-        raise NotSpoken(f"the evaluator's answer lacks the id {number}: {_quote_line(line)}")
+        raise ContractViolated(f"the evaluator's answer lacks the id {number}: {_quote_line(line)}")
     if "error" in answer:
         raise Refused(str(answer["error"])[:_KEPT])
     if "score" not in answer:
-        raise NotSpoken(f"the evaluator's answer has no score: {_quote_line(line)}")
+        raise ContractViolated(f"the evaluator's answer has no score: {_quote_line(line)}")
     for key in ("metrics", "artifacts"):
         if not isinstance(answer.get(key, {}), dict):
-            raise NotSpoken(f"the evaluator's {key} are no object: {_quote_line(line)}")
+            raise ContractViolated(f"the evaluator's {key} are not an object: {_quote_line(line)}")
     return answer
 
 
@@ -121,7 +123,7 @@ def _quote_line(line: bytes) -> str:
     return repr(line[:200].decode("utf-8", "replace"))
 
 
-class SpokenProgram:
+class ProgramEvaluator:
     """A program that is started once and asked line by line.
 
     It is started anew after it ended or sent a line that is not an answer.
@@ -136,7 +138,7 @@ class SpokenProgram:
         self._start_process()
 
     def ask(self, question: bytes) -> bytes:
-        """The answer, one line; raise NotSpoken if there is none.
+        """The answer, one line; raise ContractViolated if there is none.
 
         The program's standard error is printed.
         """
@@ -157,9 +159,9 @@ class SpokenProgram:
         status = self._process.wait()
         self._print_standard_error()
         if len(line) > LIMIT:
-            raise NotSpoken(f"the evaluator's answer is longer than {LIMIT} bytes")
+            raise ContractViolated(f"the evaluator's answer is longer than {LIMIT} bytes")
         if not line:
-            raise NotSpoken(f"the evaluator ended without an answer (status {status})")
+            raise ContractViolated(f"the evaluator ended without an answer (status {status})")
         return line
 
     def _start_process(self) -> None:
@@ -182,7 +184,7 @@ class _StandardError:
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stderr is not None
-        self._pipe, self._said, self._lock = process.stderr, bytearray(), threading.Lock()
+        self._pipe, self._buffer, self._lock = process.stderr, bytearray(), threading.Lock()
         os.set_blocking(self._pipe.fileno(), False)
         threading.Thread(target=self._read_continuously, daemon=True).start()
 
@@ -190,9 +192,9 @@ class _StandardError:
         """The text since the last call, at most 20,000 bytes."""
         with self._lock:
             self._drain_pipe()
-            said = bytes(self._said)
-            self._said.clear()
-        return said
+            text = bytes(self._buffer)
+            self._buffer.clear()
+        return text
 
     def _read_continuously(self) -> None:
         waiting = select.poll()  # not select.select: it refuses a descriptor of 1,024 and more
@@ -207,7 +209,7 @@ class _StandardError:
         """Read all available bytes; return True if the pipe is still open at the other end."""
         try:
             while piece := os.read(self._pipe.fileno(), 1 << 16):
-                self._said += piece[: max(0, _KEPT - len(self._said))]
+                self._buffer += piece[: max(0, _KEPT - len(self._buffer))]
         except BlockingIOError:
             return True
         return False
@@ -221,7 +223,7 @@ def _is_answer_to(line: bytes, question: bytes) -> bool:
         return False
 
 
-class SpokenServer:
+class ServerEvaluator:
     """A server on the loopback: each question is a POST, an answer has status 200."""
 
     def __init__(self, url: str) -> None:
@@ -238,7 +240,10 @@ class SpokenServer:
         return connection
 
     def ask(self, question: bytes) -> bytes:
-        """The body of the answer; raise NotSpoken, or OSError if the server cannot be reached."""
+        """The body of the answer.
+
+        Raises ContractViolated, and OSError if the server cannot be reached.
+        """
         from http.client import HTTPException
 
         with contextlib.closing(self._connect()) as connection:
@@ -249,13 +254,14 @@ class SpokenServer:
                 response = connection.getresponse()
                 body = response.read(LIMIT + 1)
             except HTTPException as error:
-                raise NotSpoken(
+                raise ContractViolated(
                     f"the evaluator's server does not speak HTTP: {type(error).__name__}"
                 ) from None
         if response.status != 200:
-            raise NotSpoken(
-                f"the evaluator's server answered with status {response.status}: {_quote_line(body)}"
+            raise ContractViolated(
+                f"the evaluator's server answered with status {response.status}: "
+                f"{_quote_line(body)}"
             )
         if len(body) > LIMIT:
-            raise NotSpoken(f"the evaluator's answer is longer than {LIMIT} bytes")
+            raise ContractViolated(f"the evaluator's answer is longer than {LIMIT} bytes")
         return body

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from culmen.evaluate.cluster.remote import Carrier
 
 
-def make(
+def make_backend(
     choice: BackendChoice,
     task: Task,
     workers: int,
     require: str | None = None,
     scoring: Scoring | None = None,
-    tell: Callable[[str], None] | None = None,
+    on_message: Callable[[str], None] | None = None,
     *,
     level: str | None = None,
 ) -> Backend:
@@ -61,20 +61,20 @@ def make(
     from culmen.evaluate.cluster.remote import RemoteBackend
 
     return RemoteBackend(
-        task, workers, _make_carrier(choice, workers, tell), require, scoring=scoring
+        task, workers, _make_carrier(choice, workers, on_message), require, scoring=scoring
     )
 
 
 def _make_carrier(
-    choice: BackendChoice, workers: int, tell: Callable[[str], None] | None
+    choice: BackendChoice, workers: int, on_message: Callable[[str], None] | None
 ) -> Carrier:
     if choice.name == "ray":
         from culmen.evaluate.cluster.ray import RayCarrier
 
-        return RayCarrier(choice, tell)
+        return RayCarrier(choice, on_message)
     from culmen.evaluate.cluster.slurm import SlurmCarrier
 
-    return SlurmCarrier(choice, workers, tell)
+    return SlurmCarrier(choice, workers, on_message)
 
 
 # The backend and the resources of an evaluation: read from the command line, kept with the run.
@@ -99,7 +99,7 @@ def parse_backend_choice(
     name: str | None,
     address: str | None,
     settings: str | None,
-    defaults: Mapping[str, Any],
+    defaults: Mapping[str, object],
     old: BackendChoice | None = None,
 ) -> BackendChoice | None:
     """The command line's choice, else the run's, else the task's [resources], else None.
@@ -108,7 +108,7 @@ def parse_backend_choice(
     """
     if name is None and address is None and settings is None and old is None and not defaults:
         return None
-    given = _parse_pairs(settings)
+    pairs = _parse_pairs(settings)
     first = old or _with_settings(
         BackendChoice(), _flatten_resources(defaults), "task.toml [resources]"
     )
@@ -119,25 +119,25 @@ def parse_backend_choice(
         choice = msgspec.structs.replace(choice, name="ray")
     if address is not None:
         choice = msgspec.structs.replace(choice, address=address)
-    choice = _with_settings(choice, given, "--backend-set")
+    choice = _with_settings(choice, pairs, "--backend-set")
     _validate_choice(choice)
     return None if choice == BackendChoice() and old is None else choice
 
 
-def as_choice(value: Any) -> BackendChoice:
+def as_choice(value: object) -> BackendChoice:
     """A choice from an argument of `Study` or from a journal: a name, mapping, choice or None."""
     if isinstance(value, BackendChoice):
         return value
-    found = (
+    choice = (
         BackendChoice(name=value)
         if isinstance(value, str)
         else msgspec.convert(value or {}, BackendChoice)
     )
-    _validate_choice(found)
-    return found
+    _validate_choice(choice)
+    return choice
 
 
-def usual_workers(backend: Any) -> int:
+def usual_workers(backend: object) -> int:
     """Default number of evaluations at once.
 
     One per core of this machine, up to 8. On Ray 0: the cluster's capacity at the run's first
@@ -188,20 +188,22 @@ def _parse_pairs(settings: str | None) -> dict[str, str]:
     return pairs
 
 
-def _flatten_resources(table: Mapping[str, Any]) -> dict[str, str]:
+def _flatten_resources(table: Mapping[str, object]) -> dict[str, str]:
     """A [resources] table in the notation of the command line."""
     flat = {name: str(value) for name, value in table.items() if not isinstance(value, Mapping)}
-    return flat | {f"custom.{name}": str(value) for name, value in table.get("custom", {}).items()}
+    custom = table.get("custom")
+    items = custom.items() if isinstance(custom, Mapping) else ()
+    return flat | {f"custom.{name}": str(value) for name, value in items}
 
 
-def _with_settings(choice: BackendChoice, given: Mapping[str, str], where: str) -> BackendChoice:
+def _with_settings(choice: BackendChoice, pairs: Mapping[str, str], where: str) -> BackendChoice:
     needs, fields, texts = (
         msgspec.structs.asdict(choice.needs),
         JsonObject(),
         dict(choice.texts),
     )
     needs["custom"] = dict(needs["custom"])
-    for name, value in given.items():
+    for name, value in pairs.items():
         if name in ("cpu", "gpu"):
             needs[name] = _parse_setting_number(name, value, where)
         elif name == "memory":
@@ -230,7 +232,7 @@ def _parse_setting_number(name: str, value: str, where: str) -> float:
         number = math.nan
     if not 0 <= number < math.inf:
         raise UserError(
-            f"{name} = '{value}' is no number from 0 on", where=where, fix=f"write {name}=1"
+            f"{name} = '{value}' is not a number from 0 upwards", where=where, fix=f"write {name}=1"
         )
     return number
 

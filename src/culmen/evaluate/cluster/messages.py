@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -28,7 +28,7 @@ from culmen.evaluate.taskfiles.reading import evaluator_digest, file_sha256
 
 T = TypeVar("T")
 
-# between an evaluation's number and that of a question which its evaluator asks a model
+# between the number of an evaluation and that of a question of its evaluator to a model
 ASKED = "~"
 
 MAX_FILES, MAX_BYTES = 5000, 256 * 2**20
@@ -124,16 +124,16 @@ def unpack_task(parcel: bytes, name: str, folder: Path) -> Task:
     """
     if parcel_digest(parcel) != name:
         raise TaskError("the task arrived damaged", where=_node_name(), fix="culmen resume")
-    place = 8 + int.from_bytes(parcel[:8], "big")
-    made = load_struct(parcel[8:place], TaskBundle)
-    _same_program(made)
+    offset = 8 + int.from_bytes(parcel[:8], "big")
+    bundle = load_struct(parcel[8:offset], TaskBundle)
+    _require_same_versions(bundle)
     home = folder / "task"
-    for relative, size in made.files.items():
+    for relative, size in bundle.files.items():
         target = home / relative
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(parcel[place : place + size])
-        place += size
-    task = _relocate_task(made.task, made.base, str(home))
+        target.write_bytes(parcel[offset : offset + size])
+        offset += size
+    task = _relocate_task(bundle.task, bundle.base, str(home))
     _verify_evaluator_files(task)
     return task
 
@@ -149,7 +149,7 @@ def encode_job(
     )
 
 
-def dump_struct(value: Any) -> bytes:
+def dump_struct(value: object) -> bytes:
     """A struct as JSON in ASCII, including NaN, lone surrogates and integers of any size."""
     return json.dumps(msgspec.to_builtins(value)).encode("ascii")
 
@@ -195,17 +195,20 @@ def _walk_files(base: Path) -> Iterator[Path]:
 
 
 def _relocate_task(task: Task, base: str, home: str) -> Task:
-    def there(path: str) -> str:
+    def relocated(path: str) -> str:
         inside = path == base or path.startswith(base.rstrip("/") + "/")
         return home + path[len(base.rstrip("/")) :] if inside else path
 
     evaluator, options = task.evaluator, JsonObject(task.evaluator.options)
     if "readable" in options:
-        options["readable"] = [there(path) for path in options["readable"]]
+        options["readable"] = [relocated(path) for path in options["readable"]]
     moved = msgspec.structs.replace(
-        evaluator, path=there(evaluator.path), verifier=there(evaluator.verifier), options=options
+        evaluator,
+        path=relocated(evaluator.path),
+        verifier=relocated(evaluator.verifier),
+        options=options,
     )
-    return msgspec.structs.replace(task, evaluator=moved, root=there(task.root))
+    return msgspec.structs.replace(task, evaluator=moved, root=relocated(task.root))
 
 
 def _verify_evaluator_files(task: Task) -> None:
@@ -214,14 +217,16 @@ def _verify_evaluator_files(task: Task) -> None:
     for path in evaluator.options.get("readable", ()):
         if not os.path.exists(path):
             raise TaskError(
-                f"{path} is not there", where=_node_name(), fix="put it on every node, or share it"
+                f"{path} does not exist",
+                where=_node_name(),
+                fix="put it on every node, or share it",
             )
     folder = Path(evaluator.path).parent
-    found = {
+    digests = {
         name: file_sha256(folder / name) for name in evaluator.files if (folder / name).is_file()
     }
-    wrong = [name for name, expected in evaluator.files.items() if found.get(name) != expected]
-    if wrong or (evaluator.files and evaluator_digest(found) != evaluator.digest):
+    wrong = [name for name, expected in evaluator.files.items() if digests.get(name) != expected]
+    if wrong or (evaluator.files and evaluator_digest(digests) != evaluator.digest):
         raise EvaluatorChanged(
             f"{wrong[0] if wrong else 'the evaluator'} changed since the run began",
             where=_node_name(),
@@ -229,10 +234,10 @@ def _verify_evaluator_files(task: Task) -> None:
         )
 
 
-def _same_program(parcel: TaskBundle) -> None:
+def _require_same_versions(bundle: TaskBundle) -> None:
     for what, theirs, ours in (
-        ("culmen", parcel.culmen, VERSION),
-        ("Python", parcel.python, _PYTHON),
+        ("culmen", bundle.culmen, VERSION),
+        ("Python", bundle.python, _PYTHON),
     ):
         if theirs != ours:
             raise UserError(

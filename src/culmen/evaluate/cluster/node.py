@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -54,7 +55,7 @@ class NodeAsker:
         self._number, self._outbox, self._replies = number, outbox, replies
         self._count, self.waited = 0, 0.0
 
-    async def ask(self, question: Mapping[str, Any]) -> JsonObject:
+    async def ask(self, question: Mapping[str, object]) -> JsonObject:
         """See `core.asking.Asker`; a role without a model ends the run, from the driver's side."""
         self._count += 1
         key, started = f"{self._number}{messages.ASKED}{self._count}", time.monotonic()
@@ -73,8 +74,8 @@ class NodeAsker:
 class NodeEvaluator:
     """One task on one node; `begin` comes first, and every answer is bytes.
 
-    The bytes are a `messages.NodeReply`. `asked` fetches the questions of evaluators to models;
-    `answer` delivers the replies.
+    The bytes are a `messages.NodeReply`. `next_questions` returns the questions of evaluators to
+    models, and `deliver_reply` delivers the replies.
     """
 
     def __init__(self) -> None:
@@ -85,7 +86,7 @@ class NodeEvaluator:
         self._cases: dict[str, Case] = {}
         self._epoch = 0
         self._running: dict[str, asyncio.Task[NodeReply]] = {}
-        self._folder, self._lock = _own_folder()
+        self._folder, self._lock = _create_own_folder()
         self._renewing = asyncio.Lock()
         self._rested = time.monotonic()
 
@@ -158,10 +159,10 @@ class NodeEvaluator:
     async def next_questions(self) -> list[tuple[str, bytes]]:
         """Questions since the last call, each with a key; waits a while for the first."""
         try:
-            found = [await asyncio.wait_for(self._outbox.get(), _LISTEN_SECONDS)]
+            questions = [await asyncio.wait_for(self._outbox.get(), _LISTEN_SECONDS)]
         except TimeoutError:
             return []
-        return found + self.questions_now()
+        return questions + self.questions_now()
 
     def questions_now(self) -> list[tuple[str, bytes]]:
         """Questions since the last call, without waiting."""
@@ -183,14 +184,15 @@ class NodeEvaluator:
         if candidate.id != job.id or (job.case and case is None):
             return NodeReply(lost="damaged")
         try:
-            seen = await backend.evaluate(candidate, case, job.seed, certify=job.certify)
+            observation = await backend.evaluate(candidate, case, job.seed, certify=job.certify)
         except UserError as error:
             return messages.error_reply(error)
-        if seen.status is Status.LOST:
-            seen = msgspec.structs.replace(
-                seen, feedback=f"{seen.feedback}\non node {os.uname().nodename}".strip()
+        if observation.status is Status.LOST:
+            observation = msgspec.structs.replace(
+                observation,
+                feedback=f"{observation.feedback}\non node {os.uname().nodename}".strip(),
             )
-        return NodeReply(observation=seen)
+        return NodeReply(observation=observation)
 
     async def _renew_for_epoch(self, backend: LocalBackend, epoch: int) -> None:
         async with self._renewing:
@@ -220,10 +222,10 @@ def forget_secrets() -> None:
         del os.environ[name]
 
 
-def _own_folder() -> tuple[Path, int]:
+def _create_own_folder() -> tuple[Path, int]:
     """A new private folder and the descriptor of its lock; folders of dead owners are removed."""
-    place = Path(tempfile.gettempdir())
-    for old in place.glob(f"{_PREFIX}*"):
+    parent = Path(tempfile.gettempdir())
+    for old in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             lock = os.open(old / "lock", os.O_RDWR)
             try:
@@ -267,11 +269,11 @@ class NodeActor:
             return messages.dump_struct(NodeReply(lost="no_evaluator"))
         return await self._node.evaluate(number, job, seconds)
 
-    async def asked(self) -> list[tuple[str, bytes]]:
+    async def next_questions(self) -> list[tuple[str, bytes]]:
         """See `NodeEvaluator`."""
         return await self._node.next_questions()
 
-    async def answer(self, key: str, reply: bytes) -> None:
+    async def deliver_reply(self, key: str, reply: bytes) -> None:
         """See `NodeEvaluator`."""
         self._node.deliver_reply(key, reply)
 
@@ -337,7 +339,7 @@ def errand(
         time.sleep(_LOOK_SECONDS)
 
 
-def _find_actor(ray: Any, name: str, namespace: str) -> Any:
+def _find_actor(ray: ModuleType, name: str, namespace: str) -> Any:
     try:
         return ray.get_actor(name, namespace=namespace)
     except ValueError:  # the driver has not seen this node yet

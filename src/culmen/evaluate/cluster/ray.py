@@ -30,16 +30,16 @@ from culmen.evaluate.cluster.ray_connection import (
     list_nodes,
     run_on_thread,
 )
-from culmen.evaluate.cluster.remote import NODE_SLOTS, Asked, Lost, answer_without_backend
+from culmen.evaluate.cluster.remote import NODE_SLOTS, Lost, QuestionHandler, answer_without_backend
 
 WAIT_SECONDS = 300.0
 _SEND_SECONDS = 600.0  # for the parcel, which may be large, over a slow connection
 _SHUTDOWN_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
 _SILENT_SECONDS = 5.0
-_LOOKS = 500  # most checks per second, over all waiting evaluations, whether to go on waiting
-_NAPS = 50  # nodes without an evaluator that one evaluation may meet in a row
-# how long an errand waits for the actor of its node, which loads packages when it starts
+_LOOKS = 500  # maximum of checks per second, over all waiting evaluations
+_NAPS = 50  # nodes without an evaluator that one evaluation may try in a row
+# seconds that an errand waits for the actor of its node, which loads packages when it starts
 _PATIENCE = 150.0
 _FAILURES = {
     "OutOfMemoryError": "node_out_of_memory",
@@ -49,7 +49,7 @@ _FAILURES = {
 }
 _BEGIN_SECONDS, _TRIES = 240.0, 4
 _ASK_SECONDS, _KILL_SECONDS = 30.0, 10.0
-# evaluations that one actor may have waiting; Ray places no more than the node has room for
+# evaluations that one actor may have waiting; Ray places no more than the node can take
 _CALLS = 1000
 
 
@@ -65,16 +65,16 @@ class RayNodes:
         needs: Needs,
         prefix: str,
         namespace: str,
-        parcel: Any,
+        parcel: object,
         name: str,
         terms: Callable[[], bytes],
-        asked: Asked,
+        answer_question: QuestionHandler,
         address: str,
         rest: float,
     ) -> None:
         self._needs, self._prefix, self._namespace = ray_resources(needs), prefix, namespace
         self._parcel, self._name, self._terms, self._address = parcel, name, terms, address
-        self._asked, self._listening = asked, dict[str, asyncio.Task[None]]()
+        self._answer_question, self._listening = answer_question, dict[str, asyncio.Task[None]]()
         self._replying = set[asyncio.Task[None]]()
         self.alive: dict[str, dict[str, float]] = {}
         self.able: set[str] = set()
@@ -91,13 +91,13 @@ class RayNodes:
         """Seconds without a node that could take an evaluation."""
         return 0.0 if self.able else time.monotonic() - self._since
 
-    def total_room(self, most: int) -> int:
+    def total_room(self, limit: int) -> int:
         """Number of evaluations that all nodes can take at once, with a limit per node."""
         needs = self._needs or {"CPU": 1.0}
         rooms = [
             min(int(self.alive[n].get(k, 0.0) / v) for k, v in needs.items()) for n in self.able
         ]
-        return sum(min(most, each) for each in rooms)
+        return sum(min(limit, room) for room in rooms)
 
     def raise_trouble(self) -> None:
         """Raise a user error that a node reported."""
@@ -176,7 +176,7 @@ class RayNodes:
                 num_cpus=0,
                 max_restarts=0,
                 get_if_exists=True,
-                max_concurrency=_CALLS,  # one that goes to rest may still be there
+                max_concurrency=_CALLS,  # a resting one may still exist
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
             )
             .remote()
@@ -199,10 +199,10 @@ class RayNodes:
         except ray.exceptions.RayActorError:
             if self._tending is None:
                 raise
-            return b""  # it went away; if its node did not, it is tried again
-        told = messages.load_struct(answer, NodeReply)
-        if told.error is not None:
-            self._trouble = messages.error_from_reply(told.error)
+            return b""  # the actor ended; if its node still exists, another one is started
+        reply = messages.load_struct(answer, NodeReply)
+        if reply.error is not None:
+            self._trouble = messages.error_from_reply(reply.error)
         else:
             self._listening[node] = asyncio.create_task(self._answer_questions(actor))
         return answer
@@ -213,18 +213,18 @@ class RayNodes:
 
         while True:
             try:
-                found = await (await future_of(actor.asked.remote(), self._address))
+                questions = await (await future_of(actor.asked.remote(), self._address))
             except (ray.exceptions.RayError, ConnectionError, RuntimeError):
                 return
-            for key, question in found:
+            for key, question in questions:
                 task = asyncio.create_task(self._reply_to_question(actor, key, question))
                 self._replying.add(task)
                 task.add_done_callback(self._replying.discard)
 
     async def _reply_to_question(self, actor: Any, key: str, question: bytes) -> None:
-        actor.answer.remote(key, await self._asked(key, question))
+        actor.answer.remote(key, await self._answer_question(key, question))
 
-    def _on_actor_end(self, node: str, actor: Any, held: asyncio.Future[Any]) -> None:
+    def _on_actor_end(self, node: str, actor: object, held: asyncio.Future[object]) -> None:
         rests = not held.cancelled() and held.exception() is None
         if self._actors.get(node) is actor:
             self._drop_node(node)
@@ -280,20 +280,24 @@ def shortage_error(
     needs: Needs, nodes: dict[str, dict[str, float]], address: str, kind: type[UserError]
 ) -> UserError:
     """The error naming the resources that no node has."""
-    most = {
-        name: max((has.get(name, 0.0) for has in nodes.values()), default=0.0)
+    maximum = {
+        name: max((resources.get(name, 0.0) for resources in nodes.values()), default=0.0)
         for name in ray_resources(needs)
     }
     lacking = [
-        f"{name} = {value:g}" for name, value in ray_resources(needs).items() if most[name] < value
+        f"{name} = {value:g}"
+        for name, value in ray_resources(needs).items()
+        if maximum[name] < value
     ]
     if not nodes:
         what = "the cluster has no nodes"
     elif lacking:
         best = ", ".join(
-            f"{name} = {most[name]:g}" for name in most if most[name] < ray_resources(needs)[name]
+            f"{name} = {maximum[name]:g}"
+            for name in maximum
+            if maximum[name] < ray_resources(needs)[name]
         )
-        what = f"no node has {', '.join(lacking)}; the most that one has is {best}"
+        what = f"no node has {', '.join(lacking)}; the maximum on one node is {best}"
     else:
         what = "no node has all at once: " + ", ".join(
             f"{name} = {value:g}" for name, value in ray_resources(needs).items()
@@ -301,7 +305,7 @@ def shortage_error(
     return kind(
         what,
         where=f"--ray-address {address}, {len(nodes)} nodes",
-        fix="add such a node, or ask for less with --backend-set; then culmen resume",
+        fix="add such a node, or request less with --backend-set; then culmen resume",
     )
 
 
@@ -317,9 +321,11 @@ def unreachable_error(error: Exception) -> Unavailable:
 class RayCarrier:
     """See `remote.Carrier`."""
 
-    def __init__(self, choice: BackendChoice, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, choice: BackendChoice, on_message: Callable[[str], None] | None = None
+    ) -> None:
         self.retries, self.terms = choice.retries, b""
-        self.asked: Asked = answer_without_backend
+        self.answer_question: QuestionHandler = answer_without_backend
         self._choice, self._wait = choice, choice.wait or WAIT_SECONDS
         self._prefix, self._namespace = "culmen-node", f"culmen-{secrets.token_hex(8)}"
         self._local: LocalCluster | None = None
@@ -328,7 +334,7 @@ class RayCarrier:
         self._served = self._flying = 0
         self._errand: Any = None
         self._later = RayThread()
-        self._tell, self._told = tell or (lambda _: None), False
+        self._on_message, self._is_wait_reported = on_message or (lambda _: None), False
 
     async def open(self, parcel: bytes, name: str) -> bytes:
         """Connect and start the first evaluator.
@@ -340,29 +346,29 @@ class RayCarrier:
         await self._connect_driver(address)
         import ray  # pyright: ignore[reportMissingImports]
 
-        brought, needs = (
+        parcel_ref, needs = (
             await run_on_thread(lambda: ray.put(parcel), _SEND_SECONDS),
             self._choice.needs,
         )
-        terms, chosen = (lambda: self.terms), self._choice
+        terms, choice = (lambda: self.terms), self._choice
         self._nodes = RayNodes(
             needs,
             self._prefix,
             self._namespace,
-            brought,
+            parcel_ref,
             name,
             terms,
-            self.asked,
-            chosen.address,
-            chosen.rest,
+            self.answer_question,
+            choice.address,
+            choice.rest,
         )
-        more = {"memory": needs.memory} if needs.memory else {}
+        options = {"memory": needs.memory} if needs.memory else {}
         self._errand = ray.remote(errand).options(
             num_cpus=needs.cpu,
             num_gpus=needs.gpu,
             resources=needs.custom or None,
             max_retries=0,
-            **more,
+            **options,
         )
         return await self._start_first_node(self._nodes)
 
@@ -374,13 +380,15 @@ class RayCarrier:
         return self._local.address
 
     async def _connect_driver(self, address: str) -> None:
-        own = (
+        variables = (
             {}
             if self._local is None
             else {**LOOPBACK, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._local.token}
         )
-        found = await connect_to_cluster(address, self._namespace, own, self._choice.address)
-        self._connected, self._namespace = found == self._namespace, found
+        namespace = await connect_to_cluster(
+            address, self._namespace, variables, self._choice.address
+        )
+        self._connected, self._namespace = namespace == self._namespace, namespace
 
     async def _start_first_node(self, nodes: RayNodes) -> bytes:
         """Wait for a node with the resources of an evaluation.
@@ -389,21 +397,21 @@ class RayCarrier:
         """
         import ray  # pyright: ignore[reportMissingImports]
 
-        started, wish = time.monotonic(), None
+        started, request = time.monotonic(), None
         while True:
             await nodes.refresh_nodes()
             if nodes.able:
                 break
-            if wish is None:
-                wish = self._errand.remote(self._prefix, self._namespace, "wish", b"", 0.0, 0.0)
+            if request is None:
+                request = self._errand.remote(self._prefix, self._namespace, "wish", b"", 0.0, 0.0)
             if not self._may_grow(nodes) or self._idle_since(started):
                 raise shortage_error(
                     self._choice.needs, nodes.alive, self._choice.address, UserError
                 )
             await asyncio.sleep(_LOOK_SECONDS)
         self._idle_since(started)
-        if wish is not None:
-            self._later(lambda: ray.cancel(wish, force=True))
+        if request is not None:
+            self._later(lambda: ray.cancel(request, force=True))
         greeting = await nodes.start_first_evaluator()
         nodes.start_tending()
         return greeting
@@ -417,14 +425,14 @@ class RayCarrier:
         nodes = self._nodes
         assert nodes is not None
         if nodes.able:
-            if self._told:
-                self._tell("There is a node for evaluations again.")
-            self._told = False
+            if self._is_wait_reported:
+                self._on_message("There is a node for evaluations again.")
+            self._is_wait_reported = False
             return False
         seconds = min(time.monotonic() - started, nodes.idle_seconds)
-        if seconds > _SILENT_SECONDS and not self._told:
-            self._told = True
-            self._tell(
+        if seconds > _SILENT_SECONDS and not self._is_wait_reported:
+            self._is_wait_reported = True
+            self._on_message(
                 f"No node can take evaluations now; waiting for one, at most {self._wait:g} "
                 "seconds."
             )

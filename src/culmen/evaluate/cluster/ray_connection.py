@@ -97,21 +97,21 @@ def _init_ray(address: str, namespace: str, variables: Mapping[str, str], new: b
 
 
 def _ray_connection_error(address: str, shown: str, error: Exception) -> Unavailable:
-    told = _informative_line(error)
+    message = _informative_line(error)
     if ":" not in address:
         what, fix = (
-            f"no Ray cluster answers: {told}",
+            f"no Ray cluster answers: {message}",
             "start one (ray start --head), or give its address",
         )
     elif is_outside_cluster(address):
-        what = f"Ray's client server denies access: {told}"
+        what = f"Ray's client server denies access: {message}"
         fix = (
             "give it the cluster's token (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN), and the same Ray "
             "and Python here"
         )
     else:
         host = address.rpartition(":")[0]
-        what = f"the Ray cluster denies access: {told}"
+        what = f"the Ray cluster denies access: {message}"
         fix = (
             "run this on one of its machines, with its token (RAY_AUTH_MODE=token, "
             "RAY_AUTH_TOKEN); "
@@ -160,16 +160,16 @@ async def run_on_thread(work: Callable[[], T], seconds: float) -> T:
 
     Passes on its errors; raises `TimeoutError`.
     """
-    given: Future[T] = Future()
+    result: Future[T] = Future()
 
     def target() -> None:
         try:
-            given.set_result(work())
+            result.set_result(work())
         except BaseException as error:  # noqa: BLE001 - passed to the waiter
-            given.set_exception(error)
+            result.set_exception(error)
 
     threading.Thread(target=target, daemon=True, name="culmen-ray").start()
-    return await asyncio.wait_for(_mirror_future(given), seconds)
+    return await asyncio.wait_for(_mirror_future(result), seconds)
 
 
 async def future_of(ref: Any, address: str) -> asyncio.Future[Any]:
@@ -184,7 +184,7 @@ async def future_of(ref: Any, address: str) -> asyncio.Future[Any]:
     )
 
 
-def _mirror_future(given: Future[T]) -> asyncio.Future[T]:
+def _mirror_future(source: Future[T]) -> asyncio.Future[T]:
     """A future of this loop for another future.
 
     Unlike with asyncio's own, cancelling it does not cancel the other: Ray's client fails on a
@@ -196,14 +196,14 @@ def _mirror_future(given: Future[T]) -> asyncio.Future[T]:
     def settle() -> None:
         if mirror.done():
             return
-        error = given.exception()
-        mirror.set_result(given.result()) if error is None else mirror.set_exception(error)
+        error = source.exception()
+        mirror.set_result(source.result()) if error is None else mirror.set_exception(error)
 
     def done(_: Future[T]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle)
 
-    given.add_done_callback(done)
+    source.add_done_callback(done)
     return mirror
 
 
@@ -211,10 +211,10 @@ class RayThread:
     """Runs background calls one after the other, on a daemon thread."""
 
     def __init__(self) -> None:
-        self._work: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._started = False
 
-    def __call__(self, work: Callable[[], Any]) -> None:
+    def __call__(self, work: Callable[[], object]) -> None:
         self._work.put(work)
         if not self._started:
             self._started = True

@@ -42,7 +42,7 @@ class Lost(Exception):
     """
 
 
-Asked = Callable[[str, bytes], Awaitable[bytes]]
+QuestionHandler = Callable[[str, bytes], Awaitable[bytes]]
 
 
 async def answer_without_backend(_key: str, _question: bytes) -> bytes:
@@ -53,7 +53,8 @@ async def answer_without_backend(_key: str, _question: bytes) -> bytes:
 class Carrier(Protocol):
     """Carries bytes to nodes and back.
 
-    asked    is set before `open`: gets a key and a question of an evaluator on a node to a model;
+    answer_question
+             is set before `open`: gets a key and a question of an evaluator on a node to a model;
              its result goes back to that node
     open     connect, send the parcel to one node, and return its answer. Raises `UserError` for
              errors that the user can correct, also for a resource that every node lacks. Nodes that
@@ -67,7 +68,7 @@ class Carrier(Protocol):
 
     retries: int
     terms: bytes
-    asked: Asked
+    answer_question: QuestionHandler
 
     async def open(self, parcel: bytes, name: str) -> bytes: ...
 
@@ -159,7 +160,10 @@ class RemoteBackend:
             self.scoring,
             self.seconds,
         )
-        self._carrier.terms, self._carrier.asked = messages.dump_struct(terms), self._reply_to_node
+        self._carrier.terms, self._carrier.answer_question = (
+            messages.dump_struct(terms),
+            self._reply_to_node,
+        )
         parcel = messages.pack_task(self.task)
         try:
             first = self._parse_reply(

@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -30,7 +30,7 @@ from culmen.core.json import JsonObject
 from culmen.core.options import BackendChoice
 from culmen.evaluate.cluster import messages
 from culmen.evaluate.cluster.messages import NodeReply, NodeTerms
-from culmen.evaluate.cluster.remote import NODE_SLOTS, Asked, Lost, answer_without_backend
+from culmen.evaluate.cluster.remote import NODE_SLOTS, Lost, QuestionHandler, answer_without_backend
 from culmen.evaluate.cluster.slurm_worker import BEAT, LAPSE, Spool, serve_jobs
 from culmen.evaluate.jail import probes
 
@@ -40,11 +40,11 @@ _LAST_PART = 0.25  # largest share of a job's time in which nothing new is begun
 _STILLBORN = 3  # workers in a row that end before they begin
 # seconds between tries of jobs that Slurm refuses, or that end at once, while others work
 _LONGEST_DELAY = 300.0
-_SOONEST, _LATEST = 1.0, 15.0  # seconds between queries of the queue; longer where nothing changes
-# for a job that runs to become a worker: packages may come from a slow file system
+_SOONEST, _LATEST = 1.0, 15.0  # seconds between queries of the queue; longer if nothing changes
+# for the worker of a running job to start: packages may be on a slow file system
 _BEGIN_SECONDS = 300.0
 _HOPELESS_LOOKS = 3  # seconds that a reason must persist: some are transient
-_SELDOM = 30.0  # seconds between two messages about a queue from which some jobs have come
+_SELDOM = 30.0  # seconds between two messages about the queue while some jobs run
 _COMMAND_SECONDS = 120.0  # for a command of Slurm's; its own time-outs are shorter
 _END_SECONDS = 60.0  # for all jobs to end; Slurm kills after 30
 _UNLISTED_SECONDS = 30.0  # seconds that Slurm may take to list a new job
@@ -105,10 +105,10 @@ _LOSSES = {
     "OUT_OF_MEMORY": "worker_out_of_memory",
 }
 _HOPELESS = {
-    "PartitionTimeLimit": "the partition does not allow jobs of so many minutes",
-    "PartitionNodeLimit": "the partition has no node with what a job asks for",
-    "PartitionConfig": "the partition has no node with what a job asks for",
-    "BadConstraints": "no node has what a job asks for",
+    "PartitionTimeLimit": "the partition does not allow jobs of this length",
+    "PartitionNodeLimit": "the partition has no node with the resources of a job",
+    "PartitionConfig": "the partition has no node with the resources of a job",
+    "BadConstraints": "no node has the resources of a job",
     "InvalidAccount": "the account is not valid",
     "AccountNotAllowed": "the account may not use the partition",
     "InvalidQOS": "the quality of service is not valid",
@@ -133,6 +133,27 @@ class JobState(NamedTuple):
         return _LOSSES.get(self.state, "worker_died")
 
 
+class SubmittedJob(Protocol):
+    """The members of submitit's `Job` that a queue uses."""
+
+    @property
+    def job_id(self) -> str: ...
+
+    def done(self) -> bool: ...
+
+    def cancel(self, check: bool = True) -> None: ...
+
+    def stderr(self) -> str | None: ...
+
+
+class JobExecutor(Protocol):
+    """The members of submitit's `Executor` that a queue uses."""
+
+    def update_parameters(self, **options: object) -> None: ...
+
+    def submit(self, function: Callable[..., object], *arguments: object) -> SubmittedJob: ...
+
+
 class JobQueue:
     """Submits, lists and cancels the jobs of one session.
 
@@ -145,19 +166,19 @@ class JobQueue:
         self._name = f"culmen-{folder.name[:8]}"
         self._real = choice.texts.get("cluster", "slurm") == "slurm"
         self._environment = command_environment(choice.texts)
-        self._executor: Any = None
+        self._executor: JobExecutor | None = None
         self._guard: asyncio.subprocess.Process | None = None
         # submitit's job of a worker, and when it was submitted
-        self._jobs: dict[str, tuple[Any, float]] = {}
+        self._jobs: dict[str, tuple[SubmittedJob, float]] = {}
 
     async def open(self) -> None:
         """Set up submitit; raise `UserError` for options that it does not accept."""
         self._guard = await self._start_guard(asyncio.subprocess.PIPE)
         with _refusals_as_user_errors():
-            asked = submitit_options(self._choice, self._slots, self._name)
+            options = submitit_options(self._choice, self._slots, self._name)
             self._executor = _make_executor(self._real, f"{self._folder}/logs", self._environment)
             self._executor.update_parameters(
-                **(asked if self._real else {"timeout_min": asked["time"]})
+                **(options if self._real else {"timeout_min": options["time"]})
             )
 
     async def _start_guard(self, stdin: int) -> asyncio.subprocess.Process:
@@ -182,11 +203,13 @@ class JobQueue:
 
         Raises `UserError` with Slurm's message, `Unavailable` if Slurm does not answer.
         """
-        words = (serve_jobs, str(self._folder), worker, self._slots, self._life)
+        arguments = (str(self._folder), worker, self._slots, self._life)
+        assert self._executor is not None
         try:
             with _refusals_as_user_errors():
                 job = await asyncio.wait_for(
-                    asyncio.to_thread(self._executor.submit, *words), _COMMAND_SECONDS
+                    asyncio.to_thread(self._executor.submit, serve_jobs, *arguments),
+                    _COMMAND_SECONDS,
                 )
         except TimeoutError:
             raise Unavailable(
@@ -288,21 +311,23 @@ def command_environment(texts: Mapping[str, str]) -> dict[str, str]:
 def submitit_options(choice: BackendChoice, slots: int, name: str) -> JsonObject:
     """submitit's options for one job with this number of slots."""
     needs, cores = choice.needs, max(1, math.ceil(choice.needs.cpu * slots))
-    found: JsonObject = {"job_name": name, "time": choice.minutes, "cpus_per_task": cores}
+    options: JsonObject = {"job_name": name, "time": choice.minutes, "cpus_per_task": cores}
     if needs.gpu:
-        found["gpus_per_node"] = math.ceil(needs.gpu * slots)
+        options["gpus_per_node"] = math.ceil(needs.gpu * slots)
     if needs.memory:
-        found["mem"] = f"{math.ceil(needs.memory * slots / 2**20)}M"
+        options["mem"] = f"{math.ceil(needs.memory * slots / 2**20)}M"
     if needs.custom:
-        found["gres"] = ",".join(
+        options["gres"] = ",".join(
             f"{kind}:{math.ceil(n * slots)}" for kind, n in needs.custom.items()
         )
-    found |= {key: value for key, value in choice.texts.items() if key not in ("cluster", "folder")}
-    found["srun_args"] = [f"--cpus-per-task={cores}"]  # since 22.05 a step does not inherit it
-    return found | {"additional_parameters": {"no_requeue": True, "signal": _NO_SIGNAL}}
+    options |= {
+        key: value for key, value in choice.texts.items() if key not in ("cluster", "folder")
+    }
+    options["srun_args"] = [f"--cpus-per-task={cores}"]  # since 22.05 a step does not inherit it
+    return options | {"additional_parameters": {"no_requeue": True, "signal": _NO_SIGNAL}}
 
 
-def _make_executor(real: bool, folder: str, visible: Mapping[str, str]) -> Any:
+def _make_executor(real: bool, folder: str, visible: Mapping[str, str]) -> JobExecutor:
     import submitit  # pyright: ignore[reportMissingImports]
 
     class CleanSlurmExecutor(submitit.SlurmExecutor):
@@ -337,9 +362,9 @@ def _refusals_as_user_errors() -> Iterator[None]:
             line.removeprefix("sbatch: ").removeprefix("error: ").strip()
             for line in str(error).splitlines()
         ]
-        said = [line.removeprefix("Batch job submission failed: ") for line in lines if line]
-        what = "; ".join(dict.fromkeys(said)) or type(error).__name__
-        fix = "ask for what the cluster has with --backend-set; then culmen resume"
+        refusals = [line.removeprefix("Batch job submission failed: ") for line in lines if line]
+        what = "; ".join(dict.fromkeys(refusals)) or type(error).__name__
+        fix = "request resources that the cluster has, with --backend-set; then culmen resume"
         raise UserError(f"Slurm refuses: {what}", where="--backend slurm", fix=fix) from None
 
 
@@ -355,20 +380,20 @@ class SlurmJobs:
         queue: JobQueue,
         wanted: int,
         wait: float,
-        lose: Callable[[Iterable[str], str], None],
-        tell: Callable[[str], None],
+        on_lost: Callable[[Iterable[str], str], None],
+        on_message: Callable[[str], None],
     ) -> None:
         self._spool, self._queue, self._wanted, self._wait = spool, queue, max(1, wanted), wait
-        self._lose, self._tell = lose, tell
+        self._on_lost, self._on_message = on_lost, on_message
         # the workers of a job: one, unless Slurm restarted it
         self._jobs: dict[str, list[str]] = {}
         self._states: dict[str, JobState] = {}
         self._running: dict[str, float] = {}  # since when jobs run that have no worker yet
         self._left: set[str] = set()
         self._count = self._stillborn = self._hopeless = 0
-        self._alone = self._told_at = time.monotonic()
+        self._alone = self._last_message_at = time.monotonic()
         self._not_before, self._delay, self._refused = 0.0, 1.0, ""
-        self._told = ""
+        self._last_message = ""
         self.pause = _SOONEST
 
     @property
@@ -385,7 +410,7 @@ class SlurmJobs:
         """Admit a worker; an earlier worker of the same job is removed."""
         workers = self._jobs[worker.partition(".")[0]]
         for old in workers:
-            self._lose(self._spool.expel_worker(old), "job_restarted")
+            self._on_lost(self._spool.expel_worker(old), "job_restarted")
         workers.append(worker)
         self._stillborn = 0
         self._spool.admit_worker(worker)
@@ -428,7 +453,9 @@ class SlurmJobs:
                 raise
             except UserError as error:
                 if error.what != self._refused:
-                    self._tell(f"Slurm has {len(self._jobs)} of {self._wanted} jobs. {error.what}.")
+                    self._on_message(
+                        f"Slurm has {len(self._jobs)} of {self._wanted} jobs. {error.what}."
+                    )
                 self._refused = error.what
                 self._put_off()
             else:
@@ -470,11 +497,11 @@ class SlurmJobs:
         return time.monotonic() - self._running.setdefault(job, time.monotonic()) > _BEGIN_SECONDS
 
     def _end_job(self, job: str, now: JobState) -> None:
-        workers, words = self._jobs.pop(job), self._queue.forget(job)
+        workers, stderr = self._jobs.pop(job), self._queue.forget(job)
         self._states.pop(job, None)
         self._running.pop(job, None)
         for worker in workers:
-            self._lose(self._spool.expel_worker(worker), now.loss_reason)
+            self._on_lost(self._spool.expel_worker(worker), now.loss_reason)
         if workers:
             self._delay = 1.0
             return
@@ -482,19 +509,19 @@ class SlurmJobs:
         if any(self._jobs.values()):
             self._put_off()  # one node is broken, others work
         elif self._stillborn >= _STILLBORN:
-            raise self._stillborn_error(now, words)
+            raise self._stillborn_error(now, stderr)
 
-    def _stillborn_error(self, now: JobState, words: str) -> Unavailable:
-        lines = [line.strip() for line in words.splitlines() if line.strip()]
-        said = [line for line in lines if not line.startswith(("srun:", "slurmstepd"))] or lines
-        last = said[-1:] or [f"the last one wrote nothing to {self._spool.root}"]
+    def _stillborn_error(self, now: JobState, stderr: str) -> Unavailable:
+        lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+        output = [line for line in lines if not line.startswith(("srun:", "slurmstepd"))] or lines
+        last = output[-1:] or [f"the last one wrote nothing to {self._spool.root}"]
         state = f"{now.state}{f' on {now.node}' if now.node else ''}"
         fix = (
-            "see that nodes have the same culmen and Python, and write to that folder "
-            "(--backend-set folder=PATH)"
+            "install the same culmen and Python on all nodes, and make sure that they can write to "
+            "that folder (--backend-set folder=PATH)"
         )
         if now.state == "CANCELLED":
-            last, fix = ["somebody cancelled them"], "culmen resume, when they may run"
+            last, fix = ["they were cancelled"], "culmen resume, when they may run"
         return Unavailable(
             f"jobs end before they begin: {state}: {last[0]}", where="Slurm", fix=fix
         )
@@ -509,18 +536,18 @@ class SlurmJobs:
             self.pause = _SOONEST
         if self._hopeless >= _HOPELESS_LOOKS:
             fix = (
-                "ask for what the cluster has: --backend-set "
+                "request resources that the cluster has: --backend-set "
                 "minutes=,cpu=,memory=,custom.NAME=,partition=; see sinfo"
             )
             raise UserError(
                 f"Slurm will never start these jobs: {why}", where="--backend slurm", fix=fix
             )
         if time.monotonic() - self._alone > self._wait:
-            stands = self._refused or (queue_summary(self._states) if self._states else "no jobs")
+            state = self._refused or (queue_summary(self._states) if self._states else "no jobs")
             fix = (
-                "culmen resume, later; or ask for less, or wait longer: --backend-set wait=SECONDS"
+                "culmen resume, later; or request less, or wait longer: --backend-set wait=SECONDS"
             )
-            raise Unavailable(f"no worker for {self._wait:g} s: {stands}", where="Slurm", fix=fix)
+            raise Unavailable(f"no worker for {self._wait:g} s: {state}", where="Slurm", fix=fix)
 
     def _report_queue(self, silent: bool) -> None:
         """Report changes of the queue: always while no worker runs, else rarely."""
@@ -529,12 +556,16 @@ class SlurmJobs:
         text = "Slurm does not answer."
         if not silent:
             prefix = "Waiting for Slurm" if waits and not working else "Slurm"
-            news = self._states and (waits or (working and self._told))
+            news = self._states and (waits or (working and self._last_message))
             text = f"{prefix}: {queue_summary(self._states)}." if news else ""
-        if not text or text == self._told or (working and waits and now - self._told_at < _SELDOM):
+        if (
+            not text
+            or text == self._last_message
+            or (working and waits and now - self._last_message_at < _SELDOM)
+        ):
             return
-        self._told, self._told_at = text, now
-        self._tell(text)
+        self._last_message, self._last_message_at = text, now
+        self._on_message(text)
 
 
 def hopeless_reason(jobs: Mapping[str, JobState]) -> str:
@@ -564,11 +595,11 @@ class SlurmCarrier:
     """See `remote.Carrier`; `workers` is the number of evaluations at once, over all jobs."""
 
     def __init__(
-        self, choice: BackendChoice, workers: int, tell: Callable[[str], None] | None = None
+        self, choice: BackendChoice, workers: int, on_message: Callable[[str], None] | None = None
     ) -> None:
         self.retries, self.terms = choice.retries, b""
-        self.asked: Asked = answer_without_backend
-        self._choice, self._tell = choice, tell or (lambda _: None)
+        self.answer_question: QuestionHandler = answer_without_backend
+        self._choice, self._on_message = choice, on_message or (lambda _: None)
         self._slots = min(NODE_SLOTS, choice.slots or math.ceil(workers / max(1, choice.jobs)))
         home = choice.texts.get("folder") or str(Path.home() / ".cache/culmen/slurm")
         self._spool = Spool(Path(home).expanduser().resolve() / secrets.token_hex(8))
@@ -599,7 +630,7 @@ class SlurmCarrier:
             choice.jobs,
             choice.wait or WAIT_SECONDS,
             self._mark_lost,
-            self._tell,
+            self._on_message,
         )
         self._jobs, self._first = jobs, asyncio.get_running_loop().create_future()
         self._tasks.append(asyncio.create_task(self._serve_workers(jobs, self._first)))
@@ -624,10 +655,10 @@ class SlurmCarrier:
         """Seconds of a job in which its worker takes new evaluations."""
         life, seconds = 60.0 * self._choice.minutes or math.inf, self._agreed_terms.seconds
         if life < seconds:
-            self._tell(
+            self._on_message(
                 f"Note: one evaluation may take {seconds:.0f} s, and a job ends after {life:.0f} s "
-                f"(--backend-set minutes={self._choice.minutes}): what it holds then is tried "
-                "again."
+                f"(--backend-set minutes={self._choice.minutes}): its unfinished "
+                "evaluations are repeated."
             )
         return life - min(seconds, _LAST_PART * life) if life < math.inf else life
 
@@ -684,15 +715,15 @@ class SlurmCarrier:
                     beaten = time.monotonic()
                     self._write_pulse_and_terms()
                 self._answer_questions()
-                found = self._collect_answers() + self._admit_workers(jobs, first)
+                news = self._collect_answers() + self._admit_workers(jobs, first)
                 if jobs.notice_departures():
                     self._news.set()
-                pause = _PAUSE if found or self._waiting else min(pause * 1.5, 1.0)
+                pause = _PAUSE if news or self._waiting else min(pause * 1.5, 1.0)
                 await asyncio.sleep(pause)
         except UserError as error:
             self._trouble = error
         except OSError as error:
-            fix = "see that it is there and has room; then culmen resume"
+            fix = "check that it exists and has free space; then culmen resume"
             self._trouble = Unavailable(
                 f"cannot write: {error}", where=str(self._spool.root), fix=fix
             )
@@ -733,20 +764,20 @@ class SlurmCarrier:
                 task.add_done_callback(self._replying.discard)
 
     async def _reply_to_question(self, key: str, question: bytes) -> None:
-        reply = await self.asked(key, question)
+        reply = await self.answer_question(key, question)
         if self._spool.root.exists():
             self._spool.write_file(f"replies/{key}", reply)
 
     def _collect_answers(self) -> int:
-        found = self._spool.list_names("done")
-        for number in found:
+        numbers = self._spool.list_names("done")
+        for number in numbers:
             answer = self._spool.read_file(f"done/{number}")
             self._spool.remove_file(f"done/{number}")
             self._spool.remove_file(f"cancel/{number}")
             future = self._waiting.get(number)
             if answer is not None and future is not None and not future.done():
                 future.set_result(answer)
-        return len(found)
+        return len(numbers)
 
     def _mark_lost(self, numbers: Iterable[str], reason: str) -> None:
         """Mark these evaluations as lost, except those already answered."""

@@ -26,7 +26,6 @@ import shutil
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 from culmen.core.evaluation import Status
 from culmen.evaluate.cluster import messages
@@ -78,18 +77,18 @@ class Spool:
                 if ours and now - pulse.stat().st_mtime > _STALE:
                     shutil.rmtree(pulse.parent, ignore_errors=True)
 
-    def write_file(self, place: str, content: bytes) -> None:
+    def write_file(self, path: str, content: bytes) -> None:
         """Write a file whole."""
         draft = (
-            self.root / "drafts" / f"{os.uname().nodename}-{os.getpid()}-{place.replace('/', '-')}"
+            self.root / "drafts" / f"{os.uname().nodename}-{os.getpid()}-{path.replace('/', '-')}"
         )
         draft.write_bytes(content)
-        draft.rename(self.root / place)
+        draft.rename(self.root / path)
 
-    def read_file(self, place: str) -> bytes | None:
+    def read_file(self, path: str) -> bytes | None:
         """A file's content, None if it does not exist."""
         try:
-            return (self.root / place).read_bytes()
+            return (self.root / path).read_bytes()
         except OSError:
             return None
 
@@ -124,24 +123,24 @@ class Spool:
         self.remove_file(f"workers/{worker}")
         return self.list_names(f"gone/{worker}")
 
-    def remove_file(self, place: str) -> bool:
+    def remove_file(self, path: str) -> bool:
         """Remove a file; return True if it existed."""
         try:
-            (self.root / place).unlink()
+            (self.root / path).unlink()
         except OSError:
             return False
         return True
 
-    def change_pulse(self, place: str) -> None:
+    def change_pulse(self, path: str) -> None:
         """Change a pulse."""
-        self.write_file(place, f"{time.monotonic()}".encode())
+        self.write_file(path, f"{time.monotonic()}".encode())
 
-    def seconds_silent(self, place: str) -> float:
+    def seconds_silent(self, path: str) -> float:
         """Seconds since a pulse was last seen to change."""
-        now, seen = time.monotonic(), (self.read_file(place) or b"").decode()
-        old, since = self._pulses.get(place, ("", now))
-        if seen != old or place not in self._pulses:
-            self._pulses[place] = (seen, now)
+        now, pulse = time.monotonic(), (self.read_file(path) or b"").decode()
+        old, since = self._pulses.get(path, ("", now))
+        if pulse != old or path not in self._pulses:
+            self._pulses[path] = (pulse, now)
             return 0.0
         return now - since
 
@@ -181,7 +180,7 @@ class _Worker:
             beating.cancel()
             await self._node.close()
 
-    def _on_terminate(self, serving: asyncio.Task[Any]) -> None:
+    def _on_terminate(self, serving: asyncio.Task[None]) -> None:
         self._ending = True
         if not self._admitted:
             serving.cancel()

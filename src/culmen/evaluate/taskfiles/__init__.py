@@ -7,21 +7,21 @@ Nothing here imports or runs a task's code. docs/tasks.md describes the calls of
 """
 
 from culmen.evaluate.taskfiles.loading import (
-    as_it_is,
     example_path,
     examples,
     load,
+    with_present_files,
     with_proxy,
     write_new,
 )
 from culmen.evaluate.taskfiles.surface import surface_fault
 
 __all__ = [
-    "as_it_is",
     "example_path",
     "examples",
     "load",
     "surface_fault",
+    "with_present_files",
     "with_proxy",
     "write_new",
 ]

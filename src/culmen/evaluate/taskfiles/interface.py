@@ -34,7 +34,7 @@ class FirstPrograms(msgspec.Struct, frozen=True):
     programs: tuple[str, ...] = ()
     stub: str = ""
     uses: tuple[str, ...] = ()
-    given: bool = False
+    embedded: bool = False
 
 
 def first_programs(text: str, form: str, entry: str = "run") -> FirstPrograms:
@@ -53,12 +53,12 @@ def first_programs(text: str, form: str, entry: str = "run") -> FirstPrograms:
         if score is not None and score.args.args:
             reader.follow_function(score, {score.args.args[0].arg: reader.use_function(entry, 0)})
     uses, stub = tuple(reader.arguments), _write_stub(reader.arguments)
-    if given := _embedded_program(tree):
-        return FirstPrograms((given,), stub, uses, given=True)
+    if embedded := _embedded_program(tree):
+        return FirstPrograms((embedded,), stub, uses, embedded=True)
     if (
         not uses
         or any(reader.arguments.values())
-        or not all(one.is_known() for one in reader.returned.values())
+        or not all(value.is_known() for value in reader.returned.values())
     ):
         return FirstPrograms((), stub, uses)
     programs = dict.fromkeys(_first_program_text(reader.returned, fill) for fill in FILLS)
@@ -76,13 +76,13 @@ class _Value:
     number: bool = False  # used in arithmetic
     array: bool = False  # used as a numpy array
 
-    def part_at(self, place: int) -> _Value:
+    def part_at(self, index: int) -> _Value:
         """The part at this index."""
-        self.parts += [_Value() for _ in range(len(self.parts), place + 1)]
-        return self.parts[place]
+        self.parts += [_Value() for _ in range(len(self.parts), index + 1)]
+        return self.parts[index]
 
     def any_element(self) -> _Value:
-        """Any element."""
+        """The value that stands for every element."""
         self.element = self.element or _Value()
         return self.element
 
@@ -108,7 +108,7 @@ class _Value:
         A part of a tuple counts as a number if nothing else is known of it.
         """
         if values := self.tuple_values():
-            return all(one.shape() is not None for one in values)
+            return all(value.shape() is not None for value in values)
         return bool(self.shape() or self.number) and self.shape() is not None
 
 
@@ -133,7 +133,7 @@ class _Reader(ast.NodeVisitor):
                 and (value := self._whole_number(node.value)) is not None
             ):
                 self._constants.update(
-                    (one.id, value) for one in node.targets if isinstance(one, ast.Name)
+                    (target.id, value) for target in node.targets if isinstance(target, ast.Name)
                 )
 
     def use_function(self, name: str, arguments: int) -> _Value:
@@ -161,7 +161,7 @@ class _Reader(ast.NodeVisitor):
         loops = node.generators if isinstance(node, ast.ListComp | ast.GeneratorExp) else [node]
         for loop in loops:
             if isinstance(loop, ast.For | ast.comprehension):
-                self._bind_each(loop.target, loop.iter)
+                self._bind_loop(loop.target, loop.iter)
         self.generic_visit(node)
         match node:
             case ast.Assign(
@@ -189,17 +189,19 @@ class _Reader(ast.NodeVisitor):
             if isinstance(value, _Value):
                 value.name = value.name or target.id
         elif isinstance(target, ast.Tuple):
-            for place, one in enumerate(target.elts):
-                self._bind_target(one, value.part_at(place) if isinstance(value, _Value) else None)
+            for index, element in enumerate(target.elts):
+                self._bind_target(
+                    element, value.part_at(index) if isinstance(value, _Value) else None
+                )
 
-    def _bind_each(self, target: ast.expr, iterated: ast.expr) -> None:
+    def _bind_loop(self, target: ast.expr, iterated: ast.expr) -> None:
         """Bind loop variables to elements of the iterated value."""
         match target, iterated:
             case ast.Tuple(elts=targets), ast.Call(
-                func=ast.Name(id="enumerate" | "zip" as name), args=given
+                func=ast.Name(id="enumerate" | "zip" as name), args=arguments
             ):
-                for one, each in zip(targets[name == "enumerate" :], given):
-                    self._bind_each(one, each)
+                for variable, argument in zip(targets[name == "enumerate" :], arguments):
+                    self._bind_loop(variable, argument)
             case _:
                 value = self._value_of(iterated)
                 self._bind_target(
@@ -212,8 +214,12 @@ class _Reader(ast.NodeVisitor):
             case ast.Name(id=name):
                 return self._known.get(name)
             case ast.Tuple(elts=elements):
-                found = [self._value_of(one) for one in elements]
-                return _Value(parts=[one if isinstance(one, _Value) else _Value() for one in found])
+                values = [self._value_of(element) for element in elements]
+                return _Value(
+                    parts=[
+                        element if isinstance(element, _Value) else _Value() for element in values
+                    ]
+                )
             case ast.IfExp(body=body, orelse=orelse):
                 return self._value_of(body) or self._value_of(orelse)
             case ast.Subscript(value=value, slice=index):
@@ -227,9 +233,9 @@ class _Reader(ast.NodeVisitor):
     def _indexed_value(self, base: _Known, index: ast.expr) -> _Known:
         if not isinstance(base, _Value):
             return None
-        place = self._whole_number(index)
-        if place is not None and place < _PARTS:
-            return base.part_at(place)
+        position = self._whole_number(index)
+        if position is not None and position < _PARTS:
+            return base.part_at(position)
         base.array = base.array or isinstance(index, ast.Tuple)
         element = base.any_element()
         return None if isinstance(index, ast.Tuple | ast.Slice) else element
@@ -258,17 +264,17 @@ class _Reader(ast.NodeVisitor):
         return None
 
     def _mark_numbers(self, *operands: ast.expr) -> None:
-        for one in operands:
-            if isinstance(value := self._value_of(one), _Value):
+        for operand in operands:
+            if isinstance(value := self._value_of(operand), _Value):
                 value.number = True
 
-    def _note_lengths(self, one: ast.expr, other: ast.expr) -> None:
+    def _note_lengths(self, left: ast.expr, right: ast.expr) -> None:
         """Note the lengths in a comparison: `len(x) != 3`, `x.shape != (3, 2)`."""
-        match one, other:
-            case ast.Call(func=ast.Name(id="len"), args=[whole]), _:
-                self._set_lengths(self._value_of(whole), [other])
-            case ast.Attribute(value=whole, attr="shape"), ast.Tuple(elts=sizes):
-                self._set_lengths(self._value_of(whole), sizes, array=True)
+        match left, right:
+            case ast.Call(func=ast.Name(id="len"), args=[measured]), _:
+                self._set_lengths(self._value_of(measured), [right])
+            case ast.Attribute(value=measured, attr="shape"), ast.Tuple(elts=sizes):
+                self._set_lengths(self._value_of(measured), sizes, array=True)
             case _:
                 pass
 
@@ -313,8 +319,8 @@ def _write_stub(arguments: dict[str, int]) -> str:
         return ""
     text = f'"""What the evaluator asks for: {", ".join(arguments)}."""\n'
     for name, count in arguments.items():
-        given = ", ".join(f"x{n}" for n in range(1, count + 1))
-        text += f'\n\ndef {name}({given}):\n    raise NotImplementedError("write {name}")\n'
+        parameters = ", ".join(f"x{n}" for n in range(1, count + 1))
+        text += f'\n\ndef {name}({parameters}):\n    raise NotImplementedError("write {name}")\n'
     return text
 
 
@@ -335,24 +341,24 @@ def _return_expression(value: _Value, fill: str, constants: dict[str, str]) -> s
     """The expression that a function returns; its numbers are added to `constants`."""
     values = value.tuple_values()
     parts = []
-    for place, one in enumerate(values or [value]):
-        shape = one.shape() or ()
+    for index, member in enumerate(values or [value]):
+        shape = member.shape() or ()
         if (
-            place > 1
-            and place == len(values) - 1
+            index > 1
+            and index == len(values) - 1
             and not shape
-            and len(values[place - 1].shape() or ()) == 1
+            and len(values[index - 1].shape() or ()) == 1
         ):
             parts.append(f"float(sum({list(constants)[-1]}))")  # the sum of the last constant
             continue
-        name = one.name.upper() or ("VALUES" if shape else "VALUE")
+        name = member.name.upper() or ("VALUES" if shape else "VALUE")
         name = next(
-            each
-            for each in (name, *(f"{name}_{n}" for n in range(2, 999)))
-            if each not in constants
+            free_name
+            for free_name in (name, *(f"{name}_{n}" for n in range(2, 999)))
+            if free_name not in constants
         )
         constants[name] = _number_literal(_fill_numbers(shape, fill))
-        parts.append(f"np.array({name})" if one.array and shape else name)
+        parts.append(f"np.array({name})" if member.array and shape else name)
     return ", ".join(parts) + ("," if len(values) == 1 else "")
 
 
@@ -386,7 +392,10 @@ def _grid_points(count: int, width: int) -> list[list[float]]:
     cells = _cells_per_axis(count, width)
     along = [cells] * (width - 1) + [-(-count // cells ** (width - 1))]
     return [
-        [round((n // cells**axis % each + 0.5) / each, 4) for axis, each in enumerate(along)]
+        [
+            round((n // cells**axis % cells_on_axis + 0.5) / cells_on_axis, 4)
+            for axis, cells_on_axis in enumerate(along)
+        ]
         for n in range(count)
     ]
 

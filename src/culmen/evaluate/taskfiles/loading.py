@@ -99,7 +99,7 @@ def with_proxy(task: Task, proxy: str) -> Task:
     return reading.with_digest(replace(task, evaluator=replace(task.evaluator, proxy=proxy)))
 
 
-def as_it_is(task: Task) -> Task:
+def with_present_files(task: Task) -> Task:
     """The task with its evaluator's present files, for a fork; raise `TaskError` without them."""
     folder = Path(task.evaluator.path).parent
     if not task.evaluator.files:
@@ -117,29 +117,29 @@ def as_it_is(task: Task) -> Task:
     return reading.with_digest(replace(task, evaluator=evaluator))
 
 
-def _find_task(place: Path, goal: str, seeded: bool) -> Task:
-    if place.is_dir():
-        return _load_folder(place.resolve(), goal, seeded)
-    if not place.exists():
-        raise missing_path_error(place.absolute())
-    if place.suffix == ".toml":
-        return task_toml.read_task_toml(place.resolve())
-    if place.name == shinka.EVALUATOR and shinka.can_read_folder(place.resolve().parent):
-        return shinka.read_folder(place.resolve().parent, goal)
-    if place.suffix == ".py":
-        return read_evaluator(place.resolve(), goal, seeded)
-    raise no_evaluator(place)
+def _find_task(path: Path, goal: str, seeded: bool) -> Task:
+    if path.is_dir():
+        return _load_folder(path.resolve(), goal, seeded)
+    if not path.exists():
+        raise missing_path_error(path.absolute())
+    if path.suffix == ".toml":
+        return task_toml.read_task_toml(path.resolve())
+    if path.name == shinka.EVALUATOR and shinka.can_read_folder(path.resolve().parent):
+        return shinka.read_folder(path.resolve().parent, goal)
+    if path.suffix == ".py":
+        return read_evaluator(path.resolve(), goal, seeded)
+    raise no_evaluator_error(path)
 
 
 def _load_folder(folder: Path, goal: str, seeded: bool) -> Task:
     settings, evaluator = folder / "task.toml", folder / "evaluator.py"
     if settings.is_file() and (evaluator.is_file() or not harbor.can_read_folder(folder)):
         return task_toml.read_task_toml(settings)
-    if (task := of_ecosystem(folder, goal)) is not None:
+    if (task := ecosystem_task(folder, goal)) is not None:
         return task
     if evaluator.is_file():
         return read_evaluator(evaluator, goal, seeded)
-    raise no_task(folder)
+    raise no_task_error(folder)
 
 
 def missing_path_error(path: Path) -> TaskError:
@@ -149,7 +149,7 @@ def missing_path_error(path: Path) -> TaskError:
     tasks = [name for name in names[:_MANY] if _is_task(folder / name)]
     near = closest_name(path.name, tasks) or closest_name(path.name, names)
     fix = f"write one to start from: culmen new {shlex.quote(path.name)}"
-    if any(path.name == each.name for each in _example_folders()):
+    if any(path.name == example.name for example in _example_folders()):
         fix = f"it is built in: culmen new {path.name} --example {path.name}"
         return TaskError(f"there is no folder '{path.name}' here", where=str(path), fix=fix)
     if tasks:
@@ -159,7 +159,7 @@ def missing_path_error(path: Path) -> TaskError:
     return TaskError(f"there is no task '{path.name}'", where=str(path), fix=fix)
 
 
-def no_task(folder: Path) -> TaskError:
+def no_task_error(folder: Path) -> TaskError:
     """The error for a folder without `task.toml` and `evaluator.py`."""
     files = sorted(entry for entry in folder.iterdir() if entry.is_file())
     names = [file.name for file in files[:_MANY]]
@@ -173,13 +173,13 @@ def no_task(folder: Path) -> TaskError:
     return TaskError(what, where=str(folder), fix=_suggest_first_file(folder, files))
 
 
-def no_evaluator(file: Path) -> TaskError:
+def no_evaluator_error(file: Path) -> TaskError:
     """The error for a file that is neither a `task.toml` nor Python."""
     fix = "give the folder, its task.toml, or an evaluator.py together with a goal"
     if file.suffix == ".ipynb":
         fix = (
-            "put what judges a program into an evaluator.py with score(output) or evaluate(path), "
-            "beside the program"
+            "put the code that scores a program into an evaluator.py with score(output) or "
+            "evaluate(path), beside the program"
         )
     elif file.suffix in (".sh", ".bash", ""):
         fix = (
@@ -349,13 +349,13 @@ def _with_first_programs(task: Task, first: interface.FirstPrograms) -> Task:
         return reading.with_digest(task)
     module = interface.PART if task.evaluator.form in ("call", "serve") else ""
     seeds = tuple({interface.PART: program} for program in first.programs)
-    made = (
+    origin = (
         "the one in the evaluator is used"
-        if first.given
-        else f"{len(seeds)} were made from what the evaluator asks for"
+        if first.embedded
+        else f"{len(seeds)} were generated from the evaluator's requirements"
     )
-    note = f"there is no first program beside the evaluator: {made}"
-    options = {**task.evaluator.options, "made": not first.given}
+    note = f"there is no first program beside the evaluator: {origin}"
+    options = {**task.evaluator.options, "made": not first.embedded}
     evaluator = replace(task.evaluator, module=module, options=options)
     return reading.with_digest(
         replace(task, seeds=seeds, evaluator=evaluator, notes=(*task.notes, note))
@@ -374,7 +374,7 @@ def with_direction(task: Task, direction: str) -> Task:
         where = str(Path(task.root, "task.toml"))
         fix = f'write there: direction = "{direction}"'
         raise TaskError(
-            f"the task says direction = {task.objective.direction}", where=where, fix=fix
+            f"the task has direction = {task.objective.direction}", where=where, fix=fix
         )
     return reading.with_digest(
         replace(task, objective=replace(task.objective, direction=direction))
@@ -393,13 +393,13 @@ def _unrelated_files(path: Path, program: Path | None) -> list[Path]:
     be any folder, even the one with the run's output.
     """
     near = [read_text(file) for file in path.parent.glob("*.py") if file.is_file()]
-    spoken = {piece.strip("*") for text in near for piece in reading.possible_file_names(text)}
-    found = [program] if program else []
+    mentioned = {piece.strip("*") for text in near for piece in reading.possible_file_names(text)}
+    unrelated = [program] if program else []
     for file in reading.iter_relevant_files(path.parent):
         words = {file.name, file.relative_to(path.parent).parts[0], file.suffix or file.name}
-        if file.suffix != ".py" and not words & spoken:
-            found.append(file)
-    return found
+        if file.suffix != ".py" and not words & mentioned:
+            unrelated.append(file)
+    return unrelated
 
 
 def _find_config(path: Path) -> Path | None:
@@ -422,7 +422,7 @@ def _find_verifier(path: Path, form: str) -> str:
 def _entry_name(text: str, program: Path) -> str:
     """Name of the called function: `run`, or the only function of the program."""
     module = reading.parse_module(text, str(program))
-    defined = [name for name, found in module.names.items() if found.params is not None]
+    defined = [name for name, definition in module.names.items() if definition.params is not None]
     if module.may_define(ENTRY):
         return ENTRY
     if len(defined) == 1:
@@ -465,7 +465,7 @@ class FolderAdapter(Protocol):
 ADAPTERS: tuple[FolderAdapter, ...] = (harbor, openevolve, shinka)
 
 
-def of_ecosystem(folder: Path, goal: str = "") -> Task | None:
+def ecosystem_task(folder: Path, goal: str = "") -> Task | None:
     """The task of a folder of a known ecosystem, None for any other folder."""
     adapter = next((adapter for adapter in ADAPTERS if adapter.can_read_folder(folder)), None)
     return None if adapter is None else adapter.read_folder(folder, goal)

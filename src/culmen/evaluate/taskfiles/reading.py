@@ -113,10 +113,10 @@ def unknown_keys(
     known = list(allowed)
     for key in table:
         if key not in known:
-            place = f"{where}:{line_of(toml, section, str(key))}" if toml else where
+            location = f"{where}:{line_of(toml, section, str(key))}" if toml else where
             inside = f" in [{section}]" if section else ""
             raise TaskError(
-                f"unknown key '{key}'{inside}", where=place, fix=one_of(str(key), known)
+                f"unknown key '{key}'{inside}", where=location, fix=one_of(str(key), known)
             )
 
 
@@ -147,8 +147,8 @@ def language_of(name: str) -> str:
 class Definition(NamedTuple):
     """A name a module binds at its top level.
 
-    `params` are the arguments a `def` needs, `optional` those with a default; None where no `def`
-    can be seen.
+    `params` are the arguments a `def` needs, `optional` those with a default; None if no `def`
+    is visible.
     """
 
     name: str
@@ -184,14 +184,16 @@ def parse_module(text: str, where: str) -> Module:
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
-        place = f"{where}:{error.lineno}" if error.lineno else where
+        location = f"{where}:{error.lineno}" if error.lineno else where
         raise TaskError(
-            f"not valid Python: {error.msg}", where=place, fix="correct that line"
+            f"not valid Python: {error.msg}", where=location, fix="correct that line"
         ) from None
     except (ValueError, RecursionError) as error:
         raise TaskError(f"not valid Python: {error}", where=where, fix="correct the file") from None
-    found = list(_top_level_bindings(tree.body))
-    return Module({d.name: d for d in found if d.name != "*"}, any(d.name == "*" for d in found))
+    definitions = list(_top_level_bindings(tree.body))
+    return Module(
+        {d.name: d for d in definitions if d.name != "*"}, any(d.name == "*" for d in definitions)
+    )
 
 
 def preloadable_modules(text: str) -> tuple[str, ...]:
@@ -223,19 +225,24 @@ def possible_file_names(text: str) -> set[str]:
         nodes = ast.walk(ast.parse(text))
     except (SyntaxError, ValueError, RecursionError):
         return set()
-    texts = (
+    literals = (
         node.value
         for node in nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
-    return {piece for one in texts if len(one) < 200 for piece in one.replace("\\", "/").split("/")}
+    return {
+        piece
+        for literal in literals
+        if len(literal) < 200
+        for piece in literal.replace("\\", "/").split("/")
+    }
 
 
 def _is_installed(name: str) -> bool:
-    locations, whole = None, ""
+    locations, qualified = None, ""
     for piece in name.split("."):
-        whole = f"{whole}.{piece}".lstrip(".")
-        spec = PathFinder.find_spec(whole, locations)
+        qualified = f"{qualified}.{piece}".lstrip(".")
+        spec = PathFinder.find_spec(qualified, locations)
         if spec is None:
             return False
         locations = spec.submodule_search_locations or []
@@ -290,28 +297,28 @@ def _function_definition(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Defini
     keyword = [
         (a.arg, default is not None) for a, default in zip(args.kwonlyargs, args.kw_defaults)
     ]
-    needed = (*positional[:first], *(name for name, given in keyword if not given))
-    optional = (*positional[first:], *(name for name, given in keyword if given))
+    needed = (*positional[:first], *(name for name, has_default in keyword if not has_default))
+    optional = (*positional[first:], *(name for name, has_default in keyword if has_default))
     return Definition(node.name, node.lineno, needed, optional)
 
 
 # Views of the evaluator for agents: its whole file, its docstrings and constants, or nothing.
 
 Shown = Literal["full", "public", "none"]
-SHOWN_MOST = 20_000  # characters of a file that is shown whole
+MAX_SHOWN = 20_000  # characters of a file that is shown whole
 _LONGEST = 100  # characters of a constant worth showing; a longer one may be an answer
 
 
 def text_for_agents(path: Path, how: Shown) -> str:
     """The part of an evaluator's file that agents may read.
 
-    "full": the whole file, cut after `SHOWN_MOST` characters. "public": its docstring, its short
+    "full": the whole file, cut after `MAX_SHOWN` characters. "public": its docstring, its short
     constants and its functions' heads with their docstrings; "" for a file that is not Python.
     "none": "".
     """
     text = "" if how == "none" else path.read_text(encoding="utf-8", errors="replace")
     if how == "full":
-        return text if len(text) <= SHOWN_MOST else text[:SHOWN_MOST] + "\n# cut here"
+        return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "\n# cut here"
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):

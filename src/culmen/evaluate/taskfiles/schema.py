@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -61,12 +61,12 @@ class EvaluatorTable(msgspec.Struct, frozen=True):
     url: str = ""  # the same by HTTP on the loopback
     image: str = ""  # the container image that candidates run in at level container
     packages: list[str] = msgspec.field(default_factory=lambda: ["numpy"])
-    optional_packages: list[str] = []  # preloaded where they are installed
+    optional_packages: list[str] = []  # preloaded if they are installed
     thresholds: list[float] = []
     proxy: Literal["auto", "always", "never"] = (
         "auto"  # form legacy: the candidate in a process of its own
     )
-    roles: list[str] = []  # that the evaluator asks models in
+    roles: list[str] = []  # in which the evaluator asks models
     options: JsonObject = {}
 
 
@@ -162,13 +162,13 @@ def read_toml(path: Path) -> TaskToml:
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        found = re.search(r"at line (\d+)", str(error))
-        place = f"{path}:{found[1]}" if found else str(path)
+        match = re.search(r"at line (\d+)", str(error))
+        where = f"{path}:{match[1]}" if match else str(path)
         raise TaskError(
-            f"not valid TOML: {error}", where=place, fix="correct that line; texts need quotes"
+            f"not valid TOML: {error}", where=where, fix="correct that line; texts need quotes"
         ) from None
-    if isinstance(spoken := raw.get("evaluator"), str) and spoken.startswith("docker:"):
-        raw["evaluator"] = {"program": [spoken]}
+    if isinstance(program := raw.get("evaluator"), str) and program.startswith("docker:"):
+        raw["evaluator"] = {"program": [program]}
     unknown_keys(raw, TaskTable.__struct_fields__, str(path), text)
     for section, struct in SECTIONS.items():
         table = raw.get(section, {})
@@ -188,8 +188,8 @@ def _wrong_type(path: Path, text: str, message: str) -> TaskError:
 
     msgspec's message is `Expected X, got Y - at `$.section.key[0]``.
     """
-    what, _, place = message.partition(" - at ")
-    keys = re.findall(r"[\w-]+", re.sub(r"\[.*?\]", "", place.strip("`$")))
+    what, _, path_in_table = message.partition(" - at ")
+    keys = re.findall(r"[\w-]+", re.sub(r"\[.*?\]", "", path_in_table.strip("`$")))
     section, key = (keys[0], keys[1]) if len(keys) > 1 else ("", keys[0] if keys else "")
     line = line_of(text, section, key)
     return TaskError(
@@ -220,10 +220,15 @@ def read_seeds(source: TaskToml) -> tuple[Seeds, tuple[Path, ...]]:
     else:
         name = table.name or f"program{Path(table.each[0]).suffix}"
         named = [{name: _resolve_file(source, "each", root, each)} for each in table.each]
-    seeds = tuple({name: _part_text(place) for name, place in seed.items()} for seed in named)
+    seeds = tuple(
+        {name: _part_text(part_source) for name, part_source in seed.items()} for seed in named
+    )
     _check_seeds(source, seeds)
     return seeds, tuple(
-        place for seed in named for place in seed.values() if isinstance(place, Path)
+        part_source
+        for seed in named
+        for part_source in seed.values()
+        if isinstance(part_source, Path)
     )
 
 
@@ -244,20 +249,20 @@ def check_text(text: str, where: str) -> None:
 
 
 def _collect_parts(source: TaskToml, table: SeedTable, root: Path) -> list[dict[str, Path | str]]:
-    found = [_resolve_file(source, "files", root, name) for name in table.files]
+    paths = [_resolve_file(source, "files", root, name) for name in table.files]
     if table.glob:
         matched = [
             p
             for p in sorted(_match_pattern(source, table.glob, root))
-            if p.is_file() and p not in found
+            if p.is_file() and p not in paths
         ]
-        if not matched and not found:
+        if not matched and not paths:
             raise source.error_at_key(
                 f"no file matches '{table.glob}'", "seed", "glob", "correct the pattern"
             )
-        found += matched
+        paths += matched
     seed: dict[str, Path | str] = {}
-    for path in found:
+    for path in paths:
         name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
         if name in seed:
             raise source.error_at_key(
@@ -305,8 +310,8 @@ def _resolve_file(source: TaskToml, key: str, root: Path, name: str) -> Path:
     return path
 
 
-def _part_text(place: Path | str) -> str:
-    return read_text(place) if isinstance(place, Path) else place
+def _part_text(source: Path | str) -> str:
+    return read_text(source) if isinstance(source, Path) else source
 
 
 def _check_seeds(source: TaskToml, seeds: Seeds) -> None:
@@ -361,14 +366,14 @@ def read_cases(path: Path) -> tuple[Case, ...]:
         raise TaskError(
             what,
             where=str(path),
-            fix="a search needs training cases: leave 'split' out, or say \"train\"",
+            fix="a search needs training cases: leave 'split' out, or write \"train\"",
         )
     return tuple(cases)
 
 
 def _parse_case(line: str, where: str, default_id: str) -> Case:
     try:
-        raw: Any = msgspec.json.decode(line)
+        raw = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise TaskError(
             f"not valid JSON: {error}", where=where, fix="one JSON object per line"

@@ -184,10 +184,10 @@ def immutable_change(seed: str, new: str) -> str:
         return str(error)
     if len(before) != len(after):
         return f"{len(after) - 1} editable blocks instead of {len(before) - 1}"
-    for place, (old, now) in enumerate(zip(before, after), 1):
+    for number, (old, now) in enumerate(zip(before, after), 1):
         if old != now:
             return (
-                f"the text outside the blocks was changed (part {place} of {len(before)}): "
+                f"the text outside the blocks was changed (part {number} of {len(before)}): "
                 f"{_first_difference(old, now)}"
             )
     return ""

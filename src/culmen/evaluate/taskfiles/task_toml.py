@@ -169,7 +169,10 @@ def _spoken_evaluator_file(source: TaskToml) -> Path:
         )
     if table.url and (why := spoken.url_fault(table.url)):
         raise source.error_at_key(
-            f"{table.url} cannot be asked: {why}", "evaluator", "url", "write such an address"
+            f"{table.url} cannot be used: {why}",
+            "evaluator",
+            "url",
+            "write http://127.0.0.1:PORT/PATH",
         )
     first = next(iter(table.program), "")
     if first.startswith("docker:"):
@@ -222,8 +225,8 @@ def guess_form(module: reading.Module, path: Path) -> Form:
     `score(call)`: serve; `score(...)`: call; `evaluate(path)`: legacy.
     """
     if "score" in module.names:
-        found = module.names["score"]
-        return "serve" if "call" in (*(found.params or ()), *found.optional) else "call"
+        definition = module.names["score"]
+        return "serve" if "call" in (*(definition.params or ()), *definition.optional) else "call"
     if module.may_define("evaluate") or shinka.detect_contract(module):
         return "legacy"
     near = closest_name("score", module.names) or closest_name("evaluate", module.names)
@@ -241,19 +244,21 @@ def check_scorer(form: str, module: reading.Module, path: Path) -> None:
         if not shinka.detect_contract(module):
             reading.require_function(module, "evaluate", path, "define evaluate(program_path)")
         return
-    found = reading.require_function(
+    definition = reading.require_function(
         module, "score", path, f"define score({'call' if form == 'serve' else 'output'})"
     )
-    where = f"{path}:{found.line}"
-    for name in found.params or ():
+    where = f"{path}:{definition.line}"
+    for name in definition.params or ():
         if name not in SCORE_ARGUMENTS:
             fix = one_of(name, SCORE_ARGUMENTS)
-            raise TaskError(f"score asks for an unknown argument '{name}'", where=where, fix=fix)
+            raise TaskError(f"score has an unknown argument '{name}'", where=where, fix=fix)
         if form not in SCORE_ARGUMENTS[name]:
             forms = " or ".join(SCORE_ARGUMENTS[name])
             fix = f"'{name}' exists for form = {forms}; correct [evaluator] form or the function"
             raise TaskError(
-                f"score asks for '{name}', which form = {form} does not have", where=where, fix=fix
+                f"score has the argument '{name}', which form = {form} does not provide",
+                where=where,
+                fix=fix,
             )
 
 
@@ -288,7 +293,7 @@ def _imported_part(source: TaskToml, form: str, seeds: Seeds) -> str:
         return ""
     if not entry.isidentifier():
         raise source.error_at_key(
-            f"'{entry}' is no function name",
+            f"'{entry}' is not a function name",
             "evaluator",
             "entry",
             'write for instance entry = "run"',
@@ -301,8 +306,8 @@ def _imported_part(source: TaskToml, form: str, seeds: Seeds) -> str:
             f"no part is called '{name}'", "evaluator", "module", one_of(name, seeds[0])
         )
     for number, seed in enumerate(seeds, 1):
-        place = f"{name} of initial program {number}" if len(seeds) > 1 else name
-        where = Path(f"{source.path.parent}/{place}")
+        label = f"{name} of initial program {number}" if len(seeds) > 1 else name
+        where = Path(f"{source.path.parent}/{label}")
         module = reading.parse_module(seed[name], str(where))
         reading.require_function(
             module, entry, where, f"define it, or set [evaluator] entry in {source.path.name}"
@@ -364,10 +369,10 @@ def _build_multi_objective(source: TaskToml) -> Objective:
             "several objectives cannot be verified", "evaluator", "verify", fix
         )
     if not table.objectives:
-        fix = 'name what is optimised: [objectives], then for instance accuracy = "max"'
+        fix = 'name the metrics to optimise: [objectives], then for instance accuracy = "max"'
         raise source.error_at_key("constraints need [objectives]", "", "constraints", fix)
     try:
-        limits = tuple(parse_constraint(each) for each in table.constraints)
+        limits = tuple(parse_constraint(constraint) for constraint in table.constraints)
         return Objective(metrics=parse_metric_goals(table.objectives), constraints=limits)
     except UserError as error:
         section = "" if error.where == "constraints" else "objectives"
@@ -419,7 +424,7 @@ def _check_markers(source: TaskToml, surface: Surface, seed: dict[str, str]) -> 
     if not any(
         markers.has_blocks(text) for name, text in seed.items() if name not in surface.frozen
     ):
-        fix = "put # EVOLVE-BLOCK-START and # EVOLVE-BLOCK-END around what may change"
+        fix = "put # EVOLVE-BLOCK-START and # EVOLVE-BLOCK-END around the editable text"
         raise source.error_at_key(
             "markers are enforced, but no initial program has any", "surface", "markers", fix
         )
@@ -435,9 +440,9 @@ def _run_defaults(source: TaskToml) -> dict[str, object]:
             raise source.error_at_key(
                 error.what, section, "budget", error.fix or 'write "evaluations=200"'
             ) from None
-    more = {"resources": source.table.resources, "presets": source.table.presets}
+    others = {"resources": source.table.resources, "presets": source.table.presets}
     return msgspec.to_builtins(source.table.defaults) | {
-        key: found for key, it in more.items() if (found := msgspec.to_builtins(it))
+        key: values for key, table in others.items() if (values := msgspec.to_builtins(table))
     }
 
 

@@ -19,10 +19,11 @@ import math
 import os
 import socket
 import sys
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 from culmen.core.json import JsonObject
 from culmen.evaluate.adapters import shinka_process
@@ -139,11 +140,11 @@ def _metrics_and_artifacts(result: Any) -> tuple[JsonObject, JsonObject]:
     return {"combined_score": result}, {}
 
 
-async def _await_result(result: Any) -> Any:
+async def _await_result(result: Awaitable[object]) -> object:
     return await result
 
 
-def combined_fitness(metrics: JsonObject, features: list[str]) -> Any:
+def combined_fitness(metrics: JsonObject, features: list[str]) -> object:
     """`combined_score` if there is one, else the mean of the metrics, else None.
 
     The mean is over the numbers that are not feature dimensions.
@@ -159,15 +160,15 @@ def combined_fitness(metrics: JsonObject, features: list[str]) -> Any:
     return sum(kept) / len(kept) if kept else None
 
 
-def _metric_item(pair: tuple[Any, Any]) -> tuple[str, Any]:
+def _metric_item(pair: tuple[object, object]) -> tuple[str, object]:
     return str(pair[0]), number_or_type(pair[1])
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _artifact_text(value: Any) -> str:
+def _artifact_text(value: object) -> str:
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return text[:_MAX_ARTIFACT].encode("utf-8", "replace").decode()
 

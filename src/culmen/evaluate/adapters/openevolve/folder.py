@@ -55,10 +55,10 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     """The task of an example folder; raises `TaskError`."""
     programs = initial_programs(folder)
     if len(programs) != 1:
-        found = ", ".join(p.name for p in programs) or "none"
+        names = ", ".join(p.name for p in programs) or "none"
         fix = "keep one, or write a task.toml naming the initial programs"
         raise TaskError(
-            f"expected one initial_program.*, found {found}", where=str(folder), fix=fix
+            f"expected one initial_program.*, found {names}", where=str(folder), fix=fix
         )
     config = next((p for p in (folder / "config.yaml", folder / "config.yml") if p.is_file()), None)
     task = task_from_files(programs[0], folder / "evaluator.py", config, goal)
@@ -179,20 +179,20 @@ def _build_limits(settings: OpenEvolveConfig, config: Path | None) -> Limits:
 
 
 def _feature_dimensions(settings: OpenEvolveConfig) -> tuple[tuple[str, ...], str]:
-    given = settings.get("database", "feature_dimensions", [])
-    if isinstance(given, int):
+    dimensions = settings.get("database", "feature_dimensions", [])
+    if isinstance(dimensions, int):
         return (
             (),
-            f"database.feature_dimensions = {given} is a number, not a list of names: no "
+            f"database.feature_dimensions = {dimensions} is a number, not a list of names: no "
             "features are used",
         )
-    own = [name for name in given if name not in _BUILT_IN_FEATURES]
+    own = [name for name in dimensions if name not in _BUILT_IN_FEATURES]
     note = (
         f"feature dimensions {', '.join(own)} must be metrics that the evaluator returns"
         if own
         else ""
     )
-    return tuple(given), note
+    return tuple(dimensions), note
 
 
 def _fitness_note(evaluator: Path) -> str:
@@ -201,7 +201,7 @@ def _fitness_note(evaluator: Path) -> str:
     return (
         f"{evaluator.name} never mentions combined_score: candidates are scored by the mean of "
         "their metrics, "
-        "which is usually not what is meant; return a combined_score"
+        "which is usually not intended; return a combined_score"
     )
 
 
@@ -241,7 +241,7 @@ def _model_settings(settings: OpenEvolveConfig) -> tuple[JsonObject, str]:
 
 def _run_defaults(settings: OpenEvolveConfig, llm: JsonObject) -> JsonObject:
     """Run settings by culmen's names; only those in the file."""
-    found: JsonObject = {
+    defaults: JsonObject = {
         "iterations": settings.get("", "max_iterations"),
         "seed": settings.get("", "random_seed"),
         "workers": settings.get("evaluator", "parallel_evaluations"),
@@ -256,7 +256,7 @@ def _run_defaults(settings: OpenEvolveConfig, llm: JsonObject) -> JsonObject:
         or None,
         "settings": _search_settings(settings) or None,
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in defaults.items() if value is not None}
 
 
 def _search_settings(settings: OpenEvolveConfig) -> JsonObject:
@@ -344,10 +344,10 @@ KEYS: dict[str, JsonObject] = {
 class OpenEvolveConfig(msgspec.Struct, frozen=True):
     """The parsed settings of a file: values by (section, key), and notes for the user."""
 
-    values: dict[tuple[str, str], Any] = {}
+    values: dict[tuple[str, str], object] = {}
     notes: tuple[str, ...] = ()
 
-    def get(self, section: str, key: str, default: Any = None) -> Any:
+    def get(self, section: str, key: str, default: object = None) -> Any:
         """The value of a key, the default if it is absent or null."""
         value = self.values.get((section, key))
         return default if value is None else value
@@ -359,7 +359,7 @@ class OpenEvolveConfig(msgspec.Struct, frozen=True):
 
 def read_config(path: Path) -> OpenEvolveConfig:
     """Read a `config.yaml`; raise `TaskError` for invalid YAML and values of a wrong type."""
-    values: dict[tuple[str, str], Any] = {}
+    values: dict[tuple[str, str], object] = {}
     moved: list[str] = []
     ignored: list[str] = []
     for section, key, value in _config_entries(_load_yaml(path), path):
@@ -386,7 +386,7 @@ def env_variable_name(text: str) -> str:
     return match[1] if match else ""
 
 
-def _load_yaml(path: Path) -> JsonObject:
+def _load_yaml(path: Path) -> dict[object, object]:
     import yaml
 
     try:
@@ -408,9 +408,9 @@ def _load_yaml(path: Path) -> JsonObject:
     return raw
 
 
-def _config_entries(raw: dict[Any, Any], path: Path) -> Iterator[tuple[str, str, Any]]:
+def _config_entries(raw: dict[object, object], path: Path) -> Iterator[tuple[str, str, object]]:
     """(section, key, value) triples, misplaced ones last, so that they do not win."""
-    flat: list[tuple[str, str, Any]] = []
+    flat: list[tuple[str, str, object]] = []
     for name, value in raw.items():
         if (
             isinstance(value, dict)
@@ -428,7 +428,7 @@ def _config_entries(raw: dict[Any, Any], path: Path) -> Iterator[tuple[str, str,
     yield from sorted(flat, key=lambda entry: entry[1] not in KEYS.get(entry[0], {}))
 
 
-def _holds_known(value: dict[Any, Any]) -> bool:
+def _holds_known(value: dict[object, object]) -> bool:
     return any(_home_section(str(key)) is not None for key in value)
 
 
@@ -438,18 +438,18 @@ def _home_section(key: str) -> str | None:
     return homes[0] if len(homes) == 1 else None
 
 
-def _convert_value(value: Any, kind: Any, path: Path, dotted: str) -> Any:
+def _convert_value(value: object, kind: Any, path: Path, dotted: str) -> object:
     if value is None:
         return None
     try:
-        made = msgspec.convert(value, kind, strict=False)
+        converted = msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
         what = f"wrong value: {str(error)[0].lower()}{str(error)[1:]}"
         raise TaskError(
             what, where=f"{path} ({dotted})", fix="correct the value or remove the key"
         ) from None
-    if isinstance(made, float) and not math.isfinite(made):
+    if isinstance(converted, float) and not math.isfinite(converted):
         raise TaskError(
             "the value must be finite", where=f"{path} ({dotted})", fix="write a number"
         )
-    return made
+    return converted

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from types import TracebackType
-from typing import Any
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Scoring, Status
@@ -48,9 +47,9 @@ class JailedChild:
     """One of the two children: its channel, its number, and the future of its end."""
 
     def __init__(
-        self, jail: Jail, log: OutputLog, line: socket.socket, task: Task, seed: int, **job: Any
+        self, jail: Jail, log: OutputLog, line: socket.socket, task: Task, seed: int, **job: object
     ) -> None:
-        self._jail, self.number, self.stands = jail, 0, False
+        self._jail, self.number, self.is_ready = jail, 0, False
         self.channel, theirs = socket.socketpair()
         self.channel.setblocking(False)
         limits = task.limits
@@ -71,7 +70,7 @@ class JailedChild:
         kind, payload = await read_frame(self.channel, 1 << 16)
         if kind == "J":
             raise JailError(payload.decode(errors="replace"))
-        self.stands = True
+        self.is_ready = True
         await write_frame(self.channel, "Q", content)
 
     async def kill_and_wait(self) -> ChildExit:
@@ -177,14 +176,14 @@ class ProxiedEvaluation:
             )
             if not talking.done() and evaluator.end.done():
                 await asyncio.wait({talking}, timeout=_LAST_WORDS_SECONDS)
-            said = talking.result() if talking.done() else None
+            answer = talking.result() if talking.done() else None
             if program.end.done() or self.account.get("lost"):
                 await asyncio.wait({watching}, timeout=_LAST_WORDS_SECONDS)
                 if (
                     watching.done() and watching.result() is None
                 ):  # its channel closes a moment before it is reaped
                     await asyncio.wait({program.end}, timeout=_LAST_WORDS_SECONDS)
-            self.finished = time.monotonic() if said is None else self.finished
+            self.finished = time.monotonic() if answer is None else self.finished
             code = watching.result() if watching.done() else None
         except JailError as error:  # of either
             return outcome.lost_outcome("jail_error", str(error))
@@ -195,7 +194,7 @@ class ProxiedEvaluation:
         ends = await asyncio.gather(
             program.kill_and_wait(), evaluator.kill_and_wait()
         )  # the slots must be free again
-        return self._evaluation_outcome(program.stands, by_itself, ends[1], said, code)
+        return self._evaluation_outcome(program.is_ready, by_itself, ends[1], answer, code)
 
     async def _exchange_with_evaluator(self, evaluator: JailedChild) -> tuple[str, bytes] | None:
         """The exchange with the evaluator's process; None if it ended without an answer."""
@@ -224,22 +223,24 @@ class ProxiedEvaluation:
     async def _watch_candidate_server(self, program: JailedChild) -> int | None:
         """Exit status of a candidate's server that ended by itself; None if none did."""
         try:
-            asked = build_request(self.task, "host", self.candidate, None, seed=self._programs_seed)
-            await program.send_when_ready(encode_request(asked, self.task, None))
+            request = build_request(
+                self.task, "host", self.candidate, None, seed=self._programs_seed
+            )
+            await program.send_when_ready(encode_request(request, self.task, None))
             kind, payload = await read_frame(program.channel, 1 << 16)
-            said = json.loads(payload)
+            reply = json.loads(payload)
             if kind == "E":  # the supervisor, before any candidate was loaded
-                raise JailError(str(said["trace"]))
-            return int(said["code"])
+                raise JailError(str(reply["trace"]))
+            return int(reply["code"])
         except (EOFError, wire.TooLarge, ValueError, KeyError, TypeError):
             return None
 
     def _evaluation_outcome(
         self,
-        stood: bool,
+        was_ready: bool,
         program: ChildExit | None,
         evaluator: ChildExit,
-        said: tuple[str, bytes] | None,
+        answer: tuple[str, bytes] | None,
         code: int | None,
     ) -> EvaluationOutcome:
         """The outcome of the evaluation.
@@ -249,20 +250,20 @@ class ProxiedEvaluation:
         """
         cpu = math.ceil(allowed_seconds(self.task, "proxied") * (os.cpu_count() or 1))
         if program is not None:
-            if program.end == "exit" and not stood:
+            if program.end == "exit" and not was_ready:
                 return outcome.lost_outcome(
                     "jail_error",
-                    f"the child left with status {program.code} before its jail was ready",
+                    f"the child exited with status {program.code} before its jail was ready",
                 )
             return outcome.of_end(program, cpu)
-        if said is None:
+        if answer is None:
             verdict = outcome.of_end(evaluator, cpu)
             broken = evaluator.end == "exit" and verdict.status is Status.ERROR
-            what = f"the evaluator's process left with status {evaluator.code}"
+            what = f"the evaluator's process exited with status {evaluator.code}"
             return outcome.lost_outcome("scorer_error", what) if broken else verdict
         if self.account.get("gone"):
             return outcome.of_end(ChildExit("exit", code or 0), cpu)
-        return self._outcome_of_frame(*said)
+        return self._outcome_of_frame(*answer)
 
     def _outcome_of_frame(self, kind: str, payload: bytes) -> EvaluationOutcome:
         if kind == "J":
@@ -297,7 +298,7 @@ def is_python_program(task: Task) -> bool:
 # -------------------------------------------------------------
 
 _SEEDS = 3  # most initial programs tried, until one scores
-_REPEATS = 3  # evaluations per way where scores vary
+_REPEATS = 3  # evaluations per way if scores vary
 _EXACT, _NOISY, _SPREADS = 1e-9, 1e-2, 4.0
 
 Proxied = Callable[[Candidate, int], Awaitable[tuple[EvaluationOutcome, JsonObject]]]
@@ -362,8 +363,8 @@ async def _describe_difference(
     if are_outcomes_alike(there, here):
         return ""
     return (
-        f"its initial program scores {_score_or_failure(there[0])} behind a proxy and {_score_or_failure(here[0])} in "
-        "the same process"
+        f"its initial program scores {_score_or_failure(there[0])} behind a proxy and "
+        f"{_score_or_failure(here[0])} in the same process"
     )
 
 
@@ -385,7 +386,7 @@ def are_outcomes_alike(
     return low - slack <= min(scores) and max(scores) <= high + slack
 
 
-def _outcome_shape(verdict: EvaluationOutcome) -> tuple[Any, ...]:
+def _outcome_shape(verdict: EvaluationOutcome) -> tuple[object, ...]:
     return verdict.metrics.keys(), bool(verdict.feedback), verdict.artifacts.keys()
 
 

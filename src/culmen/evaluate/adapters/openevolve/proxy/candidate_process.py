@@ -68,11 +68,11 @@ class CandidateServer:
             rule = rule_of(kind, Side.EVALUATOR)
             if rule.descriptor:
                 return rule.handler(self._objects, at)
-            aside, *content = _RequestReader(self._objects, at).decode(payload)
-            if aside is not None:
-                for number, times in aside.get("drop", ()):
+            notices, *content = _RequestReader(self._objects, at).decode(payload)
+            if notices is not None:
+                for number, times in notices.get("drop", ()):
                     self._objects.drop_handles(number, times)
-                seed_generators(aside.get("seeds", {}))
+                seed_generators(notices.get("seeds", {}))
             value = rule.handler(self._objects, at, *content)
         except BaseException as error:  # noqa: BLE001 - the candidate's exception is raised in the evaluator
             return ReplyKind.EXCEPTION, self._encode_exception(error)
@@ -112,7 +112,7 @@ class _AnswerWriter(TypedWriter):
         super().__init__()
         self._objects = objects
 
-    def refer(self, value: Any) -> Any:
+    def refer(self, value: object) -> object:
         return {"$": "ref", "v": self._objects.make_handle(value)}
 
 
@@ -126,17 +126,17 @@ class _RequestReader(TypedReader):
         super().__init__()
         self._objects, self._at = objects, at
 
-    def _own(self, number: Any, _depth: int) -> Any:
+    def _own(self, number: int, _depth: int) -> object:
         return self._objects.object_by_number(number)
 
-    def _random(self, spec: Any, depth: int) -> Any:
+    def _random(self, spec: object, depth: int) -> object:
         return restore_generator(*self.revive(spec, depth + 1))
 
-    def _call(self, spec: Any, _depth: int) -> Any:
+    def _call(self, spec: tuple[int, str], _depth: int) -> object:
         number, name = spec
         objects, at = self._objects, self._at
 
-        def callback(*args: Any, **kwargs: Any) -> Any:
+        def callback(*args: object, **kwargs: object) -> object:
             question = _AnswerWriter(objects).encode([number, list(args), kwargs])
             kind, payload = at.ask(Operation.CALL_BACK, question)
             if kind == ReplyKind.EXCEPTION:
@@ -146,7 +146,7 @@ class _RequestReader(TypedReader):
         callback.__name__ = callback.__qualname__ = name
         return callback
 
-    marks: ClassVar[dict[str, Callable[..., Any]]] = {
+    marks: ClassVar[dict[str, Callable[..., object]]] = {
         **TypedReader.marks,
         "own": _own,
         "random": _random,
@@ -237,9 +237,7 @@ class Supervisor:
 
     def _end_server(self, child: _Child) -> None:
         """End a server whose peer has gone, since no process needs its results."""
-        with contextlib.suppress(
-            OSError
-        ):  # where signals to others are refused it ends with the jail
+        with contextlib.suppress(OSError):  # without the right to signal it, it ends with the jail
             os.kill(child.pid, signal.SIGKILL)
         if child.peer is not None:
             child.peer.close()
@@ -288,9 +286,9 @@ class Supervisor:
             kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for each in (self._channel, listener, *(c.peer for c in self._children.values())):
-                if each is not None:
-                    each.close()
+            for inherited in (self._channel, listener, *(c.peer for c in self._children.values())):
+                if inherited is not None:
+                    inherited.close()
             for fd in (self._alarm, self._wakeup, *(() if number else (LINE,))):
                 os.close(fd)
             if number:
@@ -311,7 +309,7 @@ def _seed_later_process(seed: str) -> None:
     The numbers depend on the evaluation's random seed alone.
     """
     random.seed(seed)
-    numpy: Any = sys.modules.get("numpy")
+    numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(random.getrandbits(32))
 

@@ -13,8 +13,9 @@ import random
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
+from types import ModuleType
 from typing import Any, ClassVar
 
 from culmen.core.json import JsonObject
@@ -29,7 +30,7 @@ _VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 class TypedWriter(wire.ValueWriter):
     """Like `wire.ValueWriter`, with types kept; values that are not plain data go to `refer`."""
 
-    def plain(self, value: Any, depth: int) -> Any:
+    def plain(self, value: object, depth: int) -> object:
         """See `wire.ValueWriter`.
 
         NumPy's scalars come first, for some of them are Python numbers, too.
@@ -39,7 +40,7 @@ class TypedWriter(wire.ValueWriter):
             return self._typed_scalar(numpy, value, depth)
         return super().plain(value, depth)
 
-    def other(self, value: Any, depth: int) -> Any:
+    def other(self, value: Any, depth: int) -> object:
         """Sets, byte arrays, ranges and views of dicts; else a reference."""
         kind = type(value)
         for name, base in _SETS.items():
@@ -56,20 +57,20 @@ class TypedWriter(wire.ValueWriter):
             return self.plain(list(value), depth)
         return self.refer(value)
 
-    def refer(self, value: Any) -> Any:
+    def refer(self, value: object) -> object:
         """A reference to an object that stays here; raise WireError if none is possible."""
         raise WireError(f"{type(value).__name__} is not plain data")
 
-    def _tuple(self, value: tuple, depth: int) -> Any:
+    def _tuple(self, value: tuple, depth: int) -> object:
         return {"$": "tuple", "v": super()._tuple(value, depth)}
 
-    def _array(self, numpy: Any, value: Any, depth: int) -> Any:
+    def _array(self, numpy: ModuleType, value: object, depth: int) -> object:
         array = numpy.asarray(value, order="C")
         if array.dtype.kind in "OUS":
             return self.plain(array.tolist(), depth + 1)
         return self.array_reference(numpy, array)
 
-    def _typed_scalar(self, numpy: Any, value: Any, depth: int) -> Any:
+    def _typed_scalar(self, numpy: ModuleType, value: object, depth: int) -> object:
         name = numpy.asarray(value).dtype.newbyteorder("<").str
         if name not in wire.DTYPES:
             return self._scalar(numpy, value, depth)
@@ -86,33 +87,33 @@ class TypedReader(wire.ValueReader):
 
     def __init__(self) -> None:
         super().__init__()
-        self.odd = False
+        self.has_nonfinite = False
 
-    def resolve(self, spec: Any) -> Any:
+    def resolve(self, spec: tuple[object, str, object]) -> object:
         """The object of a reference; raise WireError if there is none."""
-        raise WireError("a reference where none is allowed")
+        raise WireError("a reference is not allowed here")
 
-    def _ref(self, spec: Any, _depth: int) -> Any:
+    def _ref(self, spec: tuple[object, str, object], _depth: int) -> object:
         return self.resolve(spec)
 
-    def _float(self, spec: Any, depth: int) -> float:
-        self.odd = True
+    def _float(self, spec: object, depth: int) -> float:
+        self.has_nonfinite = True
         return super()._float(spec, depth)
 
-    def _tuple(self, spec: Any, depth: int) -> tuple:
+    def _tuple(self, spec: Iterable[object], depth: int) -> tuple:
         return tuple(self.revive(list(spec), depth))
 
-    def _set(self, spec: Any, depth: int) -> Any:
+    def _set(self, spec: tuple[str, Iterable[object]], depth: int) -> object:
         name, items = spec
         return _SETS[name](wire.checked_keys(self.revive(list(items), depth)))
 
-    def _bytearray(self, spec: Any, depth: int) -> bytearray:
+    def _bytearray(self, spec: object, depth: int) -> bytearray:
         return bytearray(self.revive(spec, depth + 1))
 
-    def _range(self, spec: Any, _depth: int) -> range:
+    def _range(self, spec: Iterable[int], _depth: int) -> range:
         return range(*spec)
 
-    def _scalar(self, spec: Any, depth: int) -> Any:
+    def _scalar(self, spec: tuple[str, object], depth: int) -> object:
         import numpy
 
         name, value = spec
@@ -123,23 +124,25 @@ class TypedReader(wire.ValueReader):
             raise WireError("not a plain number")
         with numpy.errstate(over="ignore"):
             number = numpy.dtype(name).type(plain)
-        self.odd = self.odd or not numpy.isfinite(number)
+        self.has_nonfinite = self.has_nonfinite or not numpy.isfinite(number)
         return number
 
-    def _array(self, spec: Any, depth: int) -> Any:
+    def _array(self, spec: object, depth: int) -> object:
         import numpy
 
         array = super()._array(spec, depth)
         if array.dtype.kind in "fc" and not numpy.isfinite(array).all():
-            self.odd = True
+            self.has_nonfinite = True
         return array
 
-    def _complex(self, spec: Any, depth: int) -> complex:
+    def _complex(self, spec: object, depth: int) -> complex:
         value = super()._complex(spec, depth)
-        self.odd = self.odd or not (math.isfinite(value.real) and math.isfinite(value.imag))
+        self.has_nonfinite = self.has_nonfinite or not (
+            math.isfinite(value.real) and math.isfinite(value.imag)
+        )
         return value
 
-    marks: ClassVar[dict[str, Callable[..., Any]]] = {
+    marks: ClassVar[dict[str, Callable[..., object]]] = {
         **wire.ValueReader.marks,
         "float": _float,
         "complex": _complex,
@@ -249,7 +252,7 @@ class PeerConnection:
         return kind, wire.receive_exactly(self.sock, length)
 
 
-def encode_failure(kind: str, trace: str, **more: Any) -> bytes:
+def encode_failure(kind: str, trace: str, **more: object) -> bytes:
     """The payload of an exception frame: plain JSON, which every reader treats as text only."""
     return json.dumps({"type": kind, "trace": trace, **more}).encode("utf-8", "replace")
 
@@ -261,11 +264,11 @@ def encode_failure(kind: str, trace: str, **more: Any) -> bytes:
 _NUMPY = "numpy.random"  # NumPy loads it late, because it is slow to import
 
 
-def random_state(value: Any) -> tuple[str, Any] | None:
+def random_state(value: Any) -> tuple[str, object] | None:
     """A random generator as plain data; None for anything else."""
     if type(value) is random.Random:
         return "Random", value.getstate()
-    numbers: Any = sys.modules.get(_NUMPY)
+    numbers = sys.modules.get(_NUMPY)
     if numbers is None:
         return None
     if type(value) is numbers.Generator:
@@ -277,21 +280,21 @@ def random_state(value: Any) -> tuple[str, Any] | None:
     )
 
 
-def restore_generator(kind: str, state: Any) -> Any:
+def restore_generator(kind: str, state: Any) -> object:
     """The inverse of `random_state`."""
     if kind == "Random":
-        made = random.Random()
-        made.setstate((state[0], tuple(state[1]), state[2]))
-        return made
+        generator = random.Random()
+        generator.setstate((state[0], tuple(state[1]), state[2]))
+        return generator
     import numpy
 
     if kind == "RandomState":
         legacy = numpy.random.RandomState()
         legacy.set_state(state)
         return legacy
-    bits = getattr(numpy.random, state["bit_generator"])()
-    bits.state = state
-    return numpy.random.Generator(bits)
+    bit_generator = getattr(numpy.random, state["bit_generator"])()
+    bit_generator.state = state
+    return numpy.random.Generator(bit_generator)
 
 
 def seed_generators(seeds: JsonObject) -> None:
@@ -304,16 +307,16 @@ def seed_generators(seeds: JsonObject) -> None:
         numpy.random.seed(seeds["numpy"])
 
 
-def watch_seeding(tell: Callable[[str, Any], None]) -> None:
+def watch_seeding(on_seed: Callable[[str, object], None]) -> None:
     """Call the callback with (module, seed) at every seeding of global generators here."""
 
     def watch(name: str, module: Any) -> None:
         seed = module.seed
 
-        def seeding(*args: Any, **kwargs: Any) -> Any:
+        def seeding(*args: object, **kwargs: object) -> object:
             result = seed(*args, **kwargs)
             value = [*args, *kwargs.values(), None][0]
-            tell(name, value)
+            on_seed(name, value)
             return result
 
         module.seed = seeding

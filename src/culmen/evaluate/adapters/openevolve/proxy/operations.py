@@ -21,7 +21,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from enum import Enum, StrEnum
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -100,21 +100,21 @@ class CandidateObjects:
     def __init__(self, work: Path) -> None:
         self.work = work
         self.modules: set[str] = set()  # names under which the candidate was imported
-        self._things: dict[int, Any] = {}
+        self._objects: dict[int, object] = {}
         self._numbers: dict[int, int] = {}
         self._times: dict[int, int] = {}  # how often a number was handed out
         self._count = 0
 
-    def object_number(self, value: Any) -> int:
+    def object_number(self, value: object) -> int:
         """The number of an object, a new one if it has none."""
         number = self._numbers.get(id(value))
         if number is None:
             self._count += 1
             number = self._numbers[id(value)] = self._count
-            self._things[number] = value
+            self._objects[number] = value
         return number
 
-    def make_handle(self, value: Any) -> list[Any]:
+    def make_handle(self, value: object) -> list[object]:
         """A handle on an object as it crosses: its number, its kind, the number of its class."""
         kind = self._object_kind(value)
         family = self.object_number(type(value)) if kind == "object" else 0
@@ -122,22 +122,22 @@ class CandidateObjects:
         self._times[number] = self._times.get(number, 0) + 1
         return [number, kind, family]
 
-    def object_by_number(self, number: Any) -> Any:
+    def object_by_number(self, number: int) -> object:
         """The object of a number; raise KeyError if there is none."""
-        return self._things[number]
+        return self._objects[number]
 
     def drop_handles(self, number: int, times: int) -> None:
         """Note that the evaluator's process dropped `times` handles on an object.
 
         The object is forgotten after the last one.
         """
-        if isinstance(self._things.get(number), type):  # objects name their classes by number, too
+        if isinstance(self._objects.get(number), type):  # objects name their classes by number, too
             return
         self._times[number] = self._times.get(number, 0) - times
-        if self._times[number] <= 0 and number in self._things:
-            del self._numbers[id(self._things.pop(number))], self._times[number]
+        if self._times[number] <= 0 and number in self._objects:
+            del self._numbers[id(self._objects.pop(number))], self._times[number]
 
-    def _object_kind(self, value: Any) -> str:
+    def _object_kind(self, value: object) -> str:
         if isinstance(value, type):
             return "class"
         if isinstance(value, ModuleType):
@@ -184,82 +184,86 @@ def import_module(
     }
 
 
-def describe_object(_objects: CandidateObjects, _at: PeerConnection, thing: Any) -> JsonObject:
+def describe_object(_objects: CandidateObjects, _at: PeerConnection, target: Any) -> JsonObject:
     """Name, documentation, and the parameters of a function or the methods of a class."""
     about: JsonObject = {
-        "name": str(getattr(thing, "__name__", type(thing).__name__)),
-        "qualname": str(getattr(thing, "__qualname__", "")),
-        "doc": str(thing.__doc__) if isinstance(getattr(thing, "__doc__", None), str) else None,
-        "module": str(getattr(thing, "__module__", "")),
+        "name": str(getattr(target, "__name__", type(target).__name__)),
+        "qualname": str(getattr(target, "__qualname__", "")),
+        "doc": str(target.__doc__) if isinstance(getattr(target, "__doc__", None), str) else None,
+        "module": str(getattr(target, "__module__", "")),
     }
-    if isinstance(thing, type):
-        names = [name for name in dir(thing) if callable(inspect.getattr_static(thing, name, None))]
+    if isinstance(target, type):
+        names = [
+            name for name in dir(target) if callable(inspect.getattr_static(target, name, None))
+        ]
         about["methods"] = [name for name in names if not name.startswith("__")]
         about["special"] = [name for name in names if name.startswith("__")]
-        about["error"] = issubclass(thing, BaseException)
+        about["error"] = issubclass(target, BaseException)
     else:
-        about["waiting"] = inspect.iscoroutinefunction(thing)
-        about["parameters"] = _describe_parameters(thing)
+        about["waiting"] = inspect.iscoroutinefunction(target)
+        about["parameters"] = _describe_parameters(target)
     return about
 
 
-def get_attribute(_objects: CandidateObjects, _at: PeerConnection, thing: Any, name: str) -> Any:
+def get_attribute(
+    _objects: CandidateObjects, _at: PeerConnection, target: object, name: str
+) -> object:
     """An attribute of one of the candidate's objects."""
-    return getattr(thing, name)
+    return getattr(target, name)
 
 
 def set_attribute(
-    _objects: CandidateObjects, _at: PeerConnection, thing: Any, name: str, value: Any
+    _objects: CandidateObjects, _at: PeerConnection, target: object, name: str, value: object
 ) -> None:
     """Set an attribute."""
-    setattr(thing, name, value)
+    setattr(target, name, value)
 
 
 def delete_attribute(
-    _objects: CandidateObjects, _at: PeerConnection, thing: Any, name: str
+    _objects: CandidateObjects, _at: PeerConnection, target: object, name: str
 ) -> None:
     """Delete an attribute."""
-    delattr(thing, name)
+    delattr(target, name)
 
 
-def list_attributes(_objects: CandidateObjects, _at: PeerConnection, thing: Any) -> list[str]:
+def list_attributes(_objects: CandidateObjects, _at: PeerConnection, target: object) -> list[str]:
     """The names of the attributes."""
-    return [str(name) for name in dir(thing)]
+    return [str(name) for name in dir(target)]
 
 
 def call_object(
     _objects: CandidateObjects,
     _at: PeerConnection,
-    thing: Any,
+    target: Any,
     name: str | None,
-    args: Any,
-    kwargs: Any,
-) -> Any:
+    args: Iterable[object],
+    kwargs: Mapping[str, object],
+) -> object:
     """Call an object (`name` None) or one of its methods."""
-    return (thing if name is None else getattr(thing, name))(*args, **kwargs)
+    return (target if name is None else getattr(target, name))(*args, **kwargs)
 
 
 def step_iterator(
-    _objects: CandidateObjects, _at: PeerConnection, thing: Any, how: str, value: Any
-) -> Any:
+    _objects: CandidateObjects, _at: PeerConnection, target: Any, how: str, value: object
+) -> object:
     """Advance an iterator (`how`: next, send or close).
 
     Returns (True, item), or (False, its value) at its end.
     """
     try:
-        return True, next(thing) if how == "next" else getattr(thing, how)(
+        return True, next(target) if how == "next" else getattr(target, how)(
             *([value] if how == "send" else [])
         )
     except StopIteration as end:
         return False, end.value
 
 
-def wait_for(_objects: CandidateObjects, _at: PeerConnection, thing: Any) -> Any:
+def wait_for(_objects: CandidateObjects, _at: PeerConnection, target: Awaitable[object]) -> object:
     """Run an awaitable to its end."""
     import asyncio
 
-    async def waiting() -> Any:
-        return await thing
+    async def waiting() -> object:
+        return await target
 
     return asyncio.run(waiting())
 
@@ -304,8 +308,12 @@ def fork_process(_objects: CandidateObjects, at: PeerConnection) -> None:
 
 
 def call_back(
-    exports: list[Callable[..., Any]], _at: PeerConnection, number: Any, args: Any, kwargs: Any
-) -> Any:
+    exports: list[Callable[..., object]],
+    _at: PeerConnection,
+    number: object,
+    args: Iterable[object],
+    kwargs: Mapping[str, object],
+) -> object:
     """Call a function that the evaluator passed to the candidate before."""
     if type(number) is not int or number < 0:
         raise OperationRefused("not the number of a function")
@@ -339,7 +347,7 @@ TABLE: dict[Operation, Rule] = {
         "plain data, or a handle on an iterator or awaitable; on an object if that was admitted",
     ),
     Operation.STEP_ITERATOR: Rule(
-        _E, step_iterator, "a handle, how, plain data", "whether it goes on, plain data"
+        _E, step_iterator, "a handle, how, plain data", "true if it continues, plain data"
     ),
     Operation.AWAIT: Rule(_E, wait_for, "a handle", "plain data"),
     Operation.RUN_SCRIPT: Rule(
@@ -362,20 +370,20 @@ def _hand_over(at: PeerConnection, theirs: socket.socket) -> None:
     theirs.close()
 
 
-def _defined_in(value: Any, name: str) -> bool:
+def _defined_in(value: object, name: str) -> bool:
     """True if a module defines this function or class itself."""
     return getattr(value, "__module__", None) == name and (
         isinstance(value, type) or inspect.isroutine(value)
     )
 
 
-def _describe_parameters(thing: Any) -> list[list[Any]]:
+def _describe_parameters(target: Callable[..., object]) -> list[list[object]]:
     """(name, kind, has a default, default) of each parameter.
 
     The default is "..." unless it is plain finite data.
     """
     try:
-        parameters = inspect.signature(thing).parameters.values()
+        parameters = inspect.signature(target).parameters.values()
     except (TypeError, ValueError):
         return [["args", 2, False, None], ["kwargs", 4, False, None]]
     return [
@@ -389,7 +397,7 @@ def _describe_parameters(thing: Any) -> list[list[Any]]:
     ]
 
 
-def is_simple(value: Any) -> bool:
+def is_simple(value: object) -> bool:
     """True if a value is None, a text, or a finite number of Python's own types."""
     return type(value) in PLAIN_TYPES and not (type(value) is float and not math.isfinite(value))
 

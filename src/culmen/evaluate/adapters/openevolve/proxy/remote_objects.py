@@ -12,7 +12,7 @@ import json
 import math
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from types import FunctionType
 from typing import Any, ClassVar, Protocol
 
@@ -23,7 +23,7 @@ from culmen.evaluate.jail.wire import Data
 KINDS = ("function", "class", "object", "iterator", "awaitable", "module")
 HARMLESS = frozenset(
     {"iterator", "awaitable"}
-)  # their stand-ins can only be consumed once, whatever the object
+)  # the stand-in of any such object can only be consumed, and once
 DEFINITIONS = frozenset(
     {"function", "class", "module", *HARMLESS}
 )  # kinds that a module or a class may hold
@@ -68,9 +68,9 @@ class RemoteHandle:
     __slots__ = ("__weakref__", "key", "life", "number", "origin")
 
     def __init__(
-        self, number: int, life: int, key: str, place: tuple[RemoteHandle, str] | None = None
+        self, number: int, life: int, key: str, origin: tuple[RemoteHandle, str] | None = None
     ) -> None:
-        self.number, self.life, self.key, self.origin = number, life, key, place
+        self.number, self.life, self.key, self.origin = number, life, key, origin
 
 
 class RemoteAccess(Protocol):
@@ -86,7 +86,7 @@ class RemoteAccess(Protocol):
     def any_class(self) -> bool: ...
 
     def ask(
-        self, kind: Operation, *content: Any, key: str, open_kinds: frozenset[str] = frozenset()
+        self, kind: Operation, *content: object, key: str, open_kinds: frozenset[str] = frozenset()
     ) -> Any:
         """Request one operation; return the checked answer."""
         ...
@@ -101,7 +101,7 @@ class RemoteAccess(Protocol):
         name: str,
         open_kinds: frozenset[str],
         methods: frozenset[str] = frozenset(),
-    ) -> Any:
+    ) -> object:
         """An attribute of an object in the candidate's process."""
         ...
 
@@ -121,10 +121,10 @@ class RemoteObject:
         if "_session" not in cls.__dict__:
             raise TypeError("a class of the program cannot be the base of one here")
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return self._session.remote_attribute(self._remote, name, self._open, self._methods)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         self._session.ask(Operation.SET_ATTRIBUTE, self._remote, name, value, key=name)
 
     def __delattr__(self, name: str) -> None:
@@ -137,7 +137,7 @@ class RemoteObject:
 class RemoteClass(type):
     """A class of the candidate: calling it makes an object in the candidate's process."""
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __call__(cls, *args: object, **kwargs: object) -> object:
         session: RemoteAccess = cls.__dict__["_session"]
         kinds = frozenset({"object"}) if session.any_class else frozenset[str]()
         return session.ask(
@@ -150,7 +150,7 @@ class RemoteClass(type):
             open_kinds=kinds,
         )
 
-    def __getattr__(cls, name: str) -> Any:
+    def __getattr__(cls, name: str) -> object:
         if "_own" not in cls.__dict__:
             raise AttributeError(name)
         return cls.__dict__["_session"].remote_attribute(cls.__dict__["_own"], name, DEFINITIONS)
@@ -162,13 +162,13 @@ class RemoteIterator:
     def __init__(self, session: RemoteAccess, remote: RemoteHandle) -> None:
         self._session, self._remote, self._ended = session, remote, False
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         return self._step_remote("next")
 
-    def send(self, value: Any) -> Any:
+    def send(self, value: object) -> object:
         """See `generator.send`."""
         return self._step_remote("send", value)
 
@@ -178,7 +178,7 @@ class RemoteIterator:
             self._ended = True
             self._session.ask(Operation.STEP_ITERATOR, self._remote, "close", None, key="close()")
 
-    def _step_remote(self, how: str, value: Any = None) -> Any:
+    def _step_remote(self, how: str, value: object = None) -> object:
         if self._ended:
             raise StopIteration
         answer = self._session.ask(
@@ -199,7 +199,7 @@ class RemoteAwaitable:
     def __init__(self, session: RemoteAccess, remote: RemoteHandle) -> None:
         self._session, self._remote = session, remote
 
-    def __await__(self) -> Any:
+    def __await__(self) -> Generator[None, None, object]:
         return self._session.ask(Operation.AWAIT, self._remote, key=self._remote.key)
         yield
 
@@ -216,16 +216,16 @@ class RemoteObjects:
 
     def clear(self) -> None:
         """Forget the numbers: the candidate restarts."""
-        self._known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._known: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
         self._times: dict[int, int] = {}
         self._dropped: dict[int, int] = {}
-        self._about: dict[int, Any] = {}
+        self._about: dict[int, object] = {}
 
-    def add_description(self, number: int, about: Any) -> None:
+    def add_description(self, number: int, about: object) -> None:
         """Add a description that came unrequested."""
         self._about[number] = about
 
-    def stand_in_for(self, number: int, kind: str, family: int, key: str) -> Any:
+    def stand_in_for(self, number: int, kind: str, family: int, key: str) -> object:
         """The stand-in for an object.
 
         `family` is the number of the object's class, `key` the subject of the request.
@@ -247,20 +247,20 @@ class RemoteObjects:
         if life == self._session.life and number in self._times:
             self._dropped[number] = self._dropped.get(number, 0) + self._times.pop(number)
 
-    def _function_stand_in(self, remote: RemoteHandle, _family: int) -> Any:
+    def _function_stand_in(self, remote: RemoteHandle, _family: int) -> object:
         about = self._description_of(remote)
         session, key = self._session, f"{remote.key}()"
 
-        def call(args: tuple[Any, ...], kwargs: JsonObject) -> Any:
+        def call(args: tuple[object, ...], kwargs: JsonObject) -> object:
             return session.ask(Operation.CALL, remote, None, args, kwargs, key=key)
 
-        stand_in: Any = _MAKE["waiting" if about.get("waiting") is True else "plain"](call)
+        stand_in = _MAKE["waiting" if about.get("waiting") is True else "plain"](call)
         _set_metadata(stand_in, about)
         stand_in.__signature__ = _build_signature(about)
         stand_in._remote = remote
         return stand_in
 
-    def _class_stand_in(self, remote: RemoteHandle, _family: int) -> Any:
+    def _class_stand_in(self, remote: RemoteHandle, _family: int) -> object:
         about = self._description_of(remote)
         error = about.get("error") is True
         names = [name for name in about.get("special", ()) if name in _SPECIAL]
@@ -274,7 +274,7 @@ class RemoteObjects:
         _set_metadata(stand_in, about)
         return stand_in
 
-    def _object_stand_in(self, remote: RemoteHandle, family: int) -> Any:
+    def _object_stand_in(self, remote: RemoteHandle, family: int) -> object:
         cls = self.stand_in_for(family, "class", 0, remote.key)
         if not isinstance(cls, RemoteClass):
             raise ValueError("an object of an unknown class")
@@ -282,19 +282,19 @@ class RemoteObjects:
         object.__setattr__(stand_in, "_remote", remote)
         return stand_in
 
-    def _module_stand_in(self, remote: RemoteHandle, _family: int) -> Any:
+    def _module_stand_in(self, remote: RemoteHandle, _family: int) -> object:
         space = {"_session": self._session, "_methods": frozenset(), "_open": DEFINITIONS}
         stand_in = object.__new__(type("module", (RemoteObject,), space))
         object.__setattr__(stand_in, "_remote", remote)
         return stand_in
 
-    def _iterator_stand_in(self, remote: RemoteHandle, _family: int) -> Any:
+    def _iterator_stand_in(self, remote: RemoteHandle, _family: int) -> object:
         return RemoteIterator(self._session, remote)
 
-    def _awaitable_stand_in(self, remote: RemoteHandle, _family: int) -> Any:
+    def _awaitable_stand_in(self, remote: RemoteHandle, _family: int) -> object:
         return RemoteAwaitable(self._session, remote)
 
-    _makers: ClassVar[dict[str, Callable[..., Any]]] = {
+    _makers: ClassVar[dict[str, Callable[..., object]]] = {
         "function": _function_stand_in,
         "class": _class_stand_in,
         "object": _object_stand_in,
@@ -322,29 +322,29 @@ def remote_of(value: Any) -> RemoteHandle | None:
     return value._remote if kind in (RemoteIterator, RemoteAwaitable) else None
 
 
-def set_origin(stand_in: Any, place: tuple[RemoteHandle, str]) -> None:
+def set_origin(stand_in: object, origin: tuple[RemoteHandle, str]) -> None:
     """Note the module and the name that define a stand-in's object."""
     remote = remote_of(stand_in)
     if remote is not None:
-        remote.origin = place
+        remote.origin = origin
 
 
-def make_function(call: Callable[..., Any], name: str) -> Any:
+def make_function(call: Callable[..., object], name: str) -> object:
     """A function that hands its arguments to `call`."""
-    made = _MAKE["plain"](call)
-    made.__name__ = made.__qualname__ = name
-    return made
+    function = _MAKE["plain"](call)
+    function.__name__ = function.__qualname__ = name
+    return function
 
 
-def _forwarding_method(name: str) -> Callable[..., Any]:
+def _forwarding_method(name: str) -> Callable[..., object]:
     """A special method that calls the candidate's."""
 
-    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def called(self: RemoteObject, *args: object, **kwargs: object) -> object:
         return self._session.ask(
             Operation.CALL, self._remote, None, args, kwargs, key=f"{self._remote.key}()"
         )
 
-    def special(self: Any, *args: Any) -> Any:
+    def special(self: RemoteObject, *args: object) -> object:
         # exceptions and their traces do not cross
         plain = [None] * len(args) if name == "__exit__" else args
         value = self._session.ask(
@@ -355,7 +355,7 @@ def _forwarding_method(name: str) -> Callable[..., Any]:
     return called if name == "__call__" else special
 
 
-def _set_metadata(stand_in: Any, about: JsonObject) -> None:
+def _set_metadata(stand_in: object, about: JsonObject) -> None:
     for name in ("name", "qualname", "doc", "module"):
         value = about.get(name)
         if isinstance(value, str):
@@ -408,13 +408,15 @@ def restore_exception(objects: RemoteObjects, payload: Data) -> BaseException:
     return error
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     return isinstance(value, str | int | None) or (
         isinstance(value, float) and math.isfinite(value)
     )
 
 
-def _candidate_exception_class(objects: RemoteObjects, number: Any) -> type[BaseException] | None:
+def _candidate_exception_class(
+    objects: RemoteObjects, number: object
+) -> type[BaseException] | None:
     stand_in = (
         objects.stand_in_for(number, "class", 0, "exception") if type(number) is int else None
     )
@@ -423,11 +425,11 @@ def _candidate_exception_class(objects: RemoteObjects, number: Any) -> type[Base
 
 def _exception_class_by_name(module: str, name: str) -> type[BaseException]:
     """The class of that name that is loaded here, or a new one."""
-    found: Any = (
+    loaded = (
         getattr(sys.modules.get(module), name, None)
         if module.partition(".")[0] in _PACKAGES
         else None
     )
-    if isinstance(found, type) and issubclass(found, Exception | SystemExit | KeyboardInterrupt):
-        return found
+    if isinstance(loaded, type) and issubclass(loaded, Exception | SystemExit | KeyboardInterrupt):
+        return loaded
     return type(name if name.isidentifier() else "ProgramError", (Exception,), {})

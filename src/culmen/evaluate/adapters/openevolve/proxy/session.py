@@ -29,7 +29,7 @@ from culmen.evaluate.jail import wire
 LIMIT = 1 << 26  # bytes that the candidate may send at once
 SOCKET, SETTINGS, NOTES = "socket", "settings", "notes"
 NOT_FINITE, OBJECT = "numbers that are not finite", "an object"
-CONSTRUCTORS = "any class"  # accepted without initial programs, whose trial would show the needs
+CONSTRUCTORS = "any class"  # accepted if no initial program was tried to find the needs
 _MAX_NOTES = 100
 
 
@@ -60,7 +60,7 @@ class ProxySession:
             settings = json.load(file)
         self._accepted, self._learning = frozenset(settings["accept"]), bool(settings["learn"])
         self._noted: set[str] = set()
-        self._exports: list[Callable[..., Any]] = []
+        self._exports: list[Callable[..., object]] = []
         self.life, self.objects = 0, remote_objects.RemoteObjects(self)
         self._modules: list[tuple[RemoteHandle, str, str]] = []
         self.seeds: JsonObject = {}
@@ -95,17 +95,18 @@ class ProxySession:
                 about["doc"],
                 about["all"],
             )
-            things = [
-                (str(each), int(number), kind) for each, (number, kind, _) in about["names"].items()
+            definitions = [
+                (str(definition), int(number), kind)
+                for definition, (number, kind, _) in about["names"].items()
             ]
             for number, description in about["about"].items():
                 self.objects.add_description(number, description)
             self._modules.append((remote, name, part))
             names = {}
-            for each, number, kind in things:
-                if kind in ("function", "class") and not each.startswith("__"):
-                    names[each] = self.objects.stand_in_for(number, kind, 0, each)
-                    remote_objects.set_origin(names[each], (remote, each))
+            for definition, number, kind in definitions:
+                if kind in ("function", "class") and not definition.startswith("__"):
+                    names[definition] = self.objects.stand_in_for(number, kind, 0, definition)
+                    remote_objects.set_origin(names[definition], (remote, definition))
         except (TypeError, ValueError, OverflowError, LookupError, AttributeError):
             raise self.malformed_answer_error("import") from None
         return {"names": names, "remote": remote, "doc": doc, "all": every}
@@ -147,7 +148,7 @@ class ProxySession:
         name: str,
         open_kinds: frozenset[str],
         methods: frozenset[str] = frozenset(),
-    ) -> Any:
+    ) -> object:
         """An attribute of an object of the candidate.
 
         A method is called without fetching it first.
@@ -157,7 +158,7 @@ class ProxySession:
         if name not in methods:
             return self.ask(Operation.GET_ATTRIBUTE, remote, name, key=name, open_kinds=open_kinds)
 
-        def call(args: tuple[Any, ...], kwargs: JsonObject) -> Any:
+        def call(args: tuple[object, ...], kwargs: JsonObject) -> object:
             return self.ask(Operation.CALL, remote, name, args, kwargs, key=f"{name}()")
 
         return remote_objects.make_function(call, name)
@@ -168,7 +169,7 @@ class ProxySession:
     def ask(
         self,
         kind: Operation,
-        *content: Any,
+        *content: object,
         key: str,
         open_kinds: frozenset[str] = frozenset(),
         fds: tuple[int, ...] = (),
@@ -178,16 +179,18 @@ class ProxySession:
         Raises the candidate's exception, CrossingRefused for a value that may not cross,
         ProgramGone if the candidate's process ended.
         """
-        line = self._thread_connection()
-        aside = {"drop": self.objects.take_dropped(), "seeds": self._new_seeds()}
-        payload = _Writer(self).encode([aside if any(aside.values()) else None, *content])
+        peer = self._thread_connection()
+        notices = {"drop": self.objects.take_dropped(), "seeds": self._new_seeds()}
+        payload = _Writer(self).encode([notices if any(notices.values()) else None, *content])
         try:
-            answered, payload = line.ask(kind, payload, fds)
+            answered, payload = peer.ask(kind, payload, fds)
         except EOFError:
             self._over = True
             raise self._program_gone_error() from None
         except wire.TooLarge:
-            raise self._refusal_error("too_large", f"{key} gave more than {LIMIT} bytes") from None
+            raise self._refusal_error(
+                "too_large", f"{key} returned more than {LIMIT} bytes"
+            ) from None
         if answered == ReplyKind.UNSENDABLE:
             raise self._unsendable_error(payload, key)
         if answered == ReplyKind.EXCEPTION:
@@ -201,12 +204,12 @@ class ProxySession:
             self._restart_connection()
         if threading.get_ident() == self._owner:
             return self._main
-        line: PeerConnection | None = getattr(self._others, "line", None)
-        if line is None or line.broken:
-            line = self._others.line = PeerConnection(
+        own_connection: PeerConnection | None = getattr(self._others, "line", None)
+        if own_connection is None or own_connection.broken:
+            own_connection = self._others.line = PeerConnection(
                 self._open_further_connection(Operation.OPEN_THREAD), LIMIT, self._answer_callback
             )
-        return line
+        return own_connection
 
     def _open_further_connection(self, kind: Operation) -> socket.socket:
         """A further connection to the candidate.
@@ -233,14 +236,14 @@ class ProxySession:
             value = reader.decode(payload)
         except wire.WireError as error:
             raise self._refusal_error("bad_output", f"{key}: {error}") from None
-        if reader.odd:
+        if reader.has_nonfinite:
             self.admit_crossing(key, NOT_FINITE, "not_finite")
         return value
 
     # -- answering
     # ------------------------------------------------------------------------------
 
-    def export_function(self, function: Callable[..., Any]) -> int:
+    def export_function(self, function: Callable[..., object]) -> int:
         """A number by which the candidate may call a function of the evaluator."""
         self._exports.append(function)
         return len(self._exports) - 1
@@ -268,7 +271,7 @@ class ProxySession:
         if self._learning:
             return self.note_event("used", f"{key} {what}")
         if f"{key} {what}" not in self._accepted:
-            raise self._refusal_error(reason, f"{key} gave {what}")
+            raise self._refusal_error(reason, f"{key} returned {what}")
 
     @property
     def any_class(self) -> bool:
@@ -337,7 +340,7 @@ class _Writer(connection.TypedWriter):
         super().__init__()
         self._session = session
 
-    def refer(self, value: Any) -> Any:
+    def refer(self, value: object) -> object:
         remote = value if isinstance(value, RemoteHandle) else remote_objects.remote_of(value)
         if remote is not None:
             return {"$": "own", "v": self._session.current_number(remote)}
@@ -360,7 +363,7 @@ class _Reader(connection.TypedReader):
         super().__init__()
         self._session, self._key, self._open = session, key, open_kinds
 
-    def resolve(self, spec: Any) -> Any:
+    def resolve(self, spec: tuple[object, str, object]) -> object:
         number, kind, family = spec
         if type(number) is not int or kind not in remote_objects.KINDS or type(family) is not int:
             raise wire.WireError("an invalid reference")

@@ -13,7 +13,6 @@ import stat
 import sys
 import traceback
 from types import ModuleType
-from typing import Any
 
 from culmen.core.json import JsonObject
 from culmen.evaluate.adapters.openevolve.proxy import connection, remote_objects
@@ -21,8 +20,8 @@ from culmen.evaluate.adapters.openevolve.proxy.operations import Operation
 from culmen.evaluate.adapters.openevolve.proxy.session import ProgramGone, ProxySession
 
 _TEXT = (
-    '"""Stands in for a program that runs in a process of its own: what is asked of it here '
-    'is asked there."""\n'
+    '"""Stands in for a program that runs in another process, and forwards all requests '
+    'to it."""\n'
     "\n"
     "import importlib.util\n"
     "import sys\n"
@@ -92,7 +91,7 @@ def _in_child() -> None:
         _current[1].after_fork_in_child()
 
 
-def _note_seed(name: str, value: Any) -> None:
+def _note_seed(name: str, value: object) -> None:
     if _current is not None:
         _current[1].seeds[name] = value
     else:
@@ -149,7 +148,7 @@ def _module_class(link: ProxySession, remote: remote_objects.RemoteHandle) -> ty
     """A module whose attributes are set in the candidate's process."""
 
     class Program(ModuleType):
-        def __setattr__(self, name: str, value: Any) -> None:
+        def __setattr__(self, name: str, value: object) -> None:
             if name.startswith("__"):
                 return super().__setattr__(name, value)
             link.ask(Operation.SET_ATTRIBUTE, remote, name, value, key=name)

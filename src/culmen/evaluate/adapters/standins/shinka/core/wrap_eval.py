@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, Protocol
 
 DEFAULT_METRICS_ON_ERROR = {
     "combined_score": 0.0,
@@ -28,7 +29,25 @@ DEFAULT_METRICS_ON_ERROR = {
 }
 
 
-def load_program(program_path: str) -> Any:
+class StopDecision(Protocol):
+    """A decision of a method for early stopping."""
+
+    should_stop: bool
+
+
+class StopMethod(Protocol):
+    """A method for early stopping, as of `shinka.utils.eval_stop`."""
+
+    def reset(self) -> None:
+        """Forget the scores so far."""
+        ...
+
+    def check(self, scores: list[float], threshold: float) -> StopDecision:
+        """The decision after these scores."""
+        ...
+
+
+def load_program(program_path: str) -> ModuleType:
     """The program as a module."""
     spec = importlib.util.spec_from_file_location("program", program_path)
     if spec is None or spec.loader is None:
@@ -39,7 +58,7 @@ def load_program(program_path: str) -> Any:
 
 
 def save_json_results(
-    results_dir: str, metrics: dict[str, Any], correct: bool, error: str | None = None
+    results_dir: str, metrics: dict[str, object], correct: bool, error: str | None = None
 ) -> None:
     """Write correct.json and metrics.json; raise TypeError for values without a JSON form."""
     folder = Path(results_dir)
@@ -60,7 +79,7 @@ def run_shinka_eval(
     validate_fn: Callable[[Any], tuple[bool, str | None]] | None = None,
     plotting_fn: Callable[[Any], list[Any]] | None = None,
     default_metrics_on_error: dict[str, Any] | None = None,
-    early_stop_method: Any = None,
+    early_stop_method: str | StopMethod | None = None,
     early_stop_threshold: float | None = None,
     early_stop_score_fn: Callable[[Any], float] | None = None,
     early_stop_kwargs: dict[str, Any] | None = None,
@@ -78,7 +97,7 @@ def run_shinka_eval(
     stop = _make_stop_check(
         early_stop_method, early_stop_threshold, early_stop_score_fn, early_stop_kwargs
     )
-    settings = [
+    settings: list[dict[str, object]] = [
         get_experiment_kwargs(i) if get_experiment_kwargs else {"seed": i + 1}
         for i in range(num_runs)
     ]
@@ -99,8 +118,8 @@ def run_shinka_eval(
             what = "NaN" if math.isnan(score) else f"inf ({score})"
             checks.record_failure(f"combined_score is {what}")
     except Exception as error:  # noqa: BLE001 - the contract: any exception makes an experiment incorrect
-        given = default_metrics_on_error or {}
-        metrics = {key: given.get(key, value) for key, value in DEFAULT_METRICS_ON_ERROR.items()}
+        defaults = default_metrics_on_error or {}
+        metrics = {key: defaults.get(key, value) for key, value in DEFAULT_METRICS_ON_ERROR.items()}
         checks.correct, checks.error = False, str(error)
     if "extra_data" in metrics:
         Path(results_dir).mkdir(parents=True, exist_ok=True)
@@ -112,12 +131,12 @@ def run_shinka_eval(
 class _Validation:
     """The results of `validate_fn` on the runs so far."""
 
-    def __init__(self, check: Callable[[Any], tuple[bool, str | None]] | None) -> None:
+    def __init__(self, check: Callable[[object], tuple[bool, str | None]] | None) -> None:
         self._check, self._valid, self._invalid = check, 0, 0
         self._errors: list[str] = []
         self.correct, self.error = True, None
 
-    def validate_run(self, result: Any) -> None:
+    def validate_run(self, result: object) -> None:
         """Validate one run."""
         if self._check is None:
             return
@@ -134,14 +153,14 @@ class _Validation:
         """Note a failure; the first reason is kept."""
         self.correct, self.error = False, self.error or why
 
-    def add_counts_to(self, metrics: dict[str, Any]) -> None:
+    def add_counts_to(self, metrics: dict[str, object]) -> None:
         """Add the counts to the metrics."""
         if self._check is not None:
             metrics["num_valid_runs"], metrics["num_invalid_runs"] = self._valid, self._invalid
             metrics["all_validation_errors"] = self._errors
 
 
-def _load_function(program_path: str, name: str) -> Callable[..., Any]:
+def _load_function(program_path: str, name: str) -> Callable[..., object]:
     module = load_program(program_path)
     if not hasattr(module, name):
         raise AttributeError(f"Experiment function '{name}' not found in {program_path}")
@@ -163,11 +182,11 @@ def _processes_can_lock() -> bool:
 def _run_sequentially(
     path: str,
     name: str,
-    settings: list[dict[str, Any]],
+    settings: list[dict[str, object]],
     workers: int,
-    stop: Any,
+    stop: Callable[[object], bool] | None,
     checks: _Validation,
-) -> tuple[list[Any], list[float]]:
+) -> tuple[list[object], list[float]]:
     function = _load_function(path, name)
     results, seconds = [], []
     for kwargs in settings:
@@ -180,7 +199,7 @@ def _run_sequentially(
     return results, seconds
 
 
-def _run_once(path: str, name: str, kwargs: dict[str, Any]) -> tuple[Any, float]:
+def _run_once(path: str, name: str, kwargs: dict[str, object]) -> tuple[object, float]:
     function = _load_function(path, name)
     start = time.perf_counter()
     return function(**kwargs), time.perf_counter() - start
@@ -189,11 +208,11 @@ def _run_once(path: str, name: str, kwargs: dict[str, Any]) -> tuple[Any, float]
 def _run_in_parallel(
     path: str,
     name: str,
-    settings: list[dict[str, Any]],
+    settings: list[dict[str, object]],
     workers: int,
-    stop: Any,
+    stop: Callable[[object], bool] | None,
     checks: _Validation,
-) -> tuple[list[Any], list[float]]:
+) -> tuple[list[object], list[float]]:
     results, seconds = [], []
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork")) as pool:
         futures = [pool.submit(_run_once, path, name, kwargs) for kwargs in settings]
@@ -209,7 +228,7 @@ def _run_in_parallel(
     return results, seconds
 
 
-def _default_metrics(results: list[Any]) -> dict[str, Any]:
+def _default_metrics(results: list[object]) -> dict[str, Any]:
     first = str(type(results[0])) if results else "N/A"
     preview = str(results[:2]) if results else "N/A"
     return {
@@ -220,11 +239,11 @@ def _default_metrics(results: list[Any]) -> dict[str, Any]:
 
 
 def _make_stop_check(
-    method: Any,
+    method: str | StopMethod | None,
     threshold: float | None,
-    score_of: Callable[[Any], float] | None,
-    more: dict[str, Any] | None,
-) -> Callable[[Any], bool] | None:
+    score_of: Callable[[object], float] | None,
+    more: dict[str, object] | None,
+) -> Callable[[object], bool] | None:
     """A function that is True if the runs so far suffice; None without a method.
 
     The methods themselves are those of the installed package.
@@ -234,19 +253,11 @@ def _make_stop_check(
     if threshold is None:
         raise ValueError("early_stop_threshold is required when early_stop_method is set")
     if isinstance(method, str):
-        try:
-            from shinka.utils.eval_stop import create_early_stop_method  # pyright: ignore[reportMissingImports]
-        except ImportError:
-            what = (
-                f"early_stop_method='{method}' needs ShinkaEvolve itself: pip install "
-                "shinka-evolve, or leave it out"
-            )
-            raise ImportError(what) from None
-        method = create_early_stop_method(method, **(more or {}))
+        method = _installed_stop_method(method, more or {})
     method.reset()
     scores: list[float] = []
 
-    def stop(result: Any) -> bool:
+    def stop(result: object) -> bool:
         if score_of is not None:
             scores.append(score_of(result))
         elif isinstance(result, int | float):
@@ -256,3 +267,15 @@ def _make_stop_check(
         return bool(scores) and method.check(scores, threshold).should_stop
 
     return stop
+
+
+def _installed_stop_method(name: str, options: dict[str, object]) -> StopMethod:
+    try:
+        from shinka.utils.eval_stop import create_early_stop_method  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        what = (
+            f"early_stop_method='{name}' needs ShinkaEvolve itself: pip install "
+            "shinka-evolve, or leave it out"
+        )
+        raise ImportError(what) from None
+    return create_early_stop_method(name, **options)
