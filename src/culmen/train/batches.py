@@ -137,7 +137,7 @@ class _Rows:
         out = self._model(ids, use_cache=True, logits_to_keep=1, **given)
         self._cache, self.logits = out.past_key_values, out.logits[:, -1].float()
 
-    def _to_tensor(self, numbers: list[Any]) -> Any:
+    def _to_tensor(self, numbers: Sequence[int | Sequence[int]]) -> Any:
         return self._torch.tensor(numbers, device=self._device)
 
 
@@ -153,7 +153,7 @@ def _shared_prefix_length(prompts: Sequence[Sequence[int]]) -> int:
     return min(most, same) if len(prompts) > 1 and min(most, same) >= _WORTH else 0
 
 
-def _sees_all(config: Any) -> bool:
+def _sees_all(config: object) -> bool:
     """True if each token attends to all before it.
 
     Padding between a common beginning and the rest would shift a window.

@@ -284,7 +284,7 @@ def gguf_model(path: str) -> Any:
     return model
 
 
-def _load_gguf(kind: str, path: str, **more: Any) -> Any:
+def _load_gguf(kind: str, path: str, **options: object) -> Any:
     """A GGUF file loaded by the class `kind` of transformers.
 
     Raises `UserError` if the file, its architecture or a package is missing.
@@ -300,7 +300,7 @@ def _load_gguf(kind: str, path: str, **more: Any) -> Any:
     import_extra("accelerate", _EXTRA)
     loader = getattr(import_extra("transformers", "train"), kind)
     try:
-        return loader.from_pretrained(str(file.parent), gguf_file=file.name, **more)
+        return loader.from_pretrained(str(file.parent), gguf_file=file.name, **options)
     except (OSError, ValueError, KeyError, NotImplementedError, struct.error) as error:
         said = (str(error).splitlines() or [""])[0]
         raise UserError(

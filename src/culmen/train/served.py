@@ -13,14 +13,14 @@ import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from culmen.core.errors import Unavailable, UserError
 from culmen.core.json import JsonObject
 from culmen.train.engine import Ask, Datum, PolicySample, Progress, Rules
-from culmen.train.torch_engine import TorchEngine
+from culmen.train.torch_engine import Tokenizer, TorchEngine
 
 
 class ServedEngine:
@@ -43,7 +43,7 @@ class ServedEngine:
         return self.trainer.version
 
     @property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> Tokenizer:
         """The trainer's tokenizer."""
         return self.trainer.tokenizer
 

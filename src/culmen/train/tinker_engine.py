@@ -15,10 +15,10 @@ import os
 import shutil
 import tarfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from culmen.core.errors import Unavailable, UserError
 from culmen.core.json import JsonObject
@@ -39,6 +39,24 @@ from culmen.train.torch_engine import check_version
 _PATHS = "remote.json"
 _PATIENCE = 3600.0  # seconds for one call, all retries of the SDK included
 _PROBE = 1.25  # a ratio between the upper bound fixed by some servers (1.2) and culmen's (1.28)
+
+
+class _SampledSequence(Protocol):
+    tokens: Sequence[int]
+    logprobs: Sequence[float] | None
+    stop_reason: str
+
+
+class _SampleReply(Protocol):
+    sequences: Sequence[_SampledSequence]
+
+
+class _SampleFuture(Protocol):
+    def result(self, timeout: float) -> _SampleReply: ...
+
+
+class _TensorData(Protocol):
+    data: Sequence[float]
 
 
 class TinkerEngine:
@@ -129,7 +147,7 @@ class TinkerEngine:
                 told(len(replies), tokens)
         return replies
 
-    def _send_request(self, asked: Ask) -> Any:
+    def _send_request(self, asked: Ask) -> _SampleFuture:
         """Send a request; return its future."""
         prompt, seed, most, among = asked
         if among:
@@ -145,7 +163,7 @@ class TinkerEngine:
         )
         return self._sampler.sample(types.ModelInput.from_ints(list(prompt)), 1, params)
 
-    def _policy_sample(self, asked: Ask, drawn: Any) -> PolicySample:
+    def _policy_sample(self, asked: Ask, drawn: _SampledSequence) -> PolicySample:
         eos = self.tokenizer.eos_token_id
         tokens, ended = list(drawn.tokens), drawn.stop_reason == "stop"
         text = self.tokenizer.decode(tokens[:-1] if tokens and tokens[-1] == eos else tokens)
@@ -267,8 +285,6 @@ class TinkerEngine:
 
     def export(self, folder: Path) -> None:
         """Write the adapter in use for sampling, as the server packs it, and the tokenizer."""
-        pass
-
         download_adapter(self._url, self._path, folder)
         self.tokenizer.save_pretrained(str(folder))
 
@@ -310,7 +326,7 @@ class TinkerEngine:
             return 1.0 / tokens
         return len(sample.response) * count / tokens
 
-    def _sdk_datum(self, sample: PolicySample, advantage: float = 0.0, loss: str = "ppo") -> Any:
+    def _sdk_datum(self, sample: PolicySample, advantage: float = 0.0, loss: str = "ppo") -> object:
         """A datum of the SDK: inputs and targets shifted by one.
 
         Tokens of the prompt do not count.
@@ -356,10 +372,10 @@ def _resolved_client(client: Any) -> Any:
     return client.result(_PATIENCE) if hasattr(client, "result") else client
 
 
-def _response_logprobs(told: Any, sample: PolicySample) -> list[float]:
+def _response_logprobs(outputs: Mapping[str, _TensorData], sample: PolicySample) -> list[float]:
     """The log-probabilities of a response among those of all targets."""
     begin = len(sample.prompt) - 1
-    return [float(x) for x in told["logprobs"].data[begin : begin + len(sample.response)]]
+    return [float(x) for x in outputs["logprobs"].data[begin : begin + len(sample.response)]]
 
 
 def _check_server_answers(url: str) -> None:

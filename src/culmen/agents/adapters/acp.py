@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 from acp import AGENT_METHODS, CLIENT_METHODS, PROTOCOL_VERSION, RequestError
@@ -181,7 +180,7 @@ class AcpDialogue:
             return "finished", ""
         return _STOPS.get(stop, "crashed"), f"it stopped: {stop or 'no reason given'}"
 
-    async def _send_request(self, method: str, **params: Any) -> Any:
+    async def _send_request(self, method: str, **params: object) -> object:
         """Send a request and return its result.
 
         Raises RequestError for an error answer, ConnectionError if an answer can no longer come.
@@ -210,7 +209,7 @@ class AcpDialogue:
         self._heard(ProgramEvent("session", self.session))
         await self._switch_to_free_mode(opened)
 
-    async def _load_or_create_session(self, hello: Any) -> Any:
+    async def _load_or_create_session(self, hello: object) -> object:
         where: JsonObject = {"cwd": self._job.tree, "mcpServers": []}
         if self._job.resume and value_at(hello, "agentCapabilities", "loadSession") is True:
             return await self._send_request("session_load", sessionId=self._job.resume, **where)
@@ -220,7 +219,7 @@ class AcpDialogue:
             raise RequestError(0, "it opened a session without an id")
         return opened
 
-    def _login_method(self, hello: Any) -> str:
+    def _login_method(self, hello: object) -> str:
         """Method of authentication that takes a key from the environment; "" if there is none."""
         known = [text_at(method, "id") for method in objects_at(hello, "authMethods")]
         return (
@@ -229,7 +228,7 @@ class AcpDialogue:
             else next((name for name in known if "key" in name.lower()), "")
         )
 
-    async def _switch_to_free_mode(self, opened: Any) -> None:
+    async def _switch_to_free_mode(self, opened: object) -> None:
         """Switch to the mode with the fewest permission prompts; the sandbox is the protection."""
         modes = {text_at(mode, "id") for mode in objects_at(opened, "modes", "availableModes")}
         wanted = next((mode for mode in _FREE_MODES if mode in modes), "")
@@ -258,7 +257,9 @@ class AcpDialogue:
                 self._claimed[name] = self._claimed.get(name, 0.0) + amount
         return text_at(reply, "stopReason")
 
-    async def _on_message(self, method: str, params: Any, notification: bool) -> JsonObject | None:
+    async def _on_message(
+        self, method: str, params: object, notification: bool
+    ) -> JsonObject | None:
         """Handle a message from the agent; every permission is granted."""
         if notification:
             # updates before `_open` replay the messages of a loaded session
@@ -286,7 +287,7 @@ class AcpDialogue:
             return {"outcome": {"outcome": "cancelled"}}
         return {"outcome": {"outcome": "selected", "optionId": chosen.get("optionId")}}
 
-    def _on_session_update(self, update: Any) -> None:
+    def _on_session_update(self, update: object) -> None:
         kind = text_at(update, "sessionUpdate")
         if kind == "agent_message_chunk":
             self._pieces = (self._pieces + text_at(update, "content", "text"))[-BOUND:]
@@ -300,7 +301,7 @@ class AcpDialogue:
         elif kind in ("tool_call", "tool_call_update"):
             self._report_tool_call(update)
 
-    def _report_tool_call(self, update: Any) -> None:
+    def _report_tool_call(self, update: object) -> None:
         """Report a tool call; some programs send its argument only in a later update."""
         which, detail = text_at(update, "toolCallId"), short_line(value_at(update, "rawInput"))
         if (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
-from typing import Any
 
 import msgspec
 
@@ -128,7 +127,7 @@ def parse_json_line(line: bytes) -> JsonObject | None:
     return value if isinstance(value, dict) else None
 
 
-def value_at(value: Any, *path: str | int) -> Any:
+def value_at(value: object, *path: str | int) -> object:
     """The value at a path of keys and indices; None if the path does not exist."""
     for step in path:
         if isinstance(step, str):
@@ -142,26 +141,27 @@ def value_at(value: Any, *path: str | int) -> Any:
     return value
 
 
-def text_at(value: Any, *path: str | int) -> str:
+def text_at(value: object, *path: str | int) -> str:
     """The string at a path; "" if there is none."""
     found = value_at(value, *path)
     return found if isinstance(found, str) else ""
 
 
-def number_at(value: Any, *path: str | int) -> float:
+def number_at(value: object, *path: str | int) -> float:
     """The number at a path if it is finite and not negative; else 0."""
     found = value_at(value, *path)
-    good = isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found < 1e15
-    return float(found) if good else 0.0
+    if isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found < 1e15:
+        return float(found)
+    return 0.0
 
 
-def objects_at(value: Any, *path: str | int) -> list[JsonObject]:
+def objects_at(value: object, *path: str | int) -> list[JsonObject]:
     """The objects in the list at a path."""
     found = value_at(value, *path)
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
-def short_line(value: Any, size: int = 300) -> str:
+def short_line(value: object, size: int = 300) -> str:
     """The value on one line of at most `size` characters."""
     words = (
         value if isinstance(value, str) else msgspec.json.encode(value).decode() if value else ""

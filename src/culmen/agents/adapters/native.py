@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shlex
-from typing import Any
 
 from culmen.agents.adapters import AgentJob, OnEvent, Pipes, Plan, programs
 from culmen.agents.adapters.headless import (
@@ -201,7 +200,7 @@ class CodexReading(StreamReading):
                 text_at(event, "error", "message") or text_at(event, "message") or kind
             )
 
-    def _read_item(self, kind: str, item: Any) -> None:
+    def _read_item(self, kind: str, item: object) -> None:
         which, done = text_at(item, "type"), kind == "item.completed"
         if which == "agent_message" and done:
             self.note_message(text_at(item, "text"))

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -190,21 +189,21 @@ class Transcript:
         facts: JsonObject,
         request: JsonObject,
         listed: str,
-        reply: Any,
+        reply: JsonObject,
         scrub: Callable[[str], str],
     ) -> bool:
         """Append a row; False if it is not written.
 
         `listed` is the field of `request` whose items are compared with earlier rows one by one.
         """
-        facts = self._scrubbed_value(facts, scrub, 0)
+        facts = self._scrubbed_object(facts, scrub, 0)
         row = {"row": self._rows, **facts}
         if self._bytes < self._limits.transcript:
             short = {
                 name: self._value_or_reference(value, name == listed, scrub)
                 for name, value in request.items()
             }
-            row |= {"request": short, "reply": self._scrubbed_value(reply, scrub, 0)}
+            row |= {"request": short, "reply": self._scrubbed_object(reply, scrub, 0)}
         line = json.dumps(row).encode() + b"\n"
         if len(line) > self._limits.row:
             line = json.dumps({"row": self._rows, **facts, "omitted": len(line)}).encode() + b"\n"
@@ -227,7 +226,9 @@ class Transcript:
         self._bytes, self._rows, self._torn = self._bytes + len(line), self._rows + 1, b""
         return True
 
-    def _value_or_reference(self, value: Any, listed: bool, scrub: Callable[[str], str]) -> Any:
+    def _value_or_reference(
+        self, value: object, listed: bool, scrub: Callable[[str], str]
+    ) -> object:
         if listed and isinstance(value, list):
             return [self._value_or_reference(item, False, scrub) for item in value]
         text = json.dumps(value)
@@ -239,7 +240,15 @@ class Transcript:
         self._seen[mark] = self._rows
         return self._scrubbed_value(value, scrub, 0)
 
-    def _scrubbed_value(self, value: Any, scrub: Callable[[str], str], depth: int) -> Any:
+    def _scrubbed_object(
+        self, value: JsonObject, scrub: Callable[[str], str], depth: int
+    ) -> JsonObject:
+        return {
+            scrub(name): self._scrubbed_value(item, scrub, depth + 1)
+            for name, item in value.items()
+        }
+
+    def _scrubbed_value(self, value: object, scrub: Callable[[str], str], depth: int) -> object:
         if isinstance(value, str | ClippedText):
             text = scrub(str(value))
             most, whole = self._limits.text, max(len(text), len(value))
@@ -247,10 +256,7 @@ class Transcript:
         if depth > _DEEPEST:
             return "…"
         if isinstance(value, dict):
-            return {
-                scrub(name): self._scrubbed_value(item, scrub, depth + 1)
-                for name, item in value.items()
-            }
+            return self._scrubbed_object(value, scrub, depth)
         if isinstance(value, list):
             return [self._scrubbed_value(item, scrub, depth + 1) for item in value]
         return value

@@ -10,7 +10,7 @@ import socket
 import stat
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from culmen.agents.gateway.account import AgentAccount, GatewayLimits
 from culmen.agents.gateway.exchange import ANY, AgentRequest, Exchange, ProviderConnections, Send
@@ -122,7 +122,7 @@ class GatewayApp:
             gateway.record_exchange(account, exchange)
 
     async def _run_while_open(
-        self, account: AgentAccount, seconds: float, work: Coroutine[Any, Any, None]
+        self, account: AgentAccount, seconds: float, work: Coroutine[object, object, None]
     ) -> None:
         """Do the work within `seconds` and while the account is open. Raises `RequestRefused`."""
         job = asyncio.ensure_future(work)
@@ -271,14 +271,14 @@ LONGEST_PATH = 107  # bytes of a Unix socket's path, by the kernel's sockaddr_un
 class GatewayServer:
     """Server of an ASGI application until `stop`, without signal handlers or logs."""
 
-    def __init__(self, app: Any, sockets: list[socket.socket]) -> None:
+    def __init__(self, app: GatewayApp, sockets: list[socket.socket]) -> None:
         import uvicorn
         from uvicorn.protocols.http.h11_impl import H11Protocol
 
         class Bounded(H11Protocol):
             """One connection, closed at once if there are more than `CONNECTIONS`."""
 
-            def connection_made(self, transport: Any) -> None:
+            def connection_made(self, transport: asyncio.Transport) -> None:
                 super().connection_made(transport)
                 if len(self.connections) > CONNECTIONS:
                     transport.abort()

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,8 +26,11 @@ from culmen.llm.call import Tokens
 from culmen.llm.limits import RateLimiter
 from culmen.llm.spec import ModelSpec, Provider
 
+if TYPE_CHECKING:
+    import httpx2
+
 Permit = Callable[[Usage], tuple[str, bool]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Send = Callable[[MutableMapping[str, object]], Awaitable[None]]
 
 _TO_UPSTREAM = (
     "accept",
@@ -198,7 +201,7 @@ class Exchange:
         self._billable = ask.action != "count"
         try:
             async with line.client.stream(
-                "POST", url, content=content, headers=headers, params=ask.query or None
+                "POST", url, content=content, headers=headers, params=tuple(ask.query) or None
             ) as response:
                 await self._return_reply(response, drop, send)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
@@ -215,7 +218,7 @@ class Exchange:
                 502, f"the provider's reply broke off ({type(error).__name__})", kind="cut"
             ) from None
 
-    async def _return_reply(self, response: Any, drop: bool, send: Send) -> None:
+    async def _return_reply(self, response: httpx2.Response, drop: bool, send: Send) -> None:
         headers = {
             name: value for name, value in response.headers.items() if _is_returned_header(name)
         }
@@ -234,7 +237,7 @@ class Exchange:
         self.record_outcome("ok" if response.status_code < 300 else "error", response.status_code)
 
     async def _return_stream(
-        self, response: Any, headers: dict[str, str], drop: bool, send: Send
+        self, response: httpx2.Response, headers: dict[str, str], drop: bool, send: Send
     ) -> None:
         events = EventSplitter()
         await self._return_head(response.status_code, headers, send)
@@ -272,7 +275,7 @@ class Exchange:
                 if isinstance(item, dict):
                     self._reader.read_stream_event(item)
 
-    async def _read_reply_body(self, response: Any) -> bytes:
+    async def _read_reply_body(self, response: httpx2.Response) -> bytes:
         body = bytearray()
         async for chunk in response.aiter_bytes():
             body += chunk
@@ -444,7 +447,7 @@ class ProviderConnection:
 
         self.lanes = asyncio.Semaphore(provider.concurrency)
         self.limiter = RateLimiter(provider.rpm, provider.tpm)
-        self.client: Any = httpx2.AsyncClient(
+        self.client = httpx2.AsyncClient(
             timeout=httpx2.Timeout(provider.timeout, connect=30.0, pool=None),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=16),
             follow_redirects=False,

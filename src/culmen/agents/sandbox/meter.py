@@ -8,13 +8,17 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from culmen.agents.sandbox.layout import agent_tag
 from culmen.core.errors import UserError
 from culmen.core.usage import Budget, Usage, total_usage
+
+if TYPE_CHECKING:
+    from culmen.agents.gateway.metering import Metering
+    from culmen.llm.spec import ModelSpec, Provider
 
 _BY_WIRE = {"messages": "anthropic", "responses": "openai", "chat": "openai", "gemini": "gemini"}
 NOTHING = Usage()
@@ -28,10 +32,13 @@ class SessionMeter:
     """
 
     def __init__(
-        self, folder: Path, models: tuple[Any, str | None], permit: Callable[[Usage], bool]
+        self,
+        folder: Path,
+        models: tuple[str | Mapping[str, object] | None, str | None],
+        permit: Callable[[Usage], bool],
     ) -> None:
         self._folder, self._models, self._permit = folder, models, permit
-        self._gateway: Any = None
+        self._gateway: Metering | None = None
         self._place = ""
         self._tokens: dict[int, str] = {}
         self._alarms: dict[int, asyncio.Task[None]] = {}
@@ -76,7 +83,9 @@ class SessionMeter:
             self._earlier[agent] = (
                 NOTHING if agent in self._tokens else transcript_usage(self._transcript_file(agent))
             )
-        live = self._gateway.usage(self._tokens[agent]) if agent in self._tokens else NOTHING
+        live = (
+            self._running_gateway.usage(self._tokens[agent]) if agent in self._tokens else NOTHING
+        )
         return self._earlier[agent] + live
 
     def load_earlier_usage(self, agent: int) -> None:
@@ -86,21 +95,23 @@ class SessionMeter:
     def mark_reported(self, agent: int) -> None:
         """Note that the usage so far was reported, so that it no longer counts as pending."""
         if agent in self._tokens:
-            self._gateway.take(self._tokens[agent])
+            self._running_gateway.take(self._tokens[agent])
 
     def refusing_limit(self, agent: int) -> str:
         """Limit that refused the agent's last request.
 
         The agent's limits are calls | tokens | dollars, the run's is budget; "" if none did.
         """
-        word = self._gateway.report(self._tokens[agent]).stopped if agent in self._tokens else ""
-        return "budget" if word == "run" else word
+        if agent not in self._tokens:
+            return ""
+        limit = self._running_gateway.report(self._tokens[agent]).stopped
+        return "budget" if limit == "run" else limit
 
     async def close_account(self, agent: int) -> None:
         """Refuse further calls of this agent; return when all its calls are counted."""
         if agent in self._tokens:
-            self._gateway.close(self._tokens[agent])
-            await self._gateway.settled(self._tokens[agent])
+            self._running_gateway.close(self._tokens[agent])
+            await self._running_gateway.settled(self._tokens[agent])
 
     async def close(self) -> None:
         """Stop the gateway."""
@@ -114,7 +125,12 @@ class SessionMeter:
             shutil.rmtree(self._place, ignore_errors=True)
             self._place = ""
 
-    async def _start_gateway(self) -> Any:
+    @property
+    def _running_gateway(self) -> Metering:
+        assert self._gateway is not None  # accounts are opened after its start
+        return self._gateway
+
+    async def _start_gateway(self) -> Metering:
         from culmen.agents.gateway.metering import Metering
 
         self._place = tempfile.mkdtemp(prefix="culmen-gateway-")  # paths of sockets must be short
@@ -125,10 +141,12 @@ class SessionMeter:
         return started
 
     async def _ring_when_exhausted(self, token: str, ring: Callable[[], None]) -> None:
-        await self._gateway.exhausted(token)
+        await self._running_gateway.exhausted(token)
         ring()
 
-    def _answering_model(self, model: str, wires: tuple[str, ...]) -> tuple[Any, str]:
+    def _answering_model(
+        self, model: str, wires: tuple[str, ...]
+    ) -> tuple[ModelSpec | Provider | None, str]:
         """The model or provider that answers an agent, and the name to request.
 
         It is the agent's own model, else the run's, else the provider for which the program is

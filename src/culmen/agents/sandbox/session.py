@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -32,6 +31,7 @@ from culmen.agents.sandbox.tools import SandboxTools
 from culmen.agents.sandbox.view import SharedView
 from culmen.core.errors import IsolationError, UserError
 from culmen.core.event import Custom
+from culmen.core.json import JsonObject
 from culmen.core.session import (
     Done,
     Ended,
@@ -67,7 +67,7 @@ class AgentSession:
         return self._opened is not None
 
     @property
-    def record(self) -> Mapping[str, Any]:
+    def record(self) -> JsonObject:
         """The record of the session's opening."""
         return self._opened or {}
 

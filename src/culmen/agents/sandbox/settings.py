@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -46,7 +45,7 @@ class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     disk_mb: int = 4096
 
     @classmethod
-    def from_values(cls, values: Mapping[str, Any]) -> SandboxSettings:
+    def from_values(cls, values: Mapping[str, object]) -> SandboxSettings:
         """Settings from plain data, other keys ignored.
 
         Raises UserError for an invalid value.

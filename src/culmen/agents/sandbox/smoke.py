@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -30,6 +30,7 @@ PROMPT = (
     "This is a test of your connection. Answer with the one word: ready. Call no tool and change "
     "no file."
 )
+Reply = TypeVar("Reply", bound=msgspec.Struct)
 LIMITS = {"seconds": 300.0, "idle": 120.0, "calls": 5.0}
 
 
@@ -124,8 +125,8 @@ async def _wait_for_session_end(world: SessionWorld) -> tuple[Waited, Usage]:
 
 
 async def _perform_request(
-    world: SessionWorld, request: msgspec.Struct, kind: Any
-) -> tuple[Any, Usage]:
+    world: SessionWorld, request: msgspec.Struct, kind: type[Reply]
+) -> tuple[Reply, Usage]:
     done: Custom = await world.perform(
         CustomRequest(REPLIES[type(request)][0], to_plain_data(request), 0)
     )

@@ -17,7 +17,6 @@ import shutil
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -38,7 +37,7 @@ class SharedView:
     needed if agents are not confined.
     """
 
-    def __init__(self, folder: Path, about: Mapping[str, Any], keep: bool = False) -> None:
+    def __init__(self, folder: Path, about: Mapping[str, object], keep: bool = False) -> None:
         self.folder, self._about = folder, about
         self._kept: list[AnswerExperiments] | None = [] if keep else None
         self._known: set[str] = set()

@@ -12,7 +12,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from culmen.agents.sandbox import confinement, layout, repository, worktree
 from culmen.agents.sandbox.confinement import session_mark
@@ -64,10 +63,10 @@ class SessionWorld:
         task: Task,
         settings: SandboxSettings | None = None,
         *,
-        models: tuple[Any, str | None] = (None, None),
+        models: tuple[str | Mapping[str, object] | None, str | None] = (None, None),
         permit: Callable[[Usage], bool] = lambda _: True,
         going: Callable[[], bool] = lambda: True,
-        history: Callable[[], Iterable[Mapping[str, Any]]] = lambda: (),
+        history: Callable[[], Iterable[Mapping[str, object]]] = lambda: (),
     ) -> None:
         self._layout, self._task = Layout(Path(os.path.abspath(run))), task
         self._settings, self._history, self._going = settings or SandboxSettings(), history, going

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -230,16 +230,17 @@ def _parse_action(raw: JsonObject) -> Action | str:
     return Action(tool, arguments)
 
 
-def _argument_value(name: str, value: Any) -> Any:
+def _argument_value(name: str, value: object) -> object:
     """The argument in its type; None if the value does not fit."""
     if name in _LISTS:
-        items = cast(list[Any], value) if isinstance(value, list) else [value]
+        items = cast(list[object], value) if isinstance(value, list) else [value]
         return (
             [str(item) for item in items] if all(isinstance(item, str) for item in items) else None
         )
     if name in _NUMBERS:
-        number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e6
-        return int(value) if number else None
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e6:
+            return int(value)
+        return None
     return value if isinstance(value, str) else None
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
-import operator
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
@@ -15,14 +14,7 @@ from culmen.core.session import ExperimentRow
 from culmen.core.task import Objective, digest_pieces
 
 _CONDITION = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(<=|>=|!=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
-_SIGNS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    ">": operator.gt,
-    "<=": operator.le,
-    ">=": operator.ge,
-}
+_Comparable = TypeVar("_Comparable", float, str)
 
 
 class History:
@@ -151,17 +143,33 @@ def _parse_condition(text: str) -> Callable[[ExperimentRow], bool]:
     return lambda row: _compare_values(sign, _field_value(row, field), wanted)
 
 
-def _field_value(row: ExperimentRow, name: str) -> Any:
+def _field_value(row: ExperimentRow, name: str) -> object:
     group, _, key = name.partition(".")
     return row.metrics.get(key) if group == "metrics" and key else getattr(row, name, None)
 
 
-def _compare_values(sign: str, value: Any, wanted: str) -> bool:
+def _compare_values(sign: str, value: object, wanted: str) -> bool:
     if isinstance(value, int | float):
         try:
-            return _SIGNS[sign](float(value), float(wanted))
+            return _holds(float(value), sign, float(wanted))
         except ValueError:
             return sign == "!="
     if value is None and sign not in ("=", "!="):
         return False
-    return _SIGNS[sign]("" if value is None else str(value), wanted)
+    return _holds("" if value is None else str(value), sign, wanted)
+
+
+def _holds(value: _Comparable, sign: str, wanted: _Comparable) -> bool:
+    match sign:
+        case "=":
+            return value == wanted
+        case "!=":
+            return value != wanted
+        case "<":
+            return value < wanted
+        case ">":
+            return value > wanted
+        case "<=":
+            return value <= wanted
+        case _:
+            return value >= wanted

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from culmen.agents.team import texts
 from culmen.agents.team.workspace import AgentWorkspace
@@ -27,7 +26,7 @@ class HostedAgent:
 
     async def work(self, lab: Lab, desk: AgentWorkspace) -> str:
         """Serve the program until it ends or must end; return its last message."""
-        running: list[Awaitable[Any]] = []
+        running: list[Awaitable[object]] = []
         left, farewells = self.nudges, _LEAVE
         desk.register_program()
         while True:
@@ -65,7 +64,7 @@ def _note_reports(lab: Lab, desk: AgentWorkspace, reports: Sequence[str]) -> Non
         lab.note("report", agent=desk.agent, text=report)
 
 
-async def _wait_for_experiments(running: list[Awaitable[Any]]) -> None:
+async def _wait_for_experiments(running: list[Awaitable[object]]) -> None:
     """Wait until all requested experiments are answered."""
     while running:
         await running.pop(0)

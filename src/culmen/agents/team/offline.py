@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 from culmen.agents.team.workspace import AgentWorkspace
 from culmen.core.brief import Brief, Exhibit
@@ -342,7 +342,7 @@ class _ExperimentLab:
         """Make one experiment on all training cases; no observations if the workspace is closed."""
         return await self._run(candidate)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._lab, name)
 
 

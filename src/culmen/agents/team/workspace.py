@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -36,10 +36,6 @@ from culmen.core.session import (
     to_plain_data,
 )
 from culmen.core.usage import Usage
-
-if TYPE_CHECKING:
-    pass
-    from culmen.core.ports import Lab
 
 S = TypeVar("S", bound=msgspec.Struct)
 _BARRED = 3  # experiments rejected for gaming the evaluator after which an agent must end
@@ -173,7 +169,7 @@ class AgentWorkspace:
             Experiment(ticket, path, candidate.parts, note, candidate.parents), candidate
         )
 
-    async def use_tool(self, tool: str, seconds: float = 120.0, **arguments: Any) -> ToolOutput:
+    async def use_tool(self, tool: str, seconds: float = 120.0, **arguments: object) -> ToolOutput:
         """Make one tool call in the agent's work tree."""
         self._tools += 1
         return await self._request_effect(
