@@ -72,25 +72,25 @@ def probe_method(way: ConfinementMethod) -> str:
         socket.create_server(("127.0.0.1", 0)) as port,
     ):
         layout = Layout(Path(folder) / "run")
-        cage = Confinement(layout, 0, SandboxSettings(), way.name, way.proc)
+        confinement = Confinement(layout, 0, SandboxSettings(), way.name, way.proc)
         layout.create_folders()
         layout.view.mkdir()
-        prepare_folders(cage)
+        prepare_folders(confinement)
         (layout.tree_folder(0) / ".culmen").mkdir(parents=True)
-        worktree.set_tree_owner(layout.work_folder(0), cage.owner)
+        worktree.set_tree_owner(layout.work_folder(0), confinement.owner)
         secret = Path(folder) / "secret"
         secret.write_text("secret")
         secret.chmod(0o644)
         targets = {
             "secret": str(secret),
-            "view": f"{cage.tree}/.culmen",
+            "view": f"{confinement.tree}/.culmen",
             "port": port.getsockname()[1],
         }
         probe = [sys.executable, "-I", "-S", str(SCRIPTS / "probe.py"), json.dumps(targets)]
         try:
             done = subprocess.run(
-                confined_command(cage, probe),
-                env=agent_environment(cage, {}),
+                confined_command(confinement, probe),
+                env=agent_environment(confinement, {}),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -108,12 +108,12 @@ def probe_method(way: ConfinementMethod) -> str:
     return ", ".join(broken)
 
 
-def prepare_folders(cage: Confinement) -> None:
+def prepare_folders(confinement: Confinement) -> None:
     """Create the folders that a confinement needs beside its tree; existing ones are kept.
 
     They lie side by side in a folder that no agent can write, so none can be replaced by a link.
     """
-    layout, agent = cage.layout, cage.agent
+    layout, agent = confinement.layout, confinement.agent
     for folder in (
         layout.home_folder(agent),
         layout.temporary_folder(agent),
@@ -187,47 +187,51 @@ def uid_of(run: Path, agent: int) -> int:
 
 
 def agent_environment(
-    cage: Confinement, extra: Mapping[str, str], path: Iterable[str] = ()
+    confinement: Confinement, extra: Mapping[str, str], path: Iterable[str] = ()
 ) -> dict[str, str]:
     """The complete environment of an agent's process."""
     folders = [*path, os.path.dirname(sys.executable), "/usr/local/bin", "/usr/bin", "/bin"]
     return {
         "PATH": ":".join(dict.fromkeys(folders)),
-        "HOME": cage.home,
+        "HOME": confinement.home,
         "USER": "agent",
         "LOGNAME": "agent",
         "SHELL": "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh",
         "LANG": "C.UTF-8",
         "TERM": "dumb",
-        "TMPDIR": "/tmp" if cage.way else str(cage.layout.temporary_folder(cage.agent).resolve()),
+        "TMPDIR": "/tmp"
+        if confinement.way
+        else str(confinement.layout.temporary_folder(confinement.agent).resolve()),
         "PYTHONDONTWRITEBYTECODE": "1",
         **extra,
-        MARK: cage.mark,
+        MARK: confinement.mark,
     }
 
 
-def confined_command(cage: Confinement, argv: Iterable[str], relay_port: int = 0) -> list[str]:
+def confined_command(
+    confinement: Confinement, argv: Iterable[str], relay_port: int = 0
+) -> list[str]:
     """The complete command line that runs `argv` in the confinement.
 
     With `relay_port` its model calls are led to the gateway.
     """
     inner = list(argv)
-    if relay_port and cage.socket is not None:
-        where = GATEWAY if cage.way else str(cage.socket)
+    if relay_port and confinement.socket is not None:
+        where = GATEWAY if confinement.way else str(confinement.socket)
         relay = str(bubblewrap.PACKAGE / "agents" / "gateway" / "relay.py")
         inner = [sys.executable, "-I", "-S", relay, where, str(relay_port), "--", *inner]
     limits = {
-        "uid": cage.owner,
+        "uid": confinement.owner,
         # unconfined, the limit would count all processes of the user
-        "processes": cage.settings.processes if cage.way else 0,
-        "file_mb": cage.settings.file_mb,
-        "die": not cage.way,
+        "processes": confinement.settings.processes if confinement.way else 0,
+        "file_mb": confinement.settings.file_mb,
+        "die": not confinement.way,
     }
     inner = [sys.executable, "-I", "-S", str(SCRIPTS / "launch.py"), json.dumps(limits), *inner]
-    return [*_bubblewrap_command(cage), "--", *inner] if cage.way else inner
+    return [*_bubblewrap_command(confinement), "--", *inner] if confinement.way else inner
 
 
-def _bubblewrap_command(cage: Confinement) -> list[str]:
+def _bubblewrap_command(confinement: Confinement) -> list[str]:
     line = [
         bubblewrap.bwrap_path() or "bwrap",
         "--die-with-parent",
@@ -236,8 +240,8 @@ def _bubblewrap_command(cage: Confinement) -> list[str]:
         "--unshare-ipc",
     ]
     line += ["--unshare-uts", "--hostname", "agent", "--cap-drop", "ALL"]
-    line += [] if cage.network else ["--unshare-net"]
-    if cage.way == "user":
+    line += [] if confinement.network else ["--unshare-net"]
+    if confinement.way == "user":
         line += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
     else:
         line += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
@@ -245,30 +249,35 @@ def _bubblewrap_command(cage: Confinement) -> list[str]:
         *bubblewrap.system_arguments(),
         "--dev",
         "/dev",
-        *(["--proc", "/proc"] if cage.proc else []),
+        *(["--proc", "/proc"] if confinement.proc else []),
     ]
-    for name in _ETC_ONLINE if cage.network else ("ssl", "ca-certificates", "pki"):
+    for name in _ETC_ONLINE if confinement.network else ("ssl", "ca-certificates", "pki"):
         line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     for folder, place in (
-        (cage.layout.temporary_folder, "/tmp"),
-        (cage.layout.shared_memory_folder, "/dev/shm"),
+        (confinement.layout.temporary_folder, "/tmp"),
+        (confinement.layout.shared_memory_folder, "/dev/shm"),
     ):
-        line += ["--bind", str(folder(cage.agent)), place]
-    shown = (*bubblewrap.python_folders(), *cage.visible)
+        line += ["--bind", str(folder(confinement.agent)), place]
+    shown = (*bubblewrap.python_folders(), *confinement.visible)
     line += bubblewrap.read_only_arguments(shown)
-    line += _mask_options(cage.hidden, shown)
+    line += _mask_options(confinement.hidden, shown)
     line += bubblewrap.parent_arguments(f"{HOME}/x", set())
     line += [
         "--bind",
-        str(cage.layout.home_folder(cage.agent)),
+        str(confinement.layout.home_folder(confinement.agent)),
         HOME,
         "--bind",
-        str(cage.layout.tree_folder(cage.agent)),
+        str(confinement.layout.tree_folder(confinement.agent)),
         TREE,
     ]
-    line += ["--ro-bind", str(cage.layout.view), f"{TREE}/{VIEW}"]
-    if cage.socket is not None:
-        line += [*bubblewrap.parent_arguments(GATEWAY, set()), "--bind", str(cage.socket), GATEWAY]
+    line += ["--ro-bind", str(confinement.layout.view), f"{TREE}/{VIEW}"]
+    if confinement.socket is not None:
+        line += [
+            *bubblewrap.parent_arguments(GATEWAY, set()),
+            "--bind",
+            str(confinement.socket),
+            GATEWAY,
+        ]
     return [*line, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", TREE]
 
 

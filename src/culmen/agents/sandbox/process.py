@@ -13,9 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from culmen.agents.adapters import Adapter, AgentJob, Parting, Pipes, ProgramDialogue, ProgramEvent
-from culmen.agents.sandbox import confinement, safe
-from culmen.agents.sandbox import confinement as sandbox
-from culmen.agents.sandbox.confinement import MARK
+from culmen.agents.sandbox import safe
+from culmen.agents.sandbox.confinement import (
+    MARK,
+    Confinement,
+    agent_environment,
+    confined_command,
+    port_of,
+    prepare_folders,
+)
 from culmen.agents.sandbox.intake import printable_text
 from culmen.agents.sandbox.settings import WORD_CHARS, SandboxSettings
 from culmen.core.errors import UserError
@@ -44,7 +50,7 @@ class SandboxProcess:
         stdin: bool = False,
         cwd: Path | None = None,
     ) -> SandboxProcess:
-        """Start a command line made by `sandbox.command`.
+        """Start a command line made by `confined_command`.
 
         `cwd` is the folder for a command that is not confined. Raises OSError.
         """
@@ -223,14 +229,19 @@ class ProgramHost:
 
     def __init__(
         self,
-        cage: sandbox.Confinement,
+        confinement: Confinement,
         adapter: Adapter,
         job: AgentJob,
         transcript: Path,
         ring: Callable[[], None],
         going: Callable[[], bool],
     ) -> None:
-        self._cage, self._adapter, self._job, self._file = cage, adapter, job, transcript
+        self._confinement, self._adapter, self._job, self._file = (
+            confinement,
+            adapter,
+            job,
+            transcript,
+        )
         self._ring, self._going = ring, going
         self._running: SandboxProcess | None = None
         self._talk: ProgramDialogue | None = None
@@ -248,15 +259,19 @@ class ProgramHost:
         Raises UserError if it is not installed, OSError if it cannot be started.
         """
         plan = self._adapter.plan(self._job)
-        cage = self._cage = replace(self._cage, visible=plan.visible, network=plan.network)
-        confinement.prepare_folders(cage)
+        confinement = self._confinement = replace(
+            self._confinement, visible=plan.visible, network=plan.network
+        )
+        prepare_folders(confinement)
         for path, text in plan.files.items():
-            home = cage.layout.home_folder(cage.agent)
-            await asyncio.to_thread(safe.write_regular_file, home, path, text.encode(), cage.owner)
-        port = sandbox.port_of(self._job.base_url)
-        line = sandbox.confined_command(cage, plan.argv, port)
-        env = sandbox.agent_environment(cage, plan.environment, plan.path)
-        cwd = None if cage.way else Path(cage.tree)
+            home = confinement.layout.home_folder(confinement.agent)
+            await asyncio.to_thread(
+                safe.write_regular_file, home, path, text.encode(), confinement.owner
+            )
+        port = port_of(self._job.base_url)
+        line = confined_command(confinement, plan.argv, port)
+        env = agent_environment(confinement, plan.environment, plan.path)
+        cwd = None if confinement.way else Path(confinement.tree)
         self._running = running = await SandboxProcess.start(line, env, stdin=plan.stdin, cwd=cwd)
         self._talk = self._adapter.talk(running.pipes, self._job, self._on_event)
         self.parting, self.life = None, time.monotonic()
@@ -347,11 +362,11 @@ class ProgramHost:
         self._ring()
 
     async def _enforce_limits(self, running: SandboxProcess) -> None:
-        folders = [self._cage.layout.work_folder(self._cage.agent)]
+        folders = [self._confinement.layout.work_folder(self._confinement.agent)]
         cause = await watch_limits(
             running.pid,
             folders,
-            self._cage.settings,
+            self._confinement.settings,
             self._going,
             lambda: self.has_ended or running.has_ended,
         )

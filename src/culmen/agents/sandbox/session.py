@@ -18,10 +18,15 @@ from pathlib import Path
 import msgspec
 
 from culmen.agents.adapters import Adapter, AgentJob, catalog, programs
-from culmen.agents.sandbox import confinement, repository, safe, worktree
-from culmen.agents.sandbox import confinement as sandbox
 from culmen.agents.sandbox import layout as records
-from culmen.agents.sandbox.confinement import ConfinementMethod
+from culmen.agents.sandbox import repository, safe, worktree
+from culmen.agents.sandbox.confinement import (
+    PORT,
+    Confinement,
+    ConfinementMethod,
+    free_port,
+    prepare_folders,
+)
 from culmen.agents.sandbox.intake import QueueScan, RequestQueue, printable_text
 from culmen.agents.sandbox.layout import QUEUE, Layout, RecordLog, agent_tag
 from culmen.agents.sandbox.meter import SessionMeter
@@ -82,14 +87,14 @@ class AgentSession:
         adapter = None if ask.kind in NO_PROCESS else _adapter_or_fault(ask.kind)
         if isinstance(adapter, str):
             return Opened(base, fault=adapter)
-        cage = self._confinement()
+        confinement = self._confinement()
         texts = worktree.tree_files(
             {path: text for path, text in ask.texts.items() if path not in worktree.VIEWED}
         )
         view = None if place.way.name else layout.view
         await asyncio.to_thread(shutil.rmtree, layout.work_folder(self.agent), True)
         layout.tree_folder(self.agent).parent.mkdir(parents=True)
-        confinement.prepare_folders(cage)
+        prepare_folders(confinement)
         if view is not None:
             # unconfined agents may have written into the view
             await asyncio.to_thread(place.view.restore)
@@ -101,11 +106,13 @@ class AgentSession:
             None,
             view,
         )
-        await asyncio.to_thread(worktree.set_tree_owner, layout.work_folder(self.agent), cage.owner)
+        await asyncio.to_thread(
+            worktree.set_tree_owner, layout.work_folder(self.agent), confinement.owner
+        )
         place.meter.load_earlier_usage(self.agent)
         opened = Opened(base, place.way.isolation)
         if adapter is not None:
-            opened = await self._start_program(adapter, ask, cage, opened)
+            opened = await self._start_program(adapter, ask, confinement, opened)
             if opened.fault:
                 return opened
         put = {path: repository.blob_name(data) for path, data in texts.items()}
@@ -190,9 +197,9 @@ class AgentSession:
             self._tools = None
         await self._waiting.close()
 
-    def _confinement(self) -> sandbox.Confinement:
+    def _confinement(self) -> Confinement:
         place = self._place
-        return sandbox.Confinement(
+        return Confinement(
             place.layout,
             self.agent,
             place.settings,
@@ -203,7 +210,7 @@ class AgentSession:
         )
 
     async def _start_program(
-        self, adapter: Adapter, ask: Open, cage: sandbox.Confinement, opened: Opened
+        self, adapter: Adapter, ask: Open, confinement: Confinement, opened: Opened
     ) -> Opened:
         """Start the program; a failure is the `fault` of the result and is not raised."""
         meter, layout = self._place.meter, self._place.layout
@@ -213,9 +220,11 @@ class AgentSession:
                 token, model = await meter.open_account(
                     self.agent, ask.model, adapter.wires, ask.limits, self._waiting.wake_wait
                 )
-            port = (sandbox.PORT if cage.way else sandbox.free_port()) if token else 0
+            port = (PORT if confinement.way else free_port()) if token else 0
             url = f"http://127.0.0.1:{port}" if port else ""
-            job = AgentJob(cage.tree, cage.home, ask.prompt, model, url, token, limits=ask.limits)
+            job = AgentJob(
+                confinement.tree, confinement.home, ask.prompt, model, url, token, limits=ask.limits
+            )
             file = layout.transcript_file(self.agent)
             host = ProgramHost(
                 self._confinement(), adapter, job, file, self._waiting.wake_wait, self._place.going

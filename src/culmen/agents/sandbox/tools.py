@@ -17,8 +17,13 @@ from pathlib import Path
 
 import msgspec
 
-from culmen.agents.sandbox import confinement
-from culmen.agents.sandbox import confinement as sandbox
+from culmen.agents.sandbox.confinement import (
+    SCRIPTS,
+    Confinement,
+    agent_environment,
+    confined_command,
+    prepare_folders,
+)
 from culmen.agents.sandbox.intake import printable_text
 from culmen.agents.sandbox.layout import RecordLog
 from culmen.agents.sandbox.process import SandboxProcess, watch_limits
@@ -43,8 +48,8 @@ _ARGUMENTS = {
 class SandboxTools:
     """The tools of one session; `log` records calls that must not be made twice."""
 
-    def __init__(self, cage: sandbox.Confinement, log: Path, going: Callable[[], bool]) -> None:
-        self._cage, self._log, self._going = cage, RecordLog(log), going
+    def __init__(self, confinement: Confinement, log: Path, going: Callable[[], bool]) -> None:
+        self._confinement, self._log, self._going = confinement, RecordLog(log), going
         self._known = {record["nth"]: record for record in self._log.records[-_LAST:]}
         self._running: SandboxProcess | None = None
         self._guard: asyncio.Task[None] | None = None
@@ -135,26 +140,26 @@ class SandboxTools:
     async def _running_toolbox(self) -> SandboxProcess:
         if self._running is None or self._running.has_ended:
             await self.end()
-            confinement.prepare_folders(self._cage)
+            prepare_folders(self._confinement)
             script = [
                 sys.executable,
                 "-I",
                 "-S",
-                str(sandbox.SCRIPTS / "toolbox.py"),
-                "1" if self._cage.way else "0",
+                str(SCRIPTS / "toolbox.py"),
+                "1" if self._confinement.way else "0",
             ]
-            env = sandbox.agent_environment(self._cage, {})
-            cwd = None if self._cage.way else Path(self._cage.tree)
+            env = agent_environment(self._confinement, {})
+            cwd = None if self._confinement.way else Path(self._confinement.tree)
             self._running = await SandboxProcess.start(
-                sandbox.confined_command(self._cage, script), env, stdin=True, cwd=cwd
+                confined_command(self._confinement, script), env, stdin=True, cwd=cwd
             )
             self._guard = asyncio.create_task(self._enforce_limits(self._running))
         return self._running
 
     async def _enforce_limits(self, running: SandboxProcess) -> None:
-        folders = [self._cage.layout.work_folder(self._cage.agent)]
+        folders = [self._confinement.layout.work_folder(self._confinement.agent)]
         self._cause = await watch_limits(
-            running.pid, folders, self._cage.settings, self._going, lambda: running.has_ended
+            running.pid, folders, self._confinement.settings, self._going, lambda: running.has_ended
         )
         if self._cause:
             await running.end()

@@ -42,35 +42,35 @@ class BuiltinAgent:
         """Explanation of how to request experiments."""
         return "Candidates are evaluated by culmen, never by you: use the tool `evaluate`."
 
-    async def work(self, lab: Lab, desk: AgentWorkspace) -> str:
+    async def work(self, lab: Lab, workspace: AgentWorkspace) -> str:
         """Work until the model finishes, its limits are used up, or its replies hold no actions."""
-        tools = WorkspaceTools(lab, desk)
+        tools = WorkspaceTools(lab, workspace)
         talk = ModelConversation(
             texts.fill_template("builtin"), await tools.briefing(), self.context
         )
         wasted = closed = 0
         while wasted < _PATIENCE and closed < _LEAVE and not tools.word:
             if talk.is_full:
-                talk.replace_by_summary(await self._request_summary(desk, talk))
-            text = await desk.ask_model(ROLE, messages=talk.messages)
+                talk.replace_by_summary(await self._request_summary(workspace, talk))
+            text = await workspace.ask_model(ROLE, messages=talk.messages)
             if text is None:
                 return ""
             if _no_model(text):
                 lab.note(
                     "stand-in",
-                    agent=desk.agent,
+                    agent=workspace.agent,
                     why="there is no model: the offline agent works instead",
                 )
-                return await OfflineAgent().work(lab, desk)
-            closed += bool(desk.closing_reason)
-            useful = await self._run_turn(desk, tools, talk, text)
+                return await OfflineAgent().work(lab, workspace)
+            closed += bool(workspace.closing_reason)
+            useful = await self._run_turn(workspace, tools, talk, text)
             wasted = 0 if useful else wasted + 1
         if wasted == _PATIENCE:
-            desk.ended = "malformed"
+            workspace.ended = "malformed"
         return tools.word
 
     async def _run_turn(
-        self, desk: AgentWorkspace, tools: WorkspaceTools, talk: ModelConversation, text: Text
+        self, workspace: AgentWorkspace, tools: WorkspaceTools, talk: ModelConversation, text: Text
     ) -> bool:
         """Perform the actions of one reply and answer with the results; True if there were any."""
         asked, complaint = read_actions(text.text)
@@ -81,12 +81,12 @@ class BuiltinAgent:
         results = [await tools.perform_tool_action(action) for action in asked]
         if complaint:
             results.append(texts.fill_template("malformed", complaint=complaint))
-        results.append(_status_line(desk))
+        results.append(_status_line(workspace))
         talk.add_results("\n\n".join(results))
         return bool(asked)
 
-    async def _request_summary(self, desk: AgentWorkspace, talk: ModelConversation) -> str:
-        text = await desk.ask_model(
+    async def _request_summary(self, workspace: AgentWorkspace, talk: ModelConversation) -> str:
+        text = await workspace.ask_model(
             ROLE, messages=talk.messages_with_request(texts.fill_template("recall"))
         )
         return "" if text is None else without_thoughts(text.text)
@@ -96,20 +96,22 @@ def _no_model(text: Text) -> bool:
     return text.fault == "no_model" or (not text.text and text.model == "offline")
 
 
-def _status_line(desk: AgentWorkspace) -> str:
+def _status_line(workspace: AgentWorkspace) -> str:
     """State of the limits and the best score, appended to every answer."""
-    if desk.closing_reason:
+    if workspace.closing_reason:
         return texts.fill_template(
-            "closing", why=REASONS.get(desk.closing_reason, desk.closing_reason)
+            "closing", why=REASONS.get(workspace.closing_reason, workspace.closing_reason)
         )
-    best, limit = desk.history.best, desk.limits.get("experiments")
+    best, limit = workspace.history.best, workspace.limits.get("experiments")
     used = (
-        f"{desk.taken} experiments" if limit is None else f"{desk.taken} of {limit:.0f} experiments"
+        f"{workspace.taken} experiments"
+        if limit is None
+        else f"{workspace.taken} of {limit:.0f} experiments"
     )
     score = (
         "nothing has scored"
         if best is None
-        else f"best so far {desk.history.decisive_score(best)!r} ({best.candidate})"
+        else f"best so far {workspace.history.decisive_score(best)!r} ({best.candidate})"
     )
     return f"({used} used; {score}.)"
 
@@ -365,17 +367,17 @@ class WorkspaceTools:
     `word` is the agent's last message, set by the tool `finish`; "" before.
     """
 
-    def __init__(self, lab: Lab, desk: AgentWorkspace) -> None:
-        self._lab, self._desk, self.word = lab, desk, ""
+    def __init__(self, lab: Lab, workspace: AgentWorkspace) -> None:
+        self._lab, self._workspace, self.word = lab, workspace, ""
 
     async def briefing(self) -> str:
         """The first message: the task, reflections of earlier agents, and the best so far."""
-        parts = [(await self._desk.use_tool("read", path="TASK.md")).text]
-        parts.append(texts.leaderboard_text(self._desk.history))
-        reflections = await self._desk.use_tool("read", path="reflections.md")
+        parts = [(await self._workspace.use_tool("read", path="TASK.md")).text]
+        parts.append(texts.leaderboard_text(self._workspace.history))
+        reflections = await self._workspace.use_tool("read", path="reflections.md")
         if reflections.text.strip():
             parts.append(f"# reflections.md\n\n{reflections.text.strip()}")
-        best = self._desk.history.best
+        best = self._workspace.history.best
         if best is not None:
             parts.append(f"# The best so far\n\n{self._candidate_text(best.candidate)}")
         return "\n\n".join(parts)
@@ -388,7 +390,7 @@ class WorkspaceTools:
         if action.tool == "evaluate":
             return _titled_result(action, await self._evaluate_files(given))
         if action.tool == "report":
-            self._lab.note("report", agent=self._desk.agent, text=given["text"])
+            self._lab.note("report", agent=self._workspace.agent, text=given["text"])
             return _titled_result(action, "passed on")
         if action.tool == "finish":
             self.word = given["word"] or "finished"
@@ -397,11 +399,11 @@ class WorkspaceTools:
 
     async def _use_tree_tool(self, tool: str, given: JsonObject) -> str:
         if tool == "command":
-            told = await self._desk.run_in_tree(
+            told = await self._workspace.run_in_tree(
                 given["command"], float(given.get("seconds", _SECONDS))
             )
         else:
-            told = await self._desk.use_tool(tool, **given)
+            told = await self._workspace.use_tool(tool, **given)
         outcome = (
             f"failed: {told.fault}"
             if told.fault
@@ -411,13 +413,13 @@ class WorkspaceTools:
 
     async def _evaluate_files(self, given: JsonObject) -> str:
         """Evaluate the current contents of files in parallel."""
-        asked = await self._desk.queue_files(
+        asked = await self._workspace.queue_files(
             given["files"], given.get("note", ""), given.get("parents", ())
         )
-        return _row_lines(await self._desk.experiments(asked), details=True)
+        return _row_lines(await self._workspace.experiments(asked), details=True)
 
     def _query_history(self, tool: str, given: JsonObject) -> str:
-        history = self._desk.history
+        history = self._workspace.history
         if tool == "best":
             return _row_lines(history.top_rows(given.get("k", 5)))
         if tool == "show":
@@ -436,7 +438,9 @@ class WorkspaceTools:
         return _row_lines(rows[-given.get("last", _ROWS) :])
 
     def _candidate_text(self, name: str) -> str:
-        found = self._desk.history.candidates.get(self._desk.history.resolve_candidate(name))
+        found = self._workspace.history.candidates.get(
+            self._workspace.history.resolve_candidate(name)
+        )
         if found is None:
             return "there is no such candidate"
         return "\n".join(fence_text(text, part) for part, text in found.parts.items())

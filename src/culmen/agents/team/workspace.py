@@ -55,20 +55,20 @@ class AgentWorkspace:
     def __init__(
         self,
         lab: Lab,
-        registry: Coordinator,
+        coordinator: Coordinator,
         kind: str,
         own: Mapping[str, float | None] | None = None,
         model: str = "",
     ) -> None:
-        self._lab, self._registry, self.kind, self._model = lab, registry, kind, model
-        self.agent, self.limits = registry.begin_agent(own or {})
+        self._lab, self._coordinator, self.kind, self._model = lab, coordinator, kind, model
+        self.agent, self.limits = coordinator.begin_agent(own or {})
         self.rows: list[ExperimentRow] = []
         self.usage, self.ended = Usage(), ""
         self._asked = self.taken = self._waits = self._tools = self._nudges = self._seen = (
             self._files
         ) = self._queued = 0
         self._began = lab.elapsed
-        self._led = registry.history.best
+        self._led = coordinator.history.best
         self._ending: Awaitable[Ended] | None = None
         self._listening: Awaitable[Waited] | None = None
         # `told`: the program was notified that its experiments are refused
@@ -82,7 +82,7 @@ class AgentWorkspace:
     @property
     def history(self) -> History:
         """All experiments so far, by all agents."""
-        return self._registry.history
+        return self._coordinator.history
 
     @property
     def has_gained(self) -> bool:
@@ -95,9 +95,9 @@ class AgentWorkspace:
         """Reason for which this agent's experiments are refused; "" while they are accepted."""
         return (
             self._closed
-            or self._registry.stopping
+            or self._coordinator.stopping
             or self._used_up_limit()
-            or self._registry.budget_short_for_experiment()
+            or self._coordinator.budget_short_for_experiment()
         )
 
     @property
@@ -114,7 +114,7 @@ class AgentWorkspace:
             return max(0.0, limit - (self._lab.elapsed - self._began))
         used = self.taken if budget == "evaluations" else getattr(self.usage, budget)
         return max(0.0, limit - used) * (
-            self._registry.evaluations_per_experiment if budget == "evaluations" else 1
+            self._coordinator.evaluations_per_experiment if budget == "evaluations" else 1
         )
 
     def close(self, reason: str) -> None:
@@ -126,15 +126,15 @@ class AgentWorkspace:
 
         `how` explains in TASK.md how to request experiments.
         """
-        await self._registry.evaluate_handed_in()
-        terms = self._registry.terms
+        await self._coordinator.evaluate_handed_in()
+        terms = self._coordinator.terms
         task = texts.task_text(
             self._lab.task,
             self.agent,
             terms.agents,
             terms.parallel,
             self.limits,
-            self._registry.threshold,
+            self._coordinator.threshold,
             how,
         )
         request = Open(
@@ -248,12 +248,12 @@ class AgentWorkspace:
         waited = await self._request_effect(Wait(self.agent, self._seen, self._waits), Waited)
         self._seen += len(waited.experiments)
         self.ended = self.ended or waited.ended
-        await self._registry.evaluate_handed_in()
+        await self._coordinator.evaluate_handed_in()
         return waited
 
     def register_program(self) -> None:
         """Register this workspace's program to be notified when all agents must stop."""
-        self._registry.programs.append(self)
+        self._coordinator.programs.append(self)
 
     async def notify_closing(self) -> None:
         """Notify a running program, once, that its experiments are refused from now on."""
@@ -293,16 +293,18 @@ class AgentWorkspace:
             if one.name == "admits"
         ]
         own = [
-            evidence for evidence in dict.fromkeys(said) if evidence not in self._registry.admitted
+            evidence
+            for evidence in dict.fromkeys(said)
+            if evidence not in self._coordinator.admitted
         ]
-        self._registry.admitted.update(own)
+        self._coordinator.admitted.update(own)
         scored = [row.candidate for row in self.history.top_rows(len(self.rows), self.rows)]
         if own and scored:
             self._lab.note(admissions.ADMISSION, agent=self.agent, evidence=own, candidates=scored)
 
     async def commit(self, reason: str) -> Committed:
         """Commit the permitted files and merge them into the trunk; release the agent's limits."""
-        self._registry.finish_agent(self.agent, self.has_gained)
+        self._coordinator.finish_agent(self.agent, self.has_gained)
         scored = self.history.top_rows(1, self.rows)
         best = None if self.history.best is None else self.history.decisive_score(self.history.best)
         trailers = {
@@ -330,11 +332,11 @@ class AgentWorkspace:
         self._asked += 1
         if not refusal:
             self.taken += 1
-            self._registry.charge_reservation(self.agent, "experiments", 1)
+            self._coordinator.charge_reservation(self.agent, "experiments", 1)
         rollout = (
             None
             if candidate is None or refusal
-            else await self._registry.judge_candidate(candidate)
+            else await self._coordinator.judge_candidate(candidate)
         )
         row = ExperimentRow(
             0,
@@ -347,12 +349,12 @@ class AgentWorkspace:
             note=asked.note,
             parents=self._resolved_parents(asked),
         )
-        row = self._registry.enter_experiment(row, rollout)
+        row = self._coordinator.enter_experiment(row, rollout)
         self.rows.append(row)
         if sum(one.reason.startswith(BARRED) for one in self.rows) >= _BARRED:
             self.close("integrity")
-        await self._registry.publish_row(self.agent, row, self.closing_reason)
-        await self._registry.evaluate_handed_in()
+        await self._coordinator.publish_row(self.agent, row, self.closing_reason)
+        await self._coordinator.evaluate_handed_in()
         return row
 
     def _experiment_candidate(self, asked: Experiment) -> Candidate:
@@ -390,7 +392,7 @@ class AgentWorkspace:
     def _add_usage(self, usage: Usage) -> None:
         self.usage = self.usage + usage
         for name in _PAID:
-            self._registry.charge_reservation(self.agent, name, getattr(usage, name))
+            self._coordinator.charge_reservation(self.agent, name, getattr(usage, name))
 
     async def _request_effect(self, request: msgspec.Struct, reply: type[S]) -> S:
         done = await self._lab.effect(REPLIES[type(request)][0], **to_plain_data(request))
@@ -430,4 +432,4 @@ class Agent(Protocol):
     @property
     def manual(self) -> str: ...
 
-    async def work(self, lab: Lab, desk: AgentWorkspace) -> str: ...
+    async def work(self, lab: Lab, workspace: AgentWorkspace) -> str: ...
