@@ -39,12 +39,15 @@ class PolicySample(msgspec.Struct, frozen=True, omit_defaults=True):
 BATCH = 64  # replies drawn in parallel in this process
 
 
-class Ask(NamedTuple):
-    """A request for one reply of at most `most` tokens, all in `among` unless that is empty."""
+class ReplyRequest(NamedTuple):
+    """A request for one reply of at most `max_tokens` tokens.
+
+    All of them are in `among`, unless that is empty.
+    """
 
     prompt: tuple[int, ...]
     seed: int
-    most: int
+    max_tokens: int
     among: tuple[int, ...] = ()
 
 
@@ -135,10 +138,12 @@ class PolicyEngine(Protocol):
     def encode(self, prompt: str) -> tuple[int, ...]: ...
 
     def sample(
-        self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()
+        self, prompt: Sequence[int], seed: int, max_tokens: int, among: Sequence[int] = ()
     ) -> PolicySample: ...
 
-    def sample_many(self, asked: Sequence[Ask], told: Progress) -> list[PolicySample]: ...
+    def sample_many(
+        self, requests: Sequence[ReplyRequest], on_progress: Progress
+    ) -> list[PolicySample]: ...
 
     def logprobs(self, sample: PolicySample) -> list[float]: ...
 

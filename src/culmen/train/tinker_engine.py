@@ -23,11 +23,11 @@ from typing import Any, Protocol
 from culmen.core.errors import Unavailable, UserError
 from culmen.core.json import JsonObject
 from culmen.train.engine import (
-    Ask,
     Capabilities,
     Datum,
     PolicySample,
     Progress,
+    ReplyRequest,
     Rules,
     UpdateDiagnostics,
     import_extra,
@@ -127,34 +127,36 @@ class TinkerEngine:
         return tuple(self.tokenizer.encode(prompt))
 
     def sample(
-        self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()
+        self, prompt: Sequence[int], seed: int, max_tokens: int, among: Sequence[int] = ()
     ) -> PolicySample:
         """One reply at temperature 1 from the full distribution.
 
         The API cannot limit it to some tokens.
         """
         return self.sample_many(
-            [Ask(tuple(prompt), seed, most, tuple(among))], lambda done, tokens: None
+            [ReplyRequest(tuple(prompt), seed, max_tokens, tuple(among))], lambda done, tokens: None
         )[0]
 
-    def sample_many(self, asked: Sequence[Ask], told: Progress) -> list[PolicySample]:
+    def sample_many(
+        self, requests: Sequence[ReplyRequest], on_progress: Progress
+    ) -> list[PolicySample]:
         """Replies to concurrent requests; the server batches them."""
         replies, tokens = list[PolicySample](), 0
         with self._translate_errors():
-            for one, reply in [(one, self._send_request(one)) for one in asked]:
-                replies.append(self._policy_sample(one, reply.result(_PATIENCE).sequences[0]))
+            for request, reply in [(request, self._send_request(request)) for request in requests]:
+                replies.append(self._policy_sample(request, reply.result(_PATIENCE).sequences[0]))
                 tokens += len(replies[-1].response)
-                told(len(replies), tokens)
+                on_progress(len(replies), tokens)
         return replies
 
-    def _send_request(self, asked: Ask) -> _SampleFuture:
+    def _send_request(self, request: ReplyRequest) -> _SampleFuture:
         """Send a request; return its future."""
-        prompt, seed, most, among = asked
+        prompt, seed, max_tokens, among = request
         if among:
             raise ValueError("replies cannot be limited to some tokens here")
         types, eos = self._sdk.types, self.tokenizer.eos_token_id
         params = types.SamplingParams(
-            max_tokens=most,
+            max_tokens=max_tokens,
             seed=seed % (2**31 - 1),
             temperature=1.0,
             top_p=1.0,
@@ -163,7 +165,7 @@ class TinkerEngine:
         )
         return self._sampler.sample(types.ModelInput.from_ints(list(prompt)), 1, params)
 
-    def _policy_sample(self, asked: Ask, drawn: _SampledSequence) -> PolicySample:
+    def _policy_sample(self, request: ReplyRequest, drawn: _SampledSequence) -> PolicySample:
         eos = self.tokenizer.eos_token_id
         tokens, ended = list(drawn.tokens), drawn.stop_reason == "stop"
         text = self.tokenizer.decode(tokens[:-1] if tokens and tokens[-1] == eos else tokens)
@@ -172,7 +174,7 @@ class TinkerEngine:
                 "the server gives no log-probabilities with its samples", where=self._server_name
             )
         return PolicySample(
-            asked.prompt, tuple(tokens), tuple(drawn.logprobs), self.version, text, ended
+            request.prompt, tuple(tokens), tuple(drawn.logprobs), self.version, text, ended
         )
 
     def logprobs(self, sample: PolicySample) -> list[float]:
@@ -197,22 +199,23 @@ class TinkerEngine:
         tokens = sum(len(datum.sample.response) for datum in data)
         batch = [
             self._sdk_datum(
-                one.sample, one.advantage * self._advantage_scale(one.sample, tokens, len(data))
+                datum.sample,
+                datum.advantage * self._advantage_scale(datum.sample, tokens, len(data)),
             )
-            for one in data
+            for datum in data
         ]
         bounds = {"clip_low_threshold": 1 - rules.low, "clip_high_threshold": 1 + rules.high}
         self._pending = True
         with self._translate_errors():
             out = self._trainer.forward_backward(batch, "ppo", bounds).result(_PATIENCE)
         tally, self._before = UpdateDiagnostics(), []
-        for one, told in zip(data, out.loss_fn_outputs, strict=True):
-            new = _response_logprobs(told, one.sample)
-            held, entropies = self._held.get(one.sample, new), [-x for x in new]
+        for datum, outputs in zip(data, out.loss_fn_outputs, strict=True):
+            new = _response_logprobs(outputs, datum.sample)
+            held, entropies = self._held.get(datum.sample, new), [-x for x in new]
             tally.add_response(
-                new, one.sample.logprobs, entropies, [one.advantage] * len(new), rules, held
+                new, datum.sample.logprobs, entropies, [datum.advantage] * len(new), rules, held
             )
-            self._before.append((one.sample, held))
+            self._before.append((datum.sample, held))
         return tally.means_and_maxima()
 
     def optim_step(self, rules: Rules) -> dict[str, float]:
@@ -298,9 +301,9 @@ class TinkerEngine:
         try:
             yield
         except (self._sdk.TinkerError, TimeoutError) as error:
-            said = (str(error).splitlines() or [type(error).__name__])[0]
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise Unavailable(
-                f"the advisor's server: {said}", where=self._server_name, fix="culmen resume RUN"
+                f"the advisor's server: {reason}", where=self._server_name, fix="culmen resume RUN"
             ) from error
 
     def _create_trainer(self) -> Any:
@@ -347,8 +350,8 @@ class TinkerEngine:
         batch = [self._sdk_datum(sample, loss="cross_entropy") for sample in samples]
         out = self._trainer.forward(batch, "cross_entropy").result(_PATIENCE)
         return [
-            _response_logprobs(told, sample)
-            for told, sample in zip(out.loss_fn_outputs, samples, strict=True)
+            _response_logprobs(outputs, sample)
+            for outputs, sample in zip(out.loss_fn_outputs, samples, strict=True)
         ]
 
     def _has_clip_bounds(self) -> bool:
@@ -411,28 +414,32 @@ def download_adapter(url: str, path: str, folder: Path) -> None:
     import httpx2
 
     run, *_, name = path.removeprefix("tinker://").split("/")
-    place = f"{url}/api/v1/training_runs/{run}/checkpoints/{name}/archive"
+    archive_url = f"{url}/api/v1/training_runs/{run}/checkpoints/{name}/archive"
     key = os.environ.get("TINKER_API_KEY", "tml-self-hosted")
     try:
-        got = httpx2.get(
-            place, headers={"X-API-Key": key}, follow_redirects=True, timeout=600.0
+        response = httpx2.get(
+            archive_url, headers={"X-API-Key": key}, follow_redirects=True, timeout=600.0
         ).raise_for_status()
     except httpx2.HTTPError as error:
         raise Unavailable(
-            f"the server does not hand out the adapter: {error}", where=place
+            f"the server does not hand out the adapter: {error}", where=archive_url
         ) from error
     folder.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(fileobj=io.BytesIO(got.content)) as archive:
-        files = [one for one in archive.getmembers() if one.isfile()]
+    with tarfile.open(fileobj=io.BytesIO(response.content)) as archive:
+        files = [member for member in archive.getmembers() if member.isfile()]
         top = next(
-            (Path(one.name).parent for one in files if Path(one.name).name == _ADAPTER), None
+            (Path(member.name).parent for member in files if Path(member.name).name == _ADAPTER),
+            None,
         )
         if top is None:
             raise UserError(
                 "the server's archive holds no adapter",
-                where=place,
+                where=archive_url,
                 fix="ask whoever runs the server",
             )
-        for one in files:
-            if Path(one.name).parent == top and (content := archive.extractfile(one)) is not None:
-                (folder / Path(one.name).name).write_bytes(content.read())
+        for member in files:
+            if (
+                Path(member.name).parent == top
+                and (content := archive.extractfile(member)) is not None
+            ):
+                (folder / Path(member.name).name).write_bytes(content.read())

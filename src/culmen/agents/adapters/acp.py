@@ -52,10 +52,10 @@ class ProgramTransport:
     end; `why` is then the fault, "" if the program exited.
     """
 
-    def __init__(self, pipes: Pipes, heard: OnEvent) -> None:
+    def __init__(self, pipes: Pipes, on_event: OnEvent) -> None:
         assert pipes.stdin is not None
         self.over, self.why = asyncio.Event(), ""
-        self._writer, self._heard = pipes.stdin, heard
+        self._writer, self._on_event = pipes.stdin, on_event
         self._lines = aiter(LineReader(pipes.stdout, self.over))
 
     async def send(self, message: JsonObject) -> None:
@@ -68,7 +68,7 @@ class ProgramTransport:
 
     async def receive(self) -> JsonObject | None:
         async for line in self._lines:
-            self._heard(ProgramEvent("life"))
+            self._on_event(ProgramEvent("life"))
             if self.why:
                 break
             if (message := _well_formed(parse_json_line(line))) is not None:
@@ -106,8 +106,8 @@ class AcpDialogue:
     `login` is the program's method of authentication with a key.
     """
 
-    def __init__(self, pipes: Pipes, job: AgentJob, heard: OnEvent, login: str = "") -> None:
-        self._pipes, self._job, self._heard, self._login = pipes, job, heard, login
+    def __init__(self, pipes: Pipes, job: AgentJob, on_event: OnEvent, login: str = "") -> None:
+        self._pipes, self._job, self._on_event, self._login = pipes, job, on_event, login
         self.session = job.resume
         self._connection: Connection | None = None
         self._waiting: deque[str] = deque()
@@ -130,7 +130,7 @@ class AcpDialogue:
 
     async def run(self) -> Parting:
         """Open the session, send the prompt and queued messages, and return when none is left."""
-        transport = ProgramTransport(self._pipes, self._heard)
+        transport = ProgramTransport(self._pipes, self._on_event)
         gone, complaints = asyncio.Event(), StreamTail()
         leaving = asyncio.ensure_future(wait_for_exit(self._pipes.wait(), gone))
         leaving.add_done_callback(lambda _: transport.over.set())
@@ -158,18 +158,18 @@ class AcpDialogue:
             async with asyncio.timeout(OPEN_SECONDS):
                 await self._open_session()
             # messages may have been queued during the start
-            said = "\n\n".join((self._job.prompt, *self._waiting))
+            message = "\n\n".join((self._job.prompt, *self._waiting))
             self._waiting.clear()
             while True:
                 try:
-                    stop = await self._send_prompt(said)
+                    stop = await self._send_prompt(message)
                 except RequestError:  # some programs answer a cancelled prompt with an error
                     if not self._waiting:
                         raise
                     stop = "cancelled"
                 if not self._waiting:
                     break
-                said = self._waiting.popleft()
+                message = self._waiting.popleft()
         except TimeoutError:
             return "crashed", f"no session within {OPEN_SECONDS:g} seconds"
         except ConnectionError:
@@ -206,7 +206,7 @@ class AcpDialogue:
             await self._send_request("authenticate", methodId=method)
             opened = await self._load_or_create_session(hello)
         self._open = True
-        self._heard(ProgramEvent("session", self.session))
+        self._on_event(ProgramEvent("session", self.session))
         await self._switch_to_free_mode(opened)
 
     async def _load_or_create_session(self, hello: object) -> object:
@@ -236,17 +236,17 @@ class AcpDialogue:
             try:
                 await self._send_request("session_set_mode", sessionId=self.session, modeId=wanted)
             except RequestError as error:
-                self._heard(
+                self._on_event(
                     ProgramEvent(
                         "refused",
                         f"mode {wanted}: {short_line(f'{error} {short_line(error.data)}'.strip())}",
                     )
                 )
 
-    async def _send_prompt(self, said: str) -> str:
+    async def _send_prompt(self, message: str) -> str:
         self._prompting = True
         try:
-            words = [{"type": "text", "text": said}]
+            words = [{"type": "text", "text": message}]
             reply = await self._send_request("session_prompt", sessionId=self.session, prompt=words)
         finally:
             self._prompting = False
@@ -279,7 +279,7 @@ class AcpDialogue:
             None,
         )
         if chosen is None:
-            self._heard(
+            self._on_event(
                 ProgramEvent(
                     "refused", short_line(text_at(params, "toolCall", "title") or "a tool call")
                 )
@@ -297,7 +297,7 @@ class AcpDialogue:
         if kind == "usage_update" and text_at(update, "cost", "currency") == "USD":
             self._claimed["dollars"] = number_at(update, "cost", "amount")  # a running sum
         elif kind == "agent_thought_chunk":
-            self._heard(ProgramEvent("thought", text_at(update, "content", "text")[:BOUND]))
+            self._on_event(ProgramEvent("thought", text_at(update, "content", "text")[:BOUND]))
         elif kind in ("tool_call", "tool_call_update"):
             self._report_tool_call(update)
 
@@ -311,16 +311,12 @@ class AcpDialogue:
         ):
             return
         self._tools[which] = detail
-        self._heard(
-            ProgramEvent(
-                "tool",
-                f"{short_line(text_at(update, 'title') or text_at(update, 'kind'))} {detail}".strip(),
-            )
-        )
+        title = short_line(text_at(update, "title") or text_at(update, "kind"))
+        self._on_event(ProgramEvent("tool", f"{title} {detail}".strip()))
 
     def _last_word(self) -> str:
         pieces, self._pieces = self._pieces.strip(), ""
         if pieces:
             self._word = pieces
-            self._heard(ProgramEvent("text", pieces))
+            self._on_event(ProgramEvent("text", pieces))
         return self._word

@@ -87,22 +87,22 @@ class AgentAccount:
     jobs: set[asyncio.Future[None]] = field(default_factory=set)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def refusal(self, most: Usage) -> tuple[str, bool]:
-        """Reason to refuse a request that costs at most `most` ("" if it fits), and finality.
+    def refusal(self, max_cost: Usage) -> tuple[str, bool]:
+        """Reason to refuse a request that costs at most `max_cost` ("" if it fits), and finality.
 
         A refusal is final if the request would not fit even if nothing in flight cost anything.
         """
         for name in _LIMITS:
             limit = getattr(self.budget, name)
             spent, flight = getattr(self.spent + self.held, name), getattr(self.flight, name)
-            need = getattr(most, name)
-            if limit is not None and spent + flight + need > limit + _SLACK:
-                final = spent + need > limit + _SLACK
+            needed = getattr(max_cost, name)
+            if limit is not None and spent + flight + needed > limit + _SLACK:
+                final = spent + needed > limit + _SLACK
                 unit = (lambda x: f"{x:.4f}") if name == "dollars" else str
                 why = (
                     f"this agent's budget of {limit:g} {name} does not hold the request: "
                     f"{unit(spent)} spent, "
-                    f"{unit(flight)} in flight, it may cost {unit(need)}"
+                    f"{unit(flight)} in flight, it may cost {unit(needed)}"
                 )
                 if final:
                     self.mark_budget_spent(name)
@@ -114,16 +114,16 @@ class AgentAccount:
         self.stopped = self.stopped or name
         self.ended.set()
 
-    def reserve(self, most: Usage) -> None:
+    def reserve(self, max_cost: Usage) -> None:
         """Reserve the most that a request may cost."""
-        self.flight = self.flight + most
+        self.flight = self.flight + max_cost
 
-    def settle(self, most: Usage, cost: Usage) -> None:
+    def settle(self, max_cost: Usage, cost: Usage) -> None:
         """Replace a reservation by the actual cost; the rest of an unpriced call stays held."""
-        self.flight = self.flight - most
+        self.flight = self.flight - max_cost
         self.spent = self.spent + cost
         if cost.unpriced:
-            rest = most - msgspec.structs.replace(cost, unpriced=0)
+            rest = max_cost - msgspec.structs.replace(cost, unpriced=0)
             self.held = self.held + Usage(
                 input_tokens=max(0, rest.tokens),
                 dollars=max(0.0, rest.dollars),
@@ -251,8 +251,8 @@ class Transcript:
     def _scrubbed_value(self, value: object, scrub: Callable[[str], str], depth: int) -> object:
         if isinstance(value, str | ClippedText):
             text = scrub(str(value))
-            most, whole = self._limits.text, max(len(text), len(value))
-            return text if whole <= most else f"{text[:most]}… [{whole} characters in all]"
+            limit, length = self._limits.text, max(len(text), len(value))
+            return text if length <= limit else f"{text[:limit]}… [{length} characters in all]"
         if depth > _DEEPEST:
             return "…"
         if isinstance(value, dict):

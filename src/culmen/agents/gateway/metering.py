@@ -77,7 +77,7 @@ class Metering:
     async def __aenter__(self) -> Metering:
         self._models = checked_models(self._models)
         self._folder.mkdir(parents=True, exist_ok=True)
-        self.lines = ProviderConnections()
+        self.connections = ProviderConnections()
         sockets = []
         if self._port is not None:
             sockets.append(listen_on_loopback(self._port))
@@ -98,7 +98,7 @@ class Metering:
             account.close()
         if self._server is not None:
             await self._server.stop()
-        await self.lines.close()
+        await self.connections.close()
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 

@@ -36,7 +36,7 @@ _SECONDS = 30.0
 class ConfinementMethod:
     """A method of confinement.
 
-    `name` and `proc` are the `way` and `proc` of `Confinement`; `isolation` is the name shown to
+    `name` and `proc` are the `method` and `proc` of `Confinement`; `isolation` is the name shown to
     people: jailed | restricted | none.
     """
 
@@ -52,18 +52,18 @@ def choose_method(settings: SandboxSettings) -> ConfinementMethod:
     """
     if settings.sandbox != "auto":
         return ConfinementMethod("", True, "restricted" if settings.sandbox == "agent" else "none")
-    why: dict[str, str] = {}
+    failures: dict[str, str] = {}
     for name in ("uid", "user") if os.geteuid() == 0 else ("user",):
         for proc in (True, False):
-            way = ConfinementMethod(name, proc, "jailed")
-            why[f"{name}, {'own' if proc else 'no'} /proc"] = fault = probe_method(way)
-            if not fault:
-                return way
-    reasons = "; ".join(f"{name}: {text}" for name, text in why.items())
+            method = ConfinementMethod(name, proc, "jailed")
+            failures[f"{name}, {'own' if proc else 'no'} /proc"] = failure = probe_method(method)
+            if not failure:
+                return method
+    reasons = "; ".join(f"{name}: {text}" for name, text in failures.items())
     raise IsolationError("agents cannot be confined on this machine", where=reasons, fix=FIX)
 
 
-def probe_method(way: ConfinementMethod) -> str:
+def probe_method(method: ConfinementMethod) -> str:
     """Run a probe that tries to escape; return the method's failures, "" if there is none."""
     if bubblewrap.bwrap_path() is None:
         return "bubblewrap is not installed"
@@ -72,7 +72,7 @@ def probe_method(way: ConfinementMethod) -> str:
         socket.create_server(("127.0.0.1", 0)) as port,
     ):
         layout = Layout(Path(folder) / "run")
-        confinement = Confinement(layout, 0, SandboxSettings(), way.name, way.proc)
+        confinement = Confinement(layout, 0, SandboxSettings(), method.name, method.proc)
         layout.create_folders()
         layout.view.mkdir()
         prepare_folders(confinement)
@@ -98,14 +98,14 @@ def probe_method(way: ConfinementMethod) -> str:
                 check=False,
                 cwd="/",
             )
-            broken = (
+            failures = (
                 json.loads(done.stdout)
                 if done.returncode == 0
                 else [done.stderr.strip()[-300:] or "it ended early"]
             )
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-            broken = [f"{type(error).__name__}: {error}"]
-    return ", ".join(broken)
+            failures = [f"{type(error).__name__}: {error}"]
+    return ", ".join(failures)
 
 
 def prepare_folders(confinement: Confinement) -> None:
@@ -138,14 +138,14 @@ _FIRST_UID, _UIDS = 46_000, 19_000
 class Confinement:
     """Confinement of one session.
 
-    way      "uid" (as root: a host uid of its own), "user" (a user namespace of its own), "" (none)
+    method   "uid" (as root: a host uid of its own), "user" (a user namespace of its own), "" (none)
     proc     True if a fresh /proc can be mounted
     """
 
     layout: Layout
     agent: int
     settings: SandboxSettings
-    way: str
+    method: str
     proc: bool = True
     visible: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
@@ -155,17 +155,17 @@ class Confinement:
     @property
     def tree(self) -> str:
         """The work tree's path as the agent sees it."""
-        return TREE if self.way else str(self.layout.tree_folder(self.agent).resolve())
+        return TREE if self.method else str(self.layout.tree_folder(self.agent).resolve())
 
     @property
     def home(self) -> str:
         """HOME as the agent sees it."""
-        return HOME if self.way else str(self.layout.home_folder(self.agent).resolve())
+        return HOME if self.method else str(self.layout.home_folder(self.agent).resolve())
 
     @property
     def owner(self) -> int | None:
         """The user that owns the agent's files; None for the current user."""
-        return uid_of(self.layout.run, self.agent) if self.way == "uid" else None
+        return uid_of(self.layout.run, self.agent) if self.method == "uid" else None
 
     @property
     def mark(self) -> str:
@@ -200,7 +200,7 @@ def agent_environment(
         "LANG": "C.UTF-8",
         "TERM": "dumb",
         "TMPDIR": "/tmp"
-        if confinement.way
+        if confinement.method
         else str(confinement.layout.temporary_folder(confinement.agent).resolve()),
         "PYTHONDONTWRITEBYTECODE": "1",
         **extra,
@@ -217,18 +217,18 @@ def confined_command(
     """
     inner = list(argv)
     if relay_port and confinement.socket is not None:
-        where = GATEWAY if confinement.way else str(confinement.socket)
+        where = GATEWAY if confinement.method else str(confinement.socket)
         relay = str(bubblewrap.PACKAGE / "agents" / "gateway" / "relay.py")
         inner = [sys.executable, "-I", "-S", relay, where, str(relay_port), "--", *inner]
     limits = {
         "uid": confinement.owner,
         # unconfined, the limit would count all processes of the user
-        "processes": confinement.settings.processes if confinement.way else 0,
+        "processes": confinement.settings.processes if confinement.method else 0,
         "file_mb": confinement.settings.file_mb,
-        "die": not confinement.way,
+        "die": not confinement.method,
     }
     inner = [sys.executable, "-I", "-S", str(SCRIPTS / "launch.py"), json.dumps(limits), *inner]
-    return [*_bubblewrap_command(confinement), "--", *inner] if confinement.way else inner
+    return [*_bubblewrap_command(confinement), "--", *inner] if confinement.method else inner
 
 
 def _bubblewrap_command(confinement: Confinement) -> list[str]:
@@ -241,7 +241,7 @@ def _bubblewrap_command(confinement: Confinement) -> list[str]:
     ]
     line += ["--unshare-uts", "--hostname", "agent", "--cap-drop", "ALL"]
     line += [] if confinement.network else ["--unshare-net"]
-    if confinement.way == "user":
+    if confinement.method == "user":
         line += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
     else:
         line += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
@@ -253,11 +253,11 @@ def _bubblewrap_command(confinement: Confinement) -> list[str]:
     ]
     for name in _ETC_ONLINE if confinement.network else ("ssl", "ca-certificates", "pki"):
         line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    for folder, place in (
+    for folder, mount_point in (
         (confinement.layout.temporary_folder, "/tmp"),
         (confinement.layout.shared_memory_folder, "/dev/shm"),
     ):
-        line += ["--bind", str(folder(confinement.agent)), place]
+        line += ["--bind", str(folder(confinement.agent)), mount_point]
     shown = (*bubblewrap.python_folders(), *confinement.visible)
     line += bubblewrap.read_only_arguments(shown)
     line += _mask_options(confinement.hidden, shown)

@@ -39,7 +39,7 @@ class SessionMeter:
     ) -> None:
         self._folder, self._models, self._permit = folder, models, permit
         self._gateway: Metering | None = None
-        self._place = ""
+        self._socket_folder = ""
         self._tokens: dict[int, str] = {}
         self._alarms: dict[int, asyncio.Task[None]] = {}
         self._earlier: dict[int, Usage] = {}
@@ -47,7 +47,7 @@ class SessionMeter:
     @property
     def socket(self) -> Path | None:
         """The gateway's socket for sandboxes; None before the gateway is started."""
-        return Path(self._place) / "gateway" if self._place else None
+        return Path(self._socket_folder) / "gateway" if self._socket_folder else None
 
     async def open_account(
         self,
@@ -55,12 +55,12 @@ class SessionMeter:
         model: str,
         wires: tuple[str, ...],
         limits: Mapping[str, float],
-        ring: Callable[[], None],
+        on_exhausted: Callable[[], None],
     ) -> tuple[str, str]:
         """A token for this agent, and the name of the model to request ("" for its own default).
 
-        `ring` is called when a budget is spent. The token is "" if no model is configured. Raises
-        UserError for a model without an address, key or price.
+        `on_exhausted` is called when a budget is spent. The token is "" if no model is configured.
+        Raises UserError for a model without an address, key or price.
         """
         answering, name = self._answering_model(model, wires)
         if answering is None:
@@ -73,7 +73,7 @@ class SessionMeter:
             agent_tag(agent), budget=budget, models={"*": answering}
         )
         self._alarms[agent] = asyncio.create_task(
-            self._ring_when_exhausted(self._tokens[agent], ring)
+            self._report_exhaustion(self._tokens[agent], on_exhausted)
         )
         return self._tokens[agent], name
 
@@ -121,9 +121,9 @@ class SessionMeter:
         gateway, self._gateway = self._gateway, None
         if gateway is not None:
             await gateway.__aexit__(None, None, None)
-        if self._place:
-            shutil.rmtree(self._place, ignore_errors=True)
-            self._place = ""
+        if self._socket_folder:
+            shutil.rmtree(self._socket_folder, ignore_errors=True)
+            self._socket_folder = ""
 
     @property
     def _running_gateway(self) -> Metering:
@@ -133,16 +133,17 @@ class SessionMeter:
     async def _start_gateway(self) -> Metering:
         from culmen.agents.gateway.metering import Metering
 
-        self._place = tempfile.mkdtemp(prefix="culmen-gateway-")  # paths of sockets must be short
+        # paths of sockets must be short
+        self._socket_folder = tempfile.mkdtemp(prefix="culmen-gateway-")
         gateway = Metering({}, self._folder, port=None, socket=self.socket, permit=self._permit)
         started = await gateway.__aenter__()
         # its folder is closed to other users: only sandboxes with the socket mounted reach it
-        os.chmod(f"{self._place}/gateway", 0o666)
+        os.chmod(f"{self._socket_folder}/gateway", 0o666)
         return started
 
-    async def _ring_when_exhausted(self, token: str, ring: Callable[[], None]) -> None:
+    async def _report_exhaustion(self, token: str, on_exhausted: Callable[[], None]) -> None:
         await self._running_gateway.exhausted(token)
-        ring()
+        on_exhausted()
 
     def _answering_model(
         self, model: str, wires: tuple[str, ...]
@@ -157,11 +158,11 @@ class SessionMeter:
 
         text, file = self._models
         if model:
-            found = ModelBook(file).model(model)
-            return found, found.model
+            choice = ModelBook(file).model(model)
+            return choice, choice.model
         if text and text != "offline":
-            found = ModelBook(file).parse_roles(text).pick_model("agent", 0)
-            return (found, found.model) if isinstance(found, ModelSpec) else (None, "")
+            choice = ModelBook(file).parse_roles(text).pick_model("agent", 0)
+            return (choice, choice.model) if isinstance(choice, ModelSpec) else (None, "")
         if len(wires) == 1:
             provider = PROVIDERS[_BY_WIRE[wires[0]]]
             if provider.key.is_needed and not provider.key.is_available():
@@ -179,17 +180,17 @@ class SessionMeter:
 
 def transcript_usage(file: Path) -> Usage:
     """Usage in a transcript of the gateway; torn lines are skipped."""
-    found: list[Usage] = []
+    usages: list[Usage] = []
     try:
         with file.open("rb") as rows:
             for row in rows:
                 try:
-                    found.append(msgspec.json.decode(row, type=_Row).usage)
+                    usages.append(msgspec.json.decode(row, type=_Row).usage)
                 except msgspec.DecodeError:
                     continue
     except FileNotFoundError:
         return NOTHING
-    return total_usage(found)
+    return total_usage(usages)
 
 
 class _Row(msgspec.Struct, frozen=True):

@@ -84,10 +84,12 @@ class SandboxTools:
             )
         if call.tool in ("edit", "append"):
             if "text" not in known:
-                made = await self._ask_toolbox(call.tool, call.arguments, call.seconds, whole=True)
-                if made.fault:
-                    return made
-                self._remember_call({"nth": call.nth, "text": made.text})
+                output = await self._ask_toolbox(
+                    call.tool, call.arguments, call.seconds, uncut=True
+                )
+                if output.fault:
+                    return output
+                self._remember_call({"nth": call.nth, "text": output.text})
             text = self._known[call.nth]["text"]
             return await self._ask_toolbox(
                 "write", {"path": call.arguments["path"], "text": text}, call.seconds
@@ -101,12 +103,12 @@ class SandboxTools:
             del self._known[next(iter(self._known))]
         self._log.records.clear()
 
-    def _record_output(self, nth: int, told: ToolOutput) -> ToolOutput:
-        self._remember_call({"nth": nth, "told": to_plain_data(told)})
-        return told
+    def _record_output(self, nth: int, output: ToolOutput) -> ToolOutput:
+        self._remember_call({"nth": nth, "told": to_plain_data(output)})
+        return output
 
     async def _ask_toolbox(
-        self, tool: str, arguments: JsonObject, seconds: float, *, whole: bool = False
+        self, tool: str, arguments: JsonObject, seconds: float, *, uncut: bool = False
     ) -> ToolOutput:
         try:
             running = await self._running_toolbox()
@@ -115,7 +117,7 @@ class SandboxTools:
             pipes.stdin.write(json.dumps({"tool": tool, "arguments": arguments}).encode() + b"\n")
             await asyncio.wait_for(pipes.stdin.drain(), _GRACE)
             line = await asyncio.wait_for(pipes.stdout.readuntil(b"\n"), seconds + _GRACE)
-            told = msgspec.json.decode(line, type=ToolOutput)
+            output = msgspec.json.decode(line, type=ToolOutput)
         except (
             OSError,
             TimeoutError,
@@ -134,8 +136,8 @@ class SandboxTools:
         except asyncio.CancelledError:
             await self.end()  # else its answer would be read as the next call's
             raise
-        text = told.text if whole else printable_text(told.text, WORD_CHARS)
-        return ToolOutput(text, printable_text(told.fault, 40), told.code)
+        text = output.text if uncut else printable_text(output.text, WORD_CHARS)
+        return ToolOutput(text, printable_text(output.fault, 40), output.code)
 
     async def _running_toolbox(self) -> SandboxProcess:
         if self._running is None or self._running.has_ended:
@@ -146,10 +148,10 @@ class SandboxTools:
                 "-I",
                 "-S",
                 str(SCRIPTS / "toolbox.py"),
-                "1" if self._confinement.way else "0",
+                "1" if self._confinement.method else "0",
             ]
             env = agent_environment(self._confinement, {})
-            cwd = None if self._confinement.way else Path(self._confinement.tree)
+            cwd = None if self._confinement.method else Path(self._confinement.tree)
             self._running = await SandboxProcess.start(
                 confined_command(self._confinement, script), env, stdin=True, cwd=cwd
             )

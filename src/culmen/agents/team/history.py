@@ -89,7 +89,7 @@ class History:
             ):
                 best[row.candidate] = (reward, row)
         ranked = sorted(
-            best.values(), key=lambda one: (-min(one[0], cap), one[1].certified is None)
+            best.values(), key=lambda entry: (-min(entry[0], cap), entry[1].certified is None)
         )
         return [row for _, row in ranked[:k]]
 
@@ -110,12 +110,14 @@ class History:
         for row in reversed(self.rows):
             if row.candidate and name in (row.candidate, row.ticket, row.path):
                 return row.candidate
-        found = [known for known in self.candidates if len(name) >= 4 and known.startswith(name)]
-        return found[0] if len(found) == 1 else ""
+        matches = [known for known in self.candidates if len(name) >= 4 and known.startswith(name)]
+        return matches[0] if len(matches) == 1 else ""
 
-    def candidate_diff(self, one: str, other: str) -> str:
+    def candidate_diff(self, first_name: str, second_name: str) -> str:
         """Unified diff of two candidates; "" if one of them is unknown or they are equal."""
-        pair = [self.candidates.get(self.resolve_candidate(name)) for name in (one, other)]
+        pair = [
+            self.candidates.get(self.resolve_candidate(name)) for name in (first_name, second_name)
+        ]
         if pair[0] is None or pair[1] is None:
             return ""
         first, second = pair[0], pair[1]

@@ -87,9 +87,9 @@ class OfflineAgent:
 
     async def _read_breadth(self, lab: Lab, workspace: AgentWorkspace) -> int:
         """Breadth in the last agent's reflections; else one line of work per worker."""
-        told = await workspace.use_tool("read", path="reflections.md")
-        found = _BREADTH.findall(told.text)
-        return max(1, min(_WIDEST, int(found[-1]) if found else lab.workers))
+        output = await workspace.use_tool("read", path="reflections.md")
+        breadths = _BREADTH.findall(output.text)
+        return max(1, min(_WIDEST, int(breadths[-1]) if breadths else lab.workers))
 
     def _is_out_of_patience(self, workspace: AgentWorkspace, diary: _Diary) -> bool:
         return diary.since >= max(_PATIENCE, len(workspace.rows) // 2)
@@ -116,8 +116,8 @@ class OfflineAgent:
         history = workspace.history
         rollout = history.latest_rollout(row.candidate)
         shown = tuple(
-            Exhibit(history.candidates[one.candidate], history.ranking_reward(one))
-            for one in others
+            Exhibit(history.candidates[other.candidate], history.ranking_reward(other))
+            for other in others
         )
         seen = () if rollout is None else rollout.observations
         return Brief(history.candidates[row.candidate], seen, history.ranking_reward(row), shown)
@@ -138,11 +138,17 @@ class OfflineAgent:
     ) -> None:
         """Evaluate one generation of changes of the best candidate's numbers."""
         generation = await tuning.next_generation(lab, workspace.history.candidates[best.candidate])
-        new = {one.id: one for one in generation if one.id not in workspace.history.candidates}
-        await lab.gather(*(self._write_and_evaluate(workspace, one) for one in new.values()))
-        rollouts = [workspace.history.latest_rollout(one.id) for one in generation]
+        new = {
+            candidate.id: candidate
+            for candidate in generation
+            if candidate.id not in workspace.history.candidates
+        }
+        await lab.gather(
+            *(self._write_and_evaluate(workspace, candidate) for candidate in new.values())
+        )
+        rollouts = [workspace.history.latest_rollout(candidate.id) for candidate in generation]
         tuning.record_rewards(
-            [None if one is None else one.reward for one in rollouts],
+            [None if rollout is None else rollout.reward for rollout in rollouts],
             workspace.history.best is not best,
         )
 
@@ -176,8 +182,8 @@ class OfflineAgent:
         """Write the candidate's files and evaluate it."""
         path = workspace.next_path(candidate.parts)
         for name, text in candidate.parts.items():
-            place = path if len(candidate.parts) == 1 else f"{path}/{name}"
-            await workspace.use_tool("write", path=place, text=text)
+            part_path = path if len(candidate.parts) == 1 else f"{path}/{name}"
+            await workspace.use_tool("write", path=part_path, text=text)
         await workspace.evaluate_candidate(candidate, path, candidate.origin.operator)
 
     def _learn_from_batch(
@@ -226,11 +232,11 @@ class OfflineAgent:
             lines.append(f"- {refused} would have led, but the verifier did not accept them.")
         helped = sorted(diary.tried, key=lambda name: (-diary.better[name], name))
         if helped:
-            told = ", ".join(
+            successes = ", ".join(
                 f"{name} {diary.better[name]} of {diary.tried[name]}" for name in helped
             )
             lines.append(
-                f"- Better than the candidate they were made from, by what was done: {told}."
+                f"- Better than the candidate they were made from, by what was done: {successes}."
             )
         lines.append(
             f"- Breadth at the end: {diary.breadth}. Why it ended: {word.replace('_', ' ')}."
@@ -252,20 +258,23 @@ def _improves_on_parent(workspace: AgentWorkspace, row: ExperimentRow) -> bool:
     """True if a row's reward is higher than the best of its first parent."""
     reward = workspace.history.ranking_reward(row)
     parents = [
-        one for one in workspace.history.rows if row.parents and one.candidate == row.parents[0]
+        earlier
+        for earlier in workspace.history.rows
+        if row.parents and earlier.candidate == row.parents[0]
     ]
     rewards = [
-        level for one in parents if (level := workspace.history.ranking_reward(one)) is not None
+        level
+        for earlier in parents
+        if (level := workspace.history.ranking_reward(earlier)) is not None
     ]
     return reward is not None and (not rewards or reward > max(rewards))
 
 
 def _row_summary(workspace: AgentWorkspace, row: ExperimentRow | None) -> str:
-    return (
-        "none"
-        if row is None
-        else f"{format_number(workspace.history.decisive_score(row))} ({row.candidate}, {row.path or 'a seed'})"
-    )
+    if row is None:
+        return "none"
+    score = format_number(workspace.history.decisive_score(row))
+    return f"{score} ({row.candidate}, {row.path or 'a seed'})"
 
 
 def _failure_counts(failed: dict[str, int]) -> str:

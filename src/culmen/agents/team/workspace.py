@@ -64,15 +64,15 @@ class AgentWorkspace:
         self.agent, self.limits = coordinator.begin_agent(own or {})
         self.rows: list[ExperimentRow] = []
         self.usage, self.ended = Usage(), ""
-        self._asked = self.taken = self._waits = self._tools = self._nudges = self._seen = (
+        self._requested = self.taken = self._waits = self._tools = self._nudges = self._seen = (
             self._files
         ) = self._queued = 0
         self._began = lab.elapsed
         self._led = coordinator.history.best
         self._ending: Awaitable[Ended] | None = None
         self._listening: Awaitable[Waited] | None = None
-        # `told`: the program was notified that its experiments are refused
-        self._closed, self.told = "", False
+        # `notified`: the program knows that its experiments are refused
+        self._closed, self.notified = "", False
 
     @property
     def tag(self) -> str:
@@ -103,7 +103,7 @@ class AgentWorkspace:
     @property
     def end_reason(self) -> str:
         """Reason for the agent's end: of the session, of its notification, or "finished"."""
-        if self.ended in ("finished", "idle") and self.told:
+        if self.ended in ("finished", "idle") and self.notified:
             return self.closing_reason
         return self.ended or self.closing_reason or "finished"
 
@@ -153,18 +153,20 @@ class AgentWorkspace:
         suffix = PurePosixPath(next(iter(parts))).suffix if len(parts) == 1 else ""
         return f"candidates/{self.tag}/e{self._files:03d}{suffix}"
 
-    async def experiments(self, asked: Sequence[Experiment]) -> list[ExperimentRow]:
+    async def experiments(self, requested: Sequence[Experiment]) -> list[ExperimentRow]:
         """Evaluate experiments in parallel; return their rows in the same order.
 
         On return the rows are in the history and have been written for the agent.
         """
-        return await self._lab.gather(*(self._evaluate_experiment(one) for one in asked))
+        return await self._lab.gather(
+            *(self._evaluate_experiment(experiment) for experiment in requested)
+        )
 
     async def evaluate_candidate(
         self, candidate: Candidate, path: str, note: str = ""
     ) -> ExperimentRow:
         """Evaluate a candidate whose origin and parents are known, not only its text."""
-        ticket = f"{self.tag}-{self._asked}"
+        ticket = f"{self.tag}-{self._requested}"
         return await self._run_experiment(
             Experiment(ticket, path, candidate.parts, note, candidate.parents), candidate
         )
@@ -191,26 +193,26 @@ class AgentWorkspace:
                 "write", path=f"queue/q{self._queued:04d}.json", text=json.dumps(request)
             )
             tickets.append(f"{self.tag}-q{self._queued:04d}")
-        found: dict[str, Experiment] = {}
+        received: dict[str, Experiment] = {}
         futile = 0
-        while futile < _FUTILE and not all(ticket in found for ticket in tickets):
+        while futile < _FUTILE and not all(ticket in received for ticket in tickets):
             new = (await self._read_queue()).experiments
             self._listening = None
             futile = 0 if new else futile + 1
-            found.update((one.ticket, one) for one in new)
-        asked = [
-            found.pop(ticket, Experiment(ticket, path, fault="lost"))
+            received.update((experiment.ticket, experiment) for experiment in new)
+        requested = [
+            received.pop(ticket, Experiment(ticket, path, fault="lost"))
             for ticket, path in zip(tickets, files)
         ]
-        return [*asked, *found.values()]
+        return [*requested, *received.values()]
 
     async def run_in_tree(self, command: str, seconds: float) -> ToolOutput:
         """Run a shell command; evaluate the experiments that it requests through the client."""
         running = [True]
         self._lab.spawn(self._serve_command(running))
-        told = await self.use_tool("command", seconds, command=command)
+        output = await self.use_tool("command", seconds, command=command)
         running.clear()
-        return told
+        return output
 
     async def _serve_command(self, running: list[bool]) -> None:
         """Evaluate the experiments that a running command requests.
@@ -257,8 +259,8 @@ class AgentWorkspace:
 
     async def notify_closing(self) -> None:
         """Notify a running program, once, that its experiments are refused from now on."""
-        if not (self.told or self.ended):
-            self.told = True
+        if not (self.notified or self.ended):
+            self.notified = True
             await self.nudge(
                 texts.fill_template(
                     "closed", why=REASONS.get(self.closing_reason, self.closing_reason)
@@ -280,27 +282,27 @@ class AgentWorkspace:
             )
         return await self._ending
 
-    def record_admissions(self, *told: str) -> None:
+    def record_admissions(self, *passages: str) -> None:
         """Record the agent's own admissions of gaming the evaluator, found in texts that it left.
 
         Its candidates are marked from then on. Admissions of earlier agents in the same texts are
         skipped.
         """
-        said = [
-            one.sentence
-            for text in told
-            for one in admissions.find_admissions(text)
-            if one.name == "admits"
+        sentences = [
+            admission.sentence
+            for text in passages
+            for admission in admissions.find_admissions(text)
+            if admission.name == "admits"
         ]
-        own = [
+        new = [
             evidence
-            for evidence in dict.fromkeys(said)
+            for evidence in dict.fromkeys(sentences)
             if evidence not in self._coordinator.admitted
         ]
-        self._coordinator.admitted.update(own)
+        self._coordinator.admitted.update(new)
         scored = [row.candidate for row in self.history.top_rows(len(self.rows), self.rows)]
-        if own and scored:
-            self._lab.note(admissions.ADMISSION, agent=self.agent, evidence=own, candidates=scored)
+        if new and scored:
+            self._lab.note(admissions.ADMISSION, agent=self.agent, evidence=new, candidates=scored)
 
     async def commit(self, reason: str) -> Committed:
         """Commit the permitted files and merge them into the trunk; release the agent's limits."""
@@ -319,17 +321,17 @@ class AgentWorkspace:
         subject = f"Agent {self.tag} ({self.kind}): {self.taken} experiments"
         return await self._request_effect(Commit(self.agent, subject, trailers), Committed)
 
-    async def _evaluate_experiment(self, asked: Experiment) -> ExperimentRow:
+    async def _evaluate_experiment(self, experiment: Experiment) -> ExperimentRow:
         return await self._run_experiment(
-            asked, None if asked.fault else self._experiment_candidate(asked)
+            experiment, None if experiment.fault else self._experiment_candidate(experiment)
         )
 
     async def _run_experiment(
-        self, asked: Experiment, candidate: Candidate | None
+        self, experiment: Experiment, candidate: Candidate | None
     ) -> ExperimentRow:
         """Evaluate a candidate unless it is refused; write the row for the agent."""
-        refusal = asked.fault if candidate is None else self.closing_reason
-        self._asked += 1
+        refusal = experiment.fault if candidate is None else self.closing_reason
+        self._requested += 1
         if not refusal:
             self.taken += 1
             self._coordinator.charge_reservation(self.agent, "experiments", 1)
@@ -341,28 +343,28 @@ class AgentWorkspace:
         row = ExperimentRow(
             0,
             self.agent,
-            asked.ticket,
+            experiment.ticket,
             "" if candidate is None else candidate.id,
-            path=asked.path,
+            path=experiment.path,
             status="refused",
             reason=refusal or "budget",
-            note=asked.note,
-            parents=self._resolved_parents(asked),
+            note=experiment.note,
+            parents=self._resolved_parents(experiment),
         )
         row = self._coordinator.enter_experiment(row, rollout)
         self.rows.append(row)
-        if sum(one.reason.startswith(BARRED) for one in self.rows) >= _BARRED:
+        if sum(earlier.reason.startswith(BARRED) for earlier in self.rows) >= _BARRED:
             self.close("integrity")
         await self._coordinator.publish_row(self.agent, row, self.closing_reason)
         await self._coordinator.evaluate_handed_in()
         return row
 
-    def _experiment_candidate(self, asked: Experiment) -> Candidate:
+    def _experiment_candidate(self, experiment: Experiment) -> Candidate:
         """Candidate of an experiment.
 
         A single text is the task's only part; missing parts are taken from the initial program.
         """
-        task, parts = self._lab.task, dict(asked.parts)
+        task, parts = self._lab.task, dict(experiment.parts)
         names = (
             list(task.seeds[0])
             if task.seeds
@@ -372,12 +374,14 @@ class AgentWorkspace:
             parts = {names[0]: next(iter(parts.values()))}
         elif task.seeds and len(names) > 1:
             parts = {**task.seeds[0], **parts}
-        origin = Origin(f"agent:{self.kind.partition(':')[0]}", model=self._model, note=asked.path)
-        return Candidate.of(parts, self._resolved_parents(asked), origin)
+        origin = Origin(
+            f"agent:{self.kind.partition(':')[0]}", model=self._model, note=experiment.path
+        )
+        return Candidate.of(parts, self._resolved_parents(experiment), origin)
 
-    def _resolved_parents(self, asked: Experiment) -> tuple[str, ...]:
-        found = (self.history.resolve_candidate(name) for name in asked.parents)
-        return tuple(dict.fromkeys(name for name in found if name))
+    def _resolved_parents(self, experiment: Experiment) -> tuple[str, ...]:
+        candidates = (self.history.resolve_candidate(name) for name in experiment.parents)
+        return tuple(dict.fromkeys(name for name in candidates if name))
 
     def _used_up_limit(self) -> str:
         limit = self.limits.get

@@ -115,21 +115,21 @@ def main():
     parser.add_argument("--wait", nargs="+", default=[], metavar="TICKET")
     parser.add_argument("--report", metavar="TEXT")
     parser.add_argument("--finish", metavar="TEXT")
-    given = parser.parse_args(words)
-    if given.wait:
-        return print_results(given.wait)
-    if given.report is not None or given.finish is not None:
-        kind = "report" if given.report is not None else "finish"
-        queue_request({kind: getattr(given, kind)})
+    options = parser.parse_args(words)
+    if options.wait:
+        return print_results(options.wait)
+    if options.report is not None or options.finish is not None:
+        kind = "report" if options.report is not None else "finish"
+        queue_request({kind: getattr(options, kind)})
         print(json.dumps({kind: "passed on"}))
         return 0
-    if not given.files:
+    if not options.files:
         parser.error("which files?")
-    paths = [tree_path(path) for path in given.files]
-    parents, code = [name for name in given.parents.split(",") if name], 0
+    paths = [tree_path(path) for path in options.files]
+    parents, code = [name for name in options.parents.split(",") if name], 0
     for start in range(0, len(paths), AT_ONCE):
-        tickets = request_experiments(paths[start : start + AT_ONCE], given.note, parents)
-        if given.no_wait:
+        tickets = request_experiments(paths[start : start + AT_ONCE], options.note, parents)
+        if options.no_wait:
             print("\n".join(tickets), flush=True)
         else:
             code = max(code, print_results(tickets))
