@@ -35,7 +35,7 @@ def policy_settings(run: Path) -> JsonObject:
     file = run / "policy" / SETTINGS
     if not file.is_file():
         raise UserError(
-            "this run trains no advisor",
+            "this run does not train an advisor",
             where=str(run),
             fix="culmen run TASK --strategy pacevolve_plus_plus",
         )

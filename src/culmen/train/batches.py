@@ -16,7 +16,7 @@ from typing import Any
 from culmen.train.engine import Progress, ReplyRequest, import_extra
 
 Drawn = tuple[list[int], list[float]]  # tokens and a log-probability each
-_WORTH = 16  # least common beginning of prompts, in tokens, that is read once
+_WORTH = 16  # shortest common beginning of prompts, in tokens, that is read once
 
 
 def can_batch(model: Any) -> bool:

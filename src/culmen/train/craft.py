@@ -43,7 +43,7 @@ DONE, SETTINGS = "done.json", "policy.json"
 class Persona(Protocol):
     """Converter of a decision's steps into prompts, and of the policy's replies into answers.
 
-    `grammar` returns the most tokens of a reply, and the words it may use (none: any text).
+    `reply_limits` returns the maximum tokens of a reply, and the words it may use (none: any text).
     """
 
     def step_prompt(self, step: str, slots: JsonObject) -> str: ...
@@ -56,7 +56,7 @@ class Persona(Protocol):
 class TrainCraft:
     """`core.ports.Craft` of the family `train`.
 
-    `make(policy, payload)` builds the engine and its persona when first needed. All work is done on
+    `make(payload)` builds the engine and its persona when first needed. All work is done on
     one thread, in the order of the requests.
     """
 
@@ -79,7 +79,7 @@ class TrainCraft:
         )
         if doing is None:
             raise UserError(
-                f"nothing here performs the effect '{request.kind}'",
+                f"there is no training effect '{request.kind}'",
                 where="the strategy's search()",
             )
         return await asyncio.get_running_loop().run_in_executor(self._thread, doing, request)

@@ -118,11 +118,11 @@ class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
 class PolicyEngine(Protocol):
     """One policy. `version` counts its published updates from 0.
 
-    `hold` comes before an update of several steps: ratios are then taken against the samples'
-    log-probabilities at that moment, until `publish`. `forward_backward` accumulates the gradient
-    of the masked, asymmetrically clipped loss (equation 6, mean over all valid tokens of `data`)
-    and returns diagnostics; `optim_step` applies it once; `publish` makes the new weights those
-    that are sampled from.
+    `hold_logprobs` comes before an update of several steps: ratios are then taken against the
+    samples' log-probabilities at that moment, until `publish`. `forward_backward` accumulates the
+    gradient of the masked, asymmetrically clipped loss (equation 6, mean over all valid tokens of
+    `data`) and returns diagnostics; `optim_step` applies it once; `publish` makes the new weights
+    those that are sampled from.
 
     `logprobs` are recomputed by the trainer, not the sampler: their gap is logged. `save` makes a
     checkpoint from which `load` continues; `discard` removes one, on a server too. `export` writes

@@ -84,7 +84,7 @@ def load_model(path: str) -> Any:
     On the GPU its activations are recomputed, not kept. Raises `UserError` if it cannot be loaded.
     """
     torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
-    transformers.utils.logging.disable_progress_bar()  # the terminal shows that of the run
+    transformers.utils.logging.disable_progress_bar()  # the terminal shows the run's own bar
     model = gguf_model(path) if is_gguf(path) else _folder_model(path)
     if not torch.cuda.is_available():
         return model
@@ -306,5 +306,5 @@ def _load_gguf(kind: str, path: str, **options: object) -> Any:
         raise UserError(
             f"transformers cannot read this GGUF file: {reason}",
             where=str(file),
-            fix="a newer transformers, or the same model as a folder: --set policy=FOLDER",
+            fix="install a newer transformers, or use a model folder: --set policy=FOLDER",
         ) from error

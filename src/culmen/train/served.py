@@ -220,7 +220,8 @@ class _Http:
                 ),
             )
         raise Unavailable(
-            f"the sampling server refuses: {response.text[:300]}", where=self._url + path
+            f"the sampling server refused the request: {response.text[:300]}",
+            where=self._url + path,
         )
 
 
@@ -263,9 +264,7 @@ class VllmServer:
         body |= {"return_token_ids": True} | ({"allowed_token_ids": list(among)} if among else {})
         answer = self._http.post("/v1/completions", body)
         if answer.get("model") != name:
-            raise _unusable_server_error(
-                f"it was asked for {name} and answered as {answer.get('model')}"
-            )
+            raise _unusable_server_error(f"it answered as {answer.get('model')} instead of {name}")
         choice = answer["choices"][0]
         tokens, logprobs = (
             choice.get("token_ids"),
@@ -326,7 +325,7 @@ def _checked_reply(tokens: list[int] | None, logprobs: list[float] | None, ended
 
 def _unusable_server_error(why: str) -> UserError:
     return UserError(
-        f"the sampling server cannot be trained with: {why}",
+        f"the sampling server cannot be used for training: {why}",
         where="engine",
-        fix="a newer version of it",
+        fix="install a newer version of the server",
     )

@@ -107,7 +107,7 @@ class TinkerEngine:
             )
         if payload.get("anchored"):
             raise UserError(
-                "over the Tinker API the first weights are no anchor",
+                "the Tinker API cannot anchor a policy to its first weights",
                 where="anchor",
                 fix="--set anchor=0",
             )
@@ -171,7 +171,7 @@ class TinkerEngine:
         text = self.tokenizer.decode(tokens[:-1] if tokens and tokens[-1] == eos else tokens)
         if drawn.logprobs is None or len(drawn.logprobs) != len(tokens):
             raise UserError(
-                "the server gives no log-probabilities with its samples", where=self._server_name
+                "the server returns samples without log-probabilities", where=self._server_name
             )
         return PolicySample(
             request.prompt, tuple(tokens), tuple(drawn.logprobs), self.version, text, ended
@@ -389,7 +389,7 @@ def _check_server_answers(url: str) -> None:
         httpx2.get(f"{url}/api/v1/healthz", timeout=30.0)
     except httpx2.HTTPError as error:
         raise Unavailable(
-            f"no server answers there: {error or type(error).__name__}",
+            f"the server does not answer: {error or type(error).__name__}",
             where=url,
             fix="start it, then culmen resume",
         ) from error
@@ -407,7 +407,7 @@ def download_adapter(url: str, path: str, folder: Path) -> None:
     """
     if not url:
         raise UserError(
-            "the managed service hands out adapters itself",
+            "adapters of the managed service are downloaded by its own program",
             where=path,
             fix=f"tinker checkpoint download {path}",
         )
@@ -422,7 +422,7 @@ def download_adapter(url: str, path: str, folder: Path) -> None:
         ).raise_for_status()
     except httpx2.HTTPError as error:
         raise Unavailable(
-            f"the server does not hand out the adapter: {error}", where=archive_url
+            f"the server does not deliver the adapter: {error}", where=archive_url
         ) from error
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(response.content)) as archive:
@@ -435,7 +435,7 @@ def download_adapter(url: str, path: str, folder: Path) -> None:
             raise UserError(
                 "the server's archive holds no adapter",
                 where=archive_url,
-                fix="ask whoever runs the server",
+                fix="ask the server's operator",
             )
         for member in files:
             if (

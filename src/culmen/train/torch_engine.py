@@ -300,7 +300,7 @@ class TorchEngine:
         if not anchor:
             return plain
         if not self.capabilities.anchor:
-            raise ValueError("this engine was not made to keep its first weights")
+            raise ValueError("this engine does not keep its first weights")
         divergences = [
             torch.tensor(datum.sample.logprobs, device=self._device)
             - self._initial_logprobs(datum.sample)

@@ -63,7 +63,7 @@ class ProgramTransport:
             return
         self._writer.write(msgspec.json.encode(message) + b"\n")
         if self._writer.transport.get_write_buffer_size() > _UNREAD:
-            self.why = "it does not read what it is told"
+            self.why = "it does not read its input"
             self.over.set()
 
     async def receive(self) -> JsonObject | None:
@@ -173,7 +173,7 @@ class AcpDialogue:
         except TimeoutError:
             return "crashed", f"no session within {OPEN_SECONDS:g} seconds"
         except ConnectionError:
-            return "crashed", transport.why or "it left in the middle of its work"
+            return "crashed", transport.why or "it exited in the middle of its work"
         except RequestError as error:
             return "crashed", f"{error} {short_line(error.data)}".strip()
         if stop in ("end_turn", "cancelled"):

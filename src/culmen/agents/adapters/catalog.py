@@ -135,7 +135,7 @@ def adapter_by_name(kind: str) -> Adapter:
         return native.AnyCommand(command.strip())
     names = ", ".join([*NATIVE, *(f"acp:{name}" for name in KNOWN)])
     raise UserError(
-        f"no agent is called '{kind}'", fix=f"use {names}, acp:COMMAND or 'cmd: COMMAND {{prompt}}'"
+        f"there is no agent '{kind}'", fix=f"use {names}, acp:COMMAND or 'cmd: COMMAND {{prompt}}'"
     )
 
 

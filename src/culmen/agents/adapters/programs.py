@@ -165,9 +165,9 @@ def _program_behind_shim(file: str) -> str:
             return done.stdout.strip()
         complaint = complaint or " ".join(done.stderr.split())[:200]
     raise UserError(
-        f"'{file}' is a shim that looks for the program elsewhere, and nothing says where"
+        f"'{file}' is a shim of a version manager that does not report the path of the program"
         + (f": {complaint}" if complaint else ""),
-        fix=f"name the program itself, by its path, in the place of {os.path.basename(file)}",
+        fix=f"name the program by its own path instead of {os.path.basename(file)}",
     )
 
 

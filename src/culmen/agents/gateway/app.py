@@ -70,7 +70,7 @@ class GatewayApp:
                 await send_json(200, _model_list(account, agent_request), scope, send)
                 return
             if request.method != "POST":
-                raise RequestRefused(405, f"{path[:200]} wants POST")
+                raise RequestRefused(405, f"{path[:200]} needs the method POST")
             await self._serve_request(agent_request, account, receive, send)
         except RequestRefused as refused:
             await send_refusal(refused, form, scope, send)
@@ -142,7 +142,7 @@ class GatewayApp:
             await _cancel_and_wait(job)
             account.jobs.discard(job)
         if not done:
-            raise RequestRefused(504, f"no whole reply in {seconds:g} s", kind="deadline")
+            raise RequestRefused(504, f"no complete reply within {seconds:g} s", kind="deadline")
         if job.cancelled():
             raise RequestRefused(403, "this agent's session is closed", kind="closed")
         try:
@@ -181,17 +181,15 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 
 async def _read_request_body(agent_request: AgentRequest, receive: Receive, longest: int) -> bytes:
     if agent_request.headers.get("content-encoding", "identity") != "identity":
-        raise RequestRefused(
-            415, "compressed requests are not read here; switch the compression off"
-        )
+        raise RequestRefused(415, "compressed requests are not supported; switch compression off")
     body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise RequestRefused(400, "the request broke off", kind="left")
+            raise RequestRefused(400, "the request was cut off", kind="left")
         body += message.get("body", b"")
         if len(body) > longest:
-            raise RequestRefused(413, f"a request may have {longest} bytes at most")
+            raise RequestRefused(413, f"a request may have at most {longest} bytes")
         if not message.get("more_body"):
             return bytes(body)
 
@@ -205,7 +203,7 @@ def _model_list(account: AgentAccount, agent_request: AgentRequest) -> JsonObjec
     )
     if agent_request.model:
         if agent_request.model.removeprefix("models/") not in names and ANY not in account.models:
-            raise RequestRefused(404, f"no model '{agent_request.model[:200]}'")
+            raise RequestRefused(404, f"there is no model '{agent_request.model[:200]}'")
         names = [agent_request.model.removeprefix("models/")]
     if agent_request.form.name == "gemini":
         listed = [
@@ -367,7 +365,7 @@ def listen_on_path(path: Path) -> socket.socket:
     """
     if len(os.fsencode(path)) > LONGEST_PATH:
         raise UserError(
-            f"a socket's path may have {LONGEST_PATH} bytes at most",
+            f"a socket's path may have at most {LONGEST_PATH} bytes",
             where=str(path),
             fix="use a shorter one",
         )
@@ -386,7 +384,7 @@ def listen_on_path(path: Path) -> socket.socket:
         raise UserError(
             f"cannot listen at this path: {error.strerror}",
             where=str(path),
-            fix="choose another path" if taken else "make its folder first",
+            fix="choose another path" if taken else "create its folder first",
         ) from None
     return _start_listening(listener)
 

@@ -180,7 +180,7 @@ class Exchange:
             if body.get(name):
                 raise RequestRefused(
                     400,
-                    f"'{name}' is not possible here: send the whole conversation with each request",
+                    f"'{name}' is not supported: send the whole conversation with each request",
                 )
         body = {
             name: value for name, value in body.items() if name not in agent_request.form.dearer
@@ -230,7 +230,7 @@ class Exchange:
             ) from None
         except httpx2.HTTPError as error:
             raise RequestRefused(
-                502, f"the provider's reply broke off ({type(error).__name__})", kind="cut"
+                502, f"the provider's reply was cut off ({type(error).__name__})", kind="cut"
             ) from None
 
     async def _return_reply(self, response: httpx2.Response, drop: bool, send: Send) -> None:
@@ -331,7 +331,7 @@ def _json_body(raw: bytes) -> JsonObject:
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
-        raise RequestRefused(400, "the body is no JSON object")
+        raise RequestRefused(400, "the body is not a JSON object")
     return body
 
 
@@ -361,7 +361,7 @@ def requested_model(models: Mapping[str, ModelSpec | Provider], requested: str) 
     if isinstance(entry, ModelSpec):
         return entry
     if not requested:
-        raise RequestRefused(400, "the request names no model")
+        raise RequestRefused(400, "the request does not name a model")
     return ModelSpec(entry, requested)
 
 
@@ -376,7 +376,7 @@ def checked_models(models: Mapping[str, ModelSpec | Provider]) -> dict[str, Mode
             isinstance(entry, ModelSpec) and entry.backend is not None
         ):
             raise UserError(
-                f"the model '{name}' has no address that an agent could be routed to",
+                f"the model '{name}' has no address to which agents' requests can be sent",
                 where=f"provider '{provider.name}'",
                 fix="name a model of a provider with an address, or define one in a models file",
             )
@@ -384,12 +384,12 @@ def checked_models(models: Mapping[str, ModelSpec | Provider]) -> dict[str, Mode
             provider.key.reveal()  # raises, with a fix
         if isinstance(entry, ModelSpec) and token_dollars(entry, Tokens()) is None:
             raise UserError(
-                f"the price of the model '{entry.name}' is not known, so no budget in dollars "
-                "can hold it",
+                f"the price of the model '{entry.name}' is not known, so a budget in dollars "
+                "cannot limit it",
                 where="agents' models",
                 fix=(
-                    f"put {_PRICE} under its [models.NAME] in a models file; a price of 0 is one, "
-                    "too"
+                    f"put {_PRICE} under its [models.NAME] in a models file; a price of 0 is "
+                    "allowed"
                 ),
             )
     return dict(models)

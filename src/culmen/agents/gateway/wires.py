@@ -355,7 +355,7 @@ class GeminiFormat(WireFormat):
 
     def with_output_limit(self, body: JsonObject, model: ModelSpec) -> tuple[JsonObject, int]:
         if "generation_config" in body and "generationConfig" in body:
-            raise RequestRefused(400, "'generationConfig' is given twice")
+            raise RequestRefused(400, "the body has 'generationConfig' twice")
         at = "generation_config" if "generation_config" in body else "generationConfig"
         config = object_at(body, at)
         name = "max_output_tokens" if "max_output_tokens" in config else "maxOutputTokens"

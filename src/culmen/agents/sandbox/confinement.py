@@ -129,7 +129,7 @@ def prepare_folders(confinement: Confinement) -> None:
 TREE, HOME, GATEWAY = "/repo", "/home/agent", "/run/culmen/gateway"
 SCRIPTS = Path(__file__).parent / "scripts"
 MARK = "CULMEN_AGENT"  # variable that names a process's session, so that strays can be found
-PORT = 4180  # of the relay, in a network namespace of its own
+PORT = 4180  # port of the relay in the network namespace of a session
 _ETC_ONLINE = ("resolv.conf", "hosts", "ssl", "ca-certificates", "pki", "gai.conf", "host.conf")
 _FIRST_UID, _UIDS = 46_000, 19_000
 

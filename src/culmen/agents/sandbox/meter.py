@@ -167,7 +167,7 @@ class SessionMeter:
             provider = PROVIDERS[_BY_WIRE[wires[0]]]
             if provider.key.is_needed and not provider.key.is_available():
                 raise UserError(
-                    "no model is named, and there is no key for the program's own provider",
+                    "no model is named, and the key for the program's own provider is missing",
                     where=provider.name,
                     fix="--model MODEL, or set the provider's key",
                 )

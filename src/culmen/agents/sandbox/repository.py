@@ -76,7 +76,7 @@ def run_git(folder: Path, *words: str, data: bytes | None = None, bare: bool = T
         raise Unavailable(
             f"git {words[0]} failed: {what}",
             where=str(folder),
-            fix="mend it, then: culmen resume RUN",
+            fix="repair the repository, then: culmen resume RUN",
         )
     return done.stdout
 

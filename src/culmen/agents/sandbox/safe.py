@@ -74,7 +74,7 @@ def open_folder(root: Path | str, names: tuple[str, ...] = ()) -> Iterator[int]:
 def read_regular_file(root: Path | str, path: str, limit: int) -> bytes:
     """Bytes of a regular file.
 
-    Raises IntakeRefused: as `split` and `folder`, and not_a_file, hard_link, too_large.
+    Raises IntakeRefused: as `split_path` and `open_folder`, and not_a_file, hard_link, too_large.
     """
     *way, name = split_path(path)
     with open_folder(root, tuple(way)) as fd:
@@ -82,7 +82,7 @@ def read_regular_file(root: Path | str, path: str, limit: int) -> bytes:
 
 
 def read_at(fd: int, name: str, limit: int) -> bytes:
-    """Bytes of a regular file in an open folder; see `read`."""
+    """Bytes of a regular file in an open folder; see `read_regular_file`."""
     try:
         # before opening, which may act on a device
         _check_regular(os.stat(name, dir_fd=fd, follow_symlinks=False), limit)

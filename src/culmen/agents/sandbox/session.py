@@ -279,7 +279,7 @@ def _adapter_version(adapter: Adapter) -> str:
 # Events of a session, one wait after another; each wait has one fixed answer.
 
 _POLL = 1.0  # seconds between scans of the queue without a notification
-_REPORT = 10.0  # seconds until new usage is reported, at most
+_REPORT = 10.0  # longest delay in seconds until new usage is reported
 NO_PROCESS = ("builtin", "offline")
 
 
@@ -430,7 +430,7 @@ class SessionWaits:
         if not host.has_ended:
             if cause := self._reached_limit(host):
                 self.over = Waited(ended=cause)
-                self._ending = asyncio.ensure_future(host.end(cause))  # which rings
+                self._ending = asyncio.ensure_future(host.end(cause))  # which wakes this wait
             return None
         return self._program_end(host)
 

@@ -56,7 +56,7 @@ class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         try:
             settings = msgspec.convert(known, cls, strict=False)
         except msgspec.ValidationError as error:
-            raise UserError(f"a setting of agent sessions does not fit: {error}") from None
+            raise UserError(f"invalid setting of agent sessions: {error}") from None
         if settings.sandbox not in SANDBOXES:
             raise UserError(
                 f"there is no sandbox '{settings.sandbox}'",

@@ -108,7 +108,7 @@ async def _test_program(agent: str, model: str, models: str | None) -> SmokeTest
         finally:
             await world.close()
     answered = waited.ended == "finished" and bool(usage.calls or not opened.metered)
-    why = "" if answered else f"{waited.ended or 'idle'}: {waited.word or 'it said nothing'}"
+    why = "" if answered else f"{waited.ended or 'idle'}: {waited.word or 'it returned no message'}"
     facts = {"isolation": opened.isolation, "metered": opened.metered, "version": opened.version}
     return SmokeTest(
         agent, answered, why, waited.word, usage=usage + more, claimed=ended.claimed, **facts

@@ -80,7 +80,7 @@ class SharedView:
                 file.write("".join(map(row_line, rows)).encode())
             for candidate, parts in answer.parts.items():
                 self._write_program(candidate, parts)
-            for row in rows:  # last: an agent that finds a result must find the rest
+            for row in rows:  # last, so that an agent that finds a result also finds the rest
                 self._write_result(row.ticket, row_line(row))
             if answer.closing:
                 self._replace_file(f"closing/{agent_tag(answer.agent)}", answer.closing)

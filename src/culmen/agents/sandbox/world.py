@@ -120,7 +120,7 @@ class SessionWorld:
                 return await self._agent_session(payload["agent"], context).end(
                     from_plain_data(payload, EndSession)
                 )
-        raise ValueError(f"sessions know no effect '{kind}'")
+        raise ValueError(f"there is no session effect '{kind}'")
 
     async def close(self) -> None:
         """End every process of every session."""

@@ -130,7 +130,7 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*)$")
 _THOUGHT = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 _MAX_ACTIONS = 16  # actions of one reply
 
-# what each needs, and what it may be given
+# required and optional arguments of each tool
 TOOLS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "command": (("command",), ("seconds",)),
     "read": (("path",), ("offset", "limit")),
@@ -283,7 +283,7 @@ Message = dict[str, str]
 _RECENT = 6  # messages that are never shortened
 _LONG = 400  # characters beyond which an old message is cut
 _KEPT = 160  # characters that are kept of a cut message
-_PIECE = 8  # a message takes at most one part in this many of the room
+_PIECE = 8  # a message takes at most one part in this many of the capacity
 
 
 class ModelConversation:
@@ -298,7 +298,7 @@ class ModelConversation:
             _chat_message("user", clip_middle(first, capacity * 2 // 5)),
         ]
         self._tail: list[Message] = []
-        # `_most` leaves room for one more exchange
+        # `_limit` leaves room for one more exchange
         self._capacity, self._limit = (
             capacity,
             capacity - 2 * (capacity // _PIECE),
@@ -311,7 +311,7 @@ class ModelConversation:
 
     @property
     def is_full(self) -> bool:
-        """True if shortening old messages no longer suffices: then `summed_up` is needed."""
+        """True if shortened messages no longer fit: then `replace_by_summary` is needed."""
         return self._total_characters() > self._limit
 
     def add_reply(self, reply: str) -> None:

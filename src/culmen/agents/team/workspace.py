@@ -416,7 +416,7 @@ REASONS = {
     "dollars": "its money is used up",
     "calls": "its model calls are used up",
     "plateau": "too many agents without a gain",
-    "integrity": "too many of its candidates played the evaluator",
+    "integrity": "too many of its candidates gamed the evaluator",
     "finished": "its own word",
     "malformed": "its replies could not be read",
     "crashed": "its program crashed",

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Query everything that was tried so far, by all agents.
+"""Query all experiments so far, by all agents.
 
     history                                all rows, oldest first
     history --top 5                        the five best
     history --last 10                      the ten latest
     history --filter "score>2.5" --filter "status=ok" --filter "note~spiral"
     history --fields n,score,note          only these fields
-    history --diff ID ID                   how two candidates differ
-    history --show ID                      a candidate's text
+    history --diff ID ID                   differences between two candidates
+    history --show ID                      the text of a candidate
 
 Filters compare a field of the row (or metrics.NAME) by = != < > <= >= or ~ (regular expression). ID
 is a candidate's id or a ticket. The rows are those of past_experiments.jsonl; candidates lie in

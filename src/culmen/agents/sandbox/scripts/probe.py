@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 
-_FEW = 12  # processes of a sandbox that only runs this
+_FEW = 12  # most processes of a sandbox that runs only this probe
 
 
 def has_succeeded(attempt):
