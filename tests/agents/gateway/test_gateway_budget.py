@@ -325,7 +325,7 @@ def test_mistakes_are_told_before_an_agent_starts(tmp_path: Path, monkeypatch: p
     good: dict[str, ModelSpec | Provider] = {"*": ModelSpec(provider, "x", price=Price(0, 0))}
     with pytest.raises(UserError, match="107 bytes"):
         asyncio.run(enter(good, socket=tmp_path / ("long" * 40)))
-    with pytest.raises(UserError, match="make its folder"):
+    with pytest.raises(UserError, match="create its folder"):
         asyncio.run(enter(good, socket=tmp_path / "no" / "s"))
 
     async def twice() -> None:

@@ -87,25 +87,26 @@ def probe_method(method: ConfinementMethod) -> str:
             "port": port.getsockname()[1],
         }
         probe = [sys.executable, "-I", "-S", str(SCRIPTS / "probe.py"), json.dumps(targets)]
-        try:
-            done = subprocess.run(
-                confined_command(confinement, probe),
-                env=agent_environment(confinement, {}),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_SECONDS,
-                check=False,
-                cwd="/",
-            )
-            failures = (
-                json.loads(done.stdout)
-                if done.returncode == 0
-                else [done.stderr.strip()[-300:] or "it ended early"]
-            )
-        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-            failures = [f"{type(error).__name__}: {error}"]
-    return ", ".join(failures)
+        return ", ".join(_probe_failures(confinement, probe))
+
+
+def _probe_failures(confinement: Confinement, probe: Iterable[str]) -> list[str]:
+    try:
+        done = subprocess.run(
+            confined_command(confinement, probe),
+            env=agent_environment(confinement, {}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+            cwd="/",
+        )
+        if done.returncode != 0:
+            return [done.stderr.strip()[-300:] or "it ended early"]
+        return json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return [f"{type(error).__name__}: {error}"]
 
 
 def prepare_folders(confinement: Confinement) -> None:
@@ -231,20 +232,17 @@ def confined_command(
     return [*_bubblewrap_command(confinement), "--", *inner] if confinement.method else inner
 
 
-def _bubblewrap_command(confinement: Confinement) -> list[str]:
-    line = [
-        bubblewrap.bwrap_path() or "bwrap",
-        "--die-with-parent",
-        "--new-session",
-        "--unshare-pid",
-        "--unshare-ipc",
-    ]
+def _namespace_options(confinement: Confinement) -> list[str]:
+    line = ["--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc"]
     line += ["--unshare-uts", "--hostname", "agent", "--cap-drop", "ALL"]
     line += [] if confinement.network else ["--unshare-net"]
     if confinement.method == "user":
-        line += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
-    else:
-        line += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        return [*line, "--unshare-user", "--uid", "1000", "--gid", "1000"]
+    return [*line, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+
+
+def _bubblewrap_command(confinement: Confinement) -> list[str]:
+    line = [bubblewrap.bwrap_path() or "bwrap", *_namespace_options(confinement)]
     line += [
         *bubblewrap.system_arguments(),
         "--dev",

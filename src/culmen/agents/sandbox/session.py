@@ -83,7 +83,7 @@ class AgentSession:
         """
         if self._opened is not None:
             return msgspec.convert(self._opened["opened"], Opened)
-        context, layout = self._context, self._context.layout
+        context = self._context
         adapter = None if request.kind in NO_PROCESS else _adapter_or_fault(request.kind)
         if isinstance(adapter, str):
             return Opened(base, fault=adapter)
@@ -91,24 +91,7 @@ class AgentSession:
         texts = worktree.tree_files(
             {path: text for path, text in request.texts.items() if path not in worktree.VIEWED}
         )
-        view = None if context.method.name else layout.view
-        await asyncio.to_thread(shutil.rmtree, layout.work_folder(self.agent), True)
-        layout.tree_folder(self.agent).parent.mkdir(parents=True)
-        prepare_folders(confinement)
-        if view is not None:
-            # unconfined agents may have written into the view
-            await asyncio.to_thread(context.view.restore)
-        await asyncio.to_thread(
-            worktree.create_work_tree,
-            layout.tree_folder(self.agent),
-            self.agent,
-            {**files, **texts},
-            None,
-            view,
-        )
-        await asyncio.to_thread(
-            worktree.set_tree_owner, layout.work_folder(self.agent), confinement.owner
-        )
+        await asyncio.to_thread(self._create_folders, confinement, {**files, **texts})
         context.meter.load_earlier_usage(self.agent)
         opened = Opened(base, context.method.isolation)
         if adapter is not None:
@@ -126,6 +109,19 @@ class AgentSession:
         records.write_record(self._control / "opened.json", self._opened)
         self._waits.kind, self._waits.limits = request.kind, dict(request.limits)
         return opened
+
+    def _create_folders(self, confinement: Confinement, files: Mapping[str, bytes]) -> None:
+        """Replace the agent's folders by fresh ones, with `files` in the work tree."""
+        layout = self._context.layout
+        view = None if self._context.method.name else layout.view
+        shutil.rmtree(layout.work_folder(self.agent), True)
+        layout.tree_folder(self.agent).parent.mkdir(parents=True)
+        prepare_folders(confinement)
+        if view is not None:
+            # unconfined agents may have written into the view
+            self._context.view.restore()
+        worktree.create_work_tree(layout.tree_folder(self.agent), self.agent, files, None, view)
+        worktree.set_tree_owner(layout.work_folder(self.agent), confinement.owner)
 
     async def wait(self, request: Wait) -> Custom:
         """Wait until there is an event to report."""

@@ -228,20 +228,12 @@ class SessionWorld:
         """Record of the new commits, which are not yet on the trunk; the trunk is at `before`."""
         assert self._context is not None
         session = self._agent_session(request.agent, self._context)
-        ended = layout.read_record(self._layout.control_folder(request.agent) / "ended.json") or {}
-        kind = session.record.get("kind", "").partition(":")[0]
-        stamp = CommitStamp(
-            f"{agent_tag(request.agent)} {kind}".strip(), ended.get("time", int(time.time()))
-        )
+        stamp = self._commit_stamp(request.agent, session.record.get("kind", ""))
         base = session.record.get("base", "")
         base = base if self._repo.has_commit(base) else before
         old, trunk = self._repo.content_names(base), self._repo.content_names(before)
-        left = worktree.tree_changes(
-            self._layout.tree_folder(request.agent),
-            request.agent,
-            old,
-            session.record.get("texts", {}),
-        )
+        tree, texts = self._layout.tree_folder(request.agent), session.record.get("texts", {})
+        left = worktree.tree_changes(tree, request.agent, old, texts)
         board = self._context.view.leaderboard
         ours: dict[str, bytes | None] = {"leaderboard.md": board.encode()} if board else {}
         commit = self._repo.write_commit(
@@ -272,3 +264,9 @@ class SessionWorld:
             commit, after, tuple(sorted(left.changes)), tuple(left.dropped), tuple(merged.conflicts)
         )
         return {"committed": to_plain_data(done), "before": before}
+
+    def _commit_stamp(self, agent: int, kind: str) -> CommitStamp:
+        """The agent as author, at the end of its session."""
+        ended = layout.read_record(self._layout.control_folder(agent) / "ended.json") or {}
+        name = f"{agent_tag(agent)} {kind.partition(':')[0]}".strip()
+        return CommitStamp(name, ended.get("time", int(time.time())))

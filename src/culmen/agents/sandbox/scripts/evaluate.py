@@ -91,13 +91,7 @@ def run_history(words):
     return 0
 
 
-def main():
-    words = sys.argv[1:]
-    if "--history" in words:
-        words.remove("--history")
-        return run_history(words)
-    if "--best" in words:
-        return run_history(["--top", "1"])
+def argument_parser():
     parser = argparse.ArgumentParser(
         prog="run_experiments.py",
         description=__doc__,
@@ -114,6 +108,17 @@ def main():
     parser.add_argument("--wait", nargs="+", default=[], metavar="TICKET")
     parser.add_argument("--report", metavar="TEXT")
     parser.add_argument("--finish", metavar="TEXT")
+    return parser
+
+
+def main():
+    words = sys.argv[1:]
+    if "--history" in words:
+        words.remove("--history")
+        return run_history(words)
+    if "--best" in words:
+        return run_history(["--top", "1"])
+    parser = argument_parser()
     options = parser.parse_args(words)
     if options.wait:
         return print_results(options.wait)
